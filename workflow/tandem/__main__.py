@@ -1,0 +1,97 @@
+"""The command line: `python -m tandem <stage> …`, one line per stage, as the rules print it.
+
+`--params.<path> <value>` sets a parameter (JSON, or plain text), `--in.<role> <folder>` names an upstream artifact,
+`--run.<name> <value>` says how to run without changing the result, `--out` is the artifact's manifest.
+"""
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tandem.artifact import Job, open_artifact
+from tandem.errors import UserError
+from tandem.kinds import KINDS
+
+COMMANDS = {
+    "encode-shard": "search.encode:main_shard",
+    "table": "reporting.tables:main",
+    "report": "reporting.report:main",
+    "why": "why:main",
+}
+USAGE = f"usage: python -m tandem <stage> --params.… --in.… --out …/stage.json\nstages: {', '.join([*KINDS, *COMMANDS])}"
+
+
+def value(text: str) -> Any:
+    """A flag's value: JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """`{"a.b": 1}` → `{"a": {"b": 1}}`."""
+    result: dict[str, Any] = {}
+    for path, item in flat.items():
+        *parents, last = path.split(".")
+        at = result
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[last] = item
+    return result
+
+
+def read_job(kind: str, words: list[str]) -> Job:
+    """The job a stage's command line describes; upstream artifacts are opened and verified."""
+    if len(words) % 2:
+        raise UserError(f"{kind}: {words[-1]} has no value")
+    flags = dict(zip(words[::2], words[1::2], strict=True))
+    groups: dict[str, dict[str, str]] = {"--params.": {}, "--in.": {}, "--run.": {}}
+    out = flags.pop("--out", None)
+    for flag, text in flags.items():
+        for prefix, group in groups.items():
+            if flag.startswith(prefix):
+                group[flag.removeprefix(prefix)] = text
+                break
+        else:
+            raise UserError(f"{kind}: unknown flag {flag}; allowed are --params.…, --in.…, --run.… and --out")
+    if out is None:
+        raise UserError(f"{kind}: --out is missing: the artifact's {kind}/<key>/stage.json")
+    return Job(
+        kind=kind,
+        out=Path(out).parent,
+        params=nested({path: value(text) for path, text in groups["--params."].items()}),
+        inputs={role: open_artifact(Path(folder)) for role, folder in groups["--in."].items()},
+        execution={name: value(text) for name, text in groups["--run."].items()},
+    )
+
+
+def load(entry: str) -> Any:
+    """The function behind `module:function` of this package, imported only now: torch alone takes seconds."""
+    module, function = entry.split(":")
+    return getattr(importlib.import_module(f"tandem.{module}"), function)
+
+
+def main() -> int:
+    """Run one command; a user's mistake is one line on standard error and exit status 1."""
+    words = sys.argv[1:]
+    if not words or words[0] not in {**KINDS, **COMMANDS}:
+        print(USAGE, file=sys.stderr)
+        return 2
+    # Idle threads must sleep: spinning ones slow a second process on the same cores several times.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        if words[0] in KINDS:
+            load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
+            return 0
+        return load(COMMANDS[words[0]])(words[1:]) or 0
+    except UserError as error:
+        print(f"tandem {words[0]}: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

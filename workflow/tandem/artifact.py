@@ -1,0 +1,225 @@
+"""Artifacts: folders that are done exactly when their `stage.json` stands, and that say what they are made of.
+
+A stage writes its files under a temporary folder beside them; on success each is renamed into place and the manifest
+is written last. Whoever reads an artifact checks every file against the manifest first.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import UserError
+from tandem.kinds import KINDS
+
+MANIFEST = "stage.json"
+LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "faiss", "pyserini", "ir_measures")
+
+
+def sha256(path: Path) -> str:
+    """Hex sha256 of a file's bytes, read in pieces."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that readers see the old content or the new, never a part; parents are created."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_text` of indented JSON with a final newline."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A finished artifact: its folder and what its manifest says."""
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """`<name>-<digest>`, the folder's name."""
+        return self.folder.name
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The stage's resolved parameters."""
+        return self.manifest["params"]
+
+    @property
+    def upstream(self) -> dict[str, str]:
+        """Folder of each upstream artifact, by role."""
+        return self.manifest["upstream"]
+
+    def path(self, name: str) -> Path:
+        """Path of one of its files; a `UserError` if the manifest does not list it."""
+        if name not in self.manifest["files"]:
+            have = ", ".join(sorted(self.manifest["files"]))
+            raise UserError(f"{self.folder}: holds no {name}; it holds {have}")
+        return self.folder / name
+
+
+def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact:
+    """Read an artifact's manifest and check its files.
+
+    Args:
+        folder: the artifact's folder, or its `stage.json`.
+        kind: the kind it must be of, if it matters.
+        verify: compare every file's size and sha256 with the manifest.
+    Raises:
+        UserError: no manifest, another kind, or a file that is missing or changed.
+    """
+    folder = folder.parent if folder.name == MANIFEST else folder
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{folder}: not a finished artifact, {MANIFEST} is missing; run its stage first") from None
+    except ValueError as error:
+        raise UserError(f"{folder / MANIFEST}: not valid JSON ({error}); delete it and run its stage again") from None
+    if kind is not None and manifest["kind"] != kind:
+        raise UserError(f"{folder}: is a {manifest['kind']}, expected a {kind}")
+    for name, told in manifest["files"].items() if verify else ():
+        path = folder / name
+        size = path.stat().st_size if path.is_file() else None
+        if size != told["bytes"] or sha256(path) != told["sha256"]:
+            found = "missing" if size is None else f"changed since it was written ({size} bytes)"
+            raise UserError(f"{path}: {found}; delete {folder / MANIFEST} and run again to rebuild it")
+    return Artifact(folder, manifest)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a stage's function gets.
+
+    Attributes:
+        kind: the kind of stage.
+        out: the artifact's folder.
+        params: resolved parameters, nested as in the configuration: they decide the result.
+        inputs: upstream artifacts by role, verified.
+        execution: how to run: shards, workers, budgets. Never changes the result.
+    """
+
+    kind: str
+    out: Path
+    params: dict[str, Any]
+    inputs: dict[str, Artifact]
+    execution: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """`<name>-<digest>` of the artifact being made."""
+        return self.out.name
+
+    def many(self, role: str) -> list[Artifact]:
+        """Inputs of a role that takes several (`judge.0`, `judge.1`, …), in order."""
+        named = sorted((int(r.split(".")[1]), a) for r, a in self.inputs.items() if r.startswith(f"{role}."))
+        return [artifact for _, artifact in named]
+
+
+@dataclass
+class Draft:
+    """An artifact being written: files go to a temporary folder, facts into the manifest."""
+
+    folder: Path
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def path(self, name: str) -> Path:
+        """Where to write a file of the artifact; parents are created."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+@contextmanager
+def writing(job: Job) -> Iterator[Draft]:
+    """Make `job`'s artifact: yields a `Draft`; on success moves its files into place and writes the manifest last.
+
+    On an exception nothing appears under a final name. `draft.facts` (row counts, device, …) become manifest keys.
+    """
+    started, temporary = time.time(), job.out / ".partial"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    draft = Draft(temporary)
+    try:
+        yield draft
+        files = {}
+        for path in sorted(p for p in temporary.rglob("*") if p.is_file()):
+            name = str(path.relative_to(temporary))
+            files[name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+            (job.out / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, job.out / name)
+        write_json(job.out / MANIFEST, _manifest(job, files, draft.facts, time.time() - started))
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _manifest(job: Job, files: dict[str, Any], facts: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """What is known about an artifact, in the order a person would ask."""
+    return {
+        "kind": job.kind,
+        "key": job.key,
+        "version": KINDS[job.kind].version,
+        "params": job.params,
+        "upstream": {role: str(artifact.folder) for role, artifact in sorted(job.inputs.items())},
+        "files": files,
+        **facts,
+        "execution": job.execution,
+        "modules": modules_hash(job.kind),
+        "libraries": {n: importlib.metadata.version(_package(n)) for n in LIBRARIES if n in sys.modules},
+        **_commit(),
+        "machine": {"node": platform.node(), "python": platform.python_version(), "cores": os.cpu_count()},
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seconds": round(seconds, 1),
+        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def _package(module: str) -> str:
+    """The distribution that brings a module."""
+    return importlib.metadata.packages_distributions().get(module, [module])[0]
+
+
+def modules_hash(kind: str) -> str:
+    """10 hex digits over the sources that decide a kind's result: a changed one is worth a warning, not a rebuild."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for name in KINDS[kind].modules:
+        path = package / name
+        for source in [path] if path.suffix == ".py" else sorted(path.rglob("*.py")):
+            digest.update(str(source.relative_to(package)).encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:10]
+
+
+def _commit() -> dict[str, Any]:
+    """The checkout's commit and whether tracked files differ from it; nulls outside a git checkout."""
+
+    def git(*words: str) -> str | None:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout.strip()
+
+    status = git("status", "--porcelain", "--untracked-files=no")
+    return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}

@@ -1,0 +1,37 @@
+"""The kinds of stages: their version, what runs them, and the modules that decide their result.
+
+Raise a kind's version when the meaning of its result changes: its artifacts and everything after them get new
+names. Nothing else about the code is part of a name.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of stage.
+
+    Attributes:
+        version: part of the digest of every stage of this kind.
+        entry: `module:function` that runs it, below the package `tandem`; the function takes a `Job`.
+        modules: files and folders below the package whose sources are hashed into the manifest.
+    """
+
+    version: int
+    entry: str
+    modules: tuple[str, ...]
+
+
+KINDS: dict[str, Kind] = {
+    "dataset": Kind(1, "data.stage:run", ("data",)),
+    "encoder": Kind(1, "models.encoder:run", ("models",)),
+    "tokens": Kind(1, "models.tokens:run", ("models",)),
+    "lucene": Kind(1, "lexical.index:run", ("lexical",)),
+    "bm25": Kind(1, "lexical.search:run", ("lexical", "data/runs.py")),
+    "candidates": Kind(1, "candidates.stage:run", ("candidates", "search/pairs.py")),
+    "model": Kind(1, "training.stage:run", ("training", "models")),
+    "embeddings": Kind(1, "search.encode:run", ("search/encode.py", "models")),
+    "retrieve": Kind(1, "search.retrieve:run", ("search/retrieve.py", "data/runs.py")),
+    "rerank": Kind(1, "search.rerank:run", ("search", "models", "data/runs.py")),
+    "score": Kind(1, "scoring.stage:run", ("scoring", "data/runs.py")),
+}
