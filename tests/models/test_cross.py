@@ -1,0 +1,104 @@
+"""Cross-encoders against transformers, and scores that do not depend on the company."""
+
+import numpy as np
+import pytest
+import torch
+
+from tandem.data.collection import Collection, contents
+from tandem.models.cross import CrossEncoder
+from tandem.models.hub import load_tokenizer
+from tandem.models.tokens import Tokens
+
+BUDGET = 512
+
+
+@pytest.fixture(scope="module")
+def pairs(tokens):
+    """Every fifth passage with every fourth test query: token ids of both."""
+    opened = Tokens.open(tokens)
+    numbers = [(q, p) for q in range(40, 60, 4) for p in range(0, 60, 5)]
+    return [opened.queries[q] for q, _ in numbers], [opened.passages[p] for _, p in numbers], numbers
+
+
+@pytest.fixture(scope="module")
+def cross(cross_model):
+    return CrossEncoder.load(cross_model.folder / "cross").eval()
+
+
+@pytest.fixture(scope="module")
+def template(tokens):
+    return Tokens.open(tokens).template
+
+
+def test_scores_equal_transformers_on_the_saved_folder(cross, cross_model, pairs, template, dataset):
+    from transformers import AutoModelForSequenceClassification
+
+    folder = cross_model.folder / "cross"
+    tokenizer, theirs = load_tokenizer(folder), AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
+    asked = list(Collection(dataset).queries("test").values())
+    first = [asked[q - 40] for q, _ in pairs[2]]
+    second = [
+        tokenizer.decode(tokenizer(contents(rows[p]["title"], rows[p]["text"]), add_special_tokens=False)["input_ids"][:24])
+        for _, p in pairs[2]
+    ]
+    with torch.inference_mode():
+        expected = theirs(**tokenizer(first, second, padding=True, return_tensors="pt")).logits[:, 0]
+        whole = cross(pairs[0], pairs[1], template, "fp32")
+    assert torch.allclose(whole, expected, atol=1e-5)
+    assert np.allclose(cross.score(pairs[0], pairs[1], template, "fp32", BUDGET), expected, atol=1e-5)
+    assert expected.std() > 0.01
+
+
+@pytest.mark.parametrize("mode", ["fp32", "bf16"])
+def test_a_score_is_the_same_to_the_bit_in_any_company(cross, pairs, template, mode):
+    queries, passages, _ = pairs
+    scores = cross.score(queries, passages, template, mode, BUDGET)
+    alone = [cross.score([q], [p], template, mode, BUDGET)[0] for q, p in zip(queries, passages, strict=True)]
+    assert scores.tobytes() == np.array(alone).tobytes()
+    order = np.random.default_rng(0).permutation(len(queries))
+    shuffled = cross.score([queries[i] for i in order], [passages[i] for i in order], template, mode, BUDGET)
+    assert shuffled.tobytes() == scores[order].tobytes()
+    some = order[:23]
+    part = cross.score([queries[i] for i in some], [passages[i] for i in some], template, mode, BUDGET)
+    assert part.tobytes() == scores[some].tobytes()
+
+
+def test_every_batch_has_a_fixed_shape_within_the_budget(cross, pairs, template):
+    shapes = []
+    hook = cross.classifier.register_forward_pre_hook(
+        lambda _, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
+    )
+    cross.score(pairs[0], pairs[1], template, "fp32", BUDGET)
+    hook.remove()
+    assert len(shapes) > 3
+    assert {rows for rows, length in shapes if length == 16} <= {BUDGET // 16}
+    assert all(length % 16 == 0 and rows == BUDGET // length for rows, length in shapes)
+
+
+def test_no_pairs(cross, template):
+    assert cross.score([], [], template, "fp32", BUDGET).shape == (0,)
+
+
+def test_saved_classifier_loads_as_a_sentence_transformers_cross_encoder(cross_model, cross, pairs, template, dataset):
+    from sentence_transformers import CrossEncoder as Theirs
+
+    rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
+    asked = list(Collection(dataset).queries("test").values())
+    short = [(q, p) for q, p in pairs[2] if p % 3 == 0]  # passages that are not cut
+    theirs = Theirs(str(cross_model.folder / "cross"), device="cpu", local_files_only=True)
+    texts = [(asked[q - 40], contents(rows[p]["title"], rows[p]["text"])) for q, p in short]
+    expected = theirs.predict(texts, activation_fn=torch.nn.Identity(), show_progress_bar=False)
+    kept = [i for i, (_, p) in enumerate(pairs[2]) if p % 3 == 0]
+    made = cross.score([pairs[0][i] for i in kept], [pairs[1][i] for i in kept], template, "fp32", BUDGET)
+    assert np.allclose(made, expected, atol=1e-5)
+
+
+def test_a_new_head_follows_the_seed(encoder):
+    def head(seed):
+        torch.manual_seed(seed)
+        return CrossEncoder.load(encoder.folder / "hf").classifier.classifier.weight
+
+    with torch.random.fork_rng():
+        assert torch.equal(head(1), head(1))
+        assert not torch.equal(head(1), head(2))

@@ -1,0 +1,97 @@
+"""Dual encoders against sentence-transformers and transformers on the saved folders."""
+
+import numpy as np
+import pytest
+import torch
+
+from tandem.data.collection import Collection, contents
+from tandem.errors import UserError
+from tandem.models.dual import DualEncoder, dot_scores, pool
+from tandem.models.hub import check_length, load_encoder, load_tokenizer
+from tandem.models.tokens import Tokens
+
+
+def test_pooling_by_hand():
+    hidden = torch.tensor([[[1.0, 2.0], [3.0, 6.0], [100.0, 100.0]]])
+    mask = torch.tensor([[1, 1, 0]])
+    assert pool(hidden, mask, "cls").tolist() == [[1.0, 2.0]]
+    assert pool(hidden, mask, "mean").tolist() == [[2.0, 4.0]]
+
+
+def test_dot_scores_by_hand():
+    queries = torch.tensor([[1.0, 2.0], [0.0, 1.0]])
+    passages = torch.tensor([[1.0, 0.0], [3.0, 4.0], [0.0, 0.5]])
+    assert dot_scores(queries, passages, 0.5).tolist() == [[2.0, 22.0, 2.0], [0.0, 8.0, 1.0]]
+    lists = torch.stack([passages[:2], passages[1:]])
+    assert dot_scores(queries, lists, 1.0).tolist() == [[1.0, 11.0], [4.0, 0.5]]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_saved_towers_give_the_same_vectors_in_sentence_transformers(
+    tmp_path, make_model, tokens, dataset, shared, pooling, normalize
+):
+    from sentence_transformers import SentenceTransformer
+
+    options = {"shared": shared, "pooling": pooling, "normalize": normalize}
+    model = make_model(tmp_path / "m-0123456789", ("dual",), seed=1, **options)
+    ours, opened = DualEncoder.load(model.folder / "dual").eval(), Tokens.open(tokens)
+    assert ours.shared is shared
+    texts = [contents(row["title"], row["text"]) for batch in Collection(dataset).batches() for row in batch.to_pylist()]
+    for tower in ("query", "passage"):
+        with torch.inference_mode():
+            made = ours.encode(tower, [opened.passages[i] for i in range(60)], opened.template, "fp32")
+        folder = model.folder / "dual" / ("shared" if shared else tower)
+        theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        theirs.max_seq_length = 24 + 2
+        assert np.abs(theirs.encode(texts, show_progress_bar=False) - made.numpy()).max() < 1e-5
+
+
+def test_towers_start_alike_and_are_separate_or_one(encoder):
+    params = {"pooling": "cls", "normalize": False, "temperature": 1.0}
+    two = DualEncoder.start(encoder.folder / "hf", {**params, "shared": False})
+    one = DualEncoder.start(encoder.folder / "hf", {**params, "shared": True})
+    assert not two.shared
+    assert one.shared
+    assert sum(p.numel() for p in two.parameters()) == 2 * sum(p.numel() for p in one.parameters())
+    for a, b in zip(two.towers["query"].parameters(), two.towers["passage"].parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert two.dimension == 32
+
+
+def test_a_text_gives_the_same_vector_whatever_its_padding(tokens, dual_model):
+    model, opened = DualEncoder.load(dual_model.folder / "dual").eval(), Tokens.open(tokens)
+    texts = [opened.passages[i] for i in range(60)]
+    with torch.inference_mode():
+        together = model.encode("passage", texts, opened.template, "fp32")
+        alone = torch.cat([model.encode("passage", [text], opened.template, "fp32") for text in texts])
+    assert torch.allclose(together, alone, atol=1e-5)
+
+
+def test_bf16_is_close_and_weights_stay_float32(tokens, dual_model):
+    model, opened = DualEncoder.load(dual_model.folder / "dual").eval(), Tokens.open(tokens)
+    texts = [opened.passages[i] for i in range(60)]
+    with torch.inference_mode():
+        exact, half = (model.encode("passage", texts, opened.template, mode) for mode in ("fp32", "bf16"))
+    assert half.dtype == torch.float32
+    assert next(model.parameters()).dtype == torch.float32
+    assert not torch.equal(exact, half)
+    assert float(torch.nn.functional.cosine_similarity(exact, half).min()) > 0.99
+
+
+def test_inputs_longer_than_the_model_are_refused(encoder):
+    model = load_encoder(encoder.folder / "hf")
+    check_length(model, 96, "tokens")
+    with pytest.raises(UserError, match=r"passage_length allows inputs of 97 tokens; the model \(bert\) takes 96"):
+        check_length(model, 97, "passage_length")
+
+
+def test_saved_tower_loads_in_plain_transformers(dual_model):
+    from transformers import AutoModel
+
+    folder = dual_model.folder / "dual" / "passage"
+    theirs = AutoModel.from_pretrained(folder, add_pooling_layer=False)
+    ours = DualEncoder.load(dual_model.folder / "dual").towers["passage"]
+    assert all(torch.equal(a, b) for a, b in zip(theirs.parameters(), ours.parameters(), strict=True))
+    assert load_tokenizer(folder)("the otter")["input_ids"]

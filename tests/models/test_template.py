@@ -1,0 +1,66 @@
+"""Template against what the tokenizer itself writes around texts and pairs."""
+
+import numpy as np
+import pytest
+
+from tandem.models.hub import load_tokenizer, tokenizer_digest
+from tandem.models.template import Template
+
+TEXTS = ["the otter", "", "what does the badger eat in autumn, when winter is close?", "ü"]
+
+
+@pytest.fixture(scope="module", params=["bert", "roberta-like", "without segments"])
+def tokenizer(request, encoder_folder):
+    """The tiny BERT tokenizer, and variants whose special tokens stand as in other families."""
+    from tokenizers.processors import TemplateProcessing
+
+    made = load_tokenizer(encoder_folder)
+    cls, sep = made.cls_token_id, made.sep_token_id
+    if request.param == "roberta-like":
+        made.backend_tokenizer.post_processor = TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]
+        )
+    if request.param == "without segments":
+        made.model_input_names = ["input_ids", "attention_mask"]
+    return made
+
+
+def ids(tokenizer, texts):
+    return [np.array(row, np.uint16) for row in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+
+
+def test_single_texts_equal_the_tokenizers_own_output(tokenizer):
+    made = Template.of(tokenizer).singles(ids(tokenizer, TEXTS))
+    expected = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    assert made.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert made[name].tolist() == tensor.tolist(), name
+
+
+def test_pairs_equal_the_tokenizers_own_output(tokenizer):
+    first, second = TEXTS, TEXTS[::-1]
+    made = Template.of(tokenizer).pairs(ids(tokenizer, first), ids(tokenizer, second))
+    expected = tokenizer(first, second, padding=True, return_tensors="pt")
+    assert made.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert made[name].tolist() == tensor.tolist(), name
+
+
+def test_template_survives_json(tokenizer):
+    template = Template.of(tokenizer)
+    assert Template.from_json(template.to_json()) == template
+    single, pair = template.extra
+    assert single == len(tokenizer("")["input_ids"])
+    assert pair == len(tokenizer("", "")["input_ids"])
+
+
+def test_tokenizer_digest_forgets_truncation_and_survives_saving(encoder_folder, tmp_path):
+    tokenizer = load_tokenizer(encoder_folder)
+    before = tokenizer_digest(tokenizer.backend_tokenizer.to_str())
+    tokenizer(["the otter"], truncation=True, max_length=4, padding=True)
+    tokenizer.save_pretrained(tmp_path)
+    assert tokenizer_digest((tmp_path / "tokenizer.json").read_text()) == before
+    again = load_tokenizer(tmp_path)
+    assert tokenizer_digest(again.backend_tokenizer.to_str()) == before
+    again.add_tokens(["wombat"])
+    assert tokenizer_digest(again.backend_tokenizer.to_str()) != before

@@ -1,0 +1,49 @@
+# A collection, the starting encoder, and the token ids of the one under the tokenizer of the other.
+
+
+rule dataset:
+    input:
+        unpack(stages.inputs("dataset")),
+    output:
+        "results/{dataset}/dataset/{key}/stage.json",
+    log:
+        "results/{dataset}/dataset/{key}/log.txt",
+    params:
+        args=stages.args("dataset"),
+    threads: workflow.cores
+    resources:
+        how=stages.how("dataset"),
+    shell:
+        "python -m tandem dataset {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule encoder:
+    input:
+        unpack(stages.inputs("encoder")),
+    output:
+        "results/{dataset}/encoder/{key}/stage.json",
+    log:
+        "results/{dataset}/encoder/{key}/log.txt",
+    params:
+        args=stages.args("encoder"),
+    threads: workflow.cores
+    resources:
+        how=stages.how("encoder"),
+    shell:
+        "python -m tandem encoder {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule tokens:
+    input:
+        unpack(stages.inputs("tokens")),
+    output:
+        "results/{dataset}/tokens/{key}/stage.json",
+    log:
+        "results/{dataset}/tokens/{key}/log.txt",
+    params:
+        args=stages.args("tokens"),
+    threads: workflow.cores
+    resources:
+        how=stages.how("tokens"),
+    shell:
+        "python -m tandem tokens {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"

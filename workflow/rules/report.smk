@@ -1,0 +1,51 @@
+# Tables and the page: views with plain names, made from manifests only. Their rows are params, so they follow the
+# configuration.
+
+
+localrules:
+    table,
+    report,
+
+
+rule table:
+    input:
+        layout=lambda wildcards: f"{workflow.basedir}/{plan.layout(wildcards.table)}",
+        scores=lambda wildcards: plan.scores(wildcards.table),
+    output:
+        multiext("results/tables/{table}", ".csv", ".md", ".tex", ".html"),
+    log:
+        "results/tables/{table}.log",
+    params:
+        rows=lambda wildcards: json.dumps(plan.rows(wildcards.table)),
+        dataset=plan.config["dataset"],
+        split=plan.config["score"]["split"],
+    shell:
+        "python -m tandem table --layout {input.layout:q} --rows {params.rows:q} --dataset {params.dataset:q}"
+        " --split {params.split:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+
+
+rule report:
+    input:
+        tables=expand("results/tables/{table}.csv", table=plan.wanted()),
+    output:
+        report("results/report.html", category="Report"),
+    log:
+        "results/report.log",
+    params:
+        rows=json.dumps([row for table in plan.wanted() for row in plan.rows(table)]),
+        tables=",".join(f"results/tables/{table}.csv" for table in plan.wanted()),
+        dag=json.dumps(plan.dag()),
+    shell:
+        "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --dag {params.dag:q}"
+        " --out {output:q} 2>&1 | tee {log:q}"
+
+
+# `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.
+for layout in plan.tables:
+
+    rule:
+        name:
+            layout.replace("/", "_").replace("-", "_")
+        localrule: True
+        input:
+            f"results/tables/{layout}.csv",

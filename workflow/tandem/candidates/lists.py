@@ -1,0 +1,103 @@
+"""From a pool to training lists: undenoised (RocketQAv2 §3.3's first kind) and denoised by a judge (RocketQA §3.2)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tandem.candidates.pool import Pool
+from tandem.models.template import Ids
+
+
+@dataclass(frozen=True)
+class TrainingList:
+    """One list as rows of candidates.parquet, positives first.
+
+    Attributes:
+        kind: `undenoised` or `denoised`.
+        query: row of the query.
+        rows: passage rows.
+        labels: 1 for positives.
+        ranks: rank in the run, 0 for a passage that was not taken from it.
+        scores: the run's scores, NaN where there is none.
+        judged: the judge's probabilities, NaN where there is none.
+        sources: `qrels`, `run` or `judge` (a positive by the judge's word).
+    """
+
+    kind: str
+    query: int
+    rows: Ids
+    labels: Ids
+    ranks: Ids
+    scores: Ids
+    judged: Ids
+    sources: list[str]
+
+
+def choose(count: int, wanted: int | None, rng: np.random.Generator) -> Ids:
+    """Indices of `wanted` of `count` things without replacement, in their order; all of them for None."""
+    if wanted is None or wanted >= count:
+        return np.arange(count)
+    return np.sort(rng.permutation(count)[:wanted])
+
+
+def undenoised(pool: Pool, negatives: int | None, rng: np.random.Generator) -> TrainingList:
+    """The known positives and random passages of the window."""
+    chosen = choose(len(pool.rows), negatives, rng)
+    judged = None if pool.judged is None else pool.judged[chosen]
+    return _assemble("undenoised", pool, pool.positives, (pool.rows, pool.ranks, pool.scores), chosen, judged)
+
+
+def denoised(pool: Pool, negatives: int | None, denoise: dict[str, Any], rng: np.random.Generator) -> TrainingList:
+    """The known positives, those the judge is sure of, and negatives the judge is sure of.
+
+    A passage of the window is a negative if its probability is below `negative_below` and, where `positive_above` is
+    set, a positive if above it. Too few negatives are filled up at random from the backfill window, unjudged (as
+    RocketQA's released scripts do from ranks 51 to 1,000).
+    """
+    assert pool.judged is not None
+    certain = np.flatnonzero(pool.judged < denoise["negative_below"])
+    above = denoise["positive_above"]
+    accepted = np.flatnonzero(pool.judged > above) if above is not None else np.empty(0, np.int64)
+    pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - len(accepted)
+    pool.dropped["accepted as positive"] = len(accepted)
+    chosen = certain[choose(len(certain), negatives, rng)]
+    rows, ranks, scores = pool.rows, pool.ranks, pool.scores
+    judged = pool.judged
+    if negatives is not None and len(chosen) < negatives and len(pool.beyond[0]):
+        extra = choose(len(pool.beyond[0]), negatives - len(chosen), rng)
+        pool.dropped["backfilled (negative)"] = -len(extra)
+        chosen = np.concatenate([chosen, len(rows) + extra])
+        rows, ranks, scores = (np.concatenate([a, b]) for a, b in zip((rows, ranks, scores), pool.beyond, strict=True))
+        judged = np.concatenate([judged, np.full(len(pool.beyond[0]), np.nan, np.float32)])
+    return _assemble("denoised", pool, pool.positives, (rows, ranks, scores), chosen, judged[chosen], accepted)
+
+
+def _assemble(
+    kind: str,
+    pool: Pool,
+    positives: Ids,
+    run: tuple[Ids, Ids, Ids],
+    chosen: Ids,
+    judged: Ids | None,
+    accepted: Ids | None = None,
+) -> TrainingList:
+    """Positives of the qrels, then those of the judge, then the chosen negatives."""
+    accepted = np.empty(0, np.int64) if accepted is None else accepted
+    known, more, less = len(positives), len(accepted), len(chosen)
+    nothing = np.full(known, np.nan, np.float32)
+    taken = np.concatenate([accepted, chosen])
+    probabilities = np.full(known + more + less, np.nan, np.float32)
+    if judged is not None and pool.judged is not None:
+        of_known = nothing if pool.judged_positives is None else pool.judged_positives
+        probabilities = np.concatenate([of_known, pool.judged[accepted], judged]).astype(np.float32)
+    return TrainingList(
+        kind=kind,
+        query=pool.query,
+        rows=np.concatenate([positives, run[0][taken]]),
+        labels=np.array([1] * (known + more) + [0] * less, np.int8),
+        ranks=np.concatenate([np.zeros(known, np.int32), run[1][taken]]).astype(np.int32),
+        scores=np.concatenate([nothing, run[2][taken]]).astype(np.float32),
+        judged=probabilities,
+        sources=["qrels"] * known + ["judge"] * more + ["run"] * less,
+    )

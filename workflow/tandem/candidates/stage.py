@@ -1,0 +1,150 @@
+"""Stage `candidates`: draw each training query's list from a run, denoised by a judge if asked."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tandem.artifact import Job, write_json, writing
+from tandem.candidates.lists import TrainingList, denoised, undenoised
+from tandem.candidates.pool import Pool, make_pool
+from tandem.candidates.report import Report
+from tandem.data.collection import Collection
+from tandem.data.rows import doc_rows, query_rows
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+from tandem.models.template import Ids
+from tandem.models.tokens import Tokens
+from tandem.progress import Progress
+from tandem.search.pairs import PairScores, mean_probability
+
+GROUP = 1024
+SCHEMA = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("doc_id", pa.string()),
+        ("label", pa.int8()),
+        ("rank", pa.int32()),
+        ("score", pa.float32()),
+        ("judge", pa.float32()),
+        ("source", pa.string()),
+        ("list", pa.string()),
+        ("query_row", pa.int64()),
+        ("passage_row", pa.int64()),
+    ]
+)
+
+
+def pools(job: Job, report: Report) -> Iterator[Pool]:
+    """The pool of every query of the run that has a known positive in the corpus."""
+    collection, params = Collection(job.inputs["dataset"]), job.params
+    docs, queries = doc_rows(collection), query_rows(collection)
+    passages = Tokens.open(job.inputs["tokens"]).passages
+    qrels = collection.qrels(params["split"])
+    backfill = (params.get("denoise") or {}).get("backfill")
+    beyond = (backfill["first_rank"], backfill["depth"]) if backfill else None
+    report.without_run = len(qrels)
+    for query, ids, scores in iter_run(job.inputs["run"].path("run.trec")):
+        report.without_run -= query in qrels
+        relevant = [doc for doc, relevance in qrels.get(query, {}).items() if relevance > 0]
+        positives = docs.rows(relevant, missing_ok=True)
+        positives = positives[positives >= 0]
+        if not len(positives):
+            report.without_positive += 1
+            continue
+        row = int(queries.rows([query])[0])
+        window = (params["first_rank"], params["depth"])
+        yield make_pool(row, positives, (docs.rows(ids), scores), window, beyond, lambda i: passages[i].tobytes())
+
+
+def judge(group: list[Pool], judges: list[PairScores]) -> None:
+    """Give each pool the judges' mean probability of its window's passages and of its positives."""
+    sizes = [len(pool.rows) + len(pool.positives) for pool in group]
+    queries = np.repeat([pool.query for pool in group], sizes)
+    passages = np.concatenate([part for pool in group for part in (pool.rows, pool.positives)])
+    probabilities = mean_probability(judges, queries, passages)
+    for pool, mine in zip(group, np.split(probabilities, np.cumsum(sizes)[:-1]), strict=True):
+        pool.judged, pool.judged_positives = mine[: len(pool.rows)], mine[len(pool.rows) :]
+
+
+def drawn(pool: Pool, params: dict[str, Any]) -> Iterator[TrainingList]:
+    """The lists of one query; the draw depends on (seed, query) alone."""
+    denoise = params.get("denoise")
+    if denoise is None or denoise["hybrid"]:
+        yield undenoised(pool, params["negatives"], np.random.default_rng([params["seed"], 0, pool.query]))
+    if denoise is not None:
+        yield denoised(pool, params["negatives"], denoise, np.random.default_rng([params["seed"], 1, pool.query]))
+
+
+def grouped(items: Iterator[Pool]) -> Iterator[list[Pool]]:
+    """Groups of `GROUP` pools: what is judged at once."""
+    group: list[Pool] = []
+    for item in items:
+        group.append(item)
+        if len(group) == GROUP:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def run(job: Job) -> None:
+    """Write candidates.parquet and report.json."""
+    tokens, models = job.many("judge_tokens"), job.many("judge")
+    mode, budget = job.params.get("precision", "auto"), job.params.get("batch_tokens", 4096)
+    judges = [PairScores(m, t, mode, budget) for m, t in zip(models, tokens, strict=True)]
+    report = Report(job.params["negatives"])
+    ids = _Ids(Collection(job.inputs["dataset"]))
+    with writing(job) as draft, Progress(f"candidates {job.key}", 0, "queries") as progress:
+        with pq.ParquetWriter(draft.path("candidates.parquet"), SCHEMA) as writer:
+            for group in grouped(pools(job, report)):
+                if judges:
+                    judge(group, judges)
+                made = [one for pool in group for one in drawn(pool, job.params)]
+                for pool in group:
+                    report.pool(pool)
+                kept = [one for one in made if report.list(one)]
+                if kept:
+                    writer.write_table(ids.table(kept))
+                progress.add(len(group))
+        told = report.finish()
+        if not told["lists"]:
+            raise UserError(
+                f"candidates {job.key}: no query has a positive and a negative ({told['queries']} queries with a positive, "
+                f"{told['without_run']} without a run); widen candidates.depth or relax candidates.denoise"
+            )
+        write_json(draft.path("report.json"), told)
+        draft.facts |= {"queries": told["queries"], "lists": told["lists"]}
+
+
+class _Ids:
+    """Ids of rows, to write lists that a person can read."""
+
+    def __init__(self, collection: Collection) -> None:
+        self.docs = collection.doc_ids().combine_chunks()
+        table = pq.read_table(collection.artifact.path("queries.parquet"), columns=["query_id"])
+        self.queries = table["query_id"].combine_chunks()
+
+    def table(self, lists: list[TrainingList]) -> pa.Table:
+        """Rows of candidates.parquet."""
+        query_row = np.repeat([one.query for one in lists], [len(one.rows) for one in lists])
+
+        def joined(name: str) -> Ids:
+            return np.concatenate([getattr(one, name) for one in lists])
+
+        rows = joined("rows")
+        columns = {
+            "query_id": self.queries.take(pa.array(query_row)),
+            "doc_id": self.docs.take(pa.array(rows)),
+            "label": joined("labels"),
+            "rank": joined("ranks"),
+            "score": joined("scores"),
+            "judge": joined("judged"),
+            "source": [source for one in lists for source in one.sources],
+            "list": [one.kind for one in lists for _ in one.sources],
+            "query_row": query_row,
+            "passage_row": rows,
+        }
+        return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})

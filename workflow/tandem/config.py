@@ -1,0 +1,123 @@
+"""The configuration: files put together, values typed, defaults filled in, every mistake named before anything runs.
+
+Later wins: a recipe of config/recipes/, then config/config.yaml and whatever Snakemake merged over it (`--configfile`,
+`--config`). Datasets and encoders of the catalogues (config/datasets/, config/encoders/) are there by name.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tandem.errors import UserError
+from tandem.schema import mistakes, nearest, typed
+
+Config = dict[str, Any]
+# A number in scientific notation without a point is text to YAML 1.1; the schema's types mend it.
+CATALOGUES = ("datasets", "encoders")
+
+
+def read_yaml(path: Path) -> Any:
+    """A YAML file's content; a `UserError` naming the file and line if it cannot be read."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
+
+
+def merged(under: Any, over: Any) -> Any:
+    """`over` laid upon `under`: mappings are merged key by key, anything else is replaced."""
+    if not (isinstance(under, dict) and isinstance(over, dict)):
+        return copy.deepcopy(over)
+    result = {key: copy.deepcopy(value) for key, value in under.items()}
+    for key, value in over.items():
+        result[str(key)] = merged(result[key], value) if key in result else copy.deepcopy(value)
+    return result
+
+
+def complete(told: Config, root: Path) -> Config:
+    """The configuration with catalogues, recipes, types and defaults.
+
+    Args:
+        told: what Snakemake gathered.
+        root: the checkout, where config/ and workflow/ are.
+    Raises:
+        UserError: one line per mistake.
+    """
+    schema = read_yaml(root / "workflow/schemas/config.schema.yaml")
+    recipes = told.get("recipes") or []
+    config: Config = {name: catalogue(root / "config" / name) for name in CATALOGUES}
+    for name in recipes if isinstance(recipes, list) else ():
+        config = merged(config, recipe(root, str(name)))
+    config = typed(merged(config, told), schema, schema)
+    wrong = mistakes(config, schema, schema)
+    if not wrong:
+        config["models"], wrong = models(config["models"], schema)
+    if wrong:
+        raise UserError("\n".join(wrong))
+    return config
+
+
+def catalogue(folder: Path) -> dict[str, Any]:
+    """Name → entry of every file in a catalogue folder; a file's name is its entry's."""
+    return {path.stem: read_yaml(path).get(path.stem, {}) for path in sorted(folder.glob("*.yaml"))}
+
+
+def recipe(root: Path, name: str) -> Config:
+    """A recipe's file."""
+    folder = root / "config/recipes"
+    if not (folder / f"{name}.yaml").is_file():
+        raise UserError(f"recipes: {name} is unknown{nearest(name, [p.stem for p in folder.glob('*.yaml')])}")
+    made: Config = read_yaml(folder / f"{name}.yaml")
+    return made
+
+
+def models(told: dict[str, Any], schema: Config) -> tuple[dict[str, Any], list[str]]:
+    """Every model with `like` resolved, typed by its objective's schema; and the mistakes."""
+    made, wrong = {}, []
+    for name in told:
+        try:
+            spec = like(name, told, [])
+        except UserError as error:
+            wrong.append(str(error))
+            continue
+        objective = spec.get("objective")
+        if objective not in ("dual", "cross", "joint"):
+            wrong.append(f"models.{name}.objective is {objective!r}; allowed: dual, cross, joint")
+            continue
+        made[name] = typed(spec, {"$ref": f"#/$defs/{objective}"}, schema)
+        wrong += mistakes(made[name], {"$ref": f"#/$defs/{objective}"}, schema, f"models.{name}")
+    return made, wrong
+
+
+def like(name: str, told: dict[str, Any], opened: list[str]) -> dict[str, Any]:
+    """A model's own keys laid upon those of the model it is `like`."""
+    if name in opened:
+        raise UserError(f"models.{name}.like forms a cycle: {' -> '.join([*opened, name])}")
+    spec = dict(told[name])
+    base = spec.pop("like", None)
+    if base is None:
+        return spec
+    if base not in told:
+        raise UserError(f"models.{name}.like is {base}, which is no model{nearest(str(base), list(told))}")
+    made: dict[str, Any] = merged(like(base, told, [*opened, name]), spec)
+    return made
+
+
+def override(config: Config, changes: dict[str, Any]) -> Config:
+    """A copy with `{"models.joint.train.lr": 1e-5}` put in; a path that is not there is a `UserError`."""
+    result = copy.deepcopy(config)
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        at: Any = result
+        for part in parents:
+            at = at.get(part) if isinstance(at, dict) else None
+        if not isinstance(at, dict) or last not in at:
+            raise UserError(f"sweeps: {path} is not a key of the configuration")
+        at[last] = value
+    return result

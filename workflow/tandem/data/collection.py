@@ -1,0 +1,76 @@
+"""A dataset artifact as its readers see it: passages stream by, queries and qrels are looked up by split."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tandem.artifact import Artifact
+from tandem.errors import UserError
+
+CORPUS, QUERIES, QRELS = "corpus.parquet", "queries.parquet", "qrels.parquet"
+SPLITS = ("train", "dev", "test")
+
+
+def contents(title: str, text: str) -> str:
+    """What every stage indexes, encodes or shows of a passage: `title text`, or the text alone without a title."""
+    return f"{title} {text}" if title else text
+
+
+class Collection:
+    """Passages, queries and qrels of a dataset artifact; rows come in the order its source gave them.
+
+    Nothing is read before it is asked for, and no method holds more than one batch of the corpus' texts.
+    """
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact = artifact
+        self.passages: int = pq.read_metadata(artifact.path(CORPUS)).num_rows
+
+    def batches(
+        self, rows: int = 16384, columns: Sequence[str] = ("doc_id", "title", "text")
+    ) -> Iterator[pa.RecordBatch]:
+        """The corpus as record batches of at most `rows` passages, with the columns asked for, in row order."""
+        with pq.ParquetFile(self.artifact.path(CORPUS)) as file:
+            yield from file.iter_batches(batch_size=rows, columns=list(columns))
+
+    def doc_ids(self) -> pa.ChunkedArray:
+        """Ids of all passages in row order: about 16 bytes a passage in Arrow."""
+        return pq.read_table(self.artifact.path(CORPUS), columns=["doc_id"])["doc_id"]
+
+    def queries(self, split: str) -> dict[str, str]:
+        """Query id → text of a split, in file order; a `UserError` if the split has none."""
+        table = self._split(QUERIES, split, ["query_id", "text"])
+        return dict(zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+    def qrels(self, split: str) -> dict[str, dict[str, int]]:
+        """Query id → document id → relevance of a split, in file order; a `UserError` if the split has none."""
+        table = self._split(QRELS, split, ["query_id", "doc_id", "relevance"])
+        judged: dict[str, dict[str, int]] = {}
+        columns = (table[name].to_pylist() for name in table.column_names)
+        for query, doc, relevance in zip(*columns, strict=True):
+            judged.setdefault(query, {})[doc] = relevance
+        return judged
+
+    def texts(self, doc_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Document id → (title, text) of a few passages, by one streaming pass; unknown ids are absent."""
+        wanted = pa.array(sorted(set(doc_ids)), pa.string())
+        found: dict[str, tuple[str, str]] = {}
+        for batch in self.batches():
+            hits = batch.filter(pc.is_in(batch["doc_id"], value_set=wanted))
+            rows = zip(*(hits[name].to_pylist() for name in ("doc_id", "title", "text")), strict=True)
+            found.update((doc, (title, text)) for doc, title, text in rows)
+            if len(found) == len(wanted):
+                break
+        return found
+
+    def _split(self, name: str, split: str, columns: list[str]) -> pa.Table:
+        """The rows of one split of queries or qrels."""
+        path = self.artifact.path(name)
+        table = pq.read_table(path, columns=columns, filters=[("split", "==", split)])
+        if table.num_rows == 0:
+            splits = pq.read_table(path, columns=["split"])["split"]
+            have = ", ".join(sorted(splits.unique().to_pylist()))
+            raise UserError(f"{path}: holds no split {split}; it holds {have or 'none'}")
+        return table

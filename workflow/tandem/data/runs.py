@@ -1,0 +1,85 @@
+"""Runs in TREC format, one rule for ties: by score (as float32, higher first), then by document id (lower first).
+
+A line is `query Q0 document rank score tag`; scores are printed with nine digits, which round-trips a float32.
+Document ids compare by Unicode code points.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from math import isnan
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.errors import UserError
+
+Floats = NDArray[np.float32]
+
+
+def ranked_order(docs: Sequence[str], scores: Sequence[float] | Floats) -> list[tuple[str, float]]:
+    """(document, score rounded to float32) by score descending, then document ascending.
+
+    Raises:
+        ValueError: a score is not a number, or the lengths differ.
+    """
+    rounded: list[float] = np.asarray(scores, np.float32).tolist()
+    if any(map(isnan, rounded)):
+        raise ValueError("a score is not a number")
+    return sorted(zip(docs, rounded, strict=True), key=lambda pair: (-pair[1], pair[0]))
+
+
+def write_run(path: Path, ranked: Iterable[tuple[str, Sequence[str], Sequence[float] | Floats]], tag: str) -> int:
+    """Write a run as it streams in; queries keep the order given.
+
+    Args:
+        path: the file to write.
+        ranked: (query id, document ids, scores) per query; the documents may come in any order.
+        tag: the last column: the key of the stage that made the run.
+    Returns:
+        The number of lines written.
+    """
+    lines = 0
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for query, docs, scores in ranked:
+            pairs = ranked_order(docs, scores)
+            file.writelines(f"{query} Q0 {d} {rank} {s:.9g} {tag}\n" for rank, (d, s) in enumerate(pairs, start=1))
+            lines += len(pairs)
+    return lines
+
+
+def iter_run(path: Path) -> Iterator[tuple[str, list[str], Floats]]:
+    """(query id, document ids, scores as float32) per query, in file order.
+
+    Raises:
+        UserError: a malformed line, a query whose lines are not together, or a document listed twice for a query.
+    """
+    done: set[str] = set()
+    with open(path, encoding="utf-8", newline="\n") as file:
+        for query, lines in groupby(_lines(path, file), key=itemgetter(0)):
+            first, docs, scores = 0, [], []
+            for _, doc, score, number in lines:
+                first = first or number
+                docs.append(doc)
+                scores.append(score)
+            if query in done:
+                raise UserError(f"{path}:{first}: query {query} again; the lines of a query must stand together")
+            if len(set(docs)) != len(docs):
+                twice = next(d for i, d in enumerate(docs) if d in docs[:i])
+                raise UserError(f"{path}:{first}: query {query} lists document {twice} twice; once is allowed")
+            done.add(query)
+            yield query, docs, np.asarray(scores, np.float32)
+
+
+def _lines(path: Path, file: Iterable[str]) -> Iterator[tuple[str, str, float, int]]:
+    """(query, document, score, line number) of each line."""
+    for number, line in enumerate(file, start=1):
+        try:
+            query, _, doc, _, score, _ = line.split()
+            value = float(score)
+        except ValueError:
+            value = float("nan")
+        if isnan(value):
+            raise UserError(f"{path}:{number}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`")
+        yield query, doc, value, number

@@ -1,0 +1,69 @@
+"""Any collection of the ir_datasets catalogue: documents by one id, queries and qrels of each split by another.
+
+ir_datasets downloads what it misses into `IR_DATASETS_HOME` (by default `~/.ir_datasets`); files put there by hand are
+used as they are, so that a machine without network can have them too.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import ir_datasets
+
+from tandem.data.collection import SPLITS
+from tandem.errors import UserError
+
+TEXT_FIELDS = ("text", "body", "abstract")
+
+
+class IrDatasets:
+    """Documents of `id`, queries and qrels of `splits: {train: id, dev: id, test: id}`; see `Source`."""
+
+    PARAMS = frozenset({"id", "splits"})
+
+    def __init__(self, params: dict[str, Any], execution: dict[str, Any]) -> None:
+        splits = params.get("splits") or {}
+        if not isinstance(params.get("id"), str):
+            raise UserError(f"id: {params.get('id')!r}; the id of an ir_datasets collection is needed")
+        if not isinstance(splits, dict) or not splits or set(splits) - set(SPLITS):
+            raise UserError(f"splits: {splits!r}; at least one of train, dev, test with an ir_datasets id is needed")
+        self._documents = _load("id", params["id"], "docs")
+        self._splits = {
+            split: (
+                _load(f"splits.{split}", splits[split], "queries"),
+                _load(f"splits.{split}", splits[split], "qrels"),
+            )
+            for split in SPLITS
+            if splits.get(split)
+        }
+        self.places = {"corpus": f"ir_datasets {params['id']} document", "queries": "ir_datasets query"}
+        self.facts: dict[str, Any] = {}
+
+    def corpus(self) -> Iterator[tuple[str, str, str]]:
+        """(document id, title, text): the text is the field `text`, `body` or `abstract`, else ir_datasets' own."""
+        for document in self._documents.docs_iter():
+            field = next((name for name in TEXT_FIELDS if hasattr(document, name)), None)
+            text = getattr(document, field) if field else document.default_text()
+            yield document.doc_id, getattr(document, "title", "") or "", text
+
+    def queries(self) -> Iterator[tuple[str, str, str]]:
+        """(query id, text, split) of every query of each split's id, judged or not."""
+        for split, (queries, _) in self._splits.items():
+            for query in queries.queries_iter():
+                yield query.query_id, query.default_text(), split
+
+    def qrels(self) -> Iterator[tuple[str, str, int, str]]:
+        """(query id, document id, relevance, split) of each split's id."""
+        for split, (_, qrels) in self._splits.items():
+            for judged in qrels.qrels_iter():
+                yield judged.query_id, judged.doc_id, judged.relevance, split
+
+
+def _load(key: str, name: str, part: str) -> Any:
+    """A collection of the catalogue that has `part` (docs, queries or qrels); nothing is downloaded yet."""
+    try:
+        dataset = ir_datasets.load(name)
+    except KeyError:
+        raise UserError(f"{key}: ir_datasets knows no {name!r}; its catalogue is on ir-datasets.com") from None
+    if not getattr(dataset, f"has_{part}")():
+        raise UserError(f"{key}: {name} of ir_datasets has no {part}; name one that has")
+    return dataset

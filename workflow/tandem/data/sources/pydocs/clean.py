@@ -1,0 +1,115 @@
+"""A docstring as a summary line and the prose after it, in plain words.
+
+Left out: signatures, section heads with their underlines, whole sections of examples, references and links, code, and
+the markup of reStructuredText and Markdown.
+"""
+
+import re
+from collections.abc import Iterator
+
+SIGNATURE = re.compile(r"^[\w\.]+\s*\(.*\)\s*(->.*)?$", re.DOTALL)
+UNDERLINE = re.compile(r"^\s*[-=~^]{3,}\s*$")
+# A line that starts something else than prose, and so ends a summary.
+FIELD = re.compile(r"^\s*(:param|:return|@param|>>>|\.\. )")
+HEAD = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?)\s*:?\s*$")
+# Heads without an underline: after the first kind everything is left out until one of the second kind.
+UNTOLD_HEAD = re.compile(r"^\s*(Examples?|References|See Also|Doctest|Usage)\s*:{0,2}\s*$", re.IGNORECASE)
+TOLD_HEAD = re.compile(
+    r"^\s*(Args|Arguments|Parameters|Keyword args|Attributes|Returns?|Raises|Yields|Notes?|Inputs?|Outputs?|Shape)"
+    r"\s*:\s*$",
+    re.IGNORECASE,
+)
+UNTOLD_TITLE = re.compile(r"^\s*(Examples?|References|See Also)\s*$", re.IGNORECASE)
+CODE = re.compile(r"^\s*(>>>|\.\.\. |```)")
+SENTENCE_END = re.compile(r"(?<=[a-z0-9\)\]`'\"])\.(?=\s+[A-Z`]|\s*$)")
+SPACE = re.compile(r"\s+")
+MARKUP = [
+    (re.compile(r":[a-zA-Z:]+:`~?([^`<]*?)(?:\s*<[^>]*>)?`"), r"\1"),  # :func:`~name <target>`
+    (re.compile(r"``([^`]*)``"), r"\1"),
+    (re.compile(r"`([^`]*)`_*"), r"\1"),
+    (re.compile(r"\[([^\]]+)\]\([^)]+\)"), r"\1"),  # [text](target)
+    (re.compile(r"https?://\S+"), " "),
+    (re.compile(r"\*\*([^*]+)\*\*"), r"\1"),
+    (re.compile(r"\{[a-zA-Z_]+\}|%\([a-zA-Z_]+\)s"), " "),  # {placeholder} %(placeholder)s
+    (re.compile(r"\[\d+\]_"), " "),  # [1]_
+    (re.compile(r"\.\. (math|versionadded|versionchanged|deprecated|note|warning|seealso)::"), " "),
+]
+
+
+def plain(text: str) -> str:
+    """Text without markup, white space run together."""
+    for pattern, replacement in MARKUP:
+        text = pattern.sub(replacement, text)
+    return SPACE.sub(" ", text).strip()
+
+
+def summary_and_body(docstring: str) -> tuple[str, str] | None:
+    """The first sentence of a docstring and what follows, both plain; None if it starts with no prose.
+
+    The summary has no final full stop. The rest of its paragraph begins the body.
+    """
+    paragraphs = _without_signatures(_paragraphs(docstring))
+    if not paragraphs:
+        return None
+    first, after = _until_section(paragraphs[0])
+    if not first:
+        return None
+    summary, rest = _first_sentence(plain(" ".join(line.strip() for line in first)))
+    following = [line for paragraph in [after, *paragraphs[1:]] for line in [*paragraph, ""]]
+    return summary, plain(" ".join([rest, *_told(following)]))
+
+
+def _paragraphs(docstring: str) -> list[list[str]]:
+    """Runs of lines that are not blank."""
+    paragraphs: list[list[str]] = [[]]
+    for line in docstring.expandtabs().split("\n"):
+        if line.strip():
+            paragraphs[-1].append(line)
+        elif paragraphs[-1]:
+            paragraphs.append([])
+    return paragraphs if paragraphs[-1] else paragraphs[:-1]
+
+
+def _without_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
+    """Paragraphs after the call signatures that open docstrings of what is written in C."""
+    start = 0
+    while start < len(paragraphs) and SIGNATURE.match(" ".join(line.strip() for line in paragraphs[start])):
+        start += 1
+    told = paragraphs[start:]
+    if told and len(told[0]) > 1 and SIGNATURE.match(told[0][0].strip()):
+        told[0] = told[0][1:]
+    return told
+
+
+def _until_section(paragraph: list[str]) -> tuple[list[str], list[str]]:
+    """A paragraph's lines before a section's head, and from the head on."""
+    for at, line in enumerate(paragraph):
+        if UNDERLINE.match(line):
+            return paragraph[: max(at - 1, 0)], paragraph[max(at - 1, 0) :]
+        if HEAD.match(line) or FIELD.match(line):
+            return paragraph[:at], paragraph[at:]
+    return paragraph, []
+
+
+def _first_sentence(text: str) -> tuple[str, str]:
+    """(first sentence without its full stop, rest) of plain text."""
+    if end := SENTENCE_END.search(text):
+        return text[: end.start()], text[end.end() :].strip()
+    return text.rstrip(" .:"), ""
+
+
+def _told(lines: list[str]) -> Iterator[str]:
+    """Lines of prose, of the sections that are kept."""
+    told, at = True, 0
+    while at < len(lines):
+        line = lines[at]
+        underlined = at + 1 < len(lines) and line.strip() and UNDERLINE.match(lines[at + 1])
+        if underlined:
+            told = not UNTOLD_TITLE.match(line)
+        elif UNTOLD_HEAD.match(line):
+            told = False
+        elif TOLD_HEAD.match(line):
+            told = True
+        elif told and line.strip() and not CODE.match(line):
+            yield line.strip()
+        at += 2 if underlined else 1

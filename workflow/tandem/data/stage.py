@@ -1,0 +1,68 @@
+"""The stage `dataset`: a source streams through checks into Parquet.
+
+Queries and qrels are small and come first, so that most mistakes show before the corpus is read.
+"""
+
+from typing import Any
+
+from tandem.artifact import Job, write_json, writing
+from tandem.data import tables
+from tandem.data.collection import CORPUS, QRELS, QUERIES
+from tandem.data.corpus import CorpusWriter
+from tandem.data.options import read_options
+from tandem.data.qrels import keep_qrels
+from tandem.data.queries import read_queries
+from tandem.data.sources import source_class
+from tandem.data.statistics import split_statistics
+from tandem.data.warnings import Warnings
+from tandem.errors import UserError
+
+
+def run(job: Job) -> None:
+    """Make a dataset: corpus.parquet, queries.parquet, qrels.parquet and statistics.json.
+
+    `job.execution` may hold `path` (the folder to read), `workers` (processes, for a source that uses several) and
+    `checksum` (the expected one of the source; another is a warning).
+    """
+    kind = source_class(str(job.params.get("source")))
+    options = read_options(job.params, kind.PARAMS)
+    source = kind(job.params, job.execution)
+    warnings = Warnings(job.key)
+    sums = {name: tables.Checksum() for name in ("corpus", "queries", "qrels")}
+    with writing(job) as draft:
+        judged = tables.gather(sums["qrels"].of(source.qrels()), tables.QRELS_SCHEMA)
+        if judged.num_rows == 0:
+            raise UserError("qrels: empty; a dataset needs judgements of at least one split")
+        rows = sums["queries"].of(source.queries())
+        queries = read_queries(rows, judged, source.places["queries"], options, warnings)
+        corpus = CorpusWriter(draft.path(CORPUS), source.places["corpus"], options.title)
+        corpus.write(f"dataset {job.key}", sums["corpus"].of(source.corpus()))
+        warnings.count(corpus.statistics.empty, "passages hold no text")
+        qrels = keep_qrels(judged, queries, corpus.ids, options, warnings)
+        tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)
+        tables.write(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
+        summary = {
+            "passages": corpus.statistics.summary(),
+            "splits": split_statistics(queries.rows(), tables.rows(qrels)),
+        }
+        checksum = tables.combined(sums.values())
+        _compare(job, checksum, warnings)
+        write_json(draft.path("statistics.json"), {**summary, "warnings": warnings.lines})
+        draft.facts.update(_counts(summary), checksum=checksum, warnings=warnings.lines, source=source.facts)
+
+
+def _compare(job: Job, checksum: str, warnings: Warnings) -> None:
+    """Warn if the source is not the one that the configuration was written for."""
+    expected = job.execution.get("checksum", job.params.get("checksum"))
+    if expected and expected != checksum:
+        warnings.add(f"the source's checksum is {checksum}, expected {expected}: its content has changed")
+
+
+def _counts(summary: dict[str, Any]) -> dict[str, Any]:
+    """Numbers of passages, and of queries and qrels by split."""
+    splits = summary["splits"]
+    return {
+        "passages": summary["passages"]["count"],
+        "queries": {split: told["queries"] for split, told in splits.items()},
+        "qrels": {split: told["qrels"] for split, told in splits.items()},
+    }

@@ -1,0 +1,135 @@
+"""From a configuration to stages with readable, content-addressed keys.
+
+A stage is (kind, name, params, upstream stages). Its digest covers its kind's version, its resolved params and the
+digests of everything upstream, so two variants share exactly the artifacts they agree on. How work is split is not in
+it.
+"""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tandem.artifact import MANIFEST
+from tandem.kinds import KINDS
+
+# Parameters that came later, by kind: dotted path → the value that means "as before". Such a value is left out of the
+# digest, so that artifacts made before the parameter existed keep their names.
+NEUTRAL: dict[str, dict[str, Any]] = {}
+DIGITS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One stage of one variant.
+
+    Attributes:
+        kind: key of `KINDS`.
+        dataset: the folder of results/ it lives in; `shared` for what belongs to no dataset.
+        name: the readable part of its key.
+        params: resolved values that decide the result.
+        upstream: role → stage.
+        execution: how to run: flags that never change the result (a source's path, say).
+    """
+
+    kind: str
+    dataset: str
+    name: str
+    params: dict[str, Any]
+    upstream: dict[str, "Stage"] = field(default_factory=dict)
+    execution: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """The first 10 hex digits of sha256 over what the stage is."""
+        neutral = NEUTRAL.get(self.kind, {})
+        params = {path: v for path, v in flat(self.params) if path not in neutral or neutral[path] != v}
+        upstream = {role: stage.digest for role, stage in self.upstream.items()}
+        told = [self.kind, KINDS[self.kind].version, params, upstream]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+    @property
+    def key(self) -> str:
+        """`<name>-<digest>`."""
+        return f"{self.name}-{self.digest}"
+
+    @property
+    def folder(self) -> str:
+        """The artifact's folder, relative to the working directory."""
+        return f"results/{self.dataset}/{self.kind}/{self.key}"
+
+    @property
+    def manifest(self) -> str:
+        """The file that says the artifact is done."""
+        return f"{self.folder}/{MANIFEST}"
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Role → manifest of each upstream stage; dots become underscores, as Snakemake's names want it."""
+        return {role.replace(".", "_"): stage.manifest for role, stage in sorted(self.upstream.items())}
+
+    @property
+    def args(self) -> str:
+        """What it is as command-line flags, sorted and quoted for a shell."""
+        flags = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
+        return _flags(flags + [(f"--params.{path}", literal(value)) for path, value in flat(self.params)])
+
+    @property
+    def how(self) -> str:
+        """How it runs as command-line flags: kept apart, so that a change of it reruns nothing."""
+        return _flags([(f"--run.{name}", literal(value)) for name, value in self.execution.items()])
+
+
+def _flags(pairs: list[tuple[str, str]]) -> str:
+    return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in sorted(pairs))
+
+
+def flat(params: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted path and value of every leaf; empty mappings and lists are leaves."""
+    for key, value in params.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def literal(value: Any) -> str:
+    """A value as the command line reads it back: plain text where that is unambiguous, else JSON."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value)
+
+
+class Stages(dict[tuple[str, str], Stage]):
+    """Every stage that is wanted, by (kind, key)."""
+
+    def put(self, stage: Stage) -> Stage:
+        """Register a stage, or give the equal one that is there."""
+        there = self.setdefault((stage.kind, stage.key), stage)
+        if there is not stage and (there.params != stage.params or there.dataset != stage.dataset):
+            raise AssertionError(f"two different stages are called {stage.key}")
+        return there
+
+    def inputs(self, kind: str) -> Callable[[Any], dict[str, str]]:
+        """An input function for a rule of this kind."""
+        return lambda wildcards: self.find(kind, wildcards.key).inputs
+
+    def args(self, kind: str) -> Callable[[Any], str]:
+        """A params function for a rule of this kind."""
+        return lambda wildcards: self.find(kind, wildcards.key).args
+
+    def how(self, kind: str) -> Callable[[Any], str]:
+        """A resources function for a rule of this kind."""
+        return lambda wildcards: self.find(kind, wildcards.key).how
+
+    def find(self, kind: str, key: str) -> Stage:
+        """The stage of a key; a KeyError that says what a key is, where nobody wants it."""
+        if (kind, key) not in self:
+            raise KeyError(f"the configuration wants no {kind} {key}; see `snakemake -n` for what it wants")
+        return self[kind, key]

@@ -1,0 +1,1 @@
+"""Lexical retrieval with Lucene, through Pyserini's build of Anserini."""

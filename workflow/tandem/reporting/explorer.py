@@ -1,0 +1,113 @@
+"""What the per-query explorer shows: a bounded choice of queries, and the top of every system's list for each."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from tandem.artifact import Artifact
+from tandem.data.collection import Collection
+from tandem.data.runs import iter_run
+from tandem.reporting.layout import System, name
+from tandem.reporting.lineage import open_upstream
+from tandem.scoring.scores import read_aligned
+
+QUERIES, DEPTH, RELEVANT, CHARACTERS = 300, 10, 8, 600
+BUDGET = 9_000_000  # bytes of texts: the page stays under 15 MB
+MEASURES = 4
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One query: who ranks what at the top, and which passages are relevant."""
+
+    query: str
+    text: str
+    values: list[list[float]]
+    top: list[list[str]]
+    relevant: list[str]
+
+    def passages(self) -> list[str]:
+        """Every passage it shows, each once."""
+        return list(dict.fromkeys([doc for docs in self.top for doc in docs] + self.relevant[:RELEVANT]))
+
+
+def chosen(queries: list[str], count: int = QUERIES) -> list[str]:
+    """`count` queries that depend on nothing but their ids: the lowest by sha256, in the order given."""
+    lowest = set(sorted(queries, key=lambda query: hashlib.sha256(query.encode()).digest())[:count])
+    return [query for query in queries if query in lowest]
+
+
+def explorer(systems: dict[System, Artifact]) -> dict[str, Any]:
+    """The explorer's data, ready for JSON.
+
+    Args:
+        systems: score artifacts of one dataset and split.
+    Returns:
+        systems (names), measures, queries (id, text, values per system and measure, per system the passages ranked
+        first, relevant passages; passages as positions in `passages`), passages (id, title, shortened text), total
+        (number of queries scored).
+    """
+    artifacts = list(systems.values())
+    measures = [m for m in artifacts[0].params["measures"] if all(m in a.params["measures"] for a in artifacts)]
+    measures = measures[:MEASURES]
+    scored, values = read_aligned(artifacts, measures)
+    rows = {query: row for row, query in enumerate(scored)}
+    queries = chosen(scored)
+    inputs = [open_upstream(artifact) for artifact in artifacts]
+    tops = [_tops(above["run"], set(queries)) for above in inputs]
+    collection, split = Collection(inputs[0]["dataset"]), artifacts[0].params["split"]
+    texts, qrels = collection.queries(split), collection.qrels(split)
+    shown = [
+        Shown(
+            query,
+            texts[query],
+            values[:, rows[query]].round(4).tolist(),
+            [top.get(query, []) for top in tops],
+            [doc for doc, relevance in qrels[query].items() if relevance > 0],
+        )
+        for query in queries
+    ]
+    return {
+        "systems": [name(system) for system in systems],
+        "measures": measures,
+        "total": len(scored),
+        **_pack(shown, collection),
+    }
+
+
+def _tops(run: Artifact, queries: set[str]) -> dict[str, list[str]]:
+    """The first passages of the chosen queries."""
+    return {query: docs[:DEPTH] for query, docs, _ in iter_run(run.path("run.trec")) if query in queries}
+
+
+def _pack(shown: list[Shown], collection: Collection) -> dict[str, Any]:
+    """Queries and the texts they show, as many queries as the budget of bytes allows."""
+    texts = collection.texts({doc for one in shown for doc in one.passages()})
+    passages: list[tuple[str, ...]] = []
+    at: dict[str, int] = {}
+    queries, spent = [], 0
+    for one in shown:
+        new = [(doc, *map(_shortened, texts.get(doc, ("", "")))) for doc in one.passages() if doc not in at]
+        spent += len(one.text.encode()) + sum(len("".join(passage).encode()) for passage in new)
+        if spent > BUDGET:
+            break
+        for passage in new:
+            at[passage[0]] = len(passages)
+            passages.append(passage)
+        relevant = set(one.relevant)
+        queries.append(
+            {
+                "id": one.query,
+                "text": _shortened(one.text),
+                "values": one.values,
+                "top": [[at[doc] for doc in docs] for docs in one.top],
+                "relevant": [at[doc] for doc in one.passages() if doc in relevant],
+                "positives": len(relevant),
+            }
+        )
+    return {"queries": queries, "passages": passages}
+
+
+def _shortened(text: str) -> str:
+    """At most CHARACTERS characters."""
+    return text if len(text) <= CHARACTERS else f"{text[:CHARACTERS].rstrip()}…"

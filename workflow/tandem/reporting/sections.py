@@ -1,0 +1,81 @@
+"""Parts of the report that come from one kind of artifact: training curves, negatives, cost."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow.parquet as pq
+from markupsafe import Markup
+
+from tandem.artifact import Artifact
+from tandem.reporting.charts import Series, histogram, line_chart
+from tandem.reporting.lineage import Stage
+
+DEV = "dev/"
+LOSSES = ("loss", "kl", "sup")
+
+
+def training(stages: Iterable[Stage]) -> list[dict[str, Any]]:
+    """Per model that was trained: its key, its charts and its last values."""
+    models = [stage for stage in stages if "log.parquet" in stage.artifact.manifest["files"]]
+    return [{"stage": stage, **_curves(stage.artifact)} for stage in models]
+
+
+def _curves(model: Artifact) -> dict[str, Any]:
+    """Loss parts, dev measures and learning rate against the step, and the mean throughput."""
+    log = read_log(model)
+    losses = [log[name] for name in LOSSES if name in log]
+    dev = [Series(name.removeprefix(DEV), one.x, one.y) for name, one in sorted(log.items()) if name.startswith(DEV)]
+    charts = [line_chart("Loss and its parts", losses, "step", "nats")] if losses else []
+    charts += [line_chart("On the dev queries", dev, "step", "measure")] if dev else []
+    charts += [line_chart("Learning rate", [log["lr"]], "step", "rate")] if "lr" in log else []
+    speed = log.get("tokens_per_second")
+    return {
+        "charts": charts,
+        "steps": int(max((one.x[-1] for one in log.values()), default=0)),
+        "speed": sum(speed.y) / len(speed.y) if speed else None,
+    }
+
+
+def read_log(model: Artifact) -> dict[str, Series]:
+    """A training log by name, in ascending step; of a step logged twice (a resumed run) the last value counts."""
+    table = pq.read_table(model.path("log.parquet"))
+    points: dict[str, dict[int, float]] = {}
+    columns = (table[name].to_pylist() for name in ("step", "name", "value"))
+    for step, name, value in zip(*columns, strict=True):
+        points.setdefault(name, {})[step] = value
+    return {name: Series(name, *zip(*sorted(steps.items()), strict=True)) for name, steps in points.items()}
+
+
+def negatives(stages: Iterable[Stage]) -> list[dict[str, Any]]:
+    """Per candidates artifact: its report and a histogram of the scores of positives and negatives."""
+    lists = [stage for stage in stages if stage.kind == "candidates"]
+    return [{"stage": stage, **_report(stage.artifact)} for stage in lists]
+
+
+def _report(candidates: Artifact) -> dict[str, Any]:
+    """What is known about a training list; the chart is None where nothing has a score."""
+    told = json.loads(candidates.path("report.json").read_text(encoding="utf-8"))
+    bins = told.get("histogram") or {}
+    judged = any(role.startswith("judge") for role in candidates.upstream)
+    chart: Markup | None = None
+    if bins.get("edges"):
+        groups = {group: bins[group] for group in ("positives", "negatives") if bins.get(group)}
+        of = "the judge's probability" if judged else "score in the run"
+        chart = histogram("Scores of positives and negatives", bins["edges"], groups, of)
+    return {"report": told, "judged": judged, "chart": chart}
+
+
+def cost(stages: Iterable[Stage]) -> list[dict[str, Any]]:
+    """Per stage its seconds, share of the total, peak memory and bytes on disk."""
+    listed = list(stages)
+    total = sum(stage.seconds for stage in listed) or 1.0
+    return [
+        {
+            "stage": stage,
+            "share": 100 * stage.seconds / total,
+            "memory": stage.artifact.manifest.get("peak_memory_mib"),
+            "bytes": sum(file["bytes"] for file in stage.artifact.manifest["files"].values()),
+        }
+        for stage in listed
+    ]

@@ -1,0 +1,296 @@
+"""From a configuration to the stages that its systems and tables need."""
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+from tandem.artifact import sha256
+from tandem.config import Config, override
+from tandem.errors import UserError
+from tandem.fingerprint import fingerprint
+from tandem.graph import Stage, Stages
+from tandem.schema import nearest
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+HUB = re.compile(r"[\w.-]+/[\w.-]+")
+TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}
+DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")
+
+
+class Resolver:
+    """One configuration's stages; those it shares with earlier ones are found by digest."""
+
+    def __init__(self, config: Config, stages: Stages) -> None:
+        self.config, self.stages = config, stages
+        self.models: dict[str, Stage] = {}
+        self.opened: list[str] = []
+
+    def stage(self, kind: str, dataset: str, name: str, params: dict[str, Any], **how: Any) -> Stage:
+        """Register a stage; upstream stages of a role that is None are left out."""
+        upstream = {role: stage for role, stage in how.pop("upstream", {}).items() if stage is not None}
+        return self.stages.put(Stage(kind, dataset, name, params, upstream, how))
+
+    # Data
+
+    def dataset(self, name: str | None = None) -> Stage:
+        """The stage that makes a dataset: the configuration's, unless named."""
+        name = name or self.config["dataset"]
+        spec = dict(self.dataset_spec(name))
+        path, checksum = spec.pop("path", None), spec.pop("checksum", None)
+        for told in ("licence", "language", "analyzer"):
+            spec.pop(told, None)
+        how: dict[str, Any] = {"checksum": checksum} if checksum else {}
+        if path is not None:
+            if not Path(path).exists():
+                raise UserError(f"datasets.{name}.path is {path}; no such file or folder")
+            spec["fingerprint"], how["path"] = fingerprint(Path(path)), str(path)
+        return self.stage("dataset", name, name, spec, **how)
+
+    def dataset_spec(self, name: str) -> dict[str, Any]:
+        """A dataset's entry."""
+        known = self.config["datasets"]
+        if name not in known:
+            raise UserError(f"dataset: {name} is unknown{nearest(name, list(known))}")
+        if not NAME.fullmatch(name):
+            raise UserError(f"datasets.{name}: a name is letters, digits, '_', '-' and '.'")
+        spec: dict[str, Any] = known[name]
+        return spec
+
+    def encoder(self, name: str) -> tuple[Stage, dict[str, Any]]:
+        """A starting encoder's stage and its entry: from the catalogue, a folder, or the hub (`org/name`)."""
+        known = self.config["encoders"]
+        if name in known:
+            spec = dict(known[name])
+        elif Path(name).is_dir():
+            spec = {"source": "folder", "path": name}
+        elif HUB.fullmatch(name):
+            spec = {"source": "hub", "name": name, "revision": "main"}
+        else:
+            hint = nearest(name, list(known))
+            raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
+        params = {k: spec[k] for k in ("source", "package", "folder", "name", "revision", "sha256") if k in spec}
+        how = {}
+        if spec["source"] == "folder":
+            weights = Path(spec["path"]) / "model.safetensors"
+            if not weights.is_file():
+                raise UserError(f"encoder: {spec['path']} holds no model.safetensors; only safetensors are loaded")
+            params["sha256"], how["path"] = sha256(weights), spec["path"]
+        label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
+        return self.stage("encoder", "shared", label, params, **how), spec
+
+    def tokens(self, encoder: str, dataset: str) -> Stage:
+        """Token ids of a dataset under an encoder's tokenizer."""
+        lengths = self.config["lengths"]
+        params = {"query_length": lengths["query"], "passage_length": lengths["passage"]}
+        made, _ = self.encoder(encoder)
+        return self.stage("tokens", dataset, made.name, params, upstream={"dataset": self.dataset(dataset), "encoder": made})
+
+    # Models
+
+    def spec(self, name: str, where: str, objectives: tuple[str, ...] | None = None) -> dict[str, Any]:
+        """A model's entry; `where` names the key that asked for it, `objectives` what it must be."""
+        known = self.config["models"]
+        if name not in known:
+            raise UserError(f"{where}: {name} is no model{nearest(name, list(known))}")
+        spec: dict[str, Any] = known[name]
+        if objectives and spec["objective"] not in objectives:
+            raise UserError(f"{where}: {name} is a {spec['objective']} model, needed is {' or '.join(objectives)}")
+        return spec
+
+    def root(self, name: str, part: str, seen: tuple[str, ...] = ()) -> str:
+        """The encoder a model's part (`dual` or `cross`) descends from."""
+        if name in seen:
+            raise UserError(f"models form a cycle: {' -> '.join([*seen, name])}")
+        spec = self.config["models"].get(name)
+        if spec is None:
+            return str(self.config["encoder"] if name == "encoder" else name)
+        start = spec["init"]
+        if isinstance(start, dict):
+            start = start["retriever" if part == "dual" else "reranker"]
+        return self.root(self.named(start), part, (*seen, name))
+
+    def named(self, part: str) -> str:
+        """A model's name without `.retriever` or `.reranker`."""
+        stem = re.sub(r"\.(retriever|reranker)$", "", part)
+        return stem if part not in self.config["models"] and stem in self.config["models"] else part
+
+    def model(self, name: str, where: str, objectives: tuple[str, ...] | None = None) -> Stage:
+        """The stage that trains a model."""
+        name = self.named(name)
+        spec = self.spec(name, where, objectives)
+        if not NAME.fullmatch(name):
+            raise UserError(f"models.{name}: a name is letters, digits, '_', '-' and '.'")
+        if name in self.opened:
+            raise UserError(f"models form a cycle: {' -> '.join([*self.opened, name])}")
+        if name not in self.models:
+            self.opened.append(name)
+            self.models[name] = self._model(name, spec)
+            self.opened.pop()
+        return self.models[name]
+
+    def _model(self, name: str, spec: dict[str, Any]) -> Stage:
+        dataset = spec["dataset"] or self.config["dataset"]
+        at = f"models.{name}"
+        train = {**spec["train"], "seed": self._seed(spec["train"]["seed"])}
+        self._check_lists(at, spec)
+        upstream: dict[str, Stage | None] = {"dataset": self.dataset(dataset)}
+        params: dict[str, Any] = {"objective": spec["objective"], "train": train}
+        if spec["objective"] in DUAL_PARTS:
+            params |= self._towers(name, spec)
+            upstream["tokens"] = self.tokens(self.root(name, "dual"), dataset)
+        if spec["objective"] in CROSS_PARTS:
+            role = "cross_tokens" if spec["objective"] == "joint" else "tokens"
+            upstream[role] = self.tokens(self.root(name, "cross"), dataset)
+        if spec["objective"] == "joint":
+            upstream["retriever"] = self._start(f"{at}.init.retriever", spec["init"]["retriever"], DUAL_PARTS)
+            upstream["reranker"] = self._start(f"{at}.init.reranker", spec["init"]["reranker"], CROSS_PARTS)
+        else:
+            upstream["start"] = self._start(f"{at}.init", spec["init"], (spec["objective"], "joint"))
+        upstream["candidates"] = self.candidates(at, spec["candidates"], dataset)
+        if train["validate_every"]:
+            upstream["validation"] = self.run(spec["candidates"]["from"], "dev", f"{at}.candidates.from", dataset)
+        elif train["select"] == "best":
+            raise UserError(f"{at}.train.select is best, which needs {at}.train.validate_every")
+        return self.stage(
+            "model", dataset, name, params, upstream=upstream, **self._execution("micro_tokens", "graph_tokens", "checkpoint_seconds")
+        )
+
+    def _execution(self, *names: str) -> dict[str, Any]:
+        return {name: self.config["execution"][name] for name in names}
+
+    def _seed(self, told: int | None) -> int:
+        return int(self.config["seed"] if told is None else told)
+
+    def _start(self, where: str, name: str, objectives: tuple[str, ...]) -> Stage:
+        """What a model starts from: an encoder, or a trained model with the part that is needed."""
+        if self.named(name) in self.config["models"]:
+            return self.model(name, where, objectives)
+        try:
+            return self.encoder(self.config["encoder"] if name == "encoder" else name)[0]
+        except UserError:
+            known = [*self.config["models"], *self.config["encoders"]]
+            raise UserError(f"{where}: {name} is neither a model nor an encoder{nearest(name, known)}") from None
+
+    def _towers(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        """Pooling, scale and sharing: the model's own, else those of what it starts from."""
+        start = spec["init"]["retriever"] if spec["objective"] == "joint" else spec["init"]
+        base = self.config["models"].get(self.named(start))
+        if base is not None:
+            inherited = self._towers(self.named(start), base)
+            for key, value in inherited.items():
+                if spec.get(key) not in (None, value) and not (key == "shared" and spec["shared"]):
+                    raise UserError(f"models.{name}.{key} is {spec[key]}, but {start} has {value}; leave it out")
+            return inherited
+        _, entry = self.encoder(self.config["encoder"] if start == "encoder" else start)
+        own = {key: spec.get(key) for key in TOWERS}
+        return {"shared": spec["shared"]} | {k: entry.get(k, d) if own[k] is None else own[k] for k, d in TOWERS.items()}
+
+    # Candidates
+
+    def _check_lists(self, at: str, spec: dict[str, Any]) -> None:
+        """A list cannot be longer than its window, nor the window than the run."""
+        told, size = spec["candidates"], spec["train"]["list_size"]
+        window, run = told["depth"] - told["first_rank"] + 1, self.config["depth"]["train"]
+        denoise = told["denoise"] or {}
+        deepest = max(told["depth"], (denoise.get("backfill") or {"depth": 0})["depth"])
+        if deepest > run:
+            raise UserError(
+                f"{at}.candidates.depth is {deepest}, but {told['from']} retrieves only {run} passages per training query; "
+                "raise depth.train or lower candidates.depth"
+            )
+        available = window if told["negatives"] is None else min(window, told["negatives"])
+        if size - 1 > available:
+            raise UserError(
+                f"{at}.train.list_size is {size}, but its candidates give at most {available} negatives per query; "
+                "raise candidates.depth (and candidates.negatives) or lower train.list_size"
+            )
+
+    def candidates(self, at: str, told: dict[str, Any], dataset: str) -> Stage:
+        """The stage that draws a model's training lists."""
+        at = f"{at}.candidates"
+        pool = self.run(told["from"], "train", f"{at}.from", dataset)
+        params = {k: told[k] for k in ("first_rank", "depth", "negatives")} | {"split": "train", "seed": self._seed(told["seed"])}
+        encoder = self.config["encoder"]
+        upstream: dict[str, Stage | None] = {"dataset": self.dataset(dataset), "run": pool}
+        if told["denoise"] is not None:
+            denoise = dict(told["denoise"])
+            judges = denoise.pop("by")
+            params |= {"denoise": denoise, "precision": self.config["rerank"]["precision"]}
+            params["batch_tokens"] = self.config["rerank"]["batch_tokens"]
+            for i, judge in enumerate([judges] if isinstance(judges, str) else judges):
+                upstream[f"judge.{i}"] = self.model(judge, f"{at}.denoise.by", CROSS_PARTS)
+                upstream[f"judge_tokens.{i}"] = self.tokens(self.root(self.named(judge), "cross"), dataset)
+        upstream["tokens"] = self.tokens(encoder, dataset)
+        return self.stage("candidates", dataset, f"{told['from']}", params, upstream=upstream)
+
+    # Runs
+
+    def run(self, system: str, split: str, where: str, dataset: str | None = None) -> Stage:
+        """The stage that writes a system's run: `bm25`, a dual encoder, or `<first stage>+<cross-encoder>`."""
+        dataset = dataset or self.config["dataset"]
+        first, plus, judge = system.rpartition("+")
+        if plus:
+            return self._rerank(system, first, judge, split, where, dataset)
+        depth = self.config["depth"][split]
+        if system == "bm25":
+            bm25 = self.config["bm25"]
+            spec, data = self.dataset_spec(dataset), self.dataset(dataset)
+            how = {"analyzer": bm25["analyzer"] or spec["analyzer"], "language": spec["language"]}
+            index = self.stage("lucene", dataset, how["analyzer"], how, upstream={"dataset": data})
+            params = {"k1": bm25["k1"], "b": bm25["b"], "depth": depth, "split": split}
+            return self.stage("bm25", dataset, f"bm25.{split}", params, upstream={"dataset": data, "lucene": index})
+        return self._retrieve(system, split, depth, where, dataset)
+
+    def _retrieve(self, system: str, split: str, depth: int, where: str, dataset: str) -> Stage:
+        model = self.model(system, where, DUAL_PARTS)
+        data, tokens = self.dataset(dataset), self.tokens(self.root(model.name, "dual"), dataset)
+        upstream = {"dataset": data, "model": model, "tokens": tokens}
+        encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision")}
+        passages, queries = {"side": "passages", **encode}, {"side": "queries", "split": split, **encode}
+        vectors = {
+            "passages": self.stage("embeddings", dataset, f"{model.name}.passages", passages, upstream=upstream),
+            "queries": self.stage("embeddings", dataset, f"{model.name}.{split}", queries, upstream=upstream),
+        }
+        params = {"depth": depth, "split": split}
+        return self.stage("retrieve", dataset, f"{model.name}.{split}", params, upstream={"dataset": data, **vectors})
+
+    def _rerank(self, system: str, first: str, judge: str, split: str, where: str, dataset: str) -> Stage:
+        pool = self.run(first, split, where, dataset)
+        told, depth = self.config["rerank"], self.config["depth"][split]
+        if told["depth"] > depth:
+            raise UserError(f"rerank.depth is {told['depth']}, but runs on {split} are {depth} deep; raise depth.{split}")
+        model = self.model(judge, where, CROSS_PARTS)
+        tokens = self.tokens(self.root(model.name, "cross"), dataset)
+        upstream = {"dataset": self.dataset(dataset), "run": pool, "model": model, "tokens": tokens}
+        return self.stage("rerank", dataset, f"{system}.{split}", dict(told), upstream=upstream)
+
+    def score(self, system: str, where: str) -> Stage:
+        """The stage that measures a system's run on the split of `score.split`."""
+        run = self.run(system, self.config["score"]["split"], where)
+        upstream = {"dataset": self.dataset(), "run": run}
+        return self.stage("score", self.config["dataset"], run.name, dict(self.config["score"]), upstream=upstream)
+
+
+def check_all(config: Config) -> None:
+    """Resolve every model, wanted or not, so that a mistake in any is named; all mistakes at once."""
+    wrong, resolver = [], Resolver(config, Stages())
+    for name in config["models"]:
+        try:
+            resolver.model(name, f"models.{name}")
+        except UserError as error:
+            resolver.opened.clear()
+            wrong.append(str(error))
+    if wrong:
+        raise UserError("\n".join(dict.fromkeys(wrong)))
+
+
+def sweep_points(config: Config, name: str) -> list[tuple[str, Config]]:
+    """Label and configuration of every point of a sweep: the grid over its dotted paths."""
+    vary = config["sweeps"][name]["vary"]
+    made = []
+    for values in itertools.product(*vary.values()):
+        changes = dict(zip(vary, values, strict=True))
+        label = " ".join(f"{path.removeprefix('models.')}={value}" for path, value in changes.items())
+        made.append((label, override(config, changes)))
+    return made

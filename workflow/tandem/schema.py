@@ -1,0 +1,101 @@
+"""A JSON schema as the configuration needs it: text turned into numbers, defaults filled in, one line per mistake."""
+
+import difflib
+import json
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+WORDS = {"true": True, "false": False, "null": None}
+
+
+def typed(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> Any:
+    """A value with the types and defaults its schema says.
+
+    Snakemake hands nested values of `--config` over as text, and YAML reads `1e-5` as text: where the schema wants a
+    number, a boolean or null, text that is one becomes one. A number is a float, so that 1 and 1.0 are the same value.
+    What does not fit stays as it is, for `mistakes` to name.
+    """
+    schema = resolve(schema, root)
+    types = schema.get("type", [])
+    types = [types] if isinstance(types, str) else types
+    if isinstance(value, dict) and ("object" in types or "properties" in schema):
+        known, other = schema.get("properties", {}), schema.get("additionalProperties")
+        made = {}
+        for key, item in value.items():
+            inner = known.get(key, other if isinstance(other, dict) else None)
+            made[str(key)] = item if inner is None else typed(item, inner, root)
+        for key, inner in known.items():
+            told = resolve(inner, root)
+            if key not in made and "default" in told:
+                made[key] = typed(told["default"], inner, root)
+        return made
+    if isinstance(value, list):
+        return [typed(item, schema.get("items", {}), root) for item in value]
+    if isinstance(value, str) and "string" not in types:
+        value = _read(value, types, schema.get("enum", []))
+    if isinstance(value, int) and not isinstance(value, bool) and "number" in types:
+        return float(value)
+    return value
+
+
+def resolve(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
+    """The schema a `$ref` into the same document stands for, with what stands beside it."""
+    if "$ref" not in schema:
+        return schema
+    at: Any = root
+    for part in schema["$ref"].removeprefix("#/").split("/"):
+        at = at[part]
+    return {**at, **{key: item for key, item in schema.items() if key != "$ref"}}
+
+
+def _read(text: str, types: list[str], allowed: list[Any]) -> Any:
+    """Text as a number, boolean or null, if the schema takes one."""
+    if text in WORDS and (text == "null" and ("null" in types or None in allowed) or "boolean" in types):
+        return WORDS[text]
+    for name, read in (("integer", int), ("number", float)):
+        if name in types:
+            try:
+                return read(text)
+            except ValueError:
+                continue
+    return text
+
+
+def mistakes(value: Any, schema: dict[str, Any], root: dict[str, Any], prefix: str = "") -> list[str]:
+    """One line per mistake: the dotted path, what was found, what is allowed; sorted by path."""
+    full = {**resolve(schema, root), "$defs": root.get("$defs", {})}
+    errors = sorted(Draft202012Validator(full).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path])
+    return [line for error in errors for line in _lines(error, prefix)]
+
+
+def _lines(error: ValidationError, prefix: str) -> list[str]:
+    path = ".".join([*([prefix] if prefix else []), *(str(part) for part in error.absolute_path)])
+    here = f"{path}." if path else ""
+    found = f"{path or 'the configuration'} is {json.dumps(error.instance, default=str)}"
+    told = error.schema
+    match error.validator:
+        case "additionalProperties":
+            known = list(told.get("properties", {}))
+            unknown = [key for key in error.instance if key not in known]
+            return [f"{here}{key} is not a known key{nearest(key, known)}" for key in unknown]
+        case "required":
+            missing = [key for key in error.validator_value if key not in error.instance]
+            return [f"{here}{key} is missing" for key in missing]
+        case "type":
+            allowed = error.validator_value
+            return [f"{found}; allowed: {allowed if isinstance(allowed, str) else ' or '.join(allowed)}"]
+        case "enum":
+            return [f"{found}; allowed: {', '.join('null' if v is None else str(v) for v in error.validator_value)}"]
+        case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum":
+            sign = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}[error.validator]
+            return [f"{found}; allowed: {sign} {error.validator_value}"]
+        case _:
+            return [f"{found}; {error.message}"]
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """`; did you mean x?` or `; allowed: …`, to end a line about an unknown word."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]}?" if close else f"; allowed: {', '.join(sorted(known)) or 'none'}"

@@ -1,0 +1,1 @@
+"""Measures per query, and tests of whether two systems differ."""

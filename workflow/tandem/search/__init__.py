@@ -1,0 +1,1 @@
+"""Encoding, exact search over embeddings, scores of pairs, re-ranking."""

@@ -1,0 +1,135 @@
+"""Scores of (query, passage) pairs by a cross-encoder, shared by denoising, distillation and re-ranking.
+
+They are kept beside the dataset's artifacts, in `pairs/<model's key>-<digest>/`: all stages that ask the same model
+about the same token ids find what another one has scored, and a killed stage goes on where it was.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.artifact import Artifact, write_json
+from tandem.errors import UserError
+from tandem.models.cross import STEP, CrossEncoder
+from tandem.models.device import device, resolve_precision
+from tandem.models.hub import check_length
+from tandem.models.tokens import Tokens
+from tandem.progress import Progress
+from tandem.search.partners import require_part, require_tokenizer
+from tandem.search.store import Array, PairStore, pair_keys
+
+CHUNK = 2048  # pairs between two looks at the clock
+SECONDS, PENDING = 30.0, 1 << 15  # pairs are kept after so long, or when there are so many
+
+
+class PairScores:
+    """A cross-encoder's logits for the pairs of a `tokens` artifact, each computed once.
+
+    Args:
+        model: a model with a cross-encoder.
+        tokens: the dataset's token ids; the store lies beside them, in `results/<dataset>/pairs/`.
+        precision: `auto`, `bf16` or `fp32`.
+        batch_tokens: tokens of a batch; other batch shapes may change a score's last bits.
+    Attributes:
+        computed: pairs that this object has sent through the model.
+    Raises:
+        UserError: the model has no cross-encoder, or another tokenizer.
+    """
+
+    def __init__(self, model: Artifact, tokens: Artifact, precision: str, batch_tokens: int) -> None:
+        self.folder = require_part(model, "cross")
+        require_tokenizer(self.folder, tokens)
+        self.tokens, self.mode, self.budget = Tokens.open(tokens), resolve_precision(precision), batch_tokens
+        self.longest = tokens.params["query_length"] + tokens.params["passage_length"] + self.tokens.template.extra[1]
+        self.store = PairStore(self._place(model, tokens))
+        self.computed = 0
+        self._model: CrossEncoder | None = None
+
+    def _place(self, model: Artifact, tokens: Artifact) -> Path:
+        """The store's folder: its digest covers whatever may change a bit of a score."""
+        identity = {
+            "model": {name: file["sha256"] for name, file in model.manifest["files"].items() if "cross/" in name},
+            "tokens": {name: file["sha256"] for name, file in tokens.manifest["files"].items()},
+            "precision": self.mode,
+            "batch_tokens": self.budget,
+            "device": device().type,
+        }
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+        folder = tokens.folder.parent.parent / "pairs" / f"{model.key}-{digest}"
+        if not (folder / "store.json").exists():
+            write_json(folder / "store.json", {"model": model.key, "tokens": tokens.key, "made_from": identity})
+        return folder
+
+    def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
+        """Logits of pairs; those not in the store yet are computed and kept.
+
+        Args:
+            queries: row of each pair's query, shape (pairs,).
+            passages: row of each pair's passage, shape (pairs,).
+            progress: counts pairs, whether computed or found.
+        Returns:
+            Shape (pairs,), float32.
+        """
+        keys, inverse = np.unique(pair_keys(queries, passages), return_inverse=True)
+        scores = self.store.lookup(keys)
+        missing = np.flatnonzero(np.isnan(scores))
+        if progress:
+            progress.add(len(queries) - len(missing))
+        if len(missing):
+            scores[missing] = self._compute(keys[missing], progress)
+        result: Array = scores[inverse]
+        return result
+
+    def _compute(self, keys: Array, progress: Progress | None) -> Array:
+        """Send pairs through the model, those of like length together, keeping them as they come."""
+        model, template = self._load(), self.tokens.template
+        queries, passages = (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        lengths = self.tokens.queries.lengths(queries) + self.tokens.passages.lengths(passages) + template.extra[1]
+        order = np.argsort(-(-lengths // STEP), kind="stable")
+        scores = np.empty(len(keys), np.float32)
+        kept, since = 0, time.monotonic()
+        for start in range(0, len(order), CHUNK):
+            at = order[start : start + CHUNK]
+            texts = [self.tokens.queries[q] for q in queries[at]], [self.tokens.passages[p] for p in passages[at]]
+            scores[at] = model.score(*texts, template, self.mode, self.budget)
+            if not np.isfinite(scores[at]).all():
+                raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")
+            end = start + len(at)
+            if end == len(order) or end - kept >= PENDING or time.monotonic() - since > SECONDS:
+                self.store.append(keys[order[kept:end]], scores[order[kept:end]])
+                kept, since = end, time.monotonic()
+            self.computed += len(at)
+            if progress:
+                progress.add(len(at), tokens=int(lengths[at].sum()))
+        return scores
+
+    def _load(self) -> CrossEncoder:
+        """The model, read when the first pair is missing."""
+        if self._model is None:
+            model = CrossEncoder.load(self.folder).to(device())
+            check_length(model.classifier, -(-self.longest // STEP) * STEP, f"{self.folder}: query with passage")
+            self._model = model
+        return self._model
+
+
+def probability(logits: Array) -> Array:
+    """σ(x) = 1 / (1 + e^-x), float64, without overflow."""
+    result: Array = np.exp(-np.logaddexp(0.0, -np.asarray(logits, np.float64)))
+    return result
+
+
+def mean_probability(
+    judges: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
+) -> Array:
+    """Mean over the judges of σ(logit): one judge or several. Shape (pairs,), float32.
+
+    `progress` counts every pair once per judge.
+    """
+    total: Any = sum(probability(judge.score(queries, passages, progress)) for judge in judges)
+    mean: Array = (total / len(judges)).astype(np.float32)
+    return mean

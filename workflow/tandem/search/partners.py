@@ -1,0 +1,36 @@
+"""Which artifacts fit together: one dataset, one tokenizer, a model that does what is asked of it."""
+
+import json
+from pathlib import Path
+
+from tandem.artifact import Artifact, Job
+from tandem.errors import UserError
+from tandem.models.hub import tokenizer_digest
+
+
+def require_dataset(job: Job, *roles: str) -> None:
+    """Refuse inputs that were made from another dataset than `job.inputs["dataset"]`."""
+    expected = job.inputs["dataset"].key
+    for role in roles:
+        found = Path(job.inputs[role].upstream["dataset"]).name
+        if found != expected:
+            folder = job.inputs[role].folder
+            raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {found}; expected {expected}")
+
+
+def require_part(model: Artifact, part: str) -> Path:
+    """The folder of a model's dual encoder (`dual`) or cross-encoder (`cross`); a `UserError` if it has none."""
+    folder = model.folder / part
+    if not folder.is_dir():
+        names = {"dual": "dual encoder", "cross": "cross-encoder"}
+        has = " and ".join(names[name] for name in names if (model.folder / name).is_dir()) or "no encoder"
+        raise UserError(f"{model.folder}: has no {names[part]}; it holds: {has}")
+    return folder
+
+
+def require_tokenizer(folder: Path, tokens: Artifact) -> None:
+    """Refuse a model whose tokenizer is not the one that made the token ids."""
+    expected = json.loads(tokens.path("meta.json").read_text())["tokenizer"]
+    path = folder / "tokenizer.json"
+    if tokenizer_digest(path.read_text(encoding="utf-8")) != expected:
+        raise UserError(f"{path}: not the tokenizer that made {tokens.folder}; use one encoder for both")

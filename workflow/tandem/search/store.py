@@ -1,0 +1,99 @@
+"""Scores of (query, passage) pairs on disk, append-only: what was scored once is never scored again.
+
+A part is a file of sorted keys and their scores that appears whole or not at all, under a name of its own, so that
+any number of processes may add parts at once. Small parts are merged now and then.
+"""
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.errors import UserError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Part = tuple[Array, Array]
+
+MERGE = 16  # so many parts become one …
+LARGE = 1 << 23  # … unless they hold more pairs than this
+
+
+def pair_keys(queries: Array, passages: Array) -> Array:
+    """`query row << 32 | passage row`, uint64; both rows are below 2^32."""
+    return (np.asarray(queries, np.uint64) << np.uint64(32)) | np.asarray(passages, np.uint64)
+
+
+class PairStore:
+    """A folder of parts, memory-mapped; a part is one array of 32-bit words: all keys, then all scores."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._parts: dict[str, Part] = {}
+
+    def lookup(self, keys: Array) -> Array:
+        """Scores of pairs, NaN where there is none.
+
+        Args:
+            keys: sorted, shape (pairs,).
+        Returns:
+            Shape (pairs,), float32.
+        """
+        self._refresh()
+        scores = np.full(len(keys), np.nan, np.float32)
+        for have, values in self._parts.values():
+            at = np.searchsorted(have, keys).clip(max=len(have) - 1)
+            hit = have[at] == keys
+            scores[hit] = values[at[hit]]
+        return scores
+
+    def append(self, keys: Array, scores: Array) -> None:
+        """Keep scores of pairs (any order, no pair twice); they survive a kill from here on."""
+        if len(keys):
+            order = np.argsort(keys)
+            self._write(keys[order], scores[order])
+            self._merge()
+
+    def _write(self, keys: Array, scores: Array) -> None:
+        """One new part, under its final name only when it is whole."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = uuid.uuid4().hex
+        words = np.concatenate([keys.astype("<u8").view("<u4"), scores.astype("<f4").view("<u4")])
+        with open(self.folder / f".{name}", "wb") as file:
+            np.save(file, words)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(self.folder / f".{name}", self.folder / f"{name}.npy")
+
+    def _refresh(self) -> None:
+        """Map parts that other processes have added; forget those that were merged away."""
+        present = {path.name for path in self.folder.glob("[!.]*.npy")}
+        for name in sorted(present - self._parts.keys()):
+            try:
+                self._parts[name] = self._read(self.folder / name)
+            except FileNotFoundError:  # merged away by another process since we looked: its pairs are elsewhere
+                self._refresh()
+                return
+        self._parts = {name: part for name, part in sorted(self._parts.items()) if name in present}
+
+    @staticmethod
+    def _read(path: Path) -> Part:
+        try:
+            words = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise UserError(f"{path}: damaged ({error}); delete it, its pairs will be scored again") from None
+        count = len(words) // 3
+        return words[: 2 * count].view("<u8"), words[2 * count :].view("<f4")
+
+    def _merge(self) -> None:
+        """Replace the smallest parts by one where there are many; a kill in between leaves pairs twice: no harm."""
+        self._refresh()
+        small = sorted((len(keys), name) for name, (keys, _) in self._parts.items() if len(keys) < LARGE)[:MERGE]
+        if len(small) == MERGE:
+            parts = [self._parts[name] for _, name in small]
+            keys, first = np.unique(np.concatenate([part[0] for part in parts]), return_index=True)
+            self._write(keys, np.concatenate([part[1] for part in parts])[first])
+            for _, name in small:
+                (self.folder / name).unlink(missing_ok=True)
+            self._refresh()

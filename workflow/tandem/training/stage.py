@@ -1,0 +1,132 @@
+"""Stage `model`: train a dual encoder, a cross-encoder or both together."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import nn
+
+from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
+from tandem.data.collection import Collection
+from tandem.data.rows import IdRows, doc_rows, query_rows
+from tandem.data.runs import iter_run
+from tandem.models.cross import CrossEncoder
+from tandem.models.device import device, resolve_precision
+from tandem.models.dual import DualEncoder
+from tandem.models.hub import load_tokenizer
+from tandem.models.tokens import Tokens
+from tandem.training.checkpoint import Checkpoints, State
+from tandem.training.forward import Budget
+from tandem.training.lists import Batch, read_lists
+from tandem.training.loop import Training
+from tandem.training.objectives import Objective
+from tandem.training.objectives.cross import Cross
+from tandem.training.objectives.dual import Dual
+from tandem.training.objectives.joint import Joint
+from tandem.training.positives import Positives
+from tandem.training.validation import Validation
+
+
+def start_dual(artifact: Artifact, params: dict[str, Any]) -> DualEncoder:
+    """A dual encoder from an encoder or from a trained model."""
+    if artifact.manifest["kind"] == "encoder":
+        return DualEncoder.start(artifact.folder / "hf", params)
+    return DualEncoder.load(artifact.folder / "dual")
+
+
+def start_cross(artifact: Artifact) -> CrossEncoder:
+    """A cross-encoder from an encoder (with a new head) or from a trained model."""
+    return CrossEncoder.load(artifact.folder / ("hf" if artifact.manifest["kind"] == "encoder" else "cross"))
+
+
+def set_dropout(models: nn.Module, probability: float | None) -> None:
+    """Set every dropout's probability; None leaves the encoder's own."""
+    for module in models.modules() if probability is not None else ():
+        if isinstance(module, nn.Dropout):
+            module.p = probability
+
+
+def known_positives(collection: Collection, rows: IdRows, queries: IdRows) -> Positives:
+    """The relevant pairs of the train split; judged documents that the corpus lacks are left out."""
+    qrels = collection.qrels("train")
+    pairs = [(q, d) for q, judged in qrels.items() for d, relevance in judged.items() if relevance > 0]
+    docs = rows.rows([d for _, d in pairs], missing_ok=True)
+    at = queries.rows([q for q, _ in pairs])
+    return Positives(at[docs >= 0], docs[docs >= 0])
+
+
+def read_validation(
+    collection: Collection, run: Artifact, rows: IdRows, queries: IdRows, count: int, depth: int
+) -> Validation:
+    """Lists for validation: the top `depth` of the run for the first `count` dev queries, and their positives."""
+    qrels = collection.qrels("dev")
+    lists: list[tuple[str, list[str], set[str]]] = []
+    for query, docs, _ in iter_run(run.path("run.trec")):
+        relevant = {d for d, relevance in qrels.get(query, {}).items() if relevance > 0}
+        if relevant and len(lists) < count:
+            top = docs[:depth]
+            lists.append((query, [*top, *sorted(relevant - set(top))], relevant))
+    width = max((len(docs) for _, docs, _ in lists), default=1)
+    passages = np.full((len(lists), width), -1, np.int64)
+    relevant_at = np.zeros_like(passages, bool)
+    for i, (_, docs, relevant) in enumerate(lists):
+        passages[i, : len(docs)] = rows.rows(docs, missing_ok=True)
+        relevant_at[i, : len(docs)] = [d in relevant for d in docs]
+    return Validation(Batch(queries.rows([q for q, _, _ in lists]), passages), relevant_at)
+
+
+def build(job: Job, positives: Positives, budget: Budget) -> Objective:
+    """The objective with its models on the device, before any step."""
+    params, train = job.params, job.params["train"]
+    tokens = Tokens.open(job.inputs["tokens"])
+    torch.manual_seed(train["seed"])  # a cross-encoder's new head
+    objective: Objective
+    match params["objective"]:
+        case "dual":
+            objective = Dual(start_dual(job.inputs["start"], params), tokens, train, positives, budget)
+        case "cross":
+            objective = Cross(start_cross(job.inputs["start"]), tokens, train, budget)
+        case _:
+            dual, cross = start_dual(job.inputs["retriever"], params), start_cross(job.inputs["reranker"])
+            cross_tokens = Tokens.open(job.inputs["cross_tokens"])
+            objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget)
+    objective.models.to(device())
+    set_dropout(objective.models, train["dropout"])
+    return objective
+
+
+def run(job: Job) -> None:
+    """Train and write the model's parts, its log and what it is."""
+    train = job.params["train"]
+    collection = Collection(job.inputs["dataset"])
+    rows, queries = doc_rows(collection), query_rows(collection)
+    told = {name: job.execution[name] for name in ("micro_tokens", "graph_tokens") if name in job.execution}
+    budget = Budget(**told)
+    objective = build(job, known_positives(collection, rows, queries), budget)
+    validation = None
+    if "validation" in job.inputs:
+        count, depth = train["validation_queries"], train["validation_depth"]
+        validation = read_validation(collection, job.inputs["validation"], rows, queries, count, depth)
+    lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
+    state = Training(job, objective, lists, validation, budget).run()
+    write(job, objective, state, len(lists))
+    Checkpoints(job.out / "checkpoints").remove()
+
+
+def write(job: Job, objective: Objective, state: State, lists: int) -> None:
+    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`."""
+    parts = {"dual": "tokens", "cross": "cross_tokens" if "cross_tokens" in job.inputs else "tokens"}
+    with writing(job) as draft:
+        for part, model in objective.models.items():
+            encoder = open_artifact(Path(job.inputs[parts[part]].upstream["encoder"]), verify=False)
+            model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
+        told = {"objective": job.params["objective"], "parts": sorted(objective.models), "steps": state.step}
+        write_json(draft.path("model.json"), {**told, "best": state.best})
+        steps, names, values = zip(*state.log, strict=True)
+        table = pa.table({"step": pa.array(steps, pa.int64()), "name": list(names), "value": list(values)})
+        pq.write_table(table, draft.path("log.parquet"))
+        precision = resolve_precision(job.params["train"]["precision"])
+        draft.facts |= {"lists": lists, "steps": state.step, "precision": precision, "device": device().type}
