@@ -7,6 +7,7 @@
 import json
 import sys
 from pathlib import Path
+from shlex import quote
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
@@ -27,8 +28,10 @@ except UserError as error:
     raise WorkflowError(str(error))
 stages = plan.stages
 
-# The library of this checkout, wherever the job runs.
-shell.prefix(f"export PYTHONPATH={workflow.basedir!r}/workflow; ")
+# Jobs run this checkout's library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix
+# of one's own replaces Snakemake's, so the strict mode must be said again.
+bin = "" if workflow.deployment_settings.deployment_method else f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; "
+shell.prefix(f"set -euo pipefail; {bin}export PYTHONPATH={quote(workflow.basedir)}/workflow; ")
 
 
 wildcard_constraints:

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import pytrec_eval
 from ir_measures.bin import msmarco_eval
-from pytest import approx
-
 from tandem.errors import UserError
 from tandem.scoring.measures import evaluate, parse_measures
 
@@ -36,7 +34,7 @@ def test_one_ranking_by_hand():
     values, _ = scored(NAMES, qrels, [("q", ["d", "b", "c", "a"], [1, 3, 2, 4])])
     dcg = 1 / np.log2(3) + 2 / np.log2(5)
     ideal = 2 + 1 / np.log2(3) + 1 / np.log2(4)
-    assert values["q"] == approx(
+    assert values["q"] == pytest.approx(
         {"RR@10": 1 / 2, "nDCG@10": dcg / ideal, "R@5": 2 / 3, "R@50": 2 / 3, "AP": (1 / 2 + 2 / 4) / 3}
         | {"Success@1": 0, "P@5": 2 / 5}
     )
@@ -44,8 +42,10 @@ def test_one_ranking_by_hand():
 
 def test_ties_go_to_the_lower_document_id_for_every_measure():
     # A constant score: ranked d1, d2, d3 whatever the file says; trec_eval alone would rank d3 first.
-    values, result = scored(["RR@10", "nDCG@10", "AP", "Success@1"], {"q": {"d2": 1}}, [("q", ["d3", "d2", "d1"], [7] * 3)])
-    assert values["q"] == approx({"RR@10": 1 / 2, "nDCG@10": 1 / np.log2(3), "AP": 1 / 2, "Success@1": 0})
+    values, result = scored(
+        ["RR@10", "nDCG@10", "AP", "Success@1"], {"q": {"d2": 1}}, [("q", ["d3", "d2", "d1"], [7] * 3)]
+    )
+    assert values["q"] == pytest.approx({"RR@10": 1 / 2, "nDCG@10": 1 / np.log2(3), "AP": 1 / 2, "Success@1": 0})
     assert result.ties == 2
 
 
@@ -72,7 +72,7 @@ def test_equal_to_trec_eval_given_our_order(seed):
     told = pytrec_eval.RelevanceEvaluator(qrels, {*TREC.values(), "recip_rank"}).evaluate(ordered)
     for query in result.queries:
         for ours, theirs in {**TREC, "RR": "recip_rank"}.items():
-            assert values[query][ours] == approx(told[query][theirs], abs=1e-12)
+            assert values[query][ours] == pytest.approx(told[query][theirs], abs=1e-12)
     assert result.ties > 1000
 
 
@@ -83,7 +83,9 @@ def test_equal_to_trec_eval_on_the_run_itself_without_ties():
     told = pytrec_eval.RelevanceEvaluator(qrels, set(TREC.values())).evaluate(
         {q: dict(zip(docs, map(float, scores), strict=True)) for q, docs, scores in run}
     )
-    assert all(values[q][ours] == approx(told[q][theirs], abs=1e-12) for q in values for ours, theirs in TREC.items())
+    assert all(
+        values[q][ours] == pytest.approx(told[q][theirs], abs=1e-12) for q in values for ours, theirs in TREC.items()
+    )
 
 
 def test_reciprocal_rank_follows_the_msmarco_script():
@@ -98,9 +100,9 @@ def test_reciprocal_rank_follows_the_msmarco_script():
         next((1 / rank for rank, doc in enumerate(ranked.get(q, [])[:10], start=1) if doc in docs), 0)
         for q, docs in reference.items()
     )
-    assert ours == approx(total / len(reference))
+    assert ours == pytest.approx(total / len(reference))
     script = msmarco_eval.compute_metrics({q: dict.fromkeys(d, 1) for q, d in reference.items()}, ranked, max_rank=10)
-    assert ours == approx(sum(script["MRR @10 by query"].values()) / len(reference))
+    assert ours == pytest.approx(sum(script["MRR @10 by query"].values()) / len(reference))
 
 
 def test_rank_eleven_is_worth_nothing():

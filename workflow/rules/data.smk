@@ -26,7 +26,7 @@ rule encoder:
         "results/{dataset}/encoder/{key}/log.txt",
     params:
         args=stages.args("encoder"),
-    threads: workflow.cores
+    threads: 1
     resources:
         how=stages.how("encoder"),
     shell:

@@ -34,10 +34,8 @@ rule report:
     params:
         rows=json.dumps([row for table in plan.wanted() for row in plan.rows(table)]),
         tables=",".join(f"results/tables/{table}.csv" for table in plan.wanted()),
-        dag=json.dumps(plan.dag()),
     shell:
-        "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --dag {params.dag:q}"
-        " --out {output:q} 2>&1 | tee {log:q}"
+        "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.

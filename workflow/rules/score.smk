@@ -10,7 +10,7 @@ rule score:
         "results/{dataset}/score/{key}/log.txt",
     params:
         args=stages.args("score"),
-    threads: workflow.cores
+    threads: 1
     resources:
         how=stages.how("score"),
     shell:

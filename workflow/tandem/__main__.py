@@ -19,6 +19,7 @@ COMMANDS = {
     "encode-shard": "search.encode:main_shard",
     "table": "reporting.tables:main",
     "report": "reporting.report:main",
+    "show": "reporting.show:main",
     "why": "why:main",
 }
 USAGE = f"usage: python -m tandem <stage> --params.… --in.… --out …/stage.json\nstages: {', '.join([*KINDS, *COMMANDS])}"

@@ -1,7 +1,6 @@
 """What a configuration wants: its stages, its tables' rows, and the way to each."""
 
 from pathlib import Path
-from typing import Any
 
 from tandem.config import Config, complete, read_yaml
 from tandem.errors import UserError
@@ -67,22 +66,6 @@ class Plan:
     def rows(self, table: str) -> list[Row]:
         """A table's rows for the command line: system, first_stage and the folder of its scores."""
         return [{**row, "scores": stage.folder} for row, stage in self.tables[table]]
-
-    def dag(self) -> list[dict[str, Any]]:
-        """Every stage of the wanted tables, upstream first: kind, key, folder, and the folders it reads."""
-        seen: dict[str, dict[str, Any]] = {}
-
-        def visit(stage: Stage) -> None:
-            if stage.folder not in seen:
-                for upstream in stage.upstream.values():
-                    visit(upstream)
-                inputs = [s.folder for _, s in sorted(stage.upstream.items())]
-                seen[stage.folder] = {"kind": stage.kind, "key": stage.key, "folder": stage.folder, "inputs": inputs}
-
-        for table in self.wanted():
-            for _, stage in self.tables[table]:
-                visit(stage)
-        return list(seen.values())
 
     def _rows(self, table: str) -> list[tuple[Row, Stage]]:
         where = self.layout(table)

@@ -62,6 +62,8 @@ def _index(java: jvm.JavaClass, job: Job, texts: Path, index: Path, threads: int
     args.collectionClass, args.generatorClass = "JsonCollection", "DefaultLuceneDocumentGenerator"
     args.input, args.index = str(texts), str(index)
     args.threads, args.quiet = threads, True
+    # Anserini would buffer 4 GiB, whatever the heap.
+    args.memoryBuffer = java("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
     args.stemmer = analyzers.stemmer(job.params)
     # Anserini asks for the language first: only with English does it obey `pretokenized`.
     args.pretokenized = job.params["analyzer"] == "whitespace"

@@ -19,6 +19,7 @@ import jnius_config
 from tandem.errors import UserError
 
 OLDEST_JAVA = 21
+HEAP = "2g"  # enough for 8.8 million passages: Lucene maps its files into memory outside the heap
 HOME_VARIABLE = "TANDEM_JAVA_HOME"
 
 JavaClass = Callable[[str], Any]
@@ -29,14 +30,14 @@ def start(threads: int | None = None, heap: str | None = None) -> JavaClass:
 
     Args:
         threads: processors that Java may believe in; all by default. Only the first start of a process counts.
-        heap: most memory for Java objects, as `4g` or `512m`; a quarter of the machine's by default.
+        heap: most memory for Java objects, as `4g` or `512m`.
     Returns:
         A function from the full name of a Java class to the class.
     Raises:
         UserError: no usable Java, or a heap that is no size.
     """
     if not jnius_config.vm_running:
-        _prepare(threads or os.cpu_count() or 1, heap)
+        _prepare(threads or os.cpu_count() or 1, str(heap or HEAP))
     from jnius import autoclass  # starts the machine, which must see the options set above
 
     # Lucene tells of its memory mapping on every start; errors still show.
@@ -87,9 +88,9 @@ def java_home() -> Path:
     return home
 
 
-def _prepare(threads: int, heap: str | None) -> None:
+def _prepare(threads: int, heap: str) -> None:
     """Set what the machine reads when it starts."""
-    if heap is not None and not re.fullmatch(r"[1-9]\d*[kmgKMG]", str(heap)):
+    if not re.fullmatch(r"[1-9]\d*[kmgKMG]", heap):
         raise UserError(f"heap: {heap!r}; a size as 4g or 512m is allowed")
     home = java_home()
     library = next(iter(sorted((home / "lib" / "server").glob("*jvm.*"))), None)
@@ -98,5 +99,4 @@ def _prepare(threads: int, heap: str | None) -> None:
     os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(library)
     jnius_config.add_classpath(str(anserini_jar()))
     # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
-    options = ["-Xrs", f"-XX:ActiveProcessorCount={threads}", "-Dslf4j.internal.verbosity=ERROR"]
-    jnius_config.add_options(*options, *([f"-Xmx{heap}"] if heap else []))
+    jnius_config.add_options("-Xrs", f"-Xmx{heap}", f"-XX:ActiveProcessorCount={threads}")

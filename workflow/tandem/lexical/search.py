@@ -17,7 +17,7 @@ from tandem.errors import UserError
 from tandem.lexical import analyzers, jvm
 from tandem.progress import Progress
 
-HITS_AT_ONCE = 200_000  # results in memory: about 100 MB
+HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
 MOST_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
 
 
@@ -60,7 +60,9 @@ def _searcher(java: jvm.JavaClass, job: Job) -> Any:
     searcher = java("io.anserini.search.SimpleSearcher")(str(index.folder / "index"))
     searcher.set_bm25(float(job.params["k1"]), float(job.params["b"]))
     searcher.set_analyzer(analyzers.build(java, index.params))
-    searcher.cascade = java("io.anserini.rerank.RerankerCascade")()
+    # Emptied, not replaced: pyjnius frees a reference that is not its own when it assigns an object to a field, and the
+    # machine dies in some later garbage collection.
+    searcher.cascade.rerankers.clear()
     return searcher
 
 

@@ -11,8 +11,9 @@ from tandem.models.device import device, precision
 from tandem.models.hub import load_classifier
 from tandem.models.template import Ids, Template
 
-# Lengths are padded to a multiple of this, so that a pair meets the same few tensor shapes whatever its company.
-STEP = 16
+# Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
+# batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.
+STEP, ROWS = 16, 8
 
 
 class CrossEncoder(nn.Module):
@@ -55,7 +56,8 @@ class CrossEncoder(nn.Module):
         """Scores that do not depend on which pairs are asked together.
 
         Pairs are grouped by padded length (a multiple of `STEP`) and computed in batches of a fixed number of rows,
-        the last one filled up: a pair then always meets the same tensor shape. `budget` is tokens per batch.
+        the last one filled up: a pair then always meets the same tensor shape. `budget` is tokens per batch, of which
+        there are `ROWS` pairs at least; another budget may change last bits.
 
         Returns:
             Logits, shape (pairs,), float32.
@@ -66,7 +68,7 @@ class CrossEncoder(nn.Module):
         scores = np.empty(len(lengths), np.float32)
         for length in np.unique(padded):
             members = np.flatnonzero(padded == length)
-            rows = max(1, budget // int(length))
+            rows = max(1, budget // int(length) // ROWS) * ROWS
             for start in range(0, len(members), rows):
                 batch = members[start : start + rows]
                 scores[batch] = self._fixed(queries, passages, batch, rows, int(length), template, mode)

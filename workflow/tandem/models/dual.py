@@ -83,7 +83,7 @@ class DualEncoder(nn.Module):
         told = {"shared": self.shared, "pooling": self.pooling, "normalize": self.normalize}
         write_json(folder / "dual.json", {**told, "temperature": self.temperature, "dimension": self.dimension})
 
-    def encode(self, side: str, texts: list[Ids], template: Template, mode: str) -> Tensor:
+    def encode(self, side: str, texts: list[Ids], template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts.
 
         Args:
@@ -91,10 +91,11 @@ class DualEncoder(nn.Module):
             texts: token ids of each text, without special tokens.
             template: the tokenizer's special tokens.
             mode: precision, `auto`, `bf16` or `fp32`.
+            multiple: pad the length up to a multiple of this.
         Returns:
             Shape (texts, dimension), float32.
         """
-        inputs = {name: tensor.to(device()) for name, tensor in template.singles(texts).items()}
+        inputs = {name: tensor.to(device()) for name, tensor in template.singles(texts, multiple).items()}
         with precision(mode):
             hidden = self.towers[side](**inputs).last_hidden_state
         vectors = pool(hidden, inputs["attention_mask"], self.pooling)

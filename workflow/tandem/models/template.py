@@ -63,10 +63,10 @@ class Template:
         """How many special tokens a single text and a pair get."""
         return sum(map(len, self.single)), sum(map(len, self.pair))
 
-    def singles(self, texts: list[Ids]) -> dict[str, torch.Tensor]:
-        """Padded model inputs for single texts: each tensor is (texts, longest)."""
+    def singles(self, texts: list[Ids], multiple: int = 1) -> dict[str, torch.Tensor]:
+        """Padded model inputs for single texts: each tensor is (texts, longest), up to a multiple of `multiple`."""
         before, after = self.single
-        return self._padded([((before, 0), (text, 0), (after, 0)) for text in texts])
+        return self._padded([((before, 0), (text, 0), (after, 0)) for text in texts], multiple)
 
     def pairs(self, first: list[Ids], second: list[Ids]) -> dict[str, torch.Tensor]:
         """Padded model inputs for pairs (query, passage): each tensor is (pairs, longest)."""
@@ -77,9 +77,9 @@ class Template:
         ]
         return self._padded(rows)
 
-    def _padded(self, rows: list[tuple[tuple[Any, int], ...]]) -> dict[str, torch.Tensor]:
+    def _padded(self, rows: list[tuple[tuple[Any, int], ...]], multiple: int = 1) -> dict[str, torch.Tensor]:
         lengths = [sum(len(part) for part, _ in row) for row in rows]
-        shape = (len(rows), max(lengths, default=0))
+        shape = (len(rows), -(-max(lengths, default=0) // multiple) * multiple)
         ids, types, mask = np.full(shape, self.pad, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         for r, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             mask[r, :length] = 1

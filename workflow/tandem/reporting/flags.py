@@ -35,6 +35,6 @@ def read_rows(text: str) -> list[dict[str, str]]:
     keys = {"system", "first_stage", "scores"}
     if not isinstance(rows, list) or not rows or any(not isinstance(r, dict) or set(r) != keys for r in rows):
         raise UserError(
-            '--rows: must be a JSON list of {"system": …, "first_stage": …, "scores": "<folder>"}, not empty'
+            '--rows: is not a JSON list, not empty, of {"system": …, "first_stage": …, "scores": "<folder>"}'
         )
     return [{key: row[key] or "" for key in sorted(keys)} for row in rows]

@@ -34,6 +34,8 @@ from tandem.search.blocks import Blocks, Half, block_name
 from tandem.search.partners import require_dataset, require_part, require_tokenizer
 
 TOWERS = {"passages": "passage", "queries": "query"}
+# Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
+STEP = 8
 LARGEST = float(np.finfo(np.float16).max)
 
 
@@ -56,16 +58,17 @@ class Encoder:
         self.budget: int = job.params["batch_tokens"]
         self.mode = resolve_precision(job.params["precision"])
         longest = tokens.params[f"{self.tower}_length"] + self.template.extra[0]
-        check_length(self.model.towers[self.tower], longest, f"{tokens.folder}: {self.tower}_length")
+        check_length(self.model.towers[self.tower], -(-longest // STEP) * STEP, f"{tokens.folder}: {self.tower}_length, padded,")
 
     @torch.inference_mode()
     def encode(self, rows: Iterable[int], progress: Progress) -> Half:
         """Vectors of the texts at `rows`, fp16, shape (rows, dimension); a `UserError` where one does not fit fp16."""
         texts: list[Ids] = [self.texts[row] for row in rows]
         lengths = np.array([len(text) for text in texts], np.int64) + self.template.extra[0]
+        padded = -(-lengths // STEP) * STEP
         vectors = np.empty((len(texts), self.model.dimension), np.float16)
-        for batch in token_batches(lengths, self.budget):
-            made = self.model.encode(self.tower, [texts[i] for i in batch], self.template, self.mode)
+        for batch in token_batches(padded, self.budget):
+            made = self.model.encode(self.tower, [texts[i] for i in batch], self.template, self.mode, STEP)
             if not bool((made.abs() <= LARGEST).all()):
                 raise UserError(
                     f"embeddings: a vector holds {made.abs().max():g}, fp16 ends at {LARGEST:g}; "

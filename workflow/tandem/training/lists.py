@@ -43,7 +43,7 @@ def read_lists(path: Path) -> Lists:
     """
     columns = ["query_row", "passage_row", "label", "list"]
     parts: list[tuple[Ids, Ids, Ids, Ids]] = []
-    for batch in pq.ParquetFile(path).iter_batches(1 << 20, columns):
+    for batch in pq.ParquetFile(path).iter_batches(1 << 20, columns=columns):
         query, passage, label = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(3))
         denoised = np.asarray(batch.column(3).to_numpy(zero_copy_only=False) == "denoised", np.int8)
         parts.append((query, passage, label, denoised))

@@ -89,11 +89,9 @@
     if (relevant) head.append(make("span", { className: "tag", textContent: "✓ relevant" }));
     const body = make("p", {}, title ? make("strong", { textContent: `${title} ` }) : "", text);
     const box = make("article", { className: relevant ? "passage relevant" : "passage" }, head, body);
-    if (text.length > 230) {
-      const more = make("button", { type: "button", textContent: "more" });
-      more.addEventListener("click", () => (more.textContent = box.classList.toggle("open") ? "less" : "more"));
-      box.append(more);
-    }
+    const more = make("button", { type: "button", textContent: "more" });
+    more.addEventListener("click", () => (more.textContent = box.classList.toggle("open") ? "less" : "more"));
+    box.append(more);
     return box;
   };
 
@@ -116,6 +114,9 @@
     ];
     if (unseen.length) parts.push(make("h4", { textContent: "Relevant, but in neither top ten" }), ...unseen.map((i) => passageBox(i, 0, true)));
     $("detail").replaceChildren(...parts);
+    for (const text of $("detail").querySelectorAll(".passage p")) {
+      if (text.scrollHeight <= text.clientHeight + 1) text.nextElementSibling.remove(); // nothing more to show
+    }
   };
 
   // Scrolls the list only: scrollIntoView would move the page too.
@@ -141,7 +142,7 @@
   const option = (index) => {
     const query = data.queries[index];
     const [x, y] = [a.value, b.value].map((s) => query.values[s][Number(measure.value)].toFixed(2));
-    const sign = { win: "▲", loss: "▼", tie: "＝" }[outcomeOf(query)];
+    const sign = { win: "▲", loss: "▼", tie: "=" }[outcomeOf(query)];
     const item = make("div", { role: "option", id: `query-${index}` }, query.text, make("small", {}, make("span", { className: outcomeOf(query), textContent: sign }), ` ${x} against ${y}`));
     item.dataset.query = index;
     item.addEventListener("click", () => select(index, false));

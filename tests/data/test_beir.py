@@ -1,0 +1,42 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tandem.data.collection import Collection
+
+REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
+
+
+def needed(name: str) -> Path:
+    folder = REAL / name
+    if not folder.is_dir():
+        pytest.skip(f"real data not here: {folder}")
+    return folder
+
+
+def test_scifact_has_its_published_counts(make):
+    made = make("scifact", {"source": "beir"}, path=str(needed("scifact")))
+    assert made.manifest["passages"] == 5183
+    assert made.manifest["queries"] == {"train": 809, "test": 300}
+    assert made.manifest["qrels"] == {"train": 919, "test": 339}
+    assert made.manifest["warnings"] == []
+    assert len(Collection(made).queries("train")) == 809
+
+
+def test_cacm_counts_its_55_unknown_documents(make):
+    made = make("cacm", {"source": "beir"}, path=str(needed("cacm-raw")))
+    assert made.manifest["qrels"] == {"test": 796}
+    assert "55 judgements name documents that the corpus lacks and are kept: no run can find them" in made.manifest["warnings"]
+
+
+def test_cmrc_loses_its_two_blank_queries(make):
+    made = make("cmrc", {"source": "beir"}, path=str(needed("cmrc2018")))
+    assert "2 queries are blank and were dropped" in made.manifest["warnings"]
+
+
+def test_lines_end_at_line_feeds_only(beir, make):
+    text = "one\u2028two\u0085three\x0cfour\rfive"
+    (beir / "corpus.jsonl").write_text(json.dumps({"_id": 7, "title": None, "text": text}, ensure_ascii=False) + "\n")
+    made = make("d", {"source": "beir"}, path=str(beir))
+    assert Collection(made).texts(["7"]) == {"7": ("", text)}

@@ -1,0 +1,232 @@
+import json
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.errors import UserError
+
+
+def queries(artifact):
+    return [tuple(row.values()) for row in pq.read_table(artifact.path("queries.parquet")).to_pylist()]
+
+
+def qrels(artifact):
+    return [tuple(row.values()) for row in pq.read_table(artifact.path("qrels.parquet")).to_pylist()]
+
+
+def test_tables_facts_and_statistics_of_two_passages(beir, make):
+    made = make("d", {"source": "beir"}, path=str(beir))
+    assert pq.read_table(made.path("corpus.parquet")).to_pydict() == {
+        "doc_id": ["d1", "d2"],
+        "title": ["One", ""],
+        "text": ["alpha beta", "gamma"],
+    }
+    assert queries(made) == [("q1", "alpha?", "train"), ("q2", "gamma?", "test")]
+    assert qrels(made) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
+    assert made.manifest["passages"] == 2
+    assert made.manifest["queries"] == made.manifest["qrels"] == {"train": 1, "test": 1}
+    assert made.manifest["warnings"] == []
+    told = json.loads(made.path("statistics.json").read_text())
+    # "One alpha beta" and "gamma" have 3 and 1 words
+    assert told["passages"]["words"] == {"mean": 2.0, "median": 2.0, "p90": 2.8, "max": 3}
+    assert told["splits"]["test"]["positives"] == {"mean": 1.0, "median": 1.0, "p90": 1.0, "max": 1}
+
+
+def test_the_same_source_gives_the_same_bytes(beir, make):
+    one, other = (make(name, {"source": "beir"}, path=str(beir)) for name in ("a", "b"))
+    assert one.manifest["files"] == other.manifest["files"]
+    assert one.manifest["checksum"] == other.manifest["checksum"]
+
+
+def test_titles_can_be_blanked(beir, make):
+    made = make("d", {"source": "beir", "title": False}, path=str(beir))
+    assert pq.read_table(made.path("corpus.parquet"))["title"].to_pylist() == ["", ""]
+    assert json.loads(made.path("statistics.json").read_text())["passages"]["words"]["max"] == 2
+
+
+def test_a_checksum_that_differs_is_a_warning_with_both(beir, make, capsys):
+    right = make("a", {"source": "beir"}, path=str(beir)).manifest["checksum"]
+    assert make("b", {"source": "beir"}, path=str(beir), checksum=right).manifest["warnings"] == []
+    [warning] = make("c", {"source": "beir"}, path=str(beir), checksum="f00d").manifest["warnings"]
+    assert f"checksum is {right}, expected f00d" in warning
+    assert warning in capsys.readouterr().err
+
+
+def test_a_query_in_two_splits_takes_the_qrels_of_one(beir, make):
+    (beir / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td1\t1\nq1\td2\t1\n")
+    made = make("d", {"source": "beir"}, path=str(beir))
+    assert qrels(made) == [("q1", "d2", 1, "dev"), ("q2", "d2", 1, "test")]
+    assert made.manifest["warnings"][0].startswith("2 queries are judged in several splits")
+
+
+def test_what_is_dropped_is_counted(beir, make, capsys):
+    with open(beir / "queries.jsonl", "a") as file:
+        file.write('{"_id": "q3", "text": " \\t"}\n{"_id": "q4", "text": "nobody judged me"}\n')
+    with open(beir / "qrels" / "train.tsv", "a") as file:
+        file.write("q3\td1\t1\nq1\td1\t1\nq9\td1\t1\n")
+    made = make("d", {"source": "beir"}, path=str(beir))
+    assert [query for query, *_ in queries(made)] == ["q1", "q2"]
+    assert made.manifest["warnings"] == [
+        "1 queries of the qrels are not among the queries; their qrels are dropped",
+        "1 queries are blank and were dropped",
+        "1 queries stand in no qrels and were dropped",
+        "1 judgements repeat an earlier one and were dropped",
+    ]
+    assert capsys.readouterr().err.count("warning") == 4
+
+
+def test_unknown_documents_are_kept_dropped_or_refused(beir, make):
+    with open(beir / "qrels" / "test.tsv", "a") as file:
+        file.write("q2\tnone\t1\n")
+    kept = make("a", {"source": "beir"}, path=str(beir))
+    assert ("q2", "none", 1, "test") in qrels(kept)
+    assert kept.manifest["warnings"] == [
+        "1 judgements name documents that the corpus lacks and are kept: no run can find them"
+    ]
+    dropped = make("b", {"source": "beir", "unknown_documents": "drop"}, path=str(beir))
+    assert qrels(dropped) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
+    with pytest.raises(UserError, match=r"qrels: 1 judgements name documents that the corpus lacks, the first none;"):
+        make("c", {"source": "beir", "unknown_documents": "error"}, path=str(beir))
+
+
+def test_subset_and_dev_of_real_numbers(beir, make):
+    with open(beir / "queries.jsonl", "a") as texts, open(beir / "qrels" / "train.tsv", "a") as train:
+        for i in range(100, 300):
+            texts.write(f'{{"_id": "{i}", "text": "query {i}"}}\n')
+            train.write(f"{i}\td1\t1\n")
+    params = {"source": "beir", "dev_from_train": 0.25, "train_queries": 50, "dev_queries": 20}
+    made = make("d", params, path=str(beir))
+    assert made.manifest["queries"] == {"train": 50, "dev": 20, "test": 1}
+    assert Counter(split for *_, split in qrels(made)) == {"train": 50, "dev": 20, "test": 1}
+    ids = [query for query, *_ in queries(made)]
+    assert ids == [query for query in ["q1", "q2", *map(str, range(100, 300))] if query in ids]
+
+
+def append(name, text):
+    def change(folder):
+        with open(folder / name, "a", encoding="utf-8") as file:
+            file.write(text)
+
+    return change
+
+
+def replace(name, text):
+    return lambda folder: (folder / name).write_text(text)
+
+
+BAD = {
+    "duplicate document": (
+        append("corpus.jsonl", '{"_id": "d1", "text": "again"}\n'),
+        {},
+        "{0}/corpus.jsonl:3: document id 'd1' again, first at 1; every id must be unique",
+    ),
+    "duplicate query": (
+        append("queries.jsonl", '{"_id": "q2", "text": "again"}\n'),
+        {},
+        "{0}/queries.jsonl:3: query id 'q2' again, first at 2; every id must be unique",
+    ),
+    "empty corpus": (
+        replace("corpus.jsonl", ""),
+        {},
+        "{0}/corpus.jsonl: the corpus is empty; at least one passage is needed",
+    ),
+    "missing file": (
+        lambda folder: (folder / "queries.jsonl").unlink(),
+        {},
+        "{0}/queries.jsonl: no such file; a BEIR folder holds corpus.jsonl, queries.jsonl and qrels/",
+    ),
+    "no qrels": (
+        lambda folder: [path.unlink() for path in (folder / "qrels").iterdir()],
+        {},
+        "{0}/qrels: no qrels; at least one of train.tsv, dev.tsv, test.tsv is needed",
+    ),
+    "broken JSON": (
+        append("corpus.jsonl", '{"_id": "d3", \n'),
+        {},
+        "{0}/corpus.jsonl:3: not valid JSON (Expecting property name enclosed in double quotes: line 2 column 1 (char 15));"
+        " one JSON object a line is allowed",
+    ),
+    "no object": (
+        append("queries.jsonl", "[]\n"),
+        {},
+        "{0}/queries.jsonl:3: a JSON list; one JSON object a line is allowed",
+    ),
+    "no text": (append("corpus.jsonl", '{"_id": "d3"}\n'), {}, "{0}/corpus.jsonl:3: text is null; a text is needed"),
+    "half a pair": (
+        append("corpus.jsonl", '{"_id": "d3", "text": "\\ud800"}\n'),
+        {},
+        "{0}/corpus.jsonl:3: text holds half of a surrogate pair; valid Unicode is needed",
+    ),
+    "white space in an id": (
+        append("corpus.jsonl", '{"_id": "d 3", "text": "x"}\n'),
+        {},
+        "{0}/corpus.jsonl:3: document id 'd 3'; an id must not be empty or hold white space",
+    ),
+    "blank query": (
+        append("queries.jsonl", '{"_id": "q3", "text": ""}\n'),
+        {"blank_queries": "error"},
+        "{0}/queries.jsonl:3: query q3 is blank; give it text or set blank_queries: drop",
+    ),
+    "no query left": (
+        replace("queries.jsonl", '{"_id": "q1", "text": ""}\n'),
+        {},
+        "{0}/queries.jsonl: no query is left; a dataset needs at least one with text and qrels",
+    ),
+    "qrels line": (
+        append("qrels/test.tsv", "q2 d1 1\n"),
+        {},
+        "{0}/qrels/test.tsv:3: 'q2 d1 1' is no judgement; a line is query-id, corpus-id and a whole number, by tabs",
+    ),
+    "contradiction": (
+        append("qrels/test.tsv", "q2\td2\t0\n"),
+        {},
+        "qrels: query q2 judges document d2 both 1 and 0; one is allowed",
+    ),
+    "unknown source": (
+        lambda folder: None,
+        {"source": "trec"},
+        "source: 'trec' is unknown; allowed are beir, ir_datasets, pydocs",
+    ),
+    "wrong policy": (
+        lambda folder: None,
+        {"unknown_documents": "ignore"},
+        "unknown_documents: 'ignore'; allowed are warn, drop, error",
+    ),
+    "wrong number": (
+        lambda folder: None,
+        {"train_queries": 0},
+        "train_queries: 0; a whole number from 1 is allowed, or null for all",
+    ),
+    "unknown key": (
+        lambda folder: None,
+        {"packages": ["numpy"]},
+        "packages: no parameter of source beir; allowed are blank_queries, checksum, description, dev_from_train,"
+        " dev_queries, language, licence, source, test_queries, title, train_queries, unknown_documents",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_leaves_nothing(name, beir, make, tmp_path):
+    change, params, message = BAD[name]
+    change(beir)
+    with pytest.raises(UserError) as error:
+        make("d", {"source": "beir", **params}, path=str(beir))
+    assert str(error.value) == message.format(beir)
+    assert "\n" not in str(error.value)
+    assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+
+
+def test_not_utf8_is_named_by_its_line(beir, make):
+    with open(beir / "corpus.jsonl", "ab") as file:
+        file.write(b'{"_id": "d3", "text": "caf\xe9"}\n')
+    with pytest.raises(UserError, match=r"corpus.jsonl: not UTF-8 after line \d \(invalid continuation byte\)"):
+        make("d", {"source": "beir"}, path=str(beir))
+
+
+def test_a_folder_is_needed(make):
+    with pytest.raises(UserError, match=r"^path: missing; name the folder"):
+        make("d", {"source": "beir"})
+    with pytest.raises(UserError, match=r"^/no/where: no such file;"):
+        make("d", {"source": "beir"}, path="/no/where")

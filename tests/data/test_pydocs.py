@@ -1,0 +1,253 @@
+import hashlib
+import textwrap
+
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.data.sources.pydocs import heading
+from tandem.data.sources.pydocs.clean import plain, summary_and_body
+from tandem.data.sources.pydocs.collect import split_of
+from tandem.data.sources.pydocs.docstrings import Documented, docstrings
+from tandem.data.sources.pydocs.pairs import Pair, is_query, masked, pair_of
+from tandem.data.sources.pydocs.walk import find_modules
+from tandem.errors import UserError
+
+NUMPY_STYLE = """
+frobnicate(x, axis=None) -> array
+
+Sum the *elements* of ``x`` over an axis. Empty input gives zero.
+
+Parameters
+----------
+x : array_like
+    Elements to sum, see :func:`~pkg.other <target>`.
+
+Examples
+--------
+>>> frobnicate([1, 2])
+3
+
+Notes
+-----
+Rounding follows `IEEE 754`_ [1]_.
+
+References
+----------
+.. [1] Somebody, "Sums".
+"""
+
+GOOGLE_STYLE = """Open a file and return
+its lines.
+
+More about [files](https://example.org/files).
+
+Args:
+    path: Where the file is.
+
+Example:
+    lines = read("a")
+
+Returns:
+    All lines.
+"""
+
+
+def test_a_numpy_docstring_loses_signature_heads_examples_and_references():
+    summary, body = summary_and_body(textwrap.dedent(NUMPY_STYLE))
+    assert summary == "Sum the *elements* of x over an axis"
+    assert body == (
+        "Empty input gives zero. x : array_like Elements to sum, see pkg.other. Rounding follows IEEE 754 ."
+    )
+
+
+def test_a_google_docstring_keeps_arguments_and_results():
+    assert summary_and_body(GOOGLE_STYLE) == (
+        "Open a file and return its lines",
+        "More about files. path: Where the file is. All lines.",
+    )
+
+
+@pytest.mark.parametrize("docstring", ["", "   \n\n", "f(x)", "Parameters\n----------\nx : int", ">>> f(1)\n1"])
+def test_a_docstring_without_prose_has_no_summary(docstring):
+    assert summary_and_body(docstring) is None
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        (":class:`~a.b.C` and :py:meth:`run <x.run>`", "a.b.C and run"),
+        ("``code`` and `name`_", "code and name"),
+        ("**bold** [text](http://a.b/c) http://d.e", "bold text"),
+        ("%(doc)s of {params} [12]_ x", "of x"),
+        (".. note:: be\n   careful", "be careful"),
+    ],
+)
+def test_markup_becomes_plain(markup, text):
+    assert plain(markup) == text
+
+
+@pytest.mark.parametrize(
+    ("summary", "good"),
+    [
+        ("Return the sum", True),
+        ("Return it", False),
+        ("word " * 30, True),
+        ("word " * 31, False),
+        ("axis (int): the axis to use", False),
+        ("name: the name of it", False),
+        ("Deprecated since version two", False),
+        ("See numpy.sum for details", False),
+        ("Überall ist das so", False),
+    ],
+)
+def test_only_sentences_are_queries(summary, good):
+    assert is_query(summary) is good
+
+
+def test_the_name_is_masked_as_a_word_only():
+    assert masked("call resize or obj.resize(), not resized or pre_resize", "resize") == (
+        "call   or obj. (), not resized or pre_ "
+    )
+    assert masked("at x", "x") == "at x"
+
+
+def test_a_pair_needs_a_passage_that_says_something():
+    words = "these twelve words say enough about what it does for you all"
+    text = f"Return the best value. Return the best value {words} best_value."
+    assert pair_of(Documented("best_value", text), None) == Pair("Return the best value", words + " .")
+    assert pair_of(Documented("best_value", text), 3) == Pair("Return the best value", "these twelve words")
+    assert pair_of(Documented("f", "Return the best value. These are too few words to be a passage."), None) is None
+
+
+SOURCE = '''
+def outer():
+    """Outer."""
+    def inner():
+        """Inner."""
+
+class Thing:
+    """Thing."""
+    async def method(self):
+        """Method."""
+
+if True:
+    def conditional():
+        """Conditional."""
+
+add_newdoc("numpy", "ndarray", ("sort", """sort(axis)
+
+Sort it."""))
+torch.add_docstr(torch.abs, """abs(x)
+Absolute.""")
+add_newdoc("numpy", "none", "no lines")
+print("""not
+a doc""")
+'''
+
+
+def test_docstrings_of_everything_that_can_be_called():
+    found = {d.name: d.docstring for d in docstrings(SOURCE)}
+    assert found == {
+        "outer": "Outer.",
+        "Thing": "Thing.",
+        "method": "Method.",
+        "conditional": "Conditional.",
+        "sort": "sort(axis)\n\nSort it.",
+        "abs": "abs(x)\nAbsolute.",
+    }
+    assert docstrings("def broken(:") == []
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package of several modules; two functions share a body, two a summary."""
+    words = "it takes a number of words to make a passage that answers a question well"
+    root = tmp_path / "site" / "tinypkg"
+    (root / "tests").mkdir(parents=True)
+    (root / "sub").mkdir()
+
+    def write(name, *functions):
+        (root / name).write_text("".join(f'def {f}():\n    """{doc}"""\n\n' for f, doc in functions))
+
+    write("__init__.py", ("alpha", f"Make the first thing.\n\nalpha {words}."))
+    write("b.py", ("beta", f"Make the second thing.\n\n{words}."), ("gamma", f"Make the first thing.\n\nElse {words}."))
+    write("sub/__init__.py", *((f"f{i}", f"Count up to number {i}.\n\nNumber {i}, {words}.") for i in range(60)))
+    write("sub/test_x.py", ("hidden", f"Never to be seen anywhere.\n\nHidden {words}."))
+    write("tests/x.py", ("hidden", f"Never to be seen anywhere.\n\nHidden {words}."))
+    monkeypatch.syspath_prepend(str(root.parent))
+    return root
+
+
+def test_modules_are_found_without_tests_and_sorted(package):
+    assert [m.name for m in find_modules(["tinypkg"])] == ["tinypkg", "tinypkg.b", "tinypkg.sub"]
+
+
+def test_modules_are_not_imported(package):
+    (package / "bad.py").write_text("raise SystemExit('imported')\n")
+    assert "tinypkg.bad" in [m.name for m in find_modules(["tinypkg", "json"])]
+    with pytest.raises(UserError, match=r"packages: 'no_such_package' is not installed; install it or leave it out"):
+        find_modules(["no_such_package"])
+
+
+def test_equal_bodies_are_one_passage_and_equal_summaries_one_query(package, make):
+    made = make("tiny", {"source": "pydocs", "packages": ["tinypkg"]})
+    # 60 numbered ones; "the first thing" twice; the bodies of alpha (name masked) and beta are equal
+    assert made.manifest["passages"] == 62
+    assert sum(made.manifest["queries"].values()) == 62
+    assert made.manifest["source"] == {"files": 3, "pairs": 63}
+    rows = pq.read_table(made.path("qrels.parquet")).to_pylist()
+    query = "q" + hashlib.sha1(b"make the first thing").hexdigest()[:10]
+    first = {row["doc_id"] for row in rows if row["query_id"] == query}
+    normal = "it takes a number of words to make a passage that answers a question well"
+    shared, other = (hashlib.sha1(text.encode()).hexdigest()[:10] for text in (normal, f"else {normal}"))
+    assert first == {shared, other}
+    assert {row["doc_id"] for row in rows if row["query_id"] == "q" + hashlib.sha1(b"make the second thing").hexdigest()[:10]} == {shared}
+    for name, column in (("corpus", "doc_id"), ("queries", "query_id")):
+        ids = pq.read_table(made.path(f"{name}.parquet"))[column].to_pylist()
+        assert ids == sorted(ids)
+
+
+def test_one_and_two_processes_give_the_same_bytes(package, make):
+    params = {"source": "pydocs", "packages": ["tinypkg", "click"]}
+    one, two = (make(f"w{workers}", params, workers=workers) for workers in (1, 2))
+    assert one.manifest["files"] == two.manifest["files"]
+    assert one.manifest["passages"] > 200
+
+
+def test_the_order_of_packages_does_not_show(package, make):
+    one, other = (make("".join(p), {"source": "pydocs", "packages": p}) for p in (["json", "tinypkg"], ["tinypkg", "json"]))
+    assert one.manifest["checksum"] == other.manifest["checksum"]
+
+
+def test_splits_follow_the_hash():
+    # sha1("a b c") = 66a3c1a3…, 0x66a3c1a3 % 100 = 87 …
+    for text in ("a b c", "return the sum", "make the first thing"):
+        bucket = int(hashlib.sha1(text.encode()).hexdigest()[:8], 16) % 100
+        assert split_of(text) == ("test" if bucket < 8 else "dev" if bucket < 12 else "train")
+    shares = [split_of(f"query {i}") for i in range(5000)]
+    assert abs(shares.count("test") / 5000 - 0.08) < 0.012
+    assert abs(shares.count("dev") / 5000 - 0.04) < 0.01
+
+
+def test_headings_are_the_words_of_the_module(package, make):
+    assert heading("sklearn.linear_model._logisticModel") == "sklearn linear model logistic Model"
+    assert heading("numpy.linalg.linalg") == "numpy linalg"
+    made = make("h", {"source": "pydocs", "packages": ["tinypkg"], "heading": "module"})
+    titles = pq.read_table(made.path("corpus.parquet"))["title"].to_pylist()
+    assert set(titles) == {"tinypkg", "tinypkg b", "tinypkg sub"}
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, "packages: None; a list of names of installed packages is needed"),
+        ({"packages": ["json"], "heading": "full"}, "heading: 'full'; allowed are none, module"),
+        ({"packages": ["json"], "passage_words": 0}, "passage_words: 0; a whole number from 1 is allowed"),
+        ({"packages": ["os.path"]}, "packages: 'os.path' is not installed; install it or leave it out"),
+        ({"packages": ["_heapq"]}, "packages: '_heapq' is not written in Python; leave it out"),
+    ],
+)
+def test_wrong_parameters_are_one_line(make, params, message):
+    with pytest.raises(UserError) as error:
+        make("d", {"source": "pydocs", **params})
+    assert str(error.value).startswith(message)
