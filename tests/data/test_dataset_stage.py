@@ -144,7 +144,7 @@ BAD = {
     "broken JSON": (
         append("corpus.jsonl", '{"_id": "d3", \n'),
         {},
-        "{0}/corpus.jsonl:3: not valid JSON (Expecting property name enclosed in double quotes: line 2 column 1 (char 15));"
+        "{0}/corpus.jsonl:3: not valid JSON, Expecting property name enclosed in double quotes at column 15;"
         " one JSON object a line is allowed",
     ),
     "no object": (

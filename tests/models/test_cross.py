@@ -72,8 +72,9 @@ def test_every_batch_has_a_fixed_shape_within_the_budget(cross, pairs, template)
     cross.score(pairs[0], pairs[1], template, "fp32", BUDGET)
     hook.remove()
     assert len(shapes) > 3
-    assert {rows for rows, length in shapes if length == 16} <= {BUDGET // 16}
-    assert all(length % 16 == 0 and rows == BUDGET // length for rows, length in shapes)
+    # 512 tokens: 32 rows of 16, 16 of 32, and 8 of 48, because 10 is no multiple of 8
+    assert set(shapes) <= {(32, 16), (16, 32), (8, 48)}
+    assert len(set(shapes)) > 1
 
 
 def test_no_pairs(cross, template):

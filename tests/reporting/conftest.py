@@ -111,7 +111,7 @@ def model(steps=120):
             "kl": 0.1 + np.exp(-step / 40) / 3,
             "lr": 1e-5 * step / steps,
         }
-        names |= {"dev/RR@10": 0.5 - np.exp(-step / 50) / 4, "tokens_per_second": 4000 + 0 * step}
+        names |= {"dev RR@10 (dual)": 0.5 - np.exp(-step / 50) / 4, "tokens_per_second": 4000 + 0 * step}
         columns = {
             "step": np.tile(step, len(names)),
             "name": np.repeat(list(names), len(step)).astype(object),
@@ -127,10 +127,15 @@ def candidates(judged):
         "queries": 24,
         "lists": {"undenoised": 24},
         "dropped": {"positive": 20, "duplicate of a positive": 3, "judge above 0.1": 11},
-        "percentiles": {"positives": {"p5": 0.4, "p50": 0.9}, "negatives": {"p5": 0.01, "p50": 0.2}}
-        if judged
-        else None,
-        "histogram": {"edges": [0, 0.25, 0.5, 0.75, 1], "positives": [1, 2, 5, 16], "negatives": [60, 20, 10, 4]},
+        "percentiles": {
+            "positives": {"p5": 0.4, "p50": 0.9} if judged else None,
+            "negatives": {"p5": 0.01, "p50": 0.2},
+        },
+        "histogram": {
+            "edges": [0, 0.25, 0.5, 0.75, 1],
+            "positives": [1, 2, 5, 16] if judged else [0, 0, 0, 0],
+            "negatives": [60, 20, 10, 4],
+        },
         "too_few": 2,
     }
     return {"report.json": json.dumps(report)}

@@ -11,7 +11,7 @@ from tandem.artifact import Artifact
 from tandem.reporting.charts import Series, histogram, line_chart
 from tandem.reporting.lineage import Stage
 
-DEV = "dev/"
+DEV = ("dev/", "dev ")  # how a log names what was measured on dev
 LOSSES = ("loss", "kl", "sup")
 
 
@@ -25,7 +25,7 @@ def _curves(model: Artifact) -> dict[str, Any]:
     """Loss parts, dev measures and learning rate against the step, and the mean throughput."""
     log = read_log(model)
     losses = [log[name] for name in LOSSES if name in log]
-    dev = [Series(name.removeprefix(DEV), one.x, one.y) for name, one in sorted(log.items()) if name.startswith(DEV)]
+    dev = [Series(name[len(DEV[0]) :], one.x, one.y) for name, one in sorted(log.items()) if name.startswith(DEV)]
     charts = [line_chart("Loss and its parts", losses, "step", "nats")] if losses else []
     charts += [line_chart("On the dev queries", dev, "step", "measure")] if dev else []
     charts += [line_chart("Learning rate", [log["lr"]], "step", "rate")] if "lr" in log else []
@@ -60,7 +60,7 @@ def _report(candidates: Artifact) -> dict[str, Any]:
     judged = any(role.startswith("judge") for role in candidates.upstream)
     chart: Markup | None = None
     if bins.get("edges"):
-        groups = {group: bins[group] for group in ("positives", "negatives") if bins.get(group)}
+        groups = {group: bins[group] for group in ("positives", "negatives") if any(bins.get(group) or ())}
         of = "the judge's probability" if judged else "score in the run"
         chart = histogram("Scores of positives and negatives", bins["edges"], groups, of)
     return {"report": told, "judged": judged, "chart": chart}

@@ -76,8 +76,9 @@ def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in _lines(path):
         try:
             record = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path}:{number}: not valid JSON ({error}); one JSON object a line is allowed") from None
+        except json.JSONDecodeError as error:
+            found = f"{path}:{number}: not valid JSON, {error.msg} at column {error.colno}"
+            raise UserError(f"{found}; one JSON object a line is allowed") from None
         if not isinstance(record, dict):
             raise UserError(f"{path}:{number}: a JSON {type(record).__name__}; one JSON object a line is allowed")
         yield f"{path}:{number}", record

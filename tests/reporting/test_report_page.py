@@ -108,6 +108,8 @@ def test_every_part_is_there(report, world):
     text = report.read_text()
     assert text.count('class="chart"') == 4 * 3 + 2
     assert "duplicate of a positive" in text
+    assert "24 undenoised lists" in text
+    assert text.count("positives (24)") == 1
     assert "train.lr" in text
     assert "2e-05" in text
     for row in world.rows:

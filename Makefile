@@ -1,0 +1,34 @@
+# make run                the main job: every system on the embedded default, then the result table
+# make run PROFILE=long   the same with more steps (config/long.yaml)
+# make test               lint, types, tests
+CORES ?= $(shell nproc)
+CONFIG = $(if $(PROFILE),--configfile config/$(PROFILE).yaml)
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Idle threads sleep: two busy processes on two cores would otherwise wait for each other.
+export OMP_WAIT_POLICY = PASSIVE
+
+.PHONY: run test lint lock
+
+run: .venv/.installed
+	@snakemake --cores $(CORES) --quiet rules $(CONFIG)
+	@python -m tandem show results/tables/summary.csv
+	@echo "report: $(CURDIR)/results/report.html"
+
+test: .venv/.installed lint
+	@python -m pytest
+
+lint: .venv/.installed
+	@ruff check
+	@ruff format --check
+	@mypy
+
+# Renew the pins from envs/requirements.in; then `make test`.
+lock:
+	@python3 -m venv .venv-lock
+	@.venv-lock/bin/pip install -qq -r envs/requirements.in
+	@{ head -1 envs/requirements.lock; .venv-lock/bin/pip freeze --all | grep -vE '^(pip|wheel)=' | sed 's/+cpu$$//'; } > envs/requirements.lock.new
+	@mv envs/requirements.lock.new envs/requirements.lock
+	@rm -rf .venv-lock
+
+.venv/.installed: envs/requirements.lock envs/setup.sh pyproject.toml
+	@envs/setup.sh

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Make or mend .venv from the lock file: no root, no conda. `make run` and `make test` call it; running it again is quick.
+#   PYTHON=python3.12 envs/setup.sh    another interpreter (3.11 or newer)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+python=${PYTHON:-python3}
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+  echo "envs/setup.sh: $python is $("$python" -V 2>&1); Python 3.11 or newer is needed, set PYTHON" >&2
+  exit 1
+}
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+lock=.venv/requirements.lock
+# The same import from two packages: the machine decides. torch's CUDA libraries come with torch where pip finds that build.
+if command -v nvidia-smi >/dev/null; then
+  sed 's/^faiss-cpu==/faiss-gpu==/' envs/requirements.lock >"$lock"
+else
+  cp envs/requirements.lock "$lock"
+fi
+echo "installing $(grep -c == "$lock") pinned packages into .venv …" >&2
+# Bytecode is compiled at first use: most of what is installed is never imported.
+.venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile -r "$lock"
+.venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+touch .venv/.installed
