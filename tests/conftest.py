@@ -6,7 +6,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 
 SUBJECTS = {
@@ -149,7 +148,9 @@ def encoder(results, make_job, encoder_folder) -> Artifact:
     """The tiny encoder as an artifact, by the stage itself."""
     from tandem.models.encoder import run
 
-    job = make_job("encoder", results / "encoder" / "tiny-0000000002", {"source": "folder"}, {}, {"path": str(encoder_folder)})
+    job = make_job(
+        "encoder", results / "encoder" / "tiny-0000000002", {"source": "folder"}, {}, {"path": str(encoder_folder)}
+    )
     run(job)
     return open_artifact(job.out)
 
@@ -180,7 +181,6 @@ def make_model(make_job, encoder):
     The weights are the tiny encoder's with a little noise drawn from the seed, so that no two towers are alike.
     """
     import torch
-
     from tandem.models.cross import CrossEncoder
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import load_tokenizer

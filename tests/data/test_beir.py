@@ -2,7 +2,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tandem.data.collection import Collection
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -27,7 +26,10 @@ def test_scifact_has_its_published_counts(make):
 def test_cacm_counts_its_55_unknown_documents(make):
     made = make("cacm", {"source": "beir"}, path=str(needed("cacm-raw")))
     assert made.manifest["qrels"] == {"test": 796}
-    assert "55 judgements name documents that the corpus lacks and are kept: no run can find them" in made.manifest["warnings"]
+    assert (
+        "55 judgements name documents that the corpus lacks and are kept: no run can find them"
+        in made.manifest["warnings"]
+    )
 
 
 def test_cmrc_loses_its_two_blank_queries(make):

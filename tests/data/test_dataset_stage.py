@@ -3,7 +3,6 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
-
 from tandem.errors import UserError
 
 

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-
 from tandem.data.runs import iter_run, write_run
 from tandem.errors import UserError
 
@@ -33,10 +32,16 @@ def test_a_score_that_is_no_number_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("q Q0 d 1 0.5 t\nq Q0 e 2 0.4\n", "run:2: not a run line: 'q Q0 e 2 0.4'; it is `query Q0 doc rank score tag`"),
+        (
+            "q Q0 d 1 0.5 t\nq Q0 e 2 0.4\n",
+            "run:2: not a run line: 'q Q0 e 2 0.4'; it is `query Q0 doc rank score tag`",
+        ),
         ("q Q0 d 1 high t\n", "run:1: not a run line: 'q Q0 d 1 high t'; it is `query Q0 doc rank score tag`"),
         ("q Q0 d 1 nan t\n", "run:1: not a run line: 'q Q0 d 1 nan t'; it is `query Q0 doc rank score tag`"),
-        ("q Q0 d 1 2 t\np Q0 d 1 2 t\nq Q0 e 2 1 t\n", "run:3: query q again; the lines of a query must stand together"),
+        (
+            "q Q0 d 1 2 t\np Q0 d 1 2 t\nq Q0 e 2 1 t\n",
+            "run:3: query q again; the lines of a query must stand together",
+        ),
         ("q Q0 d 1 2 t\nq Q0 d 2 1 t\n", "run:1: query q lists document d twice; once is allowed"),
     ],
 )

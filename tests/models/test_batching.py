@@ -1,7 +1,6 @@
 """Token batches: every row once, within the budget, similar lengths together."""
 
 import numpy as np
-
 from tandem.models.batching import token_batches
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-
 from tandem.data.collection import Collection, contents
 from tandem.models.cross import CrossEncoder
 from tandem.models.hub import load_tokenizer
@@ -39,7 +38,9 @@ def test_scores_equal_transformers_on_the_saved_folder(cross, cross_model, pairs
     asked = list(Collection(dataset).queries("test").values())
     first = [asked[q - 40] for q, _ in pairs[2]]
     second = [
-        tokenizer.decode(tokenizer(contents(rows[p]["title"], rows[p]["text"]), add_special_tokens=False)["input_ids"][:24])
+        tokenizer.decode(
+            tokenizer(contents(rows[p]["title"], rows[p]["text"]), add_special_tokens=False)["input_ids"][:24]
+        )
         for _, p in pairs[2]
     ]
     with torch.inference_mode():

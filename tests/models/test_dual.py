@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, dot_scores, pool
@@ -38,7 +37,9 @@ def test_saved_towers_give_the_same_vectors_in_sentence_transformers(
     model = make_model(tmp_path / "m-0123456789", ("dual",), seed=1, **options)
     ours, opened = DualEncoder.load(model.folder / "dual").eval(), Tokens.open(tokens)
     assert ours.shared is shared
-    texts = [contents(row["title"], row["text"]) for batch in Collection(dataset).batches() for row in batch.to_pylist()]
+    texts = [
+        contents(row["title"], row["text"]) for batch in Collection(dataset).batches() for row in batch.to_pylist()
+    ]
     for tower in ("query", "passage"):
         with torch.inference_mode():
             made = ours.encode(tower, [opened.passages[i] for i in range(60)], opened.template, "fp32")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from tandem.models.hub import load_tokenizer, tokenizer_digest
 from tandem.models.template import Template
 
@@ -18,7 +17,9 @@ def tokenizer(request, encoder_folder):
     cls, sep = made.cls_token_id, made.sep_token_id
     if request.param == "roberta-like":
         made.backend_tokenizer.post_processor = TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=[("[CLS]", cls), ("[SEP]", sep)]
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] [SEP] $B [SEP]",
+            special_tokens=[("[CLS]", cls), ("[SEP]", sep)],
         )
     if request.param == "without segments":
         made.model_input_names = ["input_ids", "attention_mask"]

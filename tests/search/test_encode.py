@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-
 from tandem.artifact import MANIFEST, open_artifact
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
@@ -117,7 +116,9 @@ def test_a_damaged_block_is_made_again_alone(tmp_path, make_job, dual_inputs, em
     made = embed(tmp_path / "de-0123456789", dual_inputs, side="passages")
     damaged, kept = made.path("blocks/00001.npy"), made.path("blocks/00002.npy").stat().st_mtime_ns
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    with pytest.raises(UserError, match=r"00001.npy: changed since it was written .*; delete .*stage.json and run again"):
+    with pytest.raises(
+        UserError, match=r"00001.npy: changed since it was written .*; delete .*stage.json and run again"
+    ):
         open_artifact(made.folder)
     (made.folder / MANIFEST).unlink()
     run(make_job("embeddings", made.folder, PARAMS, dual_inputs))
@@ -154,12 +155,16 @@ def test_partners_that_do_not_fit_are_refused(
 ):
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", [("x", "", "an otter")])
     out = tmp_path / "x-0123456789"
-    with pytest.raises(UserError, match="tokens .* was made from the dataset tiny-0000000001; expected other-0123456789"):
+    with pytest.raises(
+        UserError, match="tokens .* was made from the dataset tiny-0000000001; expected other-0123456789"
+    ):
         run(make_job("embeddings", out, PARAMS, {**dual_inputs, "dataset": other}))
     with pytest.raises(UserError, match="ce-0000000005: has no dual encoder; it holds: cross-encoder"):
         run(make_job("embeddings", out, PARAMS, {**dual_inputs, "model": cross_model}))
     long = make_tokens(tmp_path / "tokens" / "long-0123456789", dataset, passage_length=120)
-    with pytest.raises(UserError, match=r"passage_length, padded, allows inputs of 128 tokens; the model \(bert\) takes 96"):
+    with pytest.raises(
+        UserError, match=r"passage_length, padded, allows inputs of 128 tokens; the model \(bert\) takes 96"
+    ):
         run(make_job("embeddings", out, PARAMS, {**dual_inputs, "tokens": long}))
     with pytest.raises(UserError, match="has no queries of the split eval; it has dev, test, train"):
         run(make_job("embeddings", out, {**PARAMS, "side": "queries", "split": "eval"}, dual_inputs))

@@ -12,7 +12,7 @@ rule table:
         layout=lambda wildcards: f"{workflow.basedir}/{plan.layout(wildcards.table)}",
         scores=lambda wildcards: plan.scores(wildcards.table),
     output:
-        multiext("results/tables/{table}", ".csv", ".md", ".tex", ".html"),
+        multiext("results/tables/{table}", ".csv", ".md", ".tex", ".html", ".json"),
     log:
         "results/tables/{table}.log",
     params:

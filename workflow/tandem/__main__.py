@@ -22,7 +22,9 @@ COMMANDS = {
     "show": "reporting.show:main",
     "why": "why:main",
 }
-USAGE = f"usage: python -m tandem <stage> --params.… --in.… --out …/stage.json\nstages: {', '.join([*KINDS, *COMMANDS])}"
+USAGE = (
+    f"usage: python -m tandem <stage> --params.… --in.… --out …/stage.json\nstages: {', '.join([*KINDS, *COMMANDS])}"
+)
 
 
 def value(text: str) -> Any:

@@ -64,12 +64,14 @@ class Artifact:
     @property
     def params(self) -> dict[str, Any]:
         """The stage's resolved parameters."""
-        return self.manifest["params"]
+        params: dict[str, Any] = self.manifest["params"]
+        return params
 
     @property
     def upstream(self) -> dict[str, str]:
         """Folder of each upstream artifact, by role."""
-        return self.manifest["upstream"]
+        upstream: dict[str, str] = self.manifest["upstream"]
+        return upstream
 
     def path(self, name: str) -> Path:
         """Path of one of its files; a `UserError` if the manifest does not list it."""
@@ -185,7 +187,7 @@ def _manifest(job: Job, files: dict[str, Any], facts: dict[str, Any], seconds: f
         **facts,
         "execution": job.execution,
         "modules": modules_hash(job.kind),
-        "libraries": {n: importlib.metadata.version(_package(n)) for n in LIBRARIES if n in sys.modules},
+        "libraries": {name: _version(name) for name in LIBRARIES if name in sys.modules},
         **_commit(),
         "machine": {"node": platform.node(), "python": platform.python_version(), "cores": os.cpu_count()},
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -194,9 +196,9 @@ def _manifest(job: Job, files: dict[str, Any], facts: dict[str, Any], seconds: f
     }
 
 
-def _package(module: str) -> str:
-    """The distribution that brings a module."""
-    return importlib.metadata.packages_distributions().get(module, [module])[0]
+def _version(module: str) -> str:
+    """An imported library's version; asking its distribution by name costs a search through all that is installed."""
+    return str(getattr(sys.modules[module], "__version__", None) or importlib.metadata.version(module))
 
 
 def modules_hash(kind: str) -> str:

@@ -84,7 +84,9 @@ class Resolver:
         lengths = self.config["lengths"]
         params = {"query_length": lengths["query"], "passage_length": lengths["passage"]}
         made, _ = self.encoder(encoder)
-        return self.stage("tokens", dataset, made.name, params, upstream={"dataset": self.dataset(dataset), "encoder": made})
+        return self.stage(
+            "tokens", dataset, made.name, params, upstream={"dataset": self.dataset(dataset), "encoder": made}
+        )
 
     # Models
 
@@ -153,7 +155,12 @@ class Resolver:
         elif train["select"] == "best":
             raise UserError(f"{at}.train.select is best, which needs {at}.train.validate_every")
         return self.stage(
-            "model", dataset, name, params, upstream=upstream, **self._execution("micro_tokens", "graph_tokens", "checkpoint_seconds")
+            "model",
+            dataset,
+            name,
+            params,
+            upstream=upstream,
+            **self._execution("micro_tokens", "graph_tokens", "checkpoint_seconds"),
         )
 
     def _execution(self, *names: str) -> dict[str, Any]:
@@ -184,7 +191,9 @@ class Resolver:
             return inherited
         _, entry = self.encoder(self.config["encoder"] if start == "encoder" else start)
         own = {key: spec.get(key) for key in TOWERS}
-        return {"shared": spec["shared"]} | {k: entry.get(k, d) if own[k] is None else own[k] for k, d in TOWERS.items()}
+        return {"shared": spec["shared"]} | {
+            k: entry.get(k, d) if own[k] is None else own[k] for k, d in TOWERS.items()
+        }
 
     # Candidates
 
@@ -196,8 +205,8 @@ class Resolver:
         deepest = max(told["depth"], (denoise.get("backfill") or {"depth": 0})["depth"])
         if deepest > run:
             raise UserError(
-                f"{at}.candidates.depth is {deepest}, but {told['from']} retrieves only {run} passages per training query; "
-                "raise depth.train or lower candidates.depth"
+                f"{at}.candidates.depth is {deepest}, but {told['from']} retrieves only {run} passages per training "
+                "query; raise depth.train or lower candidates.depth"
             )
         available = window if told["negatives"] is None else min(window, told["negatives"])
         if size - 1 > available:
@@ -210,7 +219,10 @@ class Resolver:
         """The stage that draws a model's training lists."""
         at = f"{at}.candidates"
         pool = self.run(told["from"], "train", f"{at}.from", dataset)
-        params = {k: told[k] for k in ("first_rank", "depth", "negatives")} | {"split": "train", "seed": self._seed(told["seed"])}
+        params = {k: told[k] for k in ("first_rank", "depth", "negatives")} | {
+            "split": "train",
+            "seed": self._seed(told["seed"]),
+        }
         encoder = self.config["encoder"]
         upstream: dict[str, Stage | None] = {"dataset": self.dataset(dataset), "run": pool}
         if told["denoise"] is not None:
@@ -259,7 +271,9 @@ class Resolver:
         pool = self.run(first, split, where, dataset)
         told, depth = self.config["rerank"], self.config["depth"][split]
         if told["depth"] > depth:
-            raise UserError(f"rerank.depth is {told['depth']}, but runs on {split} are {depth} deep; raise depth.{split}")
+            raise UserError(
+                f"rerank.depth is {told['depth']}, but runs on {split} are {depth} deep; raise depth.{split}"
+            )
         model = self.model(judge, where, CROSS_PARTS)
         tokens = self.tokens(self.root(model.name, "cross"), dataset)
         upstream = {"dataset": self.dataset(dataset), "run": pool, "model": model, "tokens": tokens}

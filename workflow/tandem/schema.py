@@ -52,7 +52,7 @@ def resolve(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
 
 def _read(text: str, types: list[str], allowed: list[Any]) -> Any:
     """Text as a number, boolean or null, if the schema takes one."""
-    if text in WORDS and (text == "null" and ("null" in types or None in allowed) or "boolean" in types):
+    if text in WORDS and ((text == "null" and ("null" in types or None in allowed)) or "boolean" in types):
         return WORDS[text]
     for name, read in (("integer", int), ("number", float)):
         if name in types:
@@ -73,24 +73,25 @@ def mistakes(value: Any, schema: dict[str, Any], root: dict[str, Any], prefix: s
 def _lines(error: ValidationError, prefix: str) -> list[str]:
     path = ".".join([*([prefix] if prefix else []), *(str(part) for part in error.absolute_path)])
     here = f"{path}." if path else ""
-    found = f"{path or 'the configuration'} is {json.dumps(error.instance, default=str)}"
-    told = error.schema
+    instance: Any = error.instance
+    found = f"{path or 'the configuration'} is {json.dumps(instance, default=str)}"
+    told: Any = error.schema
+    wanted: Any = error.validator_value
     match error.validator:
         case "additionalProperties":
             known = list(told.get("properties", {}))
-            unknown = [key for key in error.instance if key not in known]
+            unknown = [key for key in instance if key not in known]
             return [f"{here}{key} is not a known key{nearest(key, known)}" for key in unknown]
         case "required":
-            missing = [key for key in error.validator_value if key not in error.instance]
+            missing = [key for key in wanted if key not in instance]
             return [f"{here}{key} is missing" for key in missing]
         case "type":
-            allowed = error.validator_value
-            return [f"{found}; allowed: {allowed if isinstance(allowed, str) else ' or '.join(allowed)}"]
+            return [f"{found}; allowed: {wanted if isinstance(wanted, str) else ' or '.join(wanted)}"]
         case "enum":
-            return [f"{found}; allowed: {', '.join('null' if v is None else str(v) for v in error.validator_value)}"]
+            return [f"{found}; allowed: {', '.join('null' if v is None else str(v) for v in wanted)}"]
         case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum":
             sign = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}[error.validator]
-            return [f"{found}; allowed: {sign} {error.validator_value}"]
+            return [f"{found}; allowed: {sign} {wanted}"]
         case _:
             return [f"{found}; {error.message}"]
 

@@ -112,8 +112,8 @@ def run(job: Job) -> None:
         told = report.finish()
         if not told["lists"]:
             raise UserError(
-                f"candidates {job.key}: no query has a positive and a negative ({told['queries']} queries with a positive, "
-                f"{told['without_run']} without a run); widen candidates.depth or relax candidates.denoise"
+                f"candidates {job.key}: no query has a positive and a negative ({told['queries']} queries have a "
+                f"positive, {told['without_run']} no run); widen candidates.depth or relax candidates.denoise"
             )
         write_json(draft.path("report.json"), told)
         draft.facts |= {"queries": told["queries"], "lists": told["lists"]}

@@ -58,7 +58,9 @@ class Encoder:
         self.budget: int = job.params["batch_tokens"]
         self.mode = resolve_precision(job.params["precision"])
         longest = tokens.params[f"{self.tower}_length"] + self.template.extra[0]
-        check_length(self.model.towers[self.tower], -(-longest // STEP) * STEP, f"{tokens.folder}: {self.tower}_length, padded,")
+        check_length(
+            self.model.towers[self.tower], -(-longest // STEP) * STEP, f"{tokens.folder}: {self.tower}_length, padded,"
+        )
 
     @torch.inference_mode()
     def encode(self, rows: Iterable[int], progress: Progress) -> Half:

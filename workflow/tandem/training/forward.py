@@ -90,15 +90,22 @@ def pair_scores(model: CrossEncoder, tokens: Tokens, batch: Batch, mode: str, bu
 class Texts:
     """Vectors of a batch's texts of one side, with gradient, in bounded memory.
 
-    Up to `graph_tokens` tokens one backward pass goes through everything. Above, gradients are cached (GradCache, Gao et
-    al. 2021): vectors are computed without a graph, the loss gives their gradient, and `backward` computes each
+    Up to `graph_tokens` tokens one backward pass goes through everything. Above, gradients are cached (GradCache, Gao
+    et al. 2021): vectors are computed without a graph, the loss gives their gradient, and `backward` computes each
     micro-batch again, with the same dropout, to carry the gradient into the weights.
     """
 
     def __init__(
         self, model: DualEncoder, side: str, rows: Ids, tokens: Tokens, mode: str, budget: Budget, seeds: Seeds
     ) -> None:
-        self.model, self.side, self.tokens, self.mode, self.budget, self.seeds = model, side, tokens, mode, budget, seeds
+        self.model, self.side, self.tokens, self.mode, self.budget, self.seeds = (
+            model,
+            side,
+            tokens,
+            mode,
+            budget,
+            seeds,
+        )
         source = tokens.queries if side == "query" else tokens.passages
         self.texts = [source[int(row)] for row in rows]
         self.lengths = np.array([len(text) for text in self.texts]) + tokens.template.extra[0]
@@ -107,7 +114,9 @@ class Texts:
 
     def _encode(self, number: int) -> Tensor:
         self.seeds.child(number).set()
-        return self.model.encode(self.side, [self.texts[r] for r in self.parts[number]], self.tokens.template, self.mode)
+        return self.model.encode(
+            self.side, [self.texts[r] for r in self.parts[number]], self.tokens.template, self.mode
+        )
 
     def vectors(self) -> Tensor:
         """Vectors in the order of the rows, shape (rows, dim)."""

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 def make_optimizer(models: nn.Module, train: dict[str, Any]) -> torch.optim.Optimizer:
     """The optimizer over the parameters that learn; biases and layer norms are not decayed."""
-    decayed, plain = [], []
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
     for name, parameter in models.named_parameters():
         if parameter.requires_grad:
             (plain if parameter.dim() == 1 or "LayerNorm" in name else decayed).append(parameter)

@@ -44,8 +44,8 @@ def start_cross(artifact: Artifact) -> CrossEncoder:
 
 def set_dropout(models: nn.Module, probability: float | None) -> None:
     """Set every dropout's probability; None leaves the encoder's own."""
-    for module in models.modules() if probability is not None else ():
-        if isinstance(module, nn.Dropout):
+    for module in models.modules():
+        if isinstance(module, nn.Dropout) and probability is not None:
             module.p = probability
 
 

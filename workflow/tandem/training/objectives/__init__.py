@@ -22,7 +22,7 @@ class Objective(Protocol):
     tokens: Tokens
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """Add the batch's gradient to the weights; returns the loss and its parts, averaged over the batch's queries."""
+        """Add the batch's gradient to the weights; returns the loss and its parts, averaged over its queries."""
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         """Scores of the lists by each model part, without gradient, shape (queries, list)."""

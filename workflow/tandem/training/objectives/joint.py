@@ -20,8 +20,8 @@ from tandem.training.positives import Positives
 class Joint:
     """L = L_KL + L_sup (RocketQAv2 Eq. 6): dynamic listwise distillation plus the re-ranker's supervision.
 
-    `semantics` is `paper` (Eq. 4, gradient to both) or `reference` (what the released code computes). A `static` teacher
-    is frozen and not supervised (the paper's "w/ Static Distillation"). `supervision` is `listwise` (Eq. 5) or
+    `semantics` is `paper` (Eq. 4, gradient to both) or `reference` (what the released code computes). A `static`
+    teacher is frozen and not supervised (the paper's "w/ Static Distillation"). `supervision` is `listwise` (Eq. 5) or
     `pointwise` (its "w/ Pointwise"). `in_batch` lengthens each list by the other queries' positives.
     """
 
