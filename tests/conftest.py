@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 
 SUBJECTS = {
@@ -181,6 +182,7 @@ def make_model(make_job, encoder):
     The weights are the tiny encoder's with a little noise drawn from the seed, so that no two towers are alike.
     """
     import torch
+
     from tandem.models.cross import CrossEncoder
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import load_tokenizer

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tandem.artifact import Artifact, Job, open_artifact
 from tandem.data.stage import run
 

@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tandem.data.collection import Collection
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data"

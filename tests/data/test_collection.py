@@ -1,4 +1,5 @@
 import pytest
+
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 

@@ -3,6 +3,7 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
+
 from tandem.errors import UserError
 
 

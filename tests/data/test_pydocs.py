@@ -3,6 +3,7 @@ import textwrap
 
 import pyarrow.parquet as pq
 import pytest
+
 from tandem.data.sources.pydocs import heading
 from tandem.data.sources.pydocs.clean import plain, summary_and_body
 from tandem.data.sources.pydocs.collect import split_of

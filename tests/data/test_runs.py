@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from tandem.data.runs import iter_run, write_run
 from tandem.errors import UserError
 

@@ -1,4 +1,4 @@
-"""Stages run as commands: each Java machine lives in a process of its own, as in the graph."""
+"""Stages run in processes of their own, as in the graph: a Java machine cannot be started twice in one."""
 
 import json
 import os
@@ -13,19 +13,47 @@ import pytest
 from tandem.artifact import Job
 from tandem.data.stage import run
 
+DRIVER = """
+import json, sys
+from tandem.__main__ import load, read_job
+from tandem.errors import UserError
+from tandem.kinds import KINDS
+
+for words in json.load(sys.stdin):
+    told = None
+    try:
+        load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
+    except UserError as error:
+        told = str(error)
+    print("told", json.dumps(told))
+"""
+
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`stage(kind, name, params, inputs, execution, **environment)`: run a stage into `tmp_path / name`."""
+def words(tmp_path: Path) -> Callable[..., list[str]]:
+    """`words(kind, name, params, inputs, execution)`: a stage's command line; folders are below `tmp_path`."""
 
-    def done(
-        kind: str, name: str, params: dict[str, Any], inputs: dict[str, str], execution: dict[str, Any], **more: str
-    ) -> subprocess.CompletedProcess[str]:
-        words = [word for key, value in params.items() for word in (f"--params.{key}", json.dumps(value))]
-        words += [word for role, folder in inputs.items() for word in (f"--in.{role}", str(tmp_path / folder))]
-        words += [word for key, value in execution.items() for word in (f"--run.{key}", json.dumps(value))]
-        command = [sys.executable, "-m", "tandem", kind, *words, "--out", str(tmp_path / name / "stage.json")]
-        return subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True)
+    def made(
+        kind: str, name: str, params: dict[str, Any], inputs: dict[str, str], execution: dict[str, Any] | None = None
+    ) -> list[str]:
+        line = [word for key, value in params.items() for word in (f"--params.{key}", json.dumps(value))]
+        line += [word for role, folder in inputs.items() for word in (f"--in.{role}", str(tmp_path / folder))]
+        line += [word for key, value in (execution or {}).items() for word in (f"--run.{key}", json.dumps(value))]
+        return [kind, *line, "--out", str(tmp_path / name / "stage.json")]
+
+    return made
+
+
+@pytest.fixture
+def stages() -> Callable[..., list[str | None]]:
+    """`stages(line, …, **environment)`: run command lines in one new process; None or the user's mistake of each."""
+
+    def done(*lines: list[str], **more: str) -> list[str | None]:
+        command = [sys.executable, "-c", DRIVER]
+        env = {**os.environ, **more}
+        ended = subprocess.run(command, input=json.dumps(lines), env=env, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return [json.loads(line[5:]) for line in ended.stdout.splitlines() if line.startswith("told ")]
 
     return done
 

@@ -1,6 +1,7 @@
 """Token batches: every row once, within the budget, similar lengths together."""
 
 import numpy as np
+
 from tandem.models.batching import token_batches
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from tandem.data.collection import Collection, contents
 from tandem.models.cross import CrossEncoder
 from tandem.models.hub import load_tokenizer

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, dot_scores, pool

@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+
 from tandem.artifact import sha256
 from tandem.errors import UserError
 from tandem.models.encoder import package_folder, run

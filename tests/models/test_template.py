@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tandem.models.hub import load_tokenizer, tokenizer_digest
 from tandem.models.template import Template
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tandem.data.collection import Collection, contents
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Ragged, Tokens, write_ragged

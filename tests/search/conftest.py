@@ -1,6 +1,7 @@
 """Embeddings of the tiny collection by the real stage."""
 
 import pytest
+
 from tandem.artifact import open_artifact
 
 ENCODE = {"block": 16, "batch_tokens": 256, "precision": "fp32"}

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+
 from tandem.artifact import MANIFEST, open_artifact
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
@@ -143,7 +144,7 @@ def test_vectors_that_fp16_cannot_hold_are_refused(tmp_path, make_job, dual_inpu
     tensors = load_file(weights)
     name = "encoder.layer.1.output.LayerNorm.weight"
     save_file({**tensors, name: tensors[name] * 1e6}, weights, metadata={"format": "pt"})
-    job = make_job("embeddings", tmp_path / "x-0123456789", PARAMS, {role: one for role, one in dual_inputs.items()})
+    job = make_job("embeddings", tmp_path / "x-0123456789", PARAMS, dual_inputs)
     job.inputs["model"] = model
     with pytest.raises(UserError, match=r"a vector holds [\d.e+]+, fp16 ends at 65504"):
         run(job)

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from tandem.data import rows as module
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, hash_ids, query_rows, split_rows

@@ -9,7 +9,7 @@ localrules:
 
 rule table:
     input:
-        layout=lambda wildcards: f"{workflow.basedir}/{plan.layout(wildcards.table)}",
+        layout=lambda wildcards: str(plan.layouts[wildcards.table]),
         scores=lambda wildcards: plan.scores(wildcards.table),
     output:
         multiext("results/tables/{table}", ".csv", ".md", ".tex", ".html", ".json"),

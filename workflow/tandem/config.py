@@ -107,17 +107,3 @@ def like(name: str, told: dict[str, Any], opened: list[str]) -> dict[str, Any]:
         raise UserError(f"models.{name}.like is {base}, which is no model{nearest(str(base), list(told))}")
     made: dict[str, Any] = merged(like(base, told, [*opened, name]), spec)
     return made
-
-
-def override(config: Config, changes: dict[str, Any]) -> Config:
-    """A copy with `{"models.joint.train.lr": 1e-5}` put in; a path that is not there is a `UserError`."""
-    result = copy.deepcopy(config)
-    for path, value in changes.items():
-        *parents, last = path.split(".")
-        at: Any = result
-        for part in parents:
-            at = at.get(part) if isinstance(at, dict) else None
-        if not isinstance(at, dict) or last not in at:
-            raise UserError(f"sweeps: {path} is not a key of the configuration")
-        at[last] = value
-    return result

@@ -1,12 +1,11 @@
 """From a configuration to the stages that its systems and tables need."""
 
-import itertools
 import re
 from pathlib import Path
 from typing import Any
 
 from tandem.artifact import sha256
-from tandem.config import Config, override
+from tandem.config import Config
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
 from tandem.graph import Stage, Stages
@@ -297,14 +296,3 @@ def check_all(config: Config) -> None:
             wrong.append(str(error))
     if wrong:
         raise UserError("\n".join(dict.fromkeys(wrong)))
-
-
-def sweep_points(config: Config, name: str) -> list[tuple[str, Config]]:
-    """Label and configuration of every point of a sweep: the grid over its dotted paths."""
-    vary = config["sweeps"][name]["vary"]
-    made = []
-    for values in itertools.product(*vary.values()):
-        changes = dict(zip(vary, values, strict=True))
-        label = " ".join(f"{path.removeprefix('models.')}={value}" for path, value in changes.items())
-        made.append((label, override(config, changes)))
-    return made

@@ -23,7 +23,7 @@ def spread(values: Iterable[int]) -> dict[str, float] | None:
 
 
 class CorpusStatistics:
-    """Lengths and repetitions of passages as they pass; 16 bytes a passage."""
+    """Lengths and repetitions of passages as they pass; 16 bytes a passage, 16 more to count repetitions."""
 
     def __init__(self) -> None:
         self._words, self._characters = array("I"), array("I")

@@ -46,8 +46,10 @@ def _check(job: Job) -> None:
     for name, (low, high) in ranges.items():
         if not low <= job.params[name] <= high:
             raise UserError(f"{name}: {job.params[name]}; a number from {low} to {high} is allowed")
-    if job.params["depth"] < 1:
-        raise UserError(f"depth: {job.params['depth']}; a whole number from 1 is allowed")
+    for name in ("depth", "queries"):
+        number = job.params.get(name)
+        if number is not None and number < 1:
+            raise UserError(f"{name}: {number}; a whole number from 1 is allowed")
     dataset, index = job.inputs["dataset"], job.inputs["lucene"]
     if os.path.basename(index.upstream["dataset"]) != dataset.key:
         raise UserError(f"{index.folder}: indexes {index.upstream['dataset']}, not {dataset.folder}; name its index")

@@ -48,7 +48,7 @@ class CrossEncoder(nn.Module):
         inputs = {name: tensor.to(device()) for name, tensor in template.pairs(queries, passages).items()}
         with precision(mode):
             logits = self.classifier(**inputs).logits
-        scores: Tensor = logits[:, 0].float()
+        scores: Tensor = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32))
         return scores
 
     @torch.inference_mode()

@@ -25,10 +25,10 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
     Returns:
         Shape (texts, dim), float32.
     """
-    hidden = hidden.float()
+    hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
     if pooling == "cls":
         return hidden[:, 0]
-    weights = mask[..., None].float()
+    weights = mask[..., None].to(hidden.dtype)
     return (hidden * weights).sum(1) / weights.sum(1)
 
 

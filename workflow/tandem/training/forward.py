@@ -83,7 +83,7 @@ def pair_scores(model: CrossEncoder, tokens: Tokens, batch: Batch, mode: str, bu
         scores = model([queries[r] for r in rows], [passages[r] for r in rows], tokens.template, mode)
         parts.append((rows, scores))
     flat = gather(parts, len(at))
-    made = torch.zeros(batch.passages.shape, device=flat.device)
+    made = flat.new_zeros(batch.passages.shape)
     return made.index_put((torch.from_numpy(at[:, 0]), torch.from_numpy(at[:, 1])), flat)
 
 
