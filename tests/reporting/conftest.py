@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 from tandem.data.runs import write_run
 from tandem.scoring.stage import run as score

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from tandem.reporting.charts import (
     HEIGHT,
     LEFT,

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tandem.errors import UserError
 from tandem.reporting.layout import load_layout
 

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
 from tandem.errors import UserError
 from tandem.reporting import tables
 from tandem.reporting.page import embedded

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from tandem.errors import UserError
 from tandem.reporting import show
 from tandem.reporting.results import Cell, from_json, percent

@@ -1,6 +1,7 @@
 """`why`: the root of a difference, through every stage in between."""
 
 import pytest
+
 from tandem import why
 from tandem.errors import UserError
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 from ir_measures.bin import msmarco_eval
+
 from tandem.errors import UserError
 from tandem.scoring.measures import evaluate, parse_measures
 

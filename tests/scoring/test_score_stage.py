@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from tandem.artifact import Job, open_artifact, writing
 from tandem.errors import UserError
 from tandem.scoring.scores import read_aligned, read_scores, statistics

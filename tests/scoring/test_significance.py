@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.stats
+
 from tandem.scoring import significance
 from tandem.scoring.significance import bootstrap_interval, holm, randomisation_test, t_test
 

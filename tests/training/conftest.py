@@ -17,6 +17,7 @@ def batch():
 def make_objective(encoder, tokens):
     """`make_objective(name, budget, dtype, **train)`: the same weights at each call."""
     import torch
+
     from tandem.models.cross import CrossEncoder
     from tandem.models.dual import DualEncoder
     from tandem.models.tokens import Tokens

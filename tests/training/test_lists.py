@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from tandem.errors import UserError
 from tandem.training.lists import batches, draw, read_lists, visits_in
 

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from pytest import approx
+
 from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
 from tandem.training.losses.listwise import listwise
 from tandem.training.losses.pointwise import pointwise

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from pytest import approx
+
 from tandem.training.forward import Budget, Seeds, batch_texts, list_scores, pair_scores
 from tandem.training.losses.listwise import listwise
 

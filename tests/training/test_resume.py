@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
 from tandem.artifact import open_artifact, sha256, writing
 from tandem.data.runs import iter_run, write_run
 
@@ -150,6 +151,7 @@ def test_killed_by_the_system(model_job, command, undisturbed, tmp_path):
 def test_splitting_the_work_differently_trains_the_same_model(model_job, undisturbed, tmp_path):
     """Execution is not meaning; without dropout, sums in another order differ in the last digits alone."""
     from safetensors.numpy import load_file
+
     from tandem.training.stage import run
 
     made = {}

@@ -24,7 +24,7 @@ from tandem.errors import UserError
 from tandem.kinds import KINDS
 
 MANIFEST = "stage.json"
-LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "faiss", "pyserini", "ir_measures")
+LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "faiss", "ir_measures")
 
 
 def sha256(path: Path) -> str:

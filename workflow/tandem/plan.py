@@ -50,10 +50,13 @@ class Plan:
         return [{**row, "scores": stage.folder} for row, stage in self.tables[table]]
 
     def shards(self, key: str) -> list[str]:
-        """The jobs that encode an embeddings stage: `execution.shards` for passages, none for queries."""
+        """The jobs that encode an embeddings stage beside its own: `execution.shards` for passages, none for queries.
+
+        A single shard is no job of its own: the stage encodes whatever block is missing.
+        """
         stage = self.stages.find("embeddings", key)
-        count = self.config["execution"]["shards"] if stage.params["side"] == "passages" else 0
-        return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
+        count = self.config["execution"]["shards"] if stage.params["side"] == "passages" else 1
+        return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)] if count > 1 else []
 
     def _layouts(self, folder: Path) -> dict[str, Path]:
         """Table name → layout file: those of config/papers/ and the user's own."""

@@ -37,7 +37,7 @@ class Resolver:
         name = name or self.config["dataset"]
         spec = dict(self.dataset_spec(name))
         path, checksum = spec.pop("path", None), spec.pop("checksum", None)
-        for told in ("licence", "language", "analyzer"):
+        for told in ("licence", "description", "language", "analyzer"):
             spec.pop(told, None)
         how: dict[str, Any] = {"checksum": checksum} if checksum else {}
         if path is not None:
@@ -137,17 +137,15 @@ class Resolver:
         self._check_lists(at, spec)
         upstream: dict[str, Stage | None] = {"dataset": self.dataset(dataset)}
         params: dict[str, Any] = {"objective": spec["objective"], "train": train}
-        if spec["objective"] in DUAL_PARTS:
-            params |= self._towers(name, spec)
-            upstream["tokens"] = self.tokens(self.root(name, "dual"), dataset)
-        if spec["objective"] in CROSS_PARTS:
-            role = "cross_tokens" if spec["objective"] == "joint" else "tokens"
-            upstream[role] = self.tokens(self.root(name, "cross"), dataset)
         if spec["objective"] == "joint":
             upstream["retriever"] = self._start(f"{at}.init.retriever", spec["init"]["retriever"], DUAL_PARTS)
             upstream["reranker"] = self._start(f"{at}.init.reranker", spec["init"]["reranker"], CROSS_PARTS)
+            upstream["cross_tokens"] = self.tokens(self.root(name, "cross"), dataset)
         else:
             upstream["start"] = self._start(f"{at}.init", spec["init"], (spec["objective"], "joint"))
+        if spec["objective"] in DUAL_PARTS:
+            params |= self._towers(name, spec)
+        upstream["tokens"] = self.tokens(self.root(name, "cross" if spec["objective"] == "cross" else "dual"), dataset)
         upstream["candidates"] = self.candidates(at, spec["candidates"], dataset)
         if train["validate_every"]:
             upstream["validation"] = self.run(spec["candidates"]["from"], "dev", f"{at}.candidates.from", dataset)
@@ -172,8 +170,10 @@ class Resolver:
         """What a model starts from: an encoder, or a trained model with the part that is needed."""
         if self.named(name) in self.config["models"]:
             return self.model(name, where, objectives)
+        if name == "encoder":
+            return self.encoder(self.config["encoder"])[0]
         try:
-            return self.encoder(self.config["encoder"] if name == "encoder" else name)[0]
+            return self.encoder(name)[0]
         except UserError:
             known = [*self.config["models"], *self.config["encoders"]]
             raise UserError(f"{where}: {name} is neither a model nor an encoder{nearest(name, known)}") from None
@@ -218,7 +218,7 @@ class Resolver:
         """The stage that draws a model's training lists."""
         at = f"{at}.candidates"
         pool = self.run(told["from"], "train", f"{at}.from", dataset)
-        params = {k: told[k] for k in ("first_rank", "depth", "negatives")} | {
+        params = {k: told[k] for k in ("first_rank", "depth", "negatives", "queries")} | {
             "split": "train",
             "seed": self._seed(told["seed"]),
         }

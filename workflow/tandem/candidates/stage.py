@@ -1,5 +1,6 @@
 """Stage `candidates`: draw each training query's list from a run, denoised by a judge if asked."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,8 +47,11 @@ def pools(job: Job, report: Report) -> Iterator[Pool]:
     backfill = (params.get("denoise") or {}).get("backfill")
     beyond = (backfill["first_rank"], backfill["depth"]) if backfill else None
     report.without_run = len(qrels)
+    wanted = subset(list(qrels), params.get("queries"), params["seed"])
     for query, ids, scores in iter_run(job.inputs["run"].path("run.trec")):
         report.without_run -= query in qrels
+        if query in qrels and query not in wanted:
+            continue
         relevant = [doc for doc, relevance in qrels.get(query, {}).items() if relevance > 0]
         positives = docs.rows(relevant, missing_ok=True)
         positives = positives[positives >= 0]
@@ -57,6 +61,13 @@ def pools(job: Job, report: Report) -> Iterator[Pool]:
         row = int(queries.rows([query])[0])
         window = (params["first_rank"], params["depth"])
         yield make_pool(row, positives, (docs.rows(ids), scores), window, beyond, lambda i: passages[i].tobytes())
+
+
+def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
+    """At most so many queries, those whose hash with the seed is smallest: the same whatever their order."""
+    if most is None or most >= len(queries):
+        return set(queries)
+    return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])
 
 
 def judge(group: list[Pool], judges: list[PairScores]) -> None:

@@ -1,0 +1,154 @@
+"""Stage keys: what changes them, what does not, and that the default's stay."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tandem.graph import Stage, Stages, flat, literal
+from tandem.plan import Plan
+
+ROOT = Path(__file__).parents[1]
+PINNED = Path(__file__).parent / "keys.yaml"
+DEFAULT = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+
+
+def override(path, value):
+    config = copy.deepcopy(DEFAULT)
+    *parents, last = path.split(".")
+    at = config
+    for part in parents:
+        at = at.setdefault(part, {})
+    at[last] = value
+    return config
+
+
+def stages(config):
+    return {stage.folder: stage for stage in Plan(config, ROOT).stages.values()}
+
+
+@pytest.fixture(scope="module")
+def base():
+    return stages(DEFAULT)
+
+
+def new(base, path, value):
+    """Kind and name of the stages an override makes anew."""
+    made = stages(override(path, value))
+    return {(made[f].kind, made[f].name) for f in made.keys() - base.keys()}
+
+
+def test_a_joint_learning_rate_renames_the_joint_model_and_what_follows(base):
+    names = new(base, "models.rocketqav2.train.lr", 2e-5)
+    assert ("model", "rocketqav2") in names
+    assert {kind for kind, _ in names} == {"model", "embeddings", "retrieve", "rerank", "score"}
+    assert all("rocketqav2" in name for _, name in names)
+
+
+def test_a_teacher_renames_its_students_and_not_its_own_teacher(base):
+    models = {name for kind, name in new(base, "models.ce_bm25neg.train.lr", 1e-3) if kind == "model"}
+    assert {"ce_bm25neg", "ce_deneg", "rocketqav2"} <= models
+    assert "de_bm25neg" not in models
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("seed", 43),
+        ("models.de_bm25neg.train.seed", 43),
+        ("models.de_bm25neg.train.precision", "fp32"),
+        ("models.de_bm25neg.train.queries_per_batch", 16),
+        ("models.de_bm25neg.train.in_batch", False),
+        ("models.de_bm25neg.train.list_size", 3),
+        ("models.de_bm25neg.candidates.depth", 30),
+        ("encode.block", 8192),
+        ("lengths.passage", 64),
+        ("bm25.k1", 0.8),
+        ("rerank.depth", 10),
+        ("score.measures", ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]),
+    ],
+)
+def test_meaning_is_in_the_key(base, path, value):
+    assert new(base, path, value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("execution.shards", 3),
+        ("execution.micro_tokens", 512),
+        ("execution.graph_tokens", 1024),
+        ("execution.checkpoint_seconds", 1),
+        ("tables", ["summary"]),
+        ("seed", "42"),
+        ("bm25.k1", "0.9"),
+        ("models.ce_bm25neg.train.weight_decay", "0.01"),
+    ],
+)
+def test_how_it_runs_and_how_it_is_written_is_not(base, path, value):
+    assert not new(base, path, value)
+
+
+def test_order_of_keys_is_not_in_the_key(base):
+    turned = copy.deepcopy(DEFAULT)
+    turned["models"] = {k: dict(reversed(v.items())) for k, v in reversed(turned["models"].items())}
+    assert stages(dict(reversed(turned.items()))).keys() == base.keys()
+
+
+def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(tmp_path):
+    def dataset(folder, text):
+        folder.mkdir()
+        (folder / "corpus.jsonl").write_text(text)
+        config = override("datasets", {"mine": {"source": "beir", "path": str(folder)}}) | {"dataset": "mine"}
+        return next(s for s in stages(config).values() if s.kind == "dataset")
+
+    one, same, other = (dataset(tmp_path / name, text) for name, text in (("a", "x"), ("b", "x"), ("c", "y")))
+    assert one.folder == same.folder
+    assert one.execution != same.execution
+    assert one.folder != other.folder
+
+
+def test_an_encoder_folder_is_known_by_its_weights(tmp_path):
+    keys = []
+    for name, weights in (("a/enc", b"1"), ("b/enc", b"1"), ("c/enc", b"2")):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(weights)
+        keys.append(next(s.key for s in stages(override("encoder", str(folder))).values() if s.kind == "encoder"))
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_the_default_systems_keep_their_keys():
+    """A refactoring must not rename artifacts that took days. If their meaning changed, write the new keys there."""
+    plan = Plan(DEFAULT, ROOT)
+    rows = {f"{row['system']} | {row['first_stage']}": stage.key for row, stage in plan.tables["summary"]}
+    assert rows == yaml.safe_load(PINNED.read_text())
+
+
+def test_a_thousand_variants_resolve_in_a_moment():
+    import time
+
+    from tandem.config import complete
+    from tandem.resolver import Resolver
+
+    config, shared, started = complete(DEFAULT, ROOT), Stages(), time.process_time()
+    for i in range(1000):
+        config["models"]["rocketqav2"]["train"]["lr"] = 1e-5 + i * 1e-9
+        Resolver(config, shared).score("rocketqav2.retriever", "here")
+    assert len([s for s in shared.values() if s.name == "rocketqav2"]) == 1000
+    assert time.process_time() - started < 5
+
+
+def test_flags_are_sorted_quoted_and_read_back():
+    from tandem.__main__ import nested, value
+
+    params = {"b": {"text": "it's; $(x)", "number": 1e-5, "word": "12", "none": None, "empty": {}}, "a": [1, "x"]}
+    stage = Stage("dataset", "d", "n", params)
+    import shlex
+
+    words = shlex.split(stage.args)
+    assert words[::2] == sorted(words[::2])
+    told = {w.removeprefix("--params."): value(v) for w, v in zip(words[::2], words[1::2], strict=True)}
+    assert nested(told) == params
+    assert dict(flat(params))["b.text"] == literal(params["b"]["text"])
