@@ -67,3 +67,14 @@ def test_tokenizer_digest_forgets_truncation_and_survives_saving(encoder_folder,
     assert tokenizer_digest(again.backend_tokenizer.to_str()) == before
     again.add_tokens(["wombat"])
     assert tokenizer_digest(again.backend_tokenizer.to_str()) != before
+
+
+def test_padding_to_a_multiple(encoder_folder):
+    tokenizer = load_tokenizer(encoder_folder)
+    texts = ids(tokenizer, TEXTS)
+    exact, padded = (Template.of(tokenizer).singles(texts, multiple) for multiple in (1, 8))
+    width = exact["input_ids"].shape[1]
+    assert width % 8
+    assert padded["input_ids"].shape[1] == (width // 8 + 1) * 8
+    assert padded["input_ids"][:, :width].tolist() == exact["input_ids"].tolist()
+    assert padded["attention_mask"].sum() == exact["attention_mask"].sum()

@@ -75,13 +75,14 @@ def test_shards_change_no_byte(tmp_path, make_job, command, dual_inputs, passage
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.npy")} == before  # nothing was encoded again
 
 
-def test_threads_change_no_byte(tmp_path, embed, dual_inputs, passages):
+def test_threads_change_no_byte(tmp_path, make_job, dual_inputs, passages):
     before = torch.get_num_threads()
     try:
         for threads in (1, 3):
-            torch.set_num_threads(threads)
-            made = embed(tmp_path / f"de-{threads:010}", dual_inputs, side="passages")
-            assert contents(made) == contents(passages)
+            job = make_job("embeddings", tmp_path / f"de-{threads:010}", PARAMS, dual_inputs, {"workers": threads})
+            run(job)
+            assert torch.get_num_threads() == threads
+            assert contents(open_artifact(job.out)) == contents(passages)
     finally:
         torch.set_num_threads(before)
 

@@ -13,6 +13,12 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def use_workers(count: int | None) -> None:
+    """Compute with so many threads on the CPU; None leaves it to torch."""
+    if count:
+        torch.set_num_threads(count)
+
+
 def has_bf16(where: torch.device) -> bool:
     """Whether the device multiplies bfloat16 natively; emulation would be slower than float32."""
     if where.type == "cuda":

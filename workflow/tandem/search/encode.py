@@ -24,7 +24,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
 from tandem.errors import UserError
 from tandem.models.batching import token_batches
-from tandem.models.device import device, resolve_precision
+from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import check_length
 from tandem.models.template import Ids
@@ -48,6 +48,7 @@ class Encoder:
 
     def __init__(self, job: Job) -> None:
         require_dataset(job, "tokens")
+        use_workers(job.execution.get("workers"))
         tokens, folder = job.inputs["tokens"], require_part(job.inputs["model"], "dual")
         self.model = DualEncoder.load(folder).to(device()).eval()
         self.tower = TOWERS[job.params["side"]]

@@ -10,6 +10,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import Floats, iter_run, ranked_order, write_run
 from tandem.errors import UserError
+from tandem.models.device import use_workers
 from tandem.progress import Progress
 from tandem.search.pairs import PairScores
 from tandem.search.partners import require_dataset
@@ -50,6 +51,7 @@ def run(job: Job) -> None:
     depth, deepest = job.params["depth"], job.inputs["run"].params["depth"]
     if depth > deepest:
         raise UserError(f"rerank: depth is {depth}, but {job.inputs['run'].folder} goes only {deepest} deep")
+    use_workers(job.execution.get("workers"))
     pairs = PairScores(job.inputs["model"], job.inputs["tokens"], job.params["precision"], job.params["batch_tokens"])
     total = sum(len(found) for _, found in tops(job))
     with writing(job) as draft, Progress(f"rerank {job.key}", total, "pairs") as progress:

@@ -1,0 +1,233 @@
+"""The whole graph on a tiny collection, by Snakemake itself: first run, second run, override, shards, a killed job."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tandem.artifact import sha256
+
+ROOT = Path(__file__).parents[1]
+COLUMNS = ["system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"]
+TRAIN = {"steps": 4, "queries_per_batch": 4, "list_size": 4, "lr": 1e-3, "precision": "fp32"}
+LAYOUT = {
+    "title": "Tiny",
+    "baseline": {"system": "BM25"},
+    "columns": [{"measure": "RR@10"}, {"measure": "nDCG@10"}],
+    "rows": [
+        {"system": "BM25", "run": "bm25"},
+        {"system": "Retriever", "run": "rocketqav2.retriever"},
+        {"system": "Re-ranker", "first_stage": "Retriever", "run": "rocketqav2.retriever+rocketqav2.reranker"},
+    ],
+}
+
+
+def write_beir(folder, documents):
+    """A BEIR folder: each train query asks for a subject's third passage, each test query for its second."""
+    (folder / "qrels").mkdir(parents=True)
+    lines = [json.dumps({"_id": i, "title": title, "text": text}) for i, title, text in documents]
+    (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
+    subjects = [i.removesuffix("-1") for i, _, _ in documents if i.endswith("-1")]
+    queries, qrels = [], {}
+    for split, text, part in (("train", "what does the {} eat", 3), ("test", "how does the {} behave", 2)):
+        queries += [json.dumps({"_id": f"{split}-{s}", "text": text.format(s)}) for s in subjects]
+        qrels[split] = ["query-id\tcorpus-id\tscore", *(f"{split}-{s}\t{s}-{part}\t1" for s in subjects)]
+        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(qrels[split]) + "\n")
+    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n")
+
+
+class Project:
+    """A folder with a tiny configuration, where Snakemake runs this checkout's Snakefile."""
+
+    def __init__(self, folder, encoder_folder):
+        from conftest import passages
+
+        self.folder = folder
+        write_beir(folder / "beir", passages())
+        (folder / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT))
+        config = {
+            "dataset": "tiny",
+            "datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}},
+            "encoder": str(encoder_folder),
+            "tables": [str(folder / "tiny.yaml")],
+            "depth": {"train": 50, "dev": 20, "test": 20},
+            "rerank": {"depth": 5, "precision": "fp32"},
+            "lengths": {"query": 16, "passage": 24},
+            "encode": {"block": 16, "precision": "fp32"},
+            "models": {
+                "de_bm25neg": {"train": TRAIN},
+                "ce_bm25neg": {"train": TRAIN},
+                "rocketqav2": {
+                    "init": {"reranker": "ce_bm25neg"},
+                    "candidates": {"depth": 20, "denoise": {"by": "ce_bm25neg", "negative_below": 0.9}},
+                    "train": TRAIN,
+                },
+            },
+        }
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def line(self, *words):
+        options = ["--directory", str(self.folder), "--cores", "2", "--workflow-profile", "none"]
+        return [
+            sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), *options,
+            "--rerun-triggers", "mtime", "params", "--configfile", str(self.folder / "config.yaml"),
+        ]  # fmt: skip
+
+    def run(self, *words):
+        done = subprocess.run(self.line(*words), capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    def files(self, name, kind="*"):
+        """Content hash of every file of that name, by its place without the folder's."""
+        found = self.folder.glob(f"results/*/{kind}/*/{name}")
+        return {str(path.relative_to(self.folder)): sha256(path) for path in found}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, encoder_folder):
+    made = Project(tmp_path_factory.mktemp("project"), encoder_folder)
+    code, output = made.run()
+    assert code == 0, output
+    return made
+
+
+def jobs(output):
+    """Rule → number of jobs, of a dry run's statistics."""
+    lines = output[output.index("Job stats:") :].splitlines()[3:]
+    told = [line.split() for line in lines[: lines.index("")]]
+    return {rule: int(count) for rule, count in told if rule != "total"}
+
+
+def test_the_tables_and_the_report_stand(project):
+    rows = list(csv.DictReader((project.folder / "results/tables/tiny.csv").open()))
+    assert list(rows[0]) == COLUMNS
+    assert [(r["system"], r["measure"]) for r in rows[::2]] == [
+        ("BM25", "RR@10"), ("Retriever", "RR@10"), ("Re-ranker", "RR@10")
+    ]  # fmt: skip
+    for row in rows:
+        assert 0 <= float(row["low"]) <= float(row["value"]) <= float(row["high"]) <= 100
+        assert list(project.folder.glob(f"results/tiny/*/{row['stage']}/run.trec"))
+    # the three passages of a subject are told apart by what the query shares with them
+    assert float(rows[0]["value"]) > 30
+    for suffix in ("md", "tex", "html"):
+        assert "Re-ranker" in (project.folder / f"results/tables/tiny.{suffix}").read_text()
+    page = (project.folder / "results/report.html").read_text()
+    assert "Re-ranker" in page
+    assert "https://" not in page.split("</style>")[0]
+
+
+def test_every_stage_left_a_manifest_and_nothing_half_written(project):
+    kinds = {path.parent.parent.name for path in project.folder.glob("results/*/*/*/stage.json")}
+    assert kinds == {
+        "dataset", "encoder", "tokens", "lucene", "bm25", "candidates", "model", "embeddings", "retrieve", "rerank", "score"
+    }  # fmt: skip
+    assert not list(project.folder.rglob(".partial*"))
+
+
+def test_a_second_run_has_nothing_to_do(project):
+    code, output = project.run()
+    assert code == 0
+    assert "Nothing to be done" in output
+
+
+def test_an_override_reruns_the_joint_model_and_what_follows(project):
+    override = ["--config", "models={rocketqav2: {train: {lr: 2e-4}}}"]
+    code, output = project.run("-n", *override)
+    assert code == 0
+    assert jobs(output) == {
+        "all": 1, "train": 1, "encode": 2, "retrieve": 1, "rerank": 1, "score": 2, "table": 1, "report": 1
+    }  # fmt: skip
+    before = project.files("stage.json")
+    code, output = project.run(*override, "--until", "train")
+    assert code == 0, output
+    after = project.files("stage.json")
+    assert before.items() < after.items()
+    (new,) = [Path(path).parent.name for path in after.keys() - before.keys()]
+    why = [sys.executable, "-m", "tandem", "why", new]
+    told = subprocess.run(why, capture_output=True, text=True, cwd=project.folder)
+    assert "train.lr is 0.0002, was 0.001" in told.stdout
+
+
+@pytest.fixture
+def copied(project, tmp_path):
+    """The finished project once more, to be damaged; links keep it cheap."""
+    other = object.__new__(Project)
+    other.folder = tmp_path / "copy"
+    shutil.copytree(project.folder, other.folder, ignore=shutil.ignore_patterns(".snakemake"))
+    return other
+
+
+def test_three_shards_change_no_bit(project, copied):
+    runs = project.files("run.trec")
+    blocks = project.files("blocks/*.npy")
+    table = (project.folder / "results/tables/tiny.csv").read_bytes()
+    assert len(blocks) > 6
+    for kind in ("embeddings", "retrieve", "rerank", "pairs", "score"):
+        shutil.rmtree(copied.folder / "results/tiny" / kind)
+    shutil.rmtree(copied.folder / "results/tables")
+    # only what the joint retriever's table needs: the models and the training runs' lists stand
+    code, output = copied.run("--config", "execution={shards: 3}")
+    assert code == 0, output
+    assert "rule encode_shard" in output
+    assert copied.files("run.trec") == runs
+    assert (copied.folder / "results/tables/tiny.csv").read_bytes() == table
+
+
+def test_a_killed_training_goes_on_and_ends_with_the_same_bits(project, copied):
+    (stage,) = copied.folder.glob("results/tiny/model/rocketqav2-*/stage.json")
+    weights = "model/rocketqav2-*/*/*/model.safetensors"
+    there = {str(p.relative_to(copied.folder)): sha256(p) for p in copied.folder.glob(f"results/tiny/{weights}")}
+    shutil.rmtree(stage.parent)
+    target = str(stage.relative_to(copied.folder))
+    line = copied.line(target, "--config", "execution={checkpoint_seconds: 0}")
+    running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 90
+    while not list(stage.parent.glob("checkpoints/step-*/state.json")) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    # only the training under this project: its command line names the folder's stage
+    found = subprocess.run(["pgrep", "-f", f"tandem model .*--out {target}"], capture_output=True, text=True)
+    for pid in found.stdout.split():
+        if Path(os.readlink(f"/proc/{pid}/exe")).name.startswith("python"):
+            os.kill(int(pid), signal.SIGKILL)
+    output, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, output
+    assert "resumes at step" in output
+    assert {str(p.relative_to(copied.folder)): sha256(p) for p in copied.folder.glob(f"results/tiny/{weights}")} == there
+
+
+def test_a_mistake_in_the_configuration_is_a_line_and_no_traceback(project):
+    code, output = project.run("--config", "rerank={depht: 3}")
+    assert code == 1
+    assert "rerank.depht is not a known key; did you mean depth?" in output
+    assert "Traceback" not in output
+
+
+def test_bad_data_stops_before_anything_is_written(project, tmp_path):
+    other = object.__new__(Project)
+    other.folder = tmp_path
+    shutil.copytree(project.folder / "beir", tmp_path / "beir")
+    shutil.copy(project.folder / "tiny.yaml", tmp_path / "tiny.yaml")
+    config = yaml.safe_load((project.folder / "config.yaml").read_text())
+    config["datasets"]["tiny"]["path"] = str(tmp_path / "beir")
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    with (tmp_path / "beir/corpus.jsonl").open("a") as file:
+        file.write('{"_id": "otter-1", "title": "", "text": "again"}\n')
+    code, output = other.run("--until", "dataset")
+    assert code == 1
+    assert "otter-1" in output
+    assert "Traceback" not in output
+    assert not list(tmp_path.glob("results/tiny/dataset/*/*.parquet"))
+
+
+def test_the_slurm_profile_plans():
+    line = [sys.executable, "-m", "snakemake", "--profile", "slurm", "-n"]
+    done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
