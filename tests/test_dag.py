@@ -200,7 +200,9 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bits(project, copied):
     output, _ = running.communicate(timeout=120)
     assert running.returncode == 0, output
     assert "resumes at step" in output
-    assert {str(p.relative_to(copied.folder)): sha256(p) for p in copied.folder.glob(f"results/tiny/{weights}")} == there
+    assert {
+        str(p.relative_to(copied.folder)): sha256(p) for p in copied.folder.glob(f"results/tiny/{weights}")
+    } == there
 
 
 def test_a_mistake_in_the_configuration_is_a_line_and_no_traceback(project):

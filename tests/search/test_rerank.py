@@ -1,5 +1,7 @@
 """Stage `rerank`: the order of direct scoring; only the top is scored; what does not fit is refused."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -64,9 +66,13 @@ def test_order_equals_direct_scoring(
         asked = [opened.queries[int(queries.rows([query])[0])]] * len(top)
         logits = cross.score(asked, [opened.passages[i] for i in docs.rows(top)], opened.template, "fp32", 512)
         ranked = sorted((-float(score), doc) for doc, score in zip(top, logits, strict=True))
+        rest = [doc for _, doc in sorted((-score, doc) for doc, score in zip(found, scores, strict=True))[10:]]
+        below = math.floor(min(0.0, *map(float, logits))) - 1
+        ranked += [(float(n - below), doc) for n, doc in enumerate(rest)]
         expected += [f"{query} Q0 {doc} {n} {-score:.9g} ce-0123456789" for n, (score, doc) in enumerate(ranked, 1)]
     assert (job.out / "run.trec").read_text().splitlines() == expected
-    assert open_artifact(job.out).manifest["scored"] == len(expected) == 19 * 10 + 4
+    assert len(expected) == 19 * 15 + 4
+    assert open_artifact(job.out).manifest["scored"] == 19 * 10 + 4
 
 
 def test_going_deeper_scores_only_what_is_new(tmp_path, make_job, make_run, lists, dataset, cross_model, tokens):
@@ -76,7 +82,7 @@ def test_going_deeper_scores_only_what_is_new(tmp_path, make_job, make_run, list
         job = make_job("rerank", tmp_path / "tiny" / "rerank" / f"{len(scored)}", {**PARAMS, "depth": depth}, inputs)
         run(job)
         scored.append(open_artifact(job.out).manifest["scored"])
-        assert all(len(docs) in (4, depth) for _, docs, _ in iter_run(job.out / "run.trec"))
+        assert {len(docs) for _, docs, _ in iter_run(job.out / "run.trec")} == {4, 15}
     assert scored == [19 * 5 + 4, 19 * 5, 0]
 
 

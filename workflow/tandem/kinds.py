@@ -22,16 +22,21 @@ class Kind:
     modules: tuple[str, ...]
 
 
+_DATA = ("data/collection.py", "data/rows.py", "data/runs.py")
+_SCORES = ("search/pairs.py", "search/store.py", "search/partners.py", "models")
+
 KINDS: dict[str, Kind] = {
     "dataset": Kind(1, "data.stage:run", ("data",)),
-    "encoder": Kind(1, "models.encoder:run", ("models",)),
-    "tokens": Kind(1, "models.tokens:run", ("models",)),
-    "lucene": Kind(1, "lexical.index:run", ("lexical",)),
-    "bm25": Kind(1, "lexical.search:run", ("lexical", "data/runs.py")),
-    "candidates": Kind(1, "candidates.stage:run", ("candidates", "search/pairs.py")),
-    "model": Kind(1, "training.stage:run", ("training", "models")),
-    "embeddings": Kind(1, "search.encode:run", ("search/encode.py", "models")),
-    "retrieve": Kind(1, "search.retrieve:run", ("search/retrieve.py", "data/runs.py")),
-    "rerank": Kind(1, "search.rerank:run", ("search", "models", "data/runs.py")),
-    "score": Kind(1, "scoring.stage:run", ("scoring", "data/runs.py")),
+    "encoder": Kind(1, "models.encoder:run", ("models/encoder.py", "models/hub.py")),
+    "tokens": Kind(1, "models.tokens:run", ("models/tokens.py", "models/template.py", "data/collection.py")),
+    "lucene": Kind(1, "lexical.index:run", ("lexical", "data/collection.py")),
+    "bm25": Kind(1, "lexical.search:run", ("lexical", *_DATA)),
+    "candidates": Kind(1, "candidates.stage:run", ("candidates", *_SCORES, *_DATA)),
+    "model": Kind(1, "training.stage:run", ("training", "models", *_DATA)),
+    "embeddings": Kind(
+        1, "search.encode:run", ("search/encode.py", "search/blocks.py", "search/partners.py", "models")
+    ),
+    "retrieve": Kind(1, "search.retrieve:run", ("search/retrieve.py", "search/exact.py", "search/blocks.py", *_DATA)),
+    "rerank": Kind(1, "search.rerank:run", ("search/rerank.py", *_SCORES, *_DATA)),
+    "score": Kind(1, "scoring.stage:run", ("scoring", *_DATA)),
 }

@@ -2,46 +2,31 @@
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.artifact import Job, write_json, writing
 from tandem.candidates.lists import TrainingList, denoised, undenoised
 from tandem.candidates.pool import Pool, make_pool
 from tandem.candidates.report import Report
+from tandem.candidates.table import SCHEMA, table
 from tandem.data.collection import Collection
-from tandem.data.rows import doc_rows, query_rows
+from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.models.template import Ids
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
 from tandem.search.pairs import PairScores, mean_probability
 
-GROUP = 1024
-SCHEMA = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("doc_id", pa.string()),
-        ("label", pa.int8()),
-        ("rank", pa.int32()),
-        ("score", pa.float32()),
-        ("judge", pa.float32()),
-        ("source", pa.string()),
-        ("list", pa.string()),
-        ("query_row", pa.int64()),
-        ("passage_row", pa.int64()),
-    ]
-)
+GROUP = 1024  # queries judged together
 
 
-def pools(job: Job, report: Report) -> Iterator[Pool]:
+def pools(job: Job, docs: IdRows, queries: IdRows, report: Report) -> Iterator[Pool]:
     """The pool of every query of the run that has a known positive in the corpus."""
     collection, params = Collection(job.inputs["dataset"]), job.params
-    docs, queries = doc_rows(collection), query_rows(collection)
     passages = Tokens.open(job.inputs["tokens"]).passages
     qrels = collection.qrels(params["split"])
     backfill = (params.get("denoise") or {}).get("backfill")
@@ -89,28 +74,20 @@ def drawn(pool: Pool, params: dict[str, Any]) -> Iterator[TrainingList]:
         yield denoised(pool, params["negatives"], denoise, np.random.default_rng([params["seed"], 1, pool.query]))
 
 
-def grouped(items: Iterator[Pool]) -> Iterator[list[Pool]]:
-    """Groups of `GROUP` pools: what is judged at once."""
-    group: list[Pool] = []
-    for item in items:
-        group.append(item)
-        if len(group) == GROUP:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
 def run(job: Job) -> None:
     """Write candidates.parquet and report.json."""
     tokens, models = job.many("judge_tokens"), job.many("judge")
-    mode, budget = job.params.get("precision", "auto"), job.params.get("batch_tokens", 4096)
-    judges = [PairScores(m, t, mode, budget) for m, t in zip(models, tokens, strict=True)]
+    judges = [
+        PairScores(model, made, job.params["precision"], job.params["batch_tokens"])
+        for model, made in zip(models, tokens, strict=True)
+    ]
     report = Report(job.params["negatives"])
-    ids = _Ids(Collection(job.inputs["dataset"]))
+    collection = Collection(job.inputs["dataset"])
+    docs, queries = doc_rows(collection), query_rows(collection)
+    source = pools(job, docs, queries, report)
     with writing(job) as draft, Progress(f"candidates {job.key}", 0, "queries") as progress:
         with pq.ParquetWriter(draft.path("candidates.parquet"), SCHEMA) as writer:
-            for group in grouped(pools(job, report)):
+            while group := list(islice(source, GROUP)):
                 if judges:
                     judge(group, judges)
                 made = [one for pool in group for one in drawn(pool, job.params)]
@@ -118,7 +95,7 @@ def run(job: Job) -> None:
                     report.pool(pool)
                 kept = [one for one in made if report.list(one)]
                 if kept:
-                    writer.write_table(ids.table(kept))
+                    writer.write_table(table(kept, docs, queries))
                 progress.add(len(group))
         told = report.finish()
         if not told["lists"]:
@@ -128,34 +105,3 @@ def run(job: Job) -> None:
             )
         write_json(draft.path("report.json"), told)
         draft.facts |= {"queries": told["queries"], "lists": told["lists"]}
-
-
-class _Ids:
-    """Ids of rows, to write lists that a person can read."""
-
-    def __init__(self, collection: Collection) -> None:
-        self.docs = collection.doc_ids().combine_chunks()
-        table = pq.read_table(collection.artifact.path("queries.parquet"), columns=["query_id"])
-        self.queries = table["query_id"].combine_chunks()
-
-    def table(self, lists: list[TrainingList]) -> pa.Table:
-        """Rows of candidates.parquet."""
-        query_row = np.repeat([one.query for one in lists], [len(one.rows) for one in lists])
-
-        def joined(name: str) -> Ids:
-            return np.concatenate([getattr(one, name) for one in lists])
-
-        rows = joined("rows")
-        columns = {
-            "query_id": self.queries.take(pa.array(query_row)),
-            "doc_id": self.docs.take(pa.array(rows)),
-            "label": joined("labels"),
-            "rank": joined("ranks"),
-            "score": joined("scores"),
-            "judge": joined("judged"),
-            "source": [source for one in lists for source in one.sources],
-            "list": [one.kind for one in lists for _ in one.sources],
-            "query_row": query_row,
-            "passage_row": rows,
-        }
-        return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})

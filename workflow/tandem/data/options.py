@@ -5,7 +5,9 @@ from typing import Any
 
 from tandem.errors import UserError
 
-NOTES = frozenset({"source", "language", "licence", "description", "checksum"})  # said about a dataset, not done to it
+NOTES = frozenset(
+    {"source", "language", "licence", "description", "checksum", "fingerprint"}
+)  # said about a dataset, not done to it
 
 
 @dataclass(frozen=True)

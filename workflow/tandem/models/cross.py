@@ -34,7 +34,9 @@ class CrossEncoder(nn.Module):
         classifier.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
 
-    def forward(self, queries: list[Ids], passages: list[Ids], template: Template, mode: str) -> Tensor:
+    def forward(
+        self, queries: list[Ids], passages: list[Ids], template: Template, mode: str, multiple: int = 1
+    ) -> Tensor:
         """Scores of pairs as one padded batch.
 
         Args:
@@ -42,10 +44,11 @@ class CrossEncoder(nn.Module):
             passages: token ids of each pair's passage.
             template: the tokenizer's special tokens.
             mode: precision, `auto`, `bf16` or `fp32`.
+            multiple: pad the length up to a multiple of this.
         Returns:
             Logits, shape (pairs,), float32.
         """
-        inputs = {name: tensor.to(device()) for name, tensor in template.pairs(queries, passages).items()}
+        inputs = {name: tensor.to(device()) for name, tensor in template.pairs(queries, passages, multiple).items()}
         with precision(mode):
             logits = self.classifier(**inputs).logits
         scores: Tensor = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32))

@@ -68,14 +68,14 @@ class Template:
         before, after = self.single
         return self._padded([((before, 0), (text, 0), (after, 0)) for text in texts], multiple)
 
-    def pairs(self, first: list[Ids], second: list[Ids]) -> dict[str, torch.Tensor]:
-        """Padded model inputs for pairs (query, passage): each tensor is (pairs, longest)."""
+    def pairs(self, first: list[Ids], second: list[Ids], multiple: int = 1) -> dict[str, torch.Tensor]:
+        """Padded model inputs for pairs (query, passage): each tensor is (pairs, longest), up to a multiple."""
         types = self.types or (0, 0, 0, 0, 0)
         before, between, after = self.pair
         rows = [
             tuple(zip((before, a, between, b, after), types, strict=True)) for a, b in zip(first, second, strict=True)
         ]
-        return self._padded(rows)
+        return self._padded(rows, multiple)
 
     def _padded(self, rows: list[tuple[tuple[Any, int], ...]], multiple: int = 1) -> dict[str, torch.Tensor]:
         lengths = [sum(len(part) for part, _ in row) for row in rows]

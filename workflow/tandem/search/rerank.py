@@ -1,4 +1,6 @@
-"""Stage `rerank`: a cross-encoder puts the top of a run into a new order; what lies deeper is dropped."""
+"""Stage `rerank`: a cross-encoder puts the top of a run into a new order; what lies deeper keeps its own.
+
+So the measures that look deeper than the re-ranked top stay the first stage's, as the papers print them."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -20,28 +22,32 @@ GROUP = 1 << 20  # pairs looked up and scored together
 Ranked = tuple[str, list[str]]
 
 
-def tops(job: Job) -> Iterator[Ranked]:
-    """(query, its best `depth` documents) of the input run."""
-    depth: int = job.params["depth"]
+def lists(job: Job) -> Iterator[Ranked]:
+    """(query, its documents, best first) of the input run."""
     for query, docs, scores in iter_run(job.inputs["run"].path("run.trec")):
-        yield query, [doc for doc, _ in ranked_order(docs, scores)[:depth]]
+        yield query, [doc for doc, _ in ranked_order(docs, scores)]
 
 
 def rescored(job: Job, pairs: PairScores, progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, the cross-encoder's logits), a bounded group of queries at a time."""
-    collection = Collection(job.inputs["dataset"])
+    """(query, documents, scores), a bounded group of queries at a time.
+
+    The first `depth` documents have the cross-encoder's logits, the others whole numbers falling from below the lowest.
+    """
+    collection, depth = Collection(job.inputs["dataset"]), job.params["depth"]
     docs, queries = doc_rows(collection), query_rows(collection)
-    lists = tops(job)
-    while group := list(islice(lists, max(1, GROUP // job.params["depth"]))):
-        sizes = [len(found) for _, found in group]
+    source = lists(job)
+    while group := list(islice(source, max(1, GROUP // depth))):
+        tops = [found[:depth] for _, found in group]
+        sizes = [len(top) for top in tops]
         rows = np.repeat(queries.rows([query for query, _ in group]), sizes)
-        logits = pairs.score(rows, docs.rows([doc for _, found in group for doc in found]), progress)
+        logits = pairs.score(rows, docs.rows([doc for top in tops for doc in top]), progress)
         for (query, found), scores in zip(group, np.split(logits, np.cumsum(sizes)[:-1]), strict=True):
-            yield query, found, scores
+            below = np.floor(scores.min(initial=0.0)) - 1 - np.arange(len(found) - len(scores), dtype=np.float32)
+            yield query, found, np.concatenate([scores, below])
 
 
 def run(job: Job) -> None:
-    """Score the top `depth` of `run` and write `run.trec`.
+    """Score the top `depth` of `run` and write `run.trec`, as deep as the run.
 
     Raises:
         UserError: the run or the token ids belong to another dataset, the run is not that deep, or the model has no
@@ -53,7 +59,7 @@ def run(job: Job) -> None:
         raise UserError(f"rerank: depth is {depth}, but {job.inputs['run'].folder} goes only {deepest} deep")
     use_workers(job.execution.get("workers"))
     pairs = PairScores(job.inputs["model"], job.inputs["tokens"], job.params["precision"], job.params["batch_tokens"])
-    total = sum(len(found) for _, found in tops(job))
+    total = sum(min(depth, len(found)) for _, found in lists(job))
     with writing(job) as draft, Progress(f"rerank {job.key}", total, "pairs") as progress:
         lines = write_run(draft.path("run.trec"), rescored(job, pairs, progress), job.key)
         draft.facts |= {"lines": lines, "scored": pairs.computed}

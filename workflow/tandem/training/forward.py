@@ -14,6 +14,8 @@ from tandem.models.template import Ids
 from tandem.models.tokens import Tokens
 from tandem.training.lists import Batch
 
+MULTIPLE = 8  # lengths are padded to one: odd shapes give other last bits on another number of threads
+
 
 @dataclass(frozen=True)
 class Seeds:
@@ -80,7 +82,7 @@ def pair_scores(model: CrossEncoder, tokens: Tokens, batch: Batch, mode: str, bu
     parts = []
     for number, rows in enumerate(token_batches(lengths, budget)):
         seeds.child(number).set()
-        scores = model([queries[r] for r in rows], [passages[r] for r in rows], tokens.template, mode)
+        scores = model([queries[r] for r in rows], [passages[r] for r in rows], tokens.template, mode, MULTIPLE)
         parts.append((rows, scores))
     flat = gather(parts, len(at))
     made = flat.new_zeros(batch.passages.shape)
@@ -98,14 +100,8 @@ class Texts:
     def __init__(
         self, model: DualEncoder, side: str, rows: Ids, tokens: Tokens, mode: str, budget: Budget, seeds: Seeds
     ) -> None:
-        self.model, self.side, self.tokens, self.mode, self.budget, self.seeds = (
-            model,
-            side,
-            tokens,
-            mode,
-            budget,
-            seeds,
-        )
+        self.model, self.side, self.tokens, self.mode = model, side, tokens, mode
+        self.budget, self.seeds = budget, seeds
         source = tokens.queries if side == "query" else tokens.passages
         self.texts = [source[int(row)] for row in rows]
         self.lengths = np.array([len(text) for text in self.texts]) + tokens.template.extra[0]
@@ -114,9 +110,8 @@ class Texts:
 
     def _encode(self, number: int) -> Tensor:
         self.seeds.child(number).set()
-        return self.model.encode(
-            self.side, [self.texts[r] for r in self.parts[number]], self.tokens.template, self.mode
-        )
+        texts = [self.texts[r] for r in self.parts[number]]
+        return self.model.encode(self.side, texts, self.tokens.template, self.mode, MULTIPLE)
 
     def vectors(self) -> Tensor:
         """Vectors in the order of the rows, shape (rows, dim)."""
