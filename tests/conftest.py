@@ -188,6 +188,7 @@ def make_model(make_job, encoder):
     from tandem.models.hub import load_tokenizer
 
     def make(out: Path, parts: tuple[str, ...] = ("dual",), seed: int = 0, **dual: object) -> Artifact:
+        pooling = str(dual.get("pooling", "cls"))
         folder = encoder.folder / "hf"
         tokenizer = load_tokenizer(folder)
         params = {"shared": False, "pooling": "cls", "normalize": False, "temperature": 1.0} | dual
@@ -195,7 +196,7 @@ def make_model(make_job, encoder):
         with torch.random.fork_rng(), writing(job) as draft:
             torch.manual_seed(seed)
             for part in parts:
-                model = DualEncoder.start(folder, params) if part == "dual" else CrossEncoder.load(folder)
+                model = DualEncoder.start(folder, params) if part == "dual" else CrossEncoder.start(folder, pooling)
                 with torch.no_grad():
                     for parameter in model.parameters():
                         parameter += 0.1 * parameter.std() * torch.randn_like(parameter) if parameter.dim() > 1 else 0

@@ -31,10 +31,12 @@ def template(tokens):
 
 
 def test_scores_equal_transformers_on_the_saved_folder(cross, cross_model, pairs, template, dataset):
-    from transformers import AutoModelForSequenceClassification
+    from safetensors.torch import load_file
+    from transformers import AutoModel
 
     folder = cross_model.folder / "cross"
-    tokenizer, theirs = load_tokenizer(folder), AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer, theirs = load_tokenizer(folder), AutoModel.from_pretrained(folder).eval()
+    head = load_file(folder / "2_Dense/model.safetensors")
     rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
     asked = list(Collection(dataset).queries("test").values())
     first = [asked[q - 40] for q, _ in pairs[2]]
@@ -45,7 +47,8 @@ def test_scores_equal_transformers_on_the_saved_folder(cross, cross_model, pairs
         for _, p in pairs[2]
     ]
     with torch.inference_mode():
-        expected = theirs(**tokenizer(first, second, padding=True, return_tensors="pt")).logits[:, 0]
+        first_tokens = theirs(**tokenizer(first, second, padding=True, return_tensors="pt")).last_hidden_state[:, 0]
+        expected = (first_tokens @ head["linear.weight"].T + head["linear.bias"])[:, 0]
         whole = cross(pairs[0], pairs[1], template, "fp32")
     assert torch.allclose(whole, expected, atol=1e-5)
     assert np.allclose(cross.score(pairs[0], pairs[1], template, "fp32", BUDGET), expected, atol=1e-5)
@@ -68,7 +71,7 @@ def test_a_score_is_the_same_to_the_bit_in_any_company(cross, pairs, template, m
 
 def test_every_batch_has_a_fixed_shape_within_the_budget(cross, pairs, template):
     shapes = []
-    hook = cross.classifier.register_forward_pre_hook(
+    hook = cross.encoder.register_forward_pre_hook(
         lambda _, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
     )
     cross.score(pairs[0], pairs[1], template, "fp32", BUDGET)
@@ -83,13 +86,20 @@ def test_no_pairs(cross, template):
     assert cross.score([], [], template, "fp32", BUDGET).shape == (0,)
 
 
-def test_saved_classifier_loads_as_a_sentence_transformers_cross_encoder(cross_model, cross, pairs, template, dataset):
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_saved_folder_loads_as_a_sentence_transformers_cross_encoder(
+    make_model, tmp_path, pairs, template, dataset, pooling
+):
     from sentence_transformers import CrossEncoder as Theirs
+
+    model = make_model(tmp_path / "ce-0123456789", ("cross",), seed=2, pooling=pooling)
+    cross = CrossEncoder.load(model.folder / "cross").eval()
+    assert cross.pooling == pooling
 
     rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
     asked = list(Collection(dataset).queries("test").values())
     short = [(q, p) for q, p in pairs[2] if p % 3 == 0]  # passages that are not cut
-    theirs = Theirs(str(cross_model.folder / "cross"), device="cpu", local_files_only=True)
+    theirs = Theirs(str(model.folder / "cross"), device="cpu", local_files_only=True)
     texts = [(asked[q - 40], contents(rows[p]["title"], rows[p]["text"])) for q, p in short]
     expected = theirs.predict(texts, activation_fn=torch.nn.Identity(), show_progress_bar=False)
     kept = [i for i, (_, p) in enumerate(pairs[2]) if p % 3 == 0]
@@ -100,7 +110,7 @@ def test_saved_classifier_loads_as_a_sentence_transformers_cross_encoder(cross_m
 def test_a_new_head_follows_the_seed(encoder):
     def head(seed):
         torch.manual_seed(seed)
-        return CrossEncoder.load(encoder.folder / "hf").classifier.classifier.weight
+        return CrossEncoder.start(encoder.folder / "hf", "cls").head.weight
 
     with torch.random.fork_rng():
         assert torch.equal(head(1), head(1))

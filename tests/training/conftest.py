@@ -36,7 +36,7 @@ def make_objective(encoder, tokens):
         towers = {"shared": shared, "pooling": "mean", "normalize": False, "temperature": 1.0}
         budget = budget or Budget()
         positives = Positives(np.array([0, 1, 2, 3, 3]), np.array([2, 5, 8, 11, 5]))
-        dual, cross = DualEncoder.start(folder, towers), CrossEncoder.load(folder)
+        dual, cross = DualEncoder.start(folder, towers), CrossEncoder.start(folder, "mean")
         if name == "dual":
             made = Dual(dual, opened, told, positives, budget)
         elif name == "cross":

@@ -83,7 +83,7 @@ def model_job(make_job, dataset, tokens, encoder, lists, runs):
         else:
             inputs["start"] = encoder
         params = {"objective": objective, "train": OBJECTIVES[objective]}
-        params |= {} if objective == "cross" else TOWERS
+        params |= {"pooling": "mean"} if objective == "cross" else TOWERS
         return make_job("model", out, params, inputs, {"micro_tokens": 200, "graph_tokens": 400} | execution)
 
     return make

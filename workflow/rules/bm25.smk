@@ -8,6 +8,8 @@ rule lucene:
         "results/{dataset}/lucene/{key}/stage.json",
     log:
         "results/{dataset}/lucene/{key}/log.txt",
+    conda:
+        "../../envs/lexical.yaml"
     params:
         args=stages.args("lucene"),
     threads: workflow.cores
@@ -24,6 +26,8 @@ rule bm25:
         "results/{dataset}/bm25/{key}/stage.json",
     log:
         "results/{dataset}/bm25/{key}/log.txt",
+    conda:
+        "../../envs/lexical.yaml"
     params:
         args=stages.args("bm25"),
     threads: workflow.cores

@@ -8,9 +8,11 @@ rule candidates:
         "results/{dataset}/candidates/{key}/stage.json",
     log:
         "results/{dataset}/candidates/{key}/log.txt",
+    conda:
+        "../../envs/models.yaml"
     params:
         args=stages.args("candidates"),
-    threads: workflow.cores
+    threads: half
     resources:
         how=stages.how("candidates"),
     shell:

@@ -8,6 +8,8 @@ rule dataset:
         "results/{dataset}/dataset/{key}/stage.json",
     log:
         "results/{dataset}/dataset/{key}/log.txt",
+    conda:
+        "../../envs/data.yaml"
     params:
         args=stages.args("dataset"),
     threads: workflow.cores
@@ -24,6 +26,8 @@ rule encoder:
         "results/{dataset}/encoder/{key}/stage.json",
     log:
         "results/{dataset}/encoder/{key}/log.txt",
+    conda:
+        "../../envs/models.yaml"
     params:
         args=stages.args("encoder"),
     threads: 1
@@ -40,6 +44,8 @@ rule tokens:
         "results/{dataset}/tokens/{key}/stage.json",
     log:
         "results/{dataset}/tokens/{key}/log.txt",
+    conda:
+        "../../envs/models.yaml"
     params:
         args=stages.args("tokens"),
     threads: workflow.cores

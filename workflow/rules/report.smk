@@ -15,6 +15,8 @@ rule table:
         multiext("results/tables/{table}", ".csv", ".md", ".tex", ".html", ".json"),
     log:
         "results/tables/{table}.log",
+    conda:
+        "../../envs/data.yaml"
     params:
         rows=lambda wildcards: json.dumps(plan.rows(wildcards.table)),
         dataset=plan.config["dataset"],
@@ -31,6 +33,8 @@ rule report:
         report("results/report.html", category="Report"),
     log:
         "results/report.log",
+    conda:
+        "../../envs/data.yaml"
     params:
         rows=json.dumps([row for table in plan.wanted() for row in plan.rows(table)]),
         tables=",".join(f"results/tables/{table}.csv" for table in plan.wanted()),

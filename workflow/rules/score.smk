@@ -8,6 +8,8 @@ rule score:
         "results/{dataset}/score/{key}/stage.json",
     log:
         "results/{dataset}/score/{key}/log.txt",
+    conda:
+        "../../envs/data.yaml"
     params:
         args=stages.args("score"),
     threads: 1

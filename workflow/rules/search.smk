@@ -9,9 +9,11 @@ rule encode_shard:
         temp("results/{dataset}/embeddings/{key}/shards/{shard}-of-{shards}.json"),
     log:
         "results/{dataset}/embeddings/{key}/shards/{shard}-of-{shards}.txt",
+    conda:
+        "../../envs/models.yaml"
     params:
         args=stages.args("embeddings"),
-    threads: workflow.cores
+    threads: half
     retries: 2
     resources:
         how=stages.how("embeddings"),
@@ -28,9 +30,11 @@ rule encode:
         "results/{dataset}/embeddings/{key}/stage.json",
     log:
         "results/{dataset}/embeddings/{key}/log.txt",
+    conda:
+        "../../envs/models.yaml"
     params:
         args=stages.args("embeddings"),
-    threads: workflow.cores
+    threads: half
     resources:
         how=stages.how("embeddings"),
     shell:
@@ -44,6 +48,8 @@ rule retrieve:
         "results/{dataset}/retrieve/{key}/stage.json",
     log:
         "results/{dataset}/retrieve/{key}/log.txt",
+    conda:
+        "../../envs/search.yaml"
     params:
         args=stages.args("retrieve"),
     threads: workflow.cores
@@ -60,9 +66,11 @@ rule rerank:
         "results/{dataset}/rerank/{key}/stage.json",
     log:
         "results/{dataset}/rerank/{key}/log.txt",
+    conda:
+        "../../envs/models.yaml"
     params:
         args=stages.args("rerank"),
-    threads: workflow.cores
+    threads: half
     retries: 2
     resources:
         how=stages.how("rerank"),

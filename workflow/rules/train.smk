@@ -9,6 +9,8 @@ rule train:
         "results/{dataset}/model/{key}/stage.json",
     log:
         "results/{dataset}/model/{key}/log.txt",
+    conda:
+        "../../envs/models.yaml"
     params:
         args=stages.args("model"),
     threads: workflow.cores

@@ -142,9 +142,10 @@ class Resolver:
             upstream["reranker"] = self._start(f"{at}.init.reranker", spec["init"]["reranker"], CROSS_PARTS)
             upstream["cross_tokens"] = self.tokens(self.root(name, "cross"), dataset)
         else:
-            upstream["start"] = self._start(f"{at}.init", spec["init"], (spec["objective"], "joint"))
-        if spec["objective"] in DUAL_PARTS:
-            params |= self._towers(name, spec)
+            # A cross-encoder may also start from a dual encoder's passage tower; not the other way round.
+            fit = DUAL_PARTS if spec["objective"] == "dual" else ("cross", "joint", "dual")
+            upstream["start"] = self._start(f"{at}.init", spec["init"], fit)
+        params |= self._shape(name, spec, "cross" if spec["objective"] == "cross" else "dual")
         upstream["tokens"] = self.tokens(self.root(name, "cross" if spec["objective"] == "cross" else "dual"), dataset)
         upstream["candidates"] = self.candidates(at, spec["candidates"], dataset)
         if train["validate_every"]:
@@ -178,21 +179,24 @@ class Resolver:
             known = [*self.config["models"], *self.config["encoders"]]
             raise UserError(f"{where}: {name} is neither a model nor an encoder{nearest(name, known)}") from None
 
-    def _towers(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-        """Pooling, scale and sharing: the model's own, else those of what it starts from."""
-        start = spec["init"]["retriever"] if spec["objective"] == "joint" else spec["init"]
+    def _shape(self, name: str, spec: dict[str, Any], part: str) -> dict[str, Any]:
+        """Pooling, and a dual encoder's scale and sharing: the model's own keys, else those of what it starts from."""
+        start = spec["init"]
+        if isinstance(start, dict):
+            start = start["retriever" if part == "dual" else "reranker"]
+        keys = TOWERS if part == "dual" else {"pooling": TOWERS["pooling"]}
         base = self.config["models"].get(self.named(start))
         if base is not None:
-            inherited = self._towers(self.named(start), base)
+            inherited = self._shape(self.named(start), base, part)
             for key, value in inherited.items():
-                if spec.get(key) not in (None, value) and not (key == "shared" and spec["shared"]):
+                if (spec["objective"], part) != ("joint", "cross") and spec.get(key) not in (None, value):
                     raise UserError(f"models.{name}.{key} is {spec[key]}, but {start} has {value}; leave it out")
             return inherited
         _, entry = self.encoder(self.config["encoder"] if start == "encoder" else start)
-        own = {key: spec.get(key) for key in TOWERS}
-        return {"shared": spec["shared"]} | {
-            k: entry.get(k, d) if own[k] is None else own[k] for k, d in TOWERS.items()
-        }
+        made = {} if part == "cross" else {"shared": spec["shared"] is not False}
+        for key, default in keys.items():
+            made[key] = entry.get(key, default) if spec.get(key) is None else spec[key]
+        return made
 
     # Candidates
 

@@ -17,6 +17,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.models.device import use_workers
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
 from tandem.search.pairs import PairScores, mean_probability
@@ -76,6 +77,7 @@ def drawn(pool: Pool, params: dict[str, Any]) -> Iterator[TrainingList]:
 
 def run(job: Job) -> None:
     """Write candidates.parquet and report.json."""
+    use_workers(job.execution.get("workers"))
     tokens, models = job.many("judge_tokens"), job.many("judge")
     judges = [
         PairScores(model, made, job.params["precision"], job.params["batch_tokens"])

@@ -1,38 +1,75 @@
-"""Cross-encoders: query and passage are read together; a linear head on the first token gives the score."""
+"""Cross-encoders: query and passage are read together; a linear head on the pooled vector gives the score."""
 
+import json
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from tandem.artifact import write_json
 from tandem.models.device import device, precision
-from tandem.models.hub import load_classifier
+from tandem.models.dual import pool
+from tandem.models.hub import load_encoder
+from tandem.models.sentence_transformers import describe_cross_encoder
 from tandem.models.template import Ids, Template
 
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
 # batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.
 STEP, ROWS = 16, 8
+HEAD = "2_Dense/model.safetensors"
 
 
 class CrossEncoder(nn.Module):
-    """One output per pair of (query, passage); the sigmoid of it is the probability of relevance."""
+    """An encoder, pooling and a linear head: one logit per pair; its sigmoid is the probability of relevance.
 
-    def __init__(self, classifier: nn.Module) -> None:
+    With `cls` pooling this is RocketQAv2's re-ranker: a linear layer on the raw vector of [CLS] (§3.2).
+    """
+
+    def __init__(self, encoder: nn.Module, pooling: str) -> None:
         super().__init__()
-        self.classifier = classifier
+        config: Any = encoder.config
+        self.encoder, self.pooling = encoder, pooling
+        self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
+        self.head = nn.Linear(int(config.hidden_size), 1)
+
+    @classmethod
+    def start(cls, folder: Path, pooling: str) -> Self:
+        """A cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator."""
+        made = cls(load_encoder(folder), pooling)
+        nn.init.normal_(made.head.weight, std=0.02)
+        nn.init.zeros_(made.head.bias)
+        return made
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """From a pre-trained encoder (new head from torch's generator) or from what `save` wrote."""
-        return cls(load_classifier(folder))
+        """The cross-encoder that `save` wrote."""
+        made = cls(load_encoder(folder), json.loads((folder / "cross.json").read_text())["pooling"])
+        head = load_file(folder / HEAD)
+        made.head.load_state_dict({name: head[f"linear.{name}"] for name in ("weight", "bias")})
+        return made
 
     def save(self, folder: Path, tokenizer: Any) -> None:
-        """Write a folder that transformers and sentence-transformers load."""
-        classifier: Any = self.classifier
-        classifier.save_pretrained(folder)
+        """Write a folder that sentence-transformers loads as a CrossEncoder, and transformers as the encoder."""
+        encoder: Any = self.encoder
+        encoder.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        (folder / HEAD).parent.mkdir()
+        head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
+        save_file(head, folder / HEAD)
+        describe_cross_encoder(folder, int(encoder.config.hidden_size), self.pooling)
+        write_json(folder / "cross.json", {"pooling": self.pooling})
+
+    def logits(self, inputs: dict[str, Tensor], mode: str) -> Tensor:
+        """Scores of padded pairs on any device, shape (pairs,), float32."""
+        placed = {name: tensor.to(device()) for name, tensor in inputs.items()}
+        with precision(mode):
+            hidden = self.encoder(**placed).last_hidden_state
+        pooled = self.dropout(pool(hidden, placed["attention_mask"], self.pooling))
+        scores: Tensor = self.head(pooled)[:, 0]
+        return scores
 
     def forward(
         self, queries: list[Ids], passages: list[Ids], template: Template, mode: str, multiple: int = 1
@@ -48,11 +85,7 @@ class CrossEncoder(nn.Module):
         Returns:
             Logits, shape (pairs,), float32.
         """
-        inputs = {name: tensor.to(device()) for name, tensor in template.pairs(queries, passages, multiple).items()}
-        with precision(mode):
-            logits = self.classifier(**inputs).logits
-        scores: Tensor = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32))
-        return scores
+        return self.logits(template.pairs(queries, passages, multiple), mode)
 
     @torch.inference_mode()
     def score(self, queries: list[Ids], passages: list[Ids], template: Template, mode: str, budget: int) -> Ids:
@@ -87,7 +120,5 @@ class CrossEncoder(nn.Module):
             full[name] = torch.full((rows, length), template.pad if name == "input_ids" else 0, dtype=torch.int64)
             full[name][: tensor.shape[0], : tensor.shape[1]] = tensor
         full["attention_mask"][len(batch) :, 0] = 1  # a row of padding alone would give NaN
-        with precision(mode):
-            logits = self.classifier(**{name: tensor.to(device()) for name, tensor in full.items()}).logits
-        scores: Ids = logits[: len(batch), 0].float().cpu().numpy()
+        scores: Ids = self.logits(full, mode)[: len(batch)].cpu().numpy()
         return scores

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from tandem.artifact import write_json
 from tandem.models.device import device, precision
 from tandem.models.hub import load_encoder
+from tandem.models.sentence_transformers import describe_encoder
 from tandem.models.template import Ids, Template
 
 SIDES = ("query", "passage")
@@ -79,7 +80,7 @@ class DualEncoder(nn.Module):
             tower: Any = self.towers["query" if name == "shared" else name]
             tower.save_pretrained(folder / name)
             tokenizer.save_pretrained(folder / name)
-            _sentence_transformers(folder / name, self)
+            describe_encoder(folder / name, self.dimension, self.pooling, self.normalize)
         told = {"shared": self.shared, "pooling": self.pooling, "normalize": self.normalize}
         write_json(folder / "dual.json", {**told, "temperature": self.temperature, "dimension": self.dimension})
 
@@ -100,25 +101,6 @@ class DualEncoder(nn.Module):
             hidden = self.towers[side](**inputs).last_hidden_state
         vectors = pool(hidden, inputs["attention_mask"], self.pooling)
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
-
-
-def _sentence_transformers(folder: Path, model: DualEncoder) -> None:
-    """The few files by which sentence-transformers knows the pooling."""
-    names = ["Transformer", "Pooling", *(["Normalize"] if model.normalize else [])]
-    paths = ["", "1_Pooling", "2_Normalize"]
-    modules = [
-        {"idx": i, "name": str(i), "path": paths[i], "type": f"sentence_transformers.models.{name}"}
-        for i, name in enumerate(names)
-    ]
-    write_json(folder / "modules.json", modules)
-    write_json(
-        folder / "1_Pooling" / "config.json",
-        {
-            "word_embedding_dimension": model.dimension,
-            "pooling_mode_cls_token": model.pooling == "cls",
-            "pooling_mode_mean_tokens": model.pooling == "mean",
-        },
-    )
 
 
 def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:

@@ -60,15 +60,3 @@ def load_encoder(folder: Path) -> Any:
         return AutoModel.from_pretrained(folder, add_pooling_layer=False, **options)
     except TypeError:  # families without a pooling layer do not take the option
         return AutoModel.from_pretrained(folder, **options)
-
-
-def load_classifier(folder: Path) -> Any:
-    """The folder's model with one output; a missing head is drawn from torch's generator."""
-    import torch
-    from transformers import AutoModelForSequenceClassification
-
-    quiet()
-    check_folder(folder)
-    return AutoModelForSequenceClassification.from_pretrained(
-        folder, num_labels=1, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-    )

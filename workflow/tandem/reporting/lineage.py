@@ -71,7 +71,7 @@ def open_upstream(artifact: Artifact) -> dict[str, Artifact]:
     """The inputs of an artifact by role.
 
     A manifest names folders as the stage was called; where such a path does not stand (the results were moved), the
-    same dataset, kind and key are looked for beside this artifact.
+    same dataset, kind and key are looked for beside this artifact. An input that was deleted since is left out.
     """
     results = artifact.folder.absolute().parents[2]
     opened = {}
@@ -79,7 +79,8 @@ def open_upstream(artifact: Artifact) -> dict[str, Artifact]:
         path = Path(folder)
         if not (path / MANIFEST).is_file():
             path = results.joinpath(*path.parts[-3:])
-        opened[role] = open_artifact(path, verify=False)
+        if (path / MANIFEST).is_file():
+            opened[role] = open_artifact(path, verify=False)
     return opened
 
 

@@ -112,7 +112,7 @@ class PairScores:
         """The model, read when the first pair is missing."""
         if self._model is None:
             model = CrossEncoder.load(self.folder).to(device())
-            check_length(model.classifier, -(-self.longest // STEP) * STEP, f"{self.folder}: query with passage")
+            check_length(model.encoder, -(-self.longest // STEP) * STEP, f"{self.folder}: query with passage")
             self._model = model
         return self._model
 

@@ -15,7 +15,7 @@ def make_optimizer(models: nn.Module, train: dict[str, Any]) -> torch.optim.Opti
             (plain if parameter.dim() == 1 or "LayerNorm" in name else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": train["weight_decay"]}, {"params": plain, "weight_decay": 0.0}]
     make = torch.optim.AdamW if train["optimizer"] == "adamw" else torch.optim.Adam
-    return make(groups, lr=train["lr"], fused=torch.cuda.is_available())
+    return make(groups, lr=train["lr"], fused=True)
 
 
 def rate(step: int, steps: int, train: dict[str, Any]) -> float:
@@ -58,5 +58,4 @@ def load_state_tensors(optimizer: torch.optim.Optimizer, models: nn.Module, tens
     for path, tensor in tensors.items():
         name, what = path.split("|")
         parameter = named[name]
-        # The step counter stays where the optimizer keeps it: on the CPU, unless fused.
-        optimizer.state[parameter][what] = tensor.to(parameter.device) if what != "step" or tensor.is_cuda else tensor
+        optimizer.state[parameter][what] = tensor.to(parameter.device)

@@ -14,7 +14,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_run
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import device, resolve_precision
+from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Tokens
@@ -37,9 +37,14 @@ def start_dual(artifact: Artifact, params: dict[str, Any]) -> DualEncoder:
     return DualEncoder.load(artifact.folder / "dual")
 
 
-def start_cross(artifact: Artifact) -> CrossEncoder:
-    """A cross-encoder from an encoder (with a new head) or from a trained model."""
-    return CrossEncoder.load(artifact.folder / ("hf" if artifact.manifest["kind"] == "encoder" else "cross"))
+def start_cross(artifact: Artifact, params: dict[str, Any]) -> CrossEncoder:
+    """A cross-encoder from a trained one, or with a new head from an encoder or a dual encoder's passage tower."""
+    if artifact.manifest["kind"] == "encoder":
+        return CrossEncoder.start(artifact.folder / "hf", params["pooling"])
+    if (artifact.folder / "cross").is_dir():
+        return CrossEncoder.load(artifact.folder / "cross")
+    tower = next(name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir())
+    return CrossEncoder.start(artifact.folder / "dual" / tower, params["pooling"])
 
 
 def set_dropout(models: nn.Module, probability: float | None) -> None:
@@ -88,12 +93,18 @@ def build(job: Job, positives: Positives, budget: Budget) -> Objective:
         case "dual":
             objective = Dual(start_dual(job.inputs["start"], params), tokens, train, positives, budget)
         case "cross":
-            objective = Cross(start_cross(job.inputs["start"]), tokens, train, budget)
+            objective = Cross(start_cross(job.inputs["start"], params), tokens, train, budget)
         case _:
-            dual, cross = start_dual(job.inputs["retriever"], params), start_cross(job.inputs["reranker"])
+            dual, cross = start_dual(job.inputs["retriever"], params), start_cross(job.inputs["reranker"], params)
             cross_tokens = Tokens.open(job.inputs["cross_tokens"])
             objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget)
     objective.models.to(device())
+    if device().type == "cpu":
+        # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass is kept for encoding.
+        model: Any
+        for model in objective.models.modules():
+            if hasattr(model, "set_attn_implementation"):
+                model.set_attn_implementation("eager")
     set_dropout(objective.models, train["dropout"])
     return objective
 
@@ -101,6 +112,7 @@ def build(job: Job, positives: Positives, budget: Budget) -> Objective:
 def run(job: Job) -> None:
     """Train and write the model's parts, its log and what it is."""
     train = job.params["train"]
+    use_workers(job.execution.get("workers"))
     collection = Collection(job.inputs["dataset"])
     rows, queries = doc_rows(collection), query_rows(collection)
     told = {name: job.execution[name] for name in ("micro_tokens", "graph_tokens") if name in job.execution}
