@@ -8,7 +8,6 @@ import json
 import sys
 from pathlib import Path
 from shlex import quote
-from shutil import which
 
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
@@ -33,11 +32,6 @@ stages = plan.stages
 # of one's own replaces Snakemake's, so the strict mode must be said again.
 bin = "" if workflow.deployment_settings.deployment_method else f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; "
 shell.prefix(f"set -euo pipefail; {bin}export PYTHONPATH={quote(workflow.basedir)}/workflow; ")
-
-
-# Encoding and scoring have jobs that can run side by side, and on a CPU two of half the cores each do more than one of all:
-# small matrix products do not scale. Trainings wait for one another and take all. A GPU is one job's.
-half = workflow.cores if which("nvidia-smi") else max(1, (workflow.cores or 1) // 2)
 
 
 wildcard_constraints:

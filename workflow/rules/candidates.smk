@@ -12,7 +12,7 @@ rule candidates:
         "../../envs/models.yaml"
     params:
         args=stages.args("candidates"),
-    threads: half
+    threads: workflow.cores
     resources:
         how=stages.how("candidates"),
     shell:

@@ -36,7 +36,7 @@ rule report:
     conda:
         "../../envs/data.yaml"
     params:
-        rows=json.dumps([row for table in plan.wanted() for row in plan.rows(table)]),
+        rows=json.dumps(plan.systems()),
         tables=",".join(f"results/tables/{table}.csv" for table in plan.wanted()),
     shell:
         "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -13,7 +13,7 @@ rule encode_shard:
         "../../envs/models.yaml"
     params:
         args=stages.args("embeddings"),
-    threads: half
+    threads: workflow.cores
     retries: 2
     resources:
         how=stages.how("embeddings"),
@@ -34,7 +34,7 @@ rule encode:
         "../../envs/models.yaml"
     params:
         args=stages.args("embeddings"),
-    threads: half
+    threads: workflow.cores
     resources:
         how=stages.how("embeddings"),
     shell:
@@ -70,7 +70,7 @@ rule rerank:
         "../../envs/models.yaml"
     params:
         args=stages.args("rerank"),
-    threads: half
+    threads: workflow.cores
     retries: 2
     resources:
         how=stages.how("rerank"),

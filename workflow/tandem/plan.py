@@ -49,6 +49,17 @@ class Plan:
         """A table's rows for the command line: system, first_stage and the folder of its scores."""
         return [{**row, "scores": stage.folder} for row, stage in self.tables[table]]
 
+    def systems(self) -> list[Row]:
+        """The rows of all wanted tables, each system once; another run under a name that is taken says its table."""
+        made: dict[tuple[str, str], Row] = {}
+        for table in self.wanted():
+            for row in self.rows(table):
+                name = row["system"], row["first_stage"]
+                if made.setdefault(name, row)["scores"] != row["scores"]:
+                    row = {**row, "system": f"{row['system']} ({table})"}
+                    made[row["system"], row["first_stage"]] = row
+        return list(made.values())
+
     def shards(self, key: str) -> list[str]:
         """The jobs that encode an embeddings stage beside its own: `execution.shards` for passages, none for queries.
 

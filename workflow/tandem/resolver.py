@@ -1,93 +1,25 @@
 """From a configuration to the stages that its systems and tables need."""
 
 import re
-from pathlib import Path
 from typing import Any
 
-from tandem.artifact import sha256
 from tandem.config import Config
 from tandem.errors import UserError
-from tandem.fingerprint import fingerprint
 from tandem.graph import Stage, Stages
+from tandem.origins import NAME, Origins
 from tandem.schema import nearest
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-HUB = re.compile(r"[\w.-]+/[\w.-]+")
 TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")
 
 
-class Resolver:
-    """One configuration's stages; those it shares with earlier ones are found by digest."""
+class Resolver(Origins):
+    """One configuration's models and runs; stages it shares with earlier ones are found by digest."""
 
     def __init__(self, config: Config, stages: Stages) -> None:
-        self.config, self.stages = config, stages
+        super().__init__(config, stages)
         self.models: dict[str, Stage] = {}
         self.opened: list[str] = []
-
-    def stage(self, kind: str, dataset: str, name: str, params: dict[str, Any], **how: Any) -> Stage:
-        """Register a stage; upstream stages of a role that is None are left out."""
-        upstream = {role: stage for role, stage in how.pop("upstream", {}).items() if stage is not None}
-        return self.stages.put(Stage(kind, dataset, name, params, upstream, how))
-
-    # Data
-
-    def dataset(self, name: str | None = None) -> Stage:
-        """The stage that makes a dataset: the configuration's, unless named."""
-        name = name or self.config["dataset"]
-        spec = dict(self.dataset_spec(name))
-        path, checksum = spec.pop("path", None), spec.pop("checksum", None)
-        for told in ("licence", "description", "language", "analyzer"):
-            spec.pop(told, None)
-        how: dict[str, Any] = {"checksum": checksum} if checksum else {}
-        if path is not None:
-            if not Path(path).exists():
-                raise UserError(f"datasets.{name}.path is {path}; no such file or folder")
-            spec["fingerprint"], how["path"] = fingerprint(Path(path)), str(path)
-        return self.stage("dataset", name, name, spec, **how)
-
-    def dataset_spec(self, name: str) -> dict[str, Any]:
-        """A dataset's entry."""
-        known = self.config["datasets"]
-        if name not in known:
-            raise UserError(f"dataset: {name} is unknown{nearest(name, list(known))}")
-        if not NAME.fullmatch(name):
-            raise UserError(f"datasets.{name}: a name is letters, digits, '_', '-' and '.'")
-        spec: dict[str, Any] = known[name]
-        return spec
-
-    def encoder(self, name: str) -> tuple[Stage, dict[str, Any]]:
-        """A starting encoder's stage and its entry: from the catalogue, a folder, or the hub (`org/name`)."""
-        known = self.config["encoders"]
-        if name in known:
-            spec = dict(known[name])
-        elif Path(name).is_dir():
-            spec = {"source": "folder", "path": name}
-        elif HUB.fullmatch(name):
-            spec = {"source": "hub", "name": name, "revision": "main"}
-        else:
-            hint = nearest(name, list(known))
-            raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
-        params = {k: spec[k] for k in ("source", "package", "folder", "name", "revision", "sha256") if k in spec}
-        how = {}
-        if spec["source"] == "folder":
-            weights = Path(spec["path"]) / "model.safetensors"
-            if not weights.is_file():
-                raise UserError(f"encoder: {spec['path']} holds no model.safetensors; only safetensors are loaded")
-            params["sha256"], how["path"] = sha256(weights), spec["path"]
-        label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
-        return self.stage("encoder", "shared", label, params, **how), spec
-
-    def tokens(self, encoder: str, dataset: str) -> Stage:
-        """Token ids of a dataset under an encoder's tokenizer."""
-        lengths = self.config["lengths"]
-        params = {"query_length": lengths["query"], "passage_length": lengths["passage"]}
-        made, _ = self.encoder(encoder)
-        return self.stage(
-            "tokens", dataset, made.name, params, upstream={"dataset": self.dataset(dataset), "encoder": made}
-        )
-
-    # Models
 
     def spec(self, name: str, where: str, objectives: tuple[str, ...] | None = None) -> dict[str, Any]:
         """A model's entry; `where` names the key that asked for it, `objectives` what it must be."""
@@ -152,17 +84,8 @@ class Resolver:
             upstream["validation"] = self.run(spec["candidates"]["from"], "dev", f"{at}.candidates.from", dataset)
         elif train["select"] == "best":
             raise UserError(f"{at}.train.select is best, which needs {at}.train.validate_every")
-        return self.stage(
-            "model",
-            dataset,
-            name,
-            params,
-            upstream=upstream,
-            **self._execution("micro_tokens", "graph_tokens", "checkpoint_seconds"),
-        )
-
-    def _execution(self, *names: str) -> dict[str, Any]:
-        return {name: self.config["execution"][name] for name in names}
+        how = {name: self.config["execution"][name] for name in ("micro_tokens", "graph_tokens", "checkpoint_seconds")}
+        return self.stage("model", dataset, name, params, upstream=upstream, **how)
 
     def _seed(self, told: int | None) -> int:
         return int(self.config["seed"] if told is None else told)
