@@ -119,6 +119,7 @@ class Job:
         params: resolved parameters, nested as in the configuration: they decide the result.
         inputs: upstream artifacts by role, verified.
         execution: how to run: shards, workers, budgets. Never changes the result.
+        started: when the job was read, in seconds since the epoch.
     """
 
     kind: str
@@ -126,6 +127,7 @@ class Job:
     params: dict[str, Any]
     inputs: dict[str, Artifact]
     execution: dict[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.time)
 
     @property
     def key(self) -> str:
@@ -158,7 +160,7 @@ def writing(job: Job) -> Iterator[Draft]:
 
     On an exception nothing appears under a final name. `draft.facts` (row counts, device, …) become manifest keys.
     """
-    started, temporary = time.time(), job.out / ".partial"
+    temporary = job.out / ".partial"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     draft = Draft(temporary)
@@ -170,12 +172,12 @@ def writing(job: Job) -> Iterator[Draft]:
             files[name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
             (job.out / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, job.out / name)
-        write_json(job.out / MANIFEST, _manifest(job, files, draft.facts, time.time() - started))
+        write_json(job.out / MANIFEST, _manifest(job, files, draft.facts))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _manifest(job: Job, files: dict[str, Any], facts: dict[str, Any], seconds: float) -> dict[str, Any]:
+def _manifest(job: Job, files: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """What is known about an artifact, in the order a person would ask."""
     return {
         "kind": job.kind,
@@ -191,7 +193,7 @@ def _manifest(job: Job, files: dict[str, Any], facts: dict[str, Any], seconds: f
         **_commit(),
         "machine": {"node": platform.node(), "python": platform.python_version(), "cores": os.cpu_count()},
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "seconds": round(seconds, 1),
+        "seconds": round(time.time() - job.started, 1),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
 
