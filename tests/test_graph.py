@@ -140,6 +140,14 @@ def test_a_thousand_variants_resolve_in_a_moment():
     assert time.process_time() - started < 5
 
 
+def test_equal_models_of_two_names_are_one_stage():
+    config = override("models.twin", {"like": "rocketqav2"})
+    plan = Plan(config, ROOT)
+    twin, there = (plan.resolver.score(f"{name}.retriever", "here") for name in ("twin", "rocketqav2"))
+    assert twin is there
+    assert not any(stage.name == "twin" for stage in plan.stages.values())
+
+
 def test_flags_are_sorted_quoted_and_read_back():
     from tandem.__main__ import nested, value
 

@@ -109,12 +109,14 @@ def literal(value: Any) -> str:
 class Stages(dict[tuple[str, str], Stage]):
     """Every stage that is wanted, by (kind, key)."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._equal: dict[tuple[str, str], Stage] = {}
+
     def put(self, stage: Stage) -> Stage:
-        """Register a stage, or give the equal one that is there."""
-        there = self.setdefault((stage.kind, stage.key), stage)
-        if there is not stage and (there.params != stage.params or there.dataset != stage.dataset):
-            raise AssertionError(f"two different stages are called {stage.key}")
-        return there
+        """Register a stage, or give the equal one that is there, whatever its name: equal models are trained once."""
+        there = self._equal.setdefault((stage.dataset, stage.digest), stage)
+        return self.setdefault((there.kind, there.key), there)
 
     def inputs(self, kind: str) -> Callable[[Any], dict[str, str]]:
         """An input function for a rule of this kind."""
