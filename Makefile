@@ -4,9 +4,6 @@
 CORES ?= $(shell nproc)
 CONFIG = $(if $(PROFILE),--configfile config/$(PROFILE).yaml)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
-# Idle threads sleep: two busy processes on two cores would otherwise wait for each other.
-export OMP_WAIT_POLICY = PASSIVE
-
 .PHONY: run test lint lock
 
 run: .venv/.installed
