@@ -55,10 +55,11 @@ class Training:
         seconds, saved = self.job.execution.get("checkpoint_seconds", 120), time.monotonic()
         with Progress(f"train {self.job.key}", steps, "steps", done=state.step) as progress:
             for batch in batches(self.lists, per_batch, size, train["seed"], visits, first=state.step):
-                tokens = self.tokens_in(batch)
+                tokens, began = self.tokens_in(batch), time.monotonic()
                 told = self.step(optimizer, batch, rate(state.step, steps, train), state.step)
                 state.step += 1
                 state.log += [(state.step, name, value) for name, value in told.items()]
+                state.log.append((state.step, "tokens_per_second", tokens / (time.monotonic() - began)))
                 progress.add(1, tokens, " ".join(f"{name} {value:.4g}" for name, value in told.items()))
                 self.maybe_validate(state, steps, checkpoints)
                 if state.step < steps and time.monotonic() - saved >= seconds:
