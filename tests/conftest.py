@@ -44,6 +44,12 @@ def passages() -> list[tuple[str, str, str]]:
     return rows
 
 
+@pytest.fixture(scope="session")
+def documents() -> list[tuple[str, str, str]]:
+    """The tiny corpus: (id, title, text) of 60 passages about 20 subjects."""
+    return passages()
+
+
 def write_collection(folder: Path, documents: list[tuple[str, str, str]]) -> None:
     """The Parquet files of a dataset artifact; each split asks about every subject."""
     ids, titles, texts = zip(*documents, strict=True)

@@ -47,11 +47,9 @@ def write_beir(folder, documents):
 class Project:
     """A folder with a tiny configuration, where Snakemake runs this checkout's Snakefile."""
 
-    def __init__(self, folder, encoder_folder):
-        from conftest import passages
-
+    def __init__(self, folder, encoder_folder, documents):
         self.folder = folder
-        write_beir(folder / "beir", passages())
+        write_beir(folder / "beir", documents)
         (folder / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT))
         config = {
             "dataset": "tiny",
@@ -92,8 +90,8 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, encoder_folder):
-    made = Project(tmp_path_factory.mktemp("project"), encoder_folder)
+def project(tmp_path_factory, encoder_folder, documents):
+    made = Project(tmp_path_factory.mktemp("project"), encoder_folder, documents)
     code, output = made.run()
     assert code == 0, output
     return made
