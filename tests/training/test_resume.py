@@ -84,7 +84,9 @@ def model_job(make_job, dataset, tokens, encoder, lists, runs):
             inputs["start"] = encoder
         params = {"objective": objective, "train": OBJECTIVES[objective]}
         params |= {"pooling": "mean"} if objective == "cross" else TOWERS
-        return make_job("model", out, params, inputs, {"micro_tokens": 200, "graph_tokens": 400, "workers": 1} | execution)
+        return make_job(
+            "model", out, params, inputs, {"micro_tokens": 200, "graph_tokens": 400, "workers": 1} | execution
+        )
 
     return make
 
