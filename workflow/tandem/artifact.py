@@ -218,6 +218,7 @@ def _commit() -> dict[str, Any]:
     """The checkout's commit and whether tracked files differ from it; nulls outside a git checkout."""
 
     def git(*words: str) -> str | None:
+        """What git prints, None where it fails."""
         command = ["git", "-C", str(Path(__file__).parent), *words]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)

@@ -93,6 +93,7 @@ def run(job: Job) -> None:
         return made
 
     def passages() -> Iterator[list[list[int]]]:
+        """Token ids of the corpus, a batch at a time."""
         with Progress(f"tokens {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):
                 rows = [contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]

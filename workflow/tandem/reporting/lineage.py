@@ -105,6 +105,7 @@ def tree(stages: dict[str, Stage], key: str) -> Node:
     met: set[str] = set()
 
     def grow(key: str, roles: list[str]) -> Node:
+        """The node of a stage, reached in these roles."""
         repeated = key in met
         met.add(key)
         inputs: dict[str, list[str]] = {}
