@@ -14,7 +14,6 @@ from tandem.errors import UserError
 from tandem.schema import mistakes, nearest, typed
 
 Config = dict[str, Any]
-# A number in scientific notation without a point is text to YAML 1.1; the schema's types mend it.
 CATALOGUES = ("datasets", "encoders")
 
 
