@@ -134,7 +134,7 @@ BAD = {
     "missing file": (
         lambda folder: (folder / "queries.jsonl").unlink(),
         {},
-        "{0}/queries.jsonl: no such file; a BEIR folder holds corpus.jsonl, queries.jsonl and qrels/",
+        "{0}: holds no queries.jsonl (plain or .gz); put it there",
     ),
     "no qrels": (
         lambda folder: [path.unlink() for path in (folder / "qrels").iterdir()],
@@ -171,7 +171,7 @@ BAD = {
     "no query left": (
         replace("queries.jsonl", '{"_id": "q1", "text": ""}\n'),
         {},
-        "{0}/queries.jsonl: no query is left; a dataset needs at least one with text and qrels",
+        "{0}/queries.jsonl: no query is left; a dataset needs at least one with text and qrels or answers",
     ),
     "qrels line": (
         append("qrels/test.tsv", "q2 d1 1\n"),
@@ -202,7 +202,8 @@ BAD = {
         lambda folder: None,
         {"packages": ["numpy"]},
         "packages: no parameter of source beir; allowed are blank_queries, checksum, description, dev_from_train,"
-        " dev_queries, fingerprint, language, licence, source, test_queries, title, train_queries, unknown_documents",
+        " dev_queries, files, fingerprint, language, licence, source, test_queries, title, train_queries,"
+        " unknown_documents",
     ),
 }
 
@@ -221,12 +222,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(name, beir, make, tmp_path):
 def test_not_utf8_is_named_by_its_line(beir, make):
     with open(beir / "corpus.jsonl", "ab") as file:
         file.write(b'{"_id": "d3", "text": "caf\xe9"}\n')
-    with pytest.raises(UserError, match=r"corpus.jsonl: not UTF-8 after line \d \(invalid continuation byte\)"):
+    with pytest.raises(
+        UserError,
+        match=r"corpus.jsonl:3: not UTF-8, invalid continuation byte at byte 27 of the line; convert the file",
+    ):
         make("d", {"source": "beir"}, path=str(beir))
 
 
 def test_a_folder_is_needed(make):
     with pytest.raises(UserError, match=r"^path: missing; name the folder"):
         make("d", {"source": "beir"})
-    with pytest.raises(UserError, match=r"^/no/where: no such file;"):
+    with pytest.raises(UserError, match=r"^/no/where: no such folder;"):
         make("d", {"source": "beir"}, path="/no/where")

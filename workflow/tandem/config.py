@@ -49,6 +49,8 @@ def complete(told: Config, root: Path) -> Config:
         UserError: one line per mistake.
     """
     schema = read_yaml(root / "workflow/schemas/config.schema.yaml")
+    sources = read_yaml(root / "workflow/schemas/datasets.schema.yaml")
+    schema["$defs"]["file"] = sources["file"]
     recipes = told.get("recipes") or []
     config: Config = {name: catalogue(root / "config" / name) for name in CATALOGUES}
     for name in recipes if isinstance(recipes, list) else ():
@@ -56,7 +58,9 @@ def complete(told: Config, root: Path) -> Config:
     config = typed(merged(config, told), schema, schema)
     wrong = mistakes(config, schema, schema)
     if not wrong:
-        config["models"], wrong = models(config["models"], schema)
+        config["datasets"], wrong = datasets(config["datasets"], sources, schema)
+        config["models"], more = models(config["models"], schema)
+        wrong += more
     if wrong:
         raise UserError("\n".join(wrong))
     return config
@@ -74,6 +78,21 @@ def recipe(root: Path, name: str) -> Config:
         raise UserError(f"recipes: {name} is unknown{nearest(name, [p.stem for p in folder.glob('*.yaml')])}")
     made: Config = read_yaml(folder / f"{name}.yaml")
     return made
+
+
+def datasets(told: dict[str, Any], sources: Config, schema: Config) -> tuple[dict[str, Any], list[str]]:
+    """Every dataset typed by its source's keys; and the mistakes."""
+    made, wrong = {}, []
+    for name, spec in told.items():
+        source, known = spec.get("source"), list(sources["sources"])
+        if source not in known:
+            wrong.append(f"datasets.{name}.source is {source!r}{nearest(str(source), known)}")
+            continue
+        keys = {**sources["common"], **sources["sources"][source]}
+        own = {"type": "object", "additionalProperties": False, "properties": keys}
+        made[name] = typed(spec, own, schema)
+        wrong += mistakes(made[name], own, schema, f"datasets.{name}")
+    return made, wrong
 
 
 def models(told: dict[str, Any], schema: Config) -> tuple[dict[str, Any], list[str]]:

@@ -12,6 +12,11 @@ from tandem.graph import Stage, Stages
 from tandem.schema import nearest
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# What a dataset's entry says about it, and what is done with its runs: no part of the collection.
+NOTES = (
+    *("licence", "description", "homepage", "access", "where", "bytes", "counts"),
+    *("language", "analyzer", "measures", "relevance", "match", "ignore_identical_ids"),
+)
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -31,7 +36,7 @@ class Origins:
         name = name or self.config["dataset"]
         spec = dict(self.dataset_spec(name))
         path, checksum = spec.pop("path", None), spec.pop("checksum", None)
-        for told in ("licence", "description", "language", "analyzer"):
+        for told in NOTES:
             spec.pop(told, None)
         how: dict[str, Any] = {"checksum": checksum} if checksum else {}
         if path is not None:

@@ -1,6 +1,8 @@
 """A dataset artifact as its readers see it: passages stream by, queries and qrels are looked up by split."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +12,7 @@ from tandem.artifact import Artifact
 from tandem.errors import UserError
 
 CORPUS, QUERIES, QRELS = "corpus.parquet", "queries.parquet", "qrels.parquet"
-SPLITS = ("train", "dev", "test")
+ANSWERS, LISTS = "answers.parquet", "lists.parquet"  # only where the source has them
 
 
 def contents(title: str, text: str) -> str:
@@ -52,6 +54,31 @@ class Collection:
         for query, doc, relevance in zip(*columns, strict=True):
             judged.setdefault(query, {})[doc] = relevance
         return judged
+
+    def answers(self, split: str) -> dict[str, list[str]]:
+        """Query id → answers of a split's questions, in file order; a `UserError` if none of them has any."""
+        queries = self.queries(split)
+        if ANSWERS not in self.artifact.manifest["files"]:
+            raise UserError(f"{self.artifact.folder}: has no answers; only a dataset with answers can be matched")
+        table = pq.read_table(self.artifact.path(ANSWERS))
+        told = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))
+        found = {query: told[query] for query in queries if query in told}
+        if not found:
+            raise UserError(f"{self.artifact.path(ANSWERS)}: no query of split {split} has answers")
+        return found
+
+    def lists(self) -> Iterator[tuple[str, list[tuple[str, int, float | None]]]]:
+        """(query id, its (document id, label, score)) of the source's own training lists, in its order."""
+        if LISTS not in self.artifact.manifest["files"]:
+            raise UserError(f"{self.artifact.folder}: has no training lists of its own; name a run instead")
+        with pq.ParquetFile(self.artifact.path(LISTS)) as file:
+            rows = (
+                row
+                for batch in file.iter_batches()
+                for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+            )
+            for query, group in groupby(rows, key=itemgetter(0)):
+                yield query, [(doc, label, score) for _, doc, label, score in group]
 
     def texts(self, doc_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Document id → (title, text) of a few passages, by one streaming pass; unknown ids are absent."""

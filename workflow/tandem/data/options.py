@@ -5,9 +5,8 @@ from typing import Any
 
 from tandem.errors import UserError
 
-NOTES = frozenset(
-    {"source", "language", "licence", "description", "checksum", "fingerprint"}
-)  # said about a dataset, not done to it
+# said about a dataset, not done to it
+NOTES = frozenset({"source", "language", "licence", "description", "checksum", "fingerprint", "files"})
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tandem.data import select, tables
-from tandem.data.collection import SPLITS
 from tandem.data.options import Options
+from tandem.data.sources import Query
 from tandem.data.validate import require_unique, require_usable
 from tandem.data.warnings import Warnings
 from tandem.errors import UserError
@@ -33,13 +33,19 @@ class Queries:
 
 
 def read_queries(
-    rows: Iterable[tuple[str, str, str]], judged: pa.Table, place: str, options: Options, warnings: Warnings
+    rows: Iterable[Query],
+    judged: pa.Table,
+    answered: Iterable[str],
+    place: str,
+    options: Options,
+    warnings: Warnings,
 ) -> Queries:
     """Read a source's queries.
 
     Args:
         rows: (query id, text, split); where the split is empty the qrels tell it, and a query in none is dropped.
         judged: the source's qrels.
+        answered: ids of the questions with answers; without a split and qrels they are the test split.
         place: what to call the queries in an error.
         options: blank queries, numbers of queries, the dev split.
         warnings: takes what was dropped.
@@ -47,6 +53,7 @@ def read_queries(
         UserError: an unusable or repeated id, a blank query where they are refused, or no query left.
     """
     named, several = select.first_splits(tables.rows(judged, "query_id", "split"))
+    named = dict.fromkeys(answered, "test") | named
     texts: dict[str, str] = {}
     origins: dict[str, str] = {}
     ids: list[str] = []
@@ -71,11 +78,11 @@ def read_queries(
     warnings.count(unjudged, "queries stand in no qrels and were dropped")
     splits = _choose(origins, options)
     if not splits:
-        raise UserError(f"{place}: no query is left; a dataset needs at least one with text and qrels")
+        raise UserError(f"{place}: no query is left; a dataset needs at least one with text and qrels or answers")
     return Queries({query: texts[query] for query in splits}, splits, origins)
 
 
 def _choose(origins: dict[str, str], options: Options) -> dict[str, str]:
     """Query id → split, after the dev split was made and each split cut to its number."""
     splits = origins if options.dev_from_train is None else select.dev_from_train(origins, options.dev_from_train)
-    return select.subset(splits, {split: options.most(split) for split in SPLITS})
+    return select.subset(splits, {split: options.most(split) for split in ("train", "dev", "test")})

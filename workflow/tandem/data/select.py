@@ -2,16 +2,17 @@
 
 import hashlib
 import heapq
+import re
 from collections.abc import Iterable
 
-from tandem.data.collection import SPLITS
 from tandem.errors import UserError
 
-PRECEDENCE = ("test", "dev", "train")  # a test query is never trained on
+SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
+PRECEDENCE = ("dev", "train")  # what is in a test set is never validated or trained on
 
 
 def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int]:
-    """The split of each judged query: the first of test, dev, train whose qrels name it.
+    """The split of each judged query: the first of the test sets, dev, train whose qrels name it.
 
     Args:
         judged: (query id, split) of every judgement.
@@ -24,8 +25,19 @@ def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int
         known = splits.setdefault(query, split)
         if known != split:
             several.add(query)
-            splits[query] = min(known, split, key=PRECEDENCE.index)
+            splits[query] = min(known, split, key=_rank)
     return splits, len(several)
+
+
+def order(split: str) -> tuple[int, str]:
+    """A key that sorts splits: train, dev, test, then others by name."""
+    usual = ("train", "dev", "test")
+    return (usual.index(split) if split in usual else len(usual)), split
+
+
+def _rank(split: str) -> tuple[int, str]:
+    """Where a split stands in the order that decides; test sets by name."""
+    return (1 + PRECEDENCE.index(split) if split in PRECEDENCE else 0), split
 
 
 def position(query_id: str) -> float:
@@ -46,9 +58,9 @@ def subset(splits: dict[str, str], most: dict[str, int | None]) -> dict[str, str
     A larger subset contains every smaller one.
     """
     kept: set[str] = set()
-    for split in SPLITS:
+    for split in sorted(set(splits.values())):
         queries = [q for q, s in splits.items() if s == split]
-        limit = most[split]
+        limit = most.get(split)
         kept.update(queries if limit is None else heapq.nsmallest(limit, queries, key=_sha1))
     return {query: split for query, split in splits.items() if query in kept}
 

@@ -9,6 +9,7 @@ from tandem.artifact import Job, write_json, writing
 from tandem.data import tables
 from tandem.data.collection import CORPUS, QRELS, QUERIES
 from tandem.data.corpus import CorpusWriter
+from tandem.data.extras import keep_answers, keep_lists
 from tandem.data.options import read_options
 from tandem.data.qrels import keep_qrels
 from tandem.data.queries import read_queries
@@ -19,28 +20,33 @@ from tandem.errors import UserError
 
 
 def run(job: Job) -> None:
-    """Make a dataset: corpus.parquet, queries.parquet, qrels.parquet and statistics.json.
+    """Make a dataset: corpus.parquet, queries.parquet, qrels.parquet and statistics.json, and where the source has them
+    answers.parquet and lists.parquet.
 
     `job.execution` may hold `path` (the folder to read), `workers` (processes, for a source that uses several) and
     `checksum` (the expected one of the source; another is a warning).
     """
     kind = source_class(str(job.params.get("source")))
     options = read_options(job.params, kind.PARAMS)
-    source = kind(job.params, job.execution)
+    source = kind(job)
     warnings = Warnings(job.key)
-    sums = {name: tables.Checksum() for name in ("corpus", "queries", "qrels")}
+    sums = {name: tables.Checksum() for name in ("corpus", "queries", "qrels", "answers", "lists")}
     with writing(job) as draft:
         judged = tables.gather(sums["qrels"].of(source.qrels()), tables.QRELS_SCHEMA)
-        if judged.num_rows == 0:
-            raise UserError("qrels: empty; a dataset needs judgements of at least one split")
+        answers = tables.gather(sums["answers"].of(source.answers()), tables.ANSWERS_SCHEMA)
+        if judged.num_rows == answers.num_rows == 0:
+            raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
         rows = sums["queries"].of(source.queries())
-        queries = read_queries(rows, judged, source.places["queries"], options, warnings)
+        answered = answers["query_id"].to_pylist()
+        queries = read_queries(rows, judged, answered, source.places["queries"], options, warnings)
         corpus = CorpusWriter(draft.path(CORPUS), source.places["corpus"], options.title)
         corpus.write(f"dataset {job.key}", sums["corpus"].of(source.corpus()))
         warnings.count(corpus.statistics.empty, "passages hold no text")
         qrels = keep_qrels(judged, queries, corpus.ids, options, warnings)
         tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)
         tables.write(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
+        extra = {"answers": keep_answers(answers, queries, draft, warnings)}
+        extra["lists"] = keep_lists(sums["lists"].of(source.lists()), queries, corpus.ids, draft, warnings)
         summary = {
             "passages": corpus.statistics.summary(),
             "splits": split_statistics(queries.rows(), tables.rows(qrels)),
@@ -48,7 +54,7 @@ def run(job: Job) -> None:
         checksum = tables.combined(sums.values())
         _compare(job, checksum, warnings)
         write_json(draft.path("statistics.json"), {**summary, "warnings": warnings.lines})
-        draft.facts.update(_counts(summary), checksum=checksum, warnings=warnings.lines, source=source.facts)
+        draft.facts.update(_counts(summary), **extra, checksum=checksum, warnings=warnings.lines, source=source.facts)
 
 
 def _compare(job: Job, checksum: str, warnings: Warnings) -> None:

@@ -16,6 +16,10 @@ QUERIES_SCHEMA = pa.schema([("query_id", pa.string()), ("text", pa.string()), ("
 QRELS_SCHEMA = pa.schema(
     [("query_id", pa.string()), ("doc_id", pa.string()), ("relevance", pa.int32()), ("split", pa.string())]
 )
+ANSWERS_SCHEMA = pa.schema([("query_id", pa.string()), ("answers", pa.list_(pa.string()))])
+LISTS_SCHEMA = pa.schema(
+    [("query_id", pa.string()), ("doc_id", pa.string()), ("label", pa.int32()), ("score", pa.float32())]
+)
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
@@ -24,11 +28,13 @@ class Checksum:
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
+        self.rows = 0
 
     def of(self, rows: Iterable[Row]) -> Iterator[Row]:
         """The rows, unchanged."""
         for row in rows:
             self._digest.update(json.dumps(row).encode() + b"\n")
+            self.rows += 1
             yield row
 
     def hex(self) -> str:
@@ -37,8 +43,8 @@ class Checksum:
 
 
 def combined(checksums: Iterable[Checksum]) -> str:
-    """One sha256 over several, in order."""
-    return hashlib.sha256("\n".join(c.hex() for c in checksums).encode()).hexdigest()
+    """One sha256 over several, in order; those without a row are left out."""
+    return hashlib.sha256("\n".join(c.hex() for c in checksums if c.rows).encode()).hexdigest()
 
 
 def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

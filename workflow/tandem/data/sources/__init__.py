@@ -1,14 +1,16 @@
 """Where datasets come from: one small module a format, found by name and imported only when it is used.
 
 A source streams the corpus, the queries and the qrels in an order that is the same on every machine. It may hold what
-it likes of queries and qrels, never the whole corpus. To add one, write a module with a class like `Source` and name
-it in `SOURCES`.
+it likes of queries and qrels, never the whole corpus. To add one, write a module with a subclass of `Source`, name it
+in `SOURCES` and give its parameters to the schema.
 """
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+from tandem.artifact import Job
 from tandem.errors import UserError
 
 SOURCES = {
@@ -17,8 +19,14 @@ SOURCES = {
     "pydocs": "pydocs:PyDocs",
 }
 
+Passage = tuple[str, str, str]  # document id, title, text
+Query = tuple[str, str, str]  # query id, text, split; the split is empty where only qrels or answers tell it
+Judgement = tuple[str, str, int, str]  # query id, document id, relevance, split
+Answers = tuple[str, list[str]]  # query id, what counts as an answer
+Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
 
-class Source(Protocol):
+
+class Source(ABC):
     """What a dataset is read from.
 
     Attributes:
@@ -28,21 +36,36 @@ class Source(Protocol):
         facts: counts worth keeping in the manifest; complete once everything has been read.
     """
 
-    PARAMS: frozenset[str]
-    places: dict[str, str]
-    facts: dict[str, Any]
+    PARAMS: ClassVar[frozenset[str]] = frozenset()
 
-    def __init__(self, params: dict[str, Any], execution: dict[str, Any]) -> None:
+    @abstractmethod
+    def __init__(self, job: Job) -> None:
         """Check parameters and files, a `UserError` if they are wrong; nothing long."""
+        self.places: dict[str, str] = {}
+        self.facts: dict[str, Any] = {}
 
-    def corpus(self) -> Iterator[tuple[str, str, str]]:
+    @abstractmethod
+    def corpus(self) -> Iterator[Passage]:
         """(document id, title, text) of every passage."""
 
-    def queries(self) -> Iterator[tuple[str, str, str]]:
+    @abstractmethod
+    def queries(self) -> Iterator[Query]:
         """(query id, text, split) of every query; the split is empty where only the qrels tell it."""
 
-    def qrels(self) -> Iterator[tuple[str, str, int, str]]:
-        """(query id, document id, relevance, split) of every judgement."""
+    def qrels(self) -> Iterator[Judgement]:
+        """(query id, document id, relevance, split) of every judgement; none where only answers tell."""
+        yield from ()
+
+    def answers(self) -> Iterator[Answers]:
+        """(query id, answers) of every question that has some."""
+        yield from ()
+
+    def lists(self) -> Iterator[Listed]:
+        """(query id, document id, label, score) of the format's own training lists; label > 0 is positive.
+
+        In the format's order; the rows of a query stand together. A positive is also a judgement of `qrels`.
+        """
+        yield from ()
 
 
 def source_class(name: str) -> type[Source]:

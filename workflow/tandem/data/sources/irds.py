@@ -9,53 +9,57 @@ from typing import Any
 
 import ir_datasets
 
-from tandem.data.collection import SPLITS
+from tandem.artifact import Job
+from tandem.data.select import SPLIT
+from tandem.data.sources import Judgement, Passage, Query, Source
 from tandem.errors import UserError
 
 TEXT_FIELDS = ("text", "body", "abstract")
 
 
-class IrDatasets:
-    """Documents of `id`, queries and qrels of `splits: {train: id, dev: id, test: id}`; see `Source`."""
+class IrDatasets(Source):
+    """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`."""
 
     PARAMS = frozenset({"id", "splits"})
 
-    def __init__(self, params: dict[str, Any], execution: dict[str, Any]) -> None:
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        params = job.params
         splits = params.get("splits") or {}
         if not isinstance(params.get("id"), str):
             raise UserError(f"id: {params.get('id')!r}; the id of an ir_datasets collection is needed")
-        if not isinstance(splits, dict) or not splits or set(splits) - set(SPLITS):
+        if not isinstance(splits, dict) or not splits or not all(map(SPLIT.fullmatch, splits)):
             raise UserError(f"splits: {splits!r}; at least one of train, dev, test with an ir_datasets id is needed")
         self._documents = _load("id", params["id"], "docs")
         self._splits = {
-            split: (
-                _load(f"splits.{split}", splits[split], "queries"),
-                _load(f"splits.{split}", splits[split], "qrels"),
-            )
-            for split in SPLITS
-            if splits.get(split)
+            split: [
+                (_load(f"splits.{split}", name, "queries"), _load(f"splits.{split}", name, "qrels"))
+                for name in ([told] if isinstance(told, str) else told)
+            ]
+            for split, told in splits.items()
         }
         self.places = {"corpus": f"ir_datasets {params['id']} document", "queries": "ir_datasets query"}
-        self.facts: dict[str, Any] = {}
 
-    def corpus(self) -> Iterator[tuple[str, str, str]]:
+    def corpus(self) -> Iterator[Passage]:
         """(document id, title, text): the text is the field `text`, `body` or `abstract`, else ir_datasets' own."""
         for document in self._documents.docs_iter():
             field = next((name for name in TEXT_FIELDS if hasattr(document, name)), None)
             text = getattr(document, field) if field else document.default_text()
             yield document.doc_id, getattr(document, "title", "") or "", text
 
-    def queries(self) -> Iterator[tuple[str, str, str]]:
+    def queries(self) -> Iterator[Query]:
         """(query id, text, split) of every query of each split's id, judged or not."""
-        for split, (queries, _) in self._splits.items():
-            for query in queries.queries_iter():
-                yield query.query_id, query.default_text(), split
+        for split, parts in self._splits.items():
+            for queries, _ in parts:
+                for query in queries.queries_iter():
+                    yield query.query_id, query.default_text(), split
 
-    def qrels(self) -> Iterator[tuple[str, str, int, str]]:
+    def qrels(self) -> Iterator[Judgement]:
         """(query id, document id, relevance, split) of each split's id."""
-        for split, (_, qrels) in self._splits.items():
-            for judged in qrels.qrels_iter():
-                yield judged.query_id, judged.doc_id, judged.relevance, split
+        for split, parts in self._splits.items():
+            for _, qrels in parts:
+                for judged in qrels.qrels_iter():
+                    yield judged.query_id, judged.doc_id, judged.relevance, split
 
 
 def _load(key: str, name: str, part: str) -> Any:

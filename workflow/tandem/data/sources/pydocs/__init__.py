@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from typing import Any
 
+from tandem.artifact import Job
+from tandem.data.sources import Judgement, Passage, Query, Source
 from tandem.data.sources.pydocs.collect import Collected, split_of
 from tandem.data.sources.pydocs.docstrings import docstrings
 from tandem.data.sources.pydocs.pairs import Pair, pair_of
@@ -24,8 +25,8 @@ HEADINGS = ("none", "module")
 WORD_BREAK = re.compile(r"[._]+|(?<=[a-z0-9])(?=[A-Z])")
 
 
-class PyDocs:
-    """Docstrings of `packages`; see `Source`.
+class PyDocs(Source):
+    """Docstrings of `packages`.
 
     Parameters: `packages`, names of installed top-level packages; `heading`, a passage's title: `none` or `module`, the
     words of the module's path; `passage_words`, the longest passage, 250 by default, null for no limit.
@@ -33,9 +34,11 @@ class PyDocs:
 
     PARAMS = frozenset({"packages", "heading", "passage_words"})
 
-    def __init__(self, params: dict[str, Any], execution: dict[str, Any]) -> None:
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        params = job.params
         packages, self._heading = params.get("packages"), params.get("heading", "none")
-        self._longest, self._workers = params.get("passage_words", 250), int(execution.get("workers", 1))
+        self._longest, self._workers = params.get("passage_words", 250), int(job.execution.get("workers", 1))
         if not isinstance(packages, list) or not packages or not all(isinstance(name, str) for name in packages):
             raise UserError(f"packages: {packages!r}; a list of names of installed packages is needed")
         if self._heading not in HEADINGS:
@@ -44,20 +47,20 @@ class PyDocs:
             raise UserError(f"passage_words: {self._longest!r}; a whole number from 1 is allowed, or null for no limit")
         self._modules = find_modules(packages)
         self.places = {"corpus": "pydocs passages", "queries": "pydocs queries"}
-        self.facts: dict[str, Any] = {"files": len(self._modules)}
+        self.facts["files"] = len(self._modules)
         self._collected: Collected | None = None
 
-    def corpus(self) -> Iterator[tuple[str, str, str]]:
+    def corpus(self) -> Iterator[Passage]:
         """(passage id, heading, text), sorted by id."""
         for doc_id, (module, text) in sorted(self._collection().passages.items()):
             yield doc_id, heading(module) if self._heading == "module" else "", text
 
-    def queries(self) -> Iterator[tuple[str, str, str]]:
+    def queries(self) -> Iterator[Query]:
         """(query id, text, split), sorted by id."""
         for query_id, (normal, text) in sorted(self._collection().queries.items()):
             yield query_id, text, split_of(normal)
 
-    def qrels(self) -> Iterator[tuple[str, str, int, str]]:
+    def qrels(self) -> Iterator[Judgement]:
         """(query id, passage id, 1, split), sorted by query and passage id."""
         collected = self._collection()
         for query_id, doc_id in sorted(collected.answers):
