@@ -28,6 +28,15 @@ except UserError as error:
     raise WorkflowError(str(error))
 stages = plan.stages
 
+
+def planned(question, *names):
+    """What the plan answers; a line where something cannot be had."""
+    try:
+        return question(*names)
+    except UserError as error:
+        raise WorkflowError(str(error))
+
+
 # Jobs run this checkout's library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix
 # of one's own replaces Snakemake's, so the strict mode must be said again.
 bin = "" if workflow.deployment_settings.deployment_method else f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; "
@@ -48,6 +57,7 @@ include: "workflow/rules/candidates.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/search.smk"
 include: "workflow/rules/score.smk"
+include: "workflow/rules/audits.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -58,5 +68,5 @@ localrules:
 rule all:
     default_target: True
     input:
-        expand("results/tables/{table}.csv", table=plan.wanted()),
+        lambda wildcards: planned(plan.made),
         "results/report.html",

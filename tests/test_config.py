@@ -50,7 +50,10 @@ def mistakes(config):
         ("encoder", "minilmm", "encoder: minilmm is unknown"),
         ("recipes", ["rocketqa2"], "recipes: rocketqa2 is unknown; did you mean rocketqav2?"),
         ("tables", ["rocketqav2/table5"], "tables: rocketqav2/table5 is unknown; did you mean rocketqav2/table4?"),
-        ("rerank.depth", 500, "rerank.depth is 500, but runs on test are 100 deep; raise depth.test"),
+        ("rerank.depth", 5000, "rerank.depth is 5000, but runs on test are 1000 deep; raise depth.test"),
+        ("score.measures", ["R@2000"], "score.measures: R@2000 looks deeper than the runs go (1000); raise depth.test"),
+        ("tables", ["baselin"], "tables: baselin is unknown; did you mean baseline?"),
+        ("train_on", "scifct", "dataset: scifct is unknown"),
         (
             "models.rocketqav2.candidates.depth",
             500,

@@ -135,7 +135,7 @@ def test_a_thousand_variants_resolve_in_a_moment():
     config, shared, started = complete(DEFAULT, ROOT), Stages(), time.process_time()
     for i in range(1000):
         config["models"]["rocketqav2"]["train"]["lr"] = 1e-5 + i * 1e-9
-        Resolver(config, shared).score("rocketqav2.retriever", "here")
+        Resolver(config, shared).runs.score("rocketqav2.retriever", "here", "pydocs")
     assert len([s for s in shared.values() if s.name == "rocketqav2"]) == 1000
     assert time.process_time() - started < 5
 
@@ -143,7 +143,7 @@ def test_a_thousand_variants_resolve_in_a_moment():
 def test_equal_models_of_two_names_are_one_stage():
     config = override("models.twin", {"like": "rocketqav2"})
     plan = Plan(config, ROOT)
-    twin, there = (plan.resolver.score(f"{name}.retriever", "here") for name in ("twin", "rocketqav2"))
+    twin, there = (plan.resolver.runs.score(f"{name}.retriever", "here", "pydocs") for name in ("twin", "rocketqav2"))
     assert twin is there
     assert not any(stage.name == "twin" for stage in plan.stages.values())
 

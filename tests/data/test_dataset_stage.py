@@ -202,7 +202,7 @@ BAD = {
         lambda folder: None,
         {"packages": ["numpy"]},
         "packages: no parameter of source beir; allowed are blank_queries, checksum, description, dev_from_train,"
-        " dev_queries, files, fingerprint, language, licence, source, test_queries, title, train_queries,"
+        " dev_queries, downloads, fingerprint, language, licence, source, test_queries, title, train_queries,"
         " unknown_documents",
     ),
 }

@@ -87,11 +87,14 @@ ANALYZERS = {
     ("whitespace", "zh"): ["the"],
     ("default", "zh"): ["chinese"],
     ("default", "de"): ["german"],
+    # by bigrams the query's characters are in both; by words only one says "Chinese language"
+    ("jieba", "zh"): ["chinese"],
 }
 QUERIES = {
     ("none", "en"): "university house CAPITAL the",
     ("whitespace", "zh"): "university house CAPITAL the",
     ("default", "zh"): "中文",
+    ("jieba", "zh"): "中文！",
     ("default", "de"): "Häuser",
 }
 
@@ -136,7 +139,7 @@ def test_pyserini_finds_the_machine_running():
 def test_wrong_indexes_are_one_line(stages, words, collection, tmp_path):
     bad = {
         "analyzer: 'snowball' is unknown; allowed are default, porter, krovetz, none, whitespace": ("snowball", "en"),
-        "analyzer: porter is English and language is zh; default or whitespace is allowed": ("porter", "zh"),
+        "analyzer: porter is English and language is zh; default, whitespace or jieba is allowed": ("porter", "zh"),
         "language: 'xx' is unknown; allowed are ar, bn, da, de, en, es, fa, fi,": ("default", "xx"),
     }
     collection({"a": "foo"}, {"q": "foo"})

@@ -20,7 +20,7 @@ rule table:
     params:
         rows=lambda wildcards: json.dumps(plan.rows(wildcards.table)),
         dataset=plan.config["dataset"],
-        split=plan.config["score"]["split"],
+        split=plan.split,
     shell:
         "python -m tandem table --layout {input.layout:q} --rows {params.rows:q} --dataset {params.dataset:q}"
         " --split {params.split:q} --out {output[0]:q} 2>&1 | tee {log:q}"
@@ -28,7 +28,7 @@ rule table:
 
 rule report:
     input:
-        tables=expand("results/tables/{table}.csv", table=plan.wanted()),
+        tables=lambda wildcards: planned(plan.made),
     output:
         report("results/report.html", category="Report"),
     log:
@@ -37,17 +37,17 @@ rule report:
         "../../envs/data.yaml"
     params:
         rows=json.dumps(plan.systems()),
-        tables=",".join(f"results/tables/{table}.csv" for table in plan.wanted()),
+        tables=lambda wildcards, input: ",".join(input.tables),
     shell:
         "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.
-for layout in plan.tables:
+for layout in plan.layouts:
 
     rule:
         name:
             layout.replace("/", "_").replace("-", "_")
         localrule: True
         input:
-            f"results/tables/{layout}.csv",
+            lambda wildcards, layout=layout: planned(plan.made, layout),

@@ -6,3 +6,7 @@ class UserError(Exception):
 
     The command line prints it without a traceback and exits with status 1.
     """
+
+
+class MissingSplit(UserError):
+    """A dataset lacks a split that something needs: a mistake only where that something is wanted."""

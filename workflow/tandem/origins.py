@@ -6,7 +6,7 @@ from typing import Any
 
 from tandem.artifact import sha256
 from tandem.config import Config
-from tandem.errors import UserError
+from tandem.errors import MissingSplit, UserError
 from tandem.fingerprint import fingerprint
 from tandem.graph import Stage, Stages
 from tandem.schema import nearest
@@ -15,8 +15,17 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What a dataset's entry says about it, and what is done with its runs: no part of the collection.
 NOTES = (
     *("licence", "description", "homepage", "access", "where", "bytes", "counts"),
-    *("language", "analyzer", "measures", "relevance", "match", "ignore_identical_ids"),
+    *("language", "analyzer", "measures", "score_split", "relevance", "match", "ignore_identical_ids"),
 )
+UPSTREAM_KEYS = ("corpus_of", "queries_of", "of")  # of derived datasets: what they name is upstream, not a parameter
+# Splits of the formats that always have the same.
+SPLITS = {
+    "pydocs": ("train", "dev", "test"),
+    "cmedqa2": ("train", "dev", "test"),
+    "entity_questions": ("train", "dev", "test"),
+    "dureader_retrieval": ("train", "dev"),
+    "rocketqa_tsv": ("train",),
+}
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -25,6 +34,7 @@ class Origins:
 
     def __init__(self, config: Config, stages: Stages) -> None:
         self.config, self.stages = config, stages
+        self.deriving: list[str] = []
 
     def stage(self, kind: str, dataset: str, name: str, params: dict[str, Any], **how: Any) -> Stage:
         """Register a stage; upstream stages of a role that is None are left out."""
@@ -35,15 +45,77 @@ class Origins:
         """The stage that makes a dataset: the configuration's, unless named."""
         name = name or self.config["dataset"]
         spec = dict(self.dataset_spec(name))
-        path, checksum = spec.pop("path", None), spec.pop("checksum", None)
-        for told in NOTES:
+        if name in self.deriving:
+            raise UserError(f"datasets form a cycle: {' -> '.join([*self.deriving, name])}")
+        if spec["source"] == "group":
+            raise UserError(f"datasets.{name} is a group: it has scores, but no passages; name one of {spec['of']}")
+        path, checksum, files = (spec.pop(key, None) for key in ("path", "checksum", "files"))
+        self.deriving.append(name)
+        upstream = self._derived_from(spec)
+        self.deriving.pop()
+        for told in (*NOTES, *UPSTREAM_KEYS):
             spec.pop(told, None)
         how: dict[str, Any] = {"checksum": checksum} if checksum else {}
         if path is not None:
             if not Path(path).exists():
                 raise UserError(f"datasets.{name}.path is {path}; no such file or folder")
             spec["fingerprint"], how["path"] = fingerprint(Path(path)), str(path)
-        return self.stage("dataset", name, name, spec, **how)
+        elif files:
+            spec["downloads"] = sorted([file, told.get("sha256", told["url"])] for file, told in files.items())
+            how |= {"files": files, "name": name, "mirrors": self.config["execution"]["mirrors"]}
+        elif self.dataset_spec(name)["access"] == "licence":
+            raise UserError(f"datasets.{name} is not public: {self.dataset_spec(name).get('where', 'ask its makers')}")
+        return self.stage("dataset", name, name, spec, upstream=upstream, **how)
+
+    def _derived_from(self, spec: dict[str, Any]) -> dict[str, Stage | None]:
+        """What a derived dataset is made of."""
+        match spec["source"]:
+            case "pair":
+                asked = self.dataset(spec["queries_of"]) if "queries_of" in spec else None
+                return {"corpus": self.dataset(spec["corpus_of"]), "queries": asked}
+            case "dissimilar":
+                return {"of": self.dataset(spec["of"]), "similar": self.similar_queries(spec["of"])}
+            case _:
+                return {}
+
+    def variant(self, dataset: str, kind: str) -> str:
+        """The name of a dataset's variant (`<dataset>-dissimilar`), which is entered if it is not there."""
+        name = f"{dataset}-{kind}"
+        spec = {**self.dataset_spec(dataset), "source": kind, "of": dataset}
+        for key in ("path", "files", "checksum"):
+            spec.pop(key, None)
+        kept = {key: spec[key] for key in (*NOTES, "source", "of") if key in spec}
+        self.config["datasets"].setdefault(name, kept)
+        return name
+
+    def similar_queries(self, dataset: str) -> Stage:
+        """The audit that a dataset without similar queries needs; an audit is planned with models."""
+        raise NotImplementedError
+
+    def splits(self, dataset: str) -> set[str] | None:
+        """The splits a dataset has, as far as its entry or its folder tell without reading it; None if they do not."""
+        spec = self.dataset_spec(dataset)
+        for key in ("splits", "queries", "questions", "files_of"):
+            if key in spec:
+                return set(spec[key]) | ({"dev"} if "dev_from_train" in spec else set())
+        if spec["source"] in SPLITS:
+            return set(SPLITS[spec["source"]])
+        if spec["source"] in ("dissimilar", "group"):
+            return self.splits(spec["of"] if isinstance(spec["of"], str) else spec["of"][0])
+        if spec["source"] == "pair" and "queries_of" in spec:
+            return self.splits(spec["queries_of"])
+        if spec["source"] in ("beir", "pair") and Path(spec.get("path", "")).is_dir() and "path" in spec:
+            found = {path.name.split(".tsv")[0] for path in (Path(spec["path"]) / "qrels").glob("*.tsv*")}
+            return (found | ({"dev"} if "dev_from_train" in spec else set())) or {"test"}
+        return None
+
+    def require_split(self, dataset: str, split: str, what: str) -> None:
+        """Refuse what needs a split that a dataset is known to lack."""
+        there = self.splits(dataset)
+        if there is not None and split not in there:
+            have = ", ".join(sorted(there)) or "none"
+            hint = "; name another dataset with train_on" if split == "train" else ""
+            raise MissingSplit(f"{what} on split {split}, but dataset {dataset} has {have}{hint}")
 
     def dataset_spec(self, name: str) -> dict[str, Any]:
         """A dataset's entry."""

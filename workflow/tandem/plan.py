@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from tandem.config import Config, complete
-from tandem.errors import UserError
+from tandem.errors import MissingSplit, UserError
 from tandem.graph import Stage, Stages
-from tandem.reporting.layout import load_layout
+from tandem.reporting.layout import Layout, LayoutRow, load_layout
 from tandem.resolver import Resolver, check_all
 from tandem.schema import nearest
 
@@ -29,17 +29,36 @@ class Plan:
         self.resolver = Resolver(self.config, self.stages)
         self.layouts = self._layouts(root / "config/papers")
         self.tables: dict[str, list[tuple[Row, Stage]]] = {}
+        self.missing: dict[str, str] = {}
         for name, layout in self.layouts.items():
             try:
                 self.tables[name] = self._rows(layout)
-            except UserError:
-                # A layout whose models this configuration lacks is only a mistake if its table is wanted.
-                if name in self.wanted():
+            except UserError as error:
+                # A layout whose models or splits are not there is only a mistake if its table is wanted.
+                if name in self.wanted() and not isinstance(error, MissingSplit):
                     raise
+                self.missing[name] = str(error)
+                self.resolver.opened.clear()
+
+    @property
+    def split(self) -> str:
+        """The split whose scores are reported."""
+        return self.resolver.runs.split(self.config["dataset"])
 
     def wanted(self) -> list[str]:
         """Names of the tables of `rule all`."""
         return [_name(told) for told in self.config["tables"]]
+
+    def made(self, *names: str) -> list[str]:
+        """The files of tables, of the wanted ones if none is named.
+
+        Raises:
+            UserError: a table needs a split that the dataset lacks, or a model that the configuration lacks.
+        """
+        for name in names or self.wanted():
+            if name not in self.tables:
+                raise UserError(f"table {name} cannot be made: {self.missing[name]}")
+        return [f"results/tables/{name}.csv" for name in names or self.wanted()]
 
     def scores(self, table: str) -> list[str]:
         """Manifests of the scores that a table shows."""
@@ -53,12 +72,20 @@ class Plan:
         """The rows of all wanted tables, each system once; another run under a name that is taken says its table."""
         made: dict[tuple[str, str], Row] = {}
         for table in self.wanted():
-            for row in self.rows(table):
+            for row in self.rows(table) if table in self.tables else ():
                 name = row["system"], row["first_stage"]
                 if made.setdefault(name, row)["scores"] != row["scores"]:
                     row = {**row, "system": f"{row['system']} ({table})"}
                     made[row["system"], row["first_stage"]] = row
         return list(made.values())
+
+    def audits(self) -> dict[str, str]:
+        """Manifest of each audit of the dataset; similar queries only where there are training queries."""
+        name, audits = self.config["dataset"], self.resolver.audits
+        made = {"noise": audits.noise(name), "false_negatives": audits.false_negatives(name)}
+        if (splits := self.resolver.splits(name)) is None or "train" in splits:
+            made["similar_queries"] = audits.similar_queries(name)
+        return {kind: stage.manifest for kind, stage in made.items()}
 
     def shards(self, key: str) -> list[str]:
         """The jobs that encode an embeddings stage beside its own: `execution.shards` for passages, none for queries.
@@ -82,12 +109,20 @@ class Plan:
         return made
 
     def _rows(self, layout: Path) -> list[tuple[Row, Stage]]:
-        told, measured = load_layout(layout), self.config["score"]["measures"]
+        told, measured = load_layout(layout), self.resolver.runs.measures(self.config["dataset"])
         for column in told.columns:
             if column.measure not in measured:
                 raise UserError(f"{layout}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
         named = [{"system": row.system, "first_stage": row.first_stage} for row in told.rows]
-        return [(name, self.resolver.score(row.run, str(layout))) for name, row in zip(named, told.rows, strict=True)]
+        return [(name, self._score(row, told, layout)) for name, row in zip(named, told.rows, strict=True)]
+
+    def _score(self, row: LayoutRow, told: Layout, layout: Path) -> Stage:
+        """The score of a row: on the dataset or a variant, by its labels or corrected ones, of all queries or some."""
+        dataset, audits = self.config["dataset"], self.resolver.audits
+        labels = audits.relabel(dataset) if row.labels else None
+        subset = audits.similar_queries(dataset) if told.subset else None
+        searched = self.resolver.variant(dataset, row.variant) if row.variant else dataset
+        return self.resolver.runs.score(row.run, str(layout), searched, labels=labels, subset=subset)
 
 
 def _name(told: str) -> str:

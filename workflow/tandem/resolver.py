@@ -3,14 +3,15 @@
 import re
 from typing import Any
 
+from tandem.audited import Audits
 from tandem.config import Config
-from tandem.errors import UserError
+from tandem.errors import MissingSplit, UserError
 from tandem.graph import Stage, Stages
 from tandem.origins import NAME, Origins
+from tandem.runs import CROSS_PARTS, DUAL_PARTS, Runs
 from tandem.schema import nearest
 
 TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}
-DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")
 
 
 class Resolver(Origins):
@@ -20,6 +21,7 @@ class Resolver(Origins):
         super().__init__(config, stages)
         self.models: dict[str, Stage] = {}
         self.opened: list[str] = []
+        self.runs, self.audits = Runs(self), Audits(self)
 
     def spec(self, name: str, where: str, objectives: tuple[str, ...] | None = None) -> dict[str, Any]:
         """A model's entry; `where` names the key that asked for it, `objectives` what it must be."""
@@ -63,10 +65,11 @@ class Resolver(Origins):
         return self.models[name]
 
     def _model(self, name: str, spec: dict[str, Any]) -> Stage:
-        dataset = spec["dataset"] or self.config["dataset"]
+        dataset = spec["dataset"] or self.config["train_on"] or self.config["dataset"]
         at = f"models.{name}"
         train = {**spec["train"], "seed": self._seed(spec["train"]["seed"])}
         self._check_lists(at, spec)
+        self.require_split(dataset, "train", f"{at}: is trained")
         upstream: dict[str, Stage | None] = {"dataset": self.dataset(dataset)}
         params: dict[str, Any] = {"objective": spec["objective"], "train": train}
         if spec["objective"] == "joint":
@@ -162,54 +165,13 @@ class Resolver(Origins):
         upstream["tokens"] = self.tokens(encoder, dataset)
         return self.stage("candidates", dataset, f"{told['from']}", params, upstream=upstream)
 
-    # Runs
-
     def run(self, system: str, split: str, where: str, dataset: str | None = None) -> Stage:
-        """The stage that writes a system's run: `bm25`, a dual encoder, or `<first stage>+<cross-encoder>`."""
-        dataset = dataset or self.config["dataset"]
-        first, plus, judge = system.rpartition("+")
-        if plus:
-            return self._rerank(system, first, judge, split, where, dataset)
-        depth = self.config["depth"][split]
-        if system == "bm25":
-            bm25 = self.config["bm25"]
-            spec, data = self.dataset_spec(dataset), self.dataset(dataset)
-            how = {"analyzer": bm25["analyzer"] or spec["analyzer"], "language": spec["language"]}
-            index = self.stage("lucene", dataset, how["analyzer"], how, upstream={"dataset": data})
-            params = {"k1": bm25["k1"], "b": bm25["b"], "depth": depth, "split": split}
-            return self.stage("bm25", dataset, f"bm25.{split}", params, upstream={"dataset": data, "lucene": index})
-        return self._retrieve(system, split, depth, where, dataset)
+        """The stage that writes a system's run; see `Runs`."""
+        return self.runs.run(system, split, where, dataset or self.config["dataset"])
 
-    def _retrieve(self, system: str, split: str, depth: int, where: str, dataset: str) -> Stage:
-        model = self.model(system, where, DUAL_PARTS)
-        data, tokens = self.dataset(dataset), self.tokens(self.root(model.name, "dual"), dataset)
-        upstream = {"dataset": data, "model": model, "tokens": tokens}
-        encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision")}
-        passages, queries = {"side": "passages", **encode}, {"side": "queries", "split": split, **encode}
-        vectors = {
-            "passages": self.stage("embeddings", dataset, f"{model.name}.passages", passages, upstream=upstream),
-            "queries": self.stage("embeddings", dataset, f"{model.name}.{split}", queries, upstream=upstream),
-        }
-        params = {"depth": depth, "split": split}
-        return self.stage("retrieve", dataset, f"{model.name}.{split}", params, upstream={"dataset": data, **vectors})
-
-    def _rerank(self, system: str, first: str, judge: str, split: str, where: str, dataset: str) -> Stage:
-        pool = self.run(first, split, where, dataset)
-        told, depth = self.config["rerank"], self.config["depth"][split]
-        if told["depth"] > depth:
-            raise UserError(
-                f"rerank.depth is {told['depth']}, but runs on {split} are {depth} deep; raise depth.{split}"
-            )
-        model = self.model(judge, where, CROSS_PARTS)
-        tokens = self.tokens(self.root(model.name, "cross"), dataset)
-        upstream = {"dataset": self.dataset(dataset), "run": pool, "model": model, "tokens": tokens}
-        return self.stage("rerank", dataset, f"{system}.{split}", dict(told), upstream=upstream)
-
-    def score(self, system: str, where: str) -> Stage:
-        """The stage that measures a system's run on the split of `score.split`."""
-        run = self.run(system, self.config["score"]["split"], where)
-        upstream = {"dataset": self.dataset(), "run": run}
-        return self.stage("score", self.config["dataset"], run.name, dict(self.config["score"]), upstream=upstream)
+    def similar_queries(self, dataset: str) -> Stage:
+        """The stage that finds a dataset's similar queries; see `Audits`."""
+        return self.audits.similar_queries(dataset)
 
 
 def check_all(config: Config) -> None:
@@ -218,6 +180,8 @@ def check_all(config: Config) -> None:
     for name in config["models"]:
         try:
             resolver.model(name, f"models.{name}")
+        except MissingSplit:
+            resolver.opened.clear()
         except UserError as error:
             resolver.opened.clear()
             wrong.append(str(error))

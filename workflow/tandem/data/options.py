@@ -6,7 +6,7 @@ from typing import Any
 from tandem.errors import UserError
 
 # said about a dataset, not done to it
-NOTES = frozenset({"source", "language", "licence", "description", "checksum", "fingerprint", "files"})
+NOTES = frozenset({"source", "language", "licence", "description", "checksum", "fingerprint", "downloads"})
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,28 @@
 """How a text becomes Lucene's terms: the same choice for passages and queries, from the parameters of an index."""
 
+from collections.abc import Callable
 from typing import Any
 
+from tandem.data.segment import segmenter
 from tandem.errors import UserError
+from tandem.lexical import ANALYZERS, SPLIT_BEFORE, STEMMERS
 from tandem.lexical.jvm import JavaClass
-
-STEMMERS = ("porter", "krovetz", "none")  # of Anserini's English analyzer, all with its stop words
-ANALYZERS = ("default", *STEMMERS, "whitespace")
 
 
 def check(params: dict[str, Any]) -> None:
     """Refuse an analyzer that does not exist, before Java is started.
 
     `analyzer` is `default` (what Anserini does with the language: Porter's stemmer for English, bigrams of characters
-    for Chinese and Korean, Lucene's analyzer for others), an English stemmer, or `whitespace` (texts are tokens).
+    for Chinese and Korean, Lucene's analyzer for others), an English stemmer, `whitespace` (texts are tokens), or
+    `jieba` (Chinese words).
     """
     analyzer, language = params["analyzer"], params["language"]
     if analyzer not in ANALYZERS:
         raise UserError(f"analyzer: {analyzer!r} is unknown; allowed are {', '.join(ANALYZERS)}")
     if analyzer in STEMMERS and language != "en":
-        raise UserError(f"analyzer: {analyzer} is English and language is {language}; default or whitespace is allowed")
+        raise UserError(
+            f"analyzer: {analyzer} is English and language is {language}; default, whitespace or jieba is allowed"
+        )
 
 
 def check_language(java: JavaClass, language: str) -> None:
@@ -29,6 +32,14 @@ def check_language(java: JavaClass, language: str) -> None:
         raise UserError(f"language: {language!r} is unknown; allowed are {', '.join(known)}")
 
 
+def splitter(params: dict[str, Any]) -> Callable[[str], str] | None:
+    """What turns a text into terms by spaces before Lucene sees it; None where Lucene's analyzer does it."""
+    if params["analyzer"] != "jieba":
+        return None
+    words = segmenter()
+    return lambda text: " ".join(words(text))
+
+
 def stemmer(params: dict[str, Any]) -> str:
     """The stemmer of the English analyzer."""
     return "porter" if params["analyzer"] == "default" else str(params["analyzer"])
@@ -36,7 +47,7 @@ def stemmer(params: dict[str, Any]) -> str:
 
 def build(java: JavaClass, params: dict[str, Any]) -> Any:
     """The Lucene `Analyzer` for queries of an index with these parameters."""
-    if params["analyzer"] == "whitespace":
+    if params["analyzer"] in SPLIT_BEFORE:
         return java("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
     if params["language"] == "en":
         return java("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(stemmer(params), False, None)

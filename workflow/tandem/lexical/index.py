@@ -8,12 +8,13 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tandem.artifact import Job, writing
 from tandem.data.collection import Collection, contents
-from tandem.lexical import analyzers, jvm
+from tandem.lexical import SPLIT_BEFORE, analyzers, jvm
 from tandem.progress import Progress, say
 
 FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
@@ -32,7 +33,8 @@ def run(job: Job) -> None:
     collection = Collection(job.inputs["dataset"])
     with writing(job) as draft:
         texts, index = draft.folder / "texts", draft.folder / "index"
-        _write_texts(collection, texts, threads, f"lucene {job.key} · texts")
+        split = analyzers.splitter(job.params)
+        _write_texts(collection, texts, threads, f"lucene {job.key} · texts", split)
         _index(java, job, texts, index, threads, collection.passages)
         shutil.rmtree(texts)
         (index / "write.lock").unlink(missing_ok=True)
@@ -42,7 +44,9 @@ def run(job: Job) -> None:
         draft.facts.update(passages=collection.passages, indexed=indexed, lucene=jvm.versions(java))
 
 
-def _write_texts(collection: Collection, folder: Path, threads: int, label: str) -> None:
+def _write_texts(
+    collection: Collection, folder: Path, threads: int, label: str, split: Callable[[str], str] | None
+) -> None:
     """The corpus as JSON lines in several files: a thread of Anserini reads one file at a time."""
     folder.mkdir()
     rows = min(FILE_PASSAGES, -(-collection.passages // threads))
@@ -51,7 +55,8 @@ def _write_texts(collection: Collection, folder: Path, threads: int, label: str)
             columns = (column.to_pylist() for column in batch.columns)
             with open(folder / f"{number:05}.jsonl", "w", encoding="utf-8", newline="\n") as file:
                 for doc, title, text in zip(*columns, strict=True):
-                    line = json.dumps({"id": doc, "contents": contents(title, text)}, ensure_ascii=False)
+                    shown = contents(title, text)
+                    line = json.dumps({"id": doc, "contents": split(shown) if split else shown}, ensure_ascii=False)
                     file.write(f"{line}\n")
             progress.add(batch.num_rows)
 
@@ -66,7 +71,7 @@ def _index(java: jvm.JavaClass, job: Job, texts: Path, index: Path, threads: int
     args.memoryBuffer = java("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
     args.stemmer = analyzers.stemmer(job.params)
     # Anserini asks for the language first: only with English does it obey `pretokenized`.
-    args.pretokenized = job.params["analyzer"] == "whitespace"
+    args.pretokenized = job.params["analyzer"] in SPLIT_BEFORE
     args.language = "en" if args.pretokenized else job.params["language"]
     indexer = java("io.anserini.index.IndexCollection")(args)
     counters = indexer.getCounters()

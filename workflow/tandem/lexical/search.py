@@ -30,6 +30,8 @@ def run(job: Job) -> None:
     params = job.params
     _check(job)
     queries = list(Collection(job.inputs["dataset"]).queries(params["split"]).items())[: params.get("queries")]
+    if split := analyzers.splitter(job.inputs["lucene"].params):
+        queries = [(query, split(text)) for query, text in queries]
     java = jvm.start(int(job.execution.get("workers") or os.cpu_count() or 1), job.execution.get("heap"))
     with writing(job) as draft:
         searcher = _searcher(java, job)

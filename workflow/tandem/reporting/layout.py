@@ -36,6 +36,8 @@ class LayoutRow:
         printed: the paper's value in percent by measure; absent or None where it prints none.
         baseline: what it is tested against; None for a row that is nobody's challenger.
         hidden: present only as a baseline of other rows.
+        labels: `corrected` scores by the qrels of the audit of false negatives; empty by the dataset's own.
+        variant: `dissimilar` trains without the queries that are similar to others; empty on the dataset as it is.
     """
 
     system: str
@@ -44,6 +46,8 @@ class LayoutRow:
     printed: dict[str, float | None]
     baseline: System | None
     hidden: bool
+    labels: str = ""
+    variant: str = ""
 
     @property
     def id(self) -> System:
@@ -53,7 +57,11 @@ class LayoutRow:
 
 @dataclass(frozen=True)
 class Layout:
-    """A table before it has numbers; `paper` and `printed_on` are None where no paper prints it."""
+    """A table before it has numbers; `paper` and `printed_on` are None where no paper prints it.
+
+    Without `columns` it shows every measure of its scores. `subset` is `similar` where only the queries count that have
+    a similar one among the training queries.
+    """
 
     title: str
     paper: dict[str, str] | None
@@ -62,6 +70,7 @@ class Layout:
     note: str
     columns: list[Column]
     rows: list[LayoutRow]
+    subset: str = ""
 
 
 def load_layout(path: Path) -> Layout:
@@ -84,7 +93,7 @@ def load_layout(path: Path) -> Layout:
     if wrong is not None:
         where = ".".join(map(str, wrong.absolute_path)) or "the layout"
         raise UserError(f"{path}: {where}: {wrong.message}")
-    columns = [Column(c["measure"], c.get("name", c["measure"])) for c in content["columns"]]
+    columns = [Column(c["measure"], c.get("name", c["measure"])) for c in content.get("columns", [])]
     return Layout(
         title=content["title"],
         paper=content.get("paper"),
@@ -93,6 +102,7 @@ def load_layout(path: Path) -> Layout:
         note=content.get("note", ""),
         columns=columns,
         rows=_rows(path, content, {column.measure for column in columns}),
+        subset=content.get("subset", ""),
     )
 
 
@@ -115,7 +125,15 @@ def _rows(path: Path, content: dict[str, Any], measures: set[str]) -> list[Layou
             raise UserError(f"{path}: rows.{at}: baseline {name(baseline)} is not a row; the rows are {allowed}")
         baseline = None if baseline == own else baseline
         rows.append(
-            LayoutRow(*own, row["run"], row.get("printed", {}), baseline, row.get("hidden", False)),
+            LayoutRow(
+                *own,
+                row["run"],
+                row.get("printed", {}),
+                baseline,
+                row.get("hidden", False),
+                row.get("labels", ""),
+                row.get("variant", ""),
+            ),
         )
     return rows
 

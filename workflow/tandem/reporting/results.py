@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tandem.artifact import Artifact
 from tandem.errors import UserError
-from tandem.reporting.layout import Layout, System, name
+from tandem.reporting.layout import Column, Layout, System, name
 from tandem.scoring.scores import read_aligned
 from tandem.scoring.significance import bootstrap_interval, holm, randomisation_test
 
@@ -117,7 +117,8 @@ def fill(layout: Layout, artifacts: dict[System, Artifact], dataset: str, split:
         dataset: name of the dataset searched.
         split: split of its queries.
     """
-    measures = [column.measure for column in layout.columns]
+    columns = layout.columns or [Column(name, name) for name in next(iter(artifacts.values())).params["measures"]]
+    measures = [column.measure for column in columns]
     ids = [row.id for row in layout.rows]
     queries, values = read_aligned([artifacts[i] for i in ids], measures)
     low, high = _intervals(values)
@@ -128,7 +129,7 @@ def fill(layout: Layout, artifacts: dict[System, Artifact], dataset: str, split:
     for at, row in enumerate(layout.rows):
         if row.hidden:
             continue
-        folder = artifacts[row.id].upstream["run"]
+        folder = artifacts[row.id].upstream.get("run") or str(artifacts[row.id].folder)
         cells = [
             Cell(
                 measure,
@@ -143,7 +144,7 @@ def fill(layout: Layout, artifacts: dict[System, Artifact], dataset: str, split:
         ]
         against = name(row.baseline) if row.baseline else ""
         rows.append(Row(row.system, row.first_stage, against, Path(folder).name, folder, cells))
-    names = [column.name for column in layout.columns]
+    names = [column.name for column in columns]
     fixed = (layout.title, layout.paper, layout.printed_on, layout.decimals, layout.note, names)
     return Table(*fixed, dataset, split, len(queries), rows)
 

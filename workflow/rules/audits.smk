@@ -1,0 +1,48 @@
+# Smaller stages: a dataset's own lists and released files as runs, answers found in passages, and the audits.
+
+for kind, env in {
+    "given": "data",
+    "imported": "data",
+    "match": "data",
+    "noise": "data",
+    "similar_queries": "models",
+    "false_negatives": "models",
+    "relabel": "data",
+}.items():
+
+    rule:
+        name:
+            kind
+        input:
+            unpack(stages.inputs(kind)),
+        output:
+            "results/{dataset}/" + kind + "/{key}/stage.json",
+        log:
+            "results/{dataset}/" + kind + "/{key}/log.txt",
+        conda:
+            f"../../envs/{env}.yaml"
+        params:
+            kind=kind,
+            args=stages.args(kind),
+        threads: workflow.cores
+        resources:
+            how=stages.how(kind),
+        shell:
+            "python -m tandem {params.kind} {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule audits:
+    localrule: True
+    input:
+        parts=lambda wildcards: list(planned(plan.audits).values()),
+    output:
+        report("results/audits.html", category="Audits"),
+        "results/tables/audits.csv",
+    log:
+        "results/audits.log",
+    conda:
+        "../../envs/data.yaml"
+    params:
+        parts=lambda wildcards: json.dumps(planned(plan.audits)),
+    shell:
+        "python -m tandem audits --parts {params.parts:q} --out {output[0]:q} --table {output[1]:q} 2>&1 | tee {log:q}"

@@ -1,0 +1,165 @@
+"""Runs and their scores: which stages write and measure the run that an expression names.
+
+`bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); a name of
+`runs:` (a file somebody released); a dual encoder; `<first stage>+<cross-encoder>`.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tandem.errors import UserError
+from tandem.fingerprint import fingerprint
+from tandem.graph import Stage
+from tandem.lexical import ANALYZERS
+from tandem.schema import nearest
+
+if TYPE_CHECKING:
+    from tandem.resolver import Resolver
+
+DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")
+NO_QRELS = ("Success", "RR", "P")  # measures that do not ask how many relevant passages there are
+
+
+def cutoff(measure: str) -> int:
+    """The rank a measure looks down to: 10 of `nDCG@10`; 1 where it names none."""
+    _, at, rank = measure.partition("@")
+    return int(rank) if at and rank.isdigit() else 1
+
+
+class Runs:
+    """The runs of one configuration's systems."""
+
+    def __init__(self, resolver: "Resolver") -> None:
+        self.of, self.config = resolver, resolver.config
+
+    def run(self, system: str, split: str, where: str, dataset: str) -> Stage:
+        """The stage that writes a system's run on a split of a dataset; `where` names the key that asked for it."""
+        self.of.require_split(dataset, split, f"{where}: searches")
+        first, plus, judge = system.rpartition("+")
+        if plus:
+            return self._rerank(system, first, judge, split, where, dataset)
+        kind, _, analyzer = system.partition(".")
+        if kind == "bm25" and system not in self.config["models"]:
+            return self._bm25(analyzer, split, where, dataset)
+        if system == "given":
+            params = {"depth": self.depth(split), "split": split}
+            return self.of.stage(
+                "given", dataset, f"given.{split}", params, upstream={"dataset": self.of.dataset(dataset)}
+            )
+        if system in self.config["runs"]:
+            return self._imported(system, split, dataset)
+        return self._retrieve(system, split, where, dataset)
+
+    def depth(self, split: str) -> int:
+        """How deep runs on a split go; further test sets as deep as `test`."""
+        depth: dict[str, int] = self.config["depth"]
+        return depth.get(split, depth["test"])
+
+    def _bm25(self, analyzer: str, split: str, where: str, dataset: str) -> Stage:
+        if analyzer and analyzer not in ANALYZERS:
+            raise UserError(f"{where}: bm25.{analyzer} has an unknown analyzer{nearest(analyzer, list(ANALYZERS))}")
+        told, spec, data = self.config["bm25"], self.of.dataset_spec(dataset), self.of.dataset(dataset)
+        usual = told["analyzer"] or spec["analyzer"]
+        how = {"analyzer": analyzer or usual, "language": spec["language"]}
+        system = "bm25" if how["analyzer"] == usual else f"bm25.{analyzer}"
+        index = self.of.stage("lucene", dataset, how["analyzer"], how, upstream={"dataset": data})
+        params = {"k1": told["k1"], "b": told["b"], "depth": self.depth(split), "split": split}
+        return self.of.stage("bm25", dataset, f"{system}.{split}", params, upstream={"dataset": data, "lucene": index})
+
+    def _imported(self, system: str, split: str, dataset: str) -> Stage:
+        told = self.config["runs"][system]
+        path = Path(told["paths"].get(split, ""))
+        if not path.is_file():
+            have = ", ".join(told["paths"])
+            raise UserError(f"runs.{system}.paths.{split}: {path} is no file; splits with a file: {have or 'none'}")
+        params = {
+            "format": told["format"],
+            "split": split,
+            "depth": self.depth(split),
+            "fingerprint": fingerprint(path),
+        }
+        upstream = {"dataset": self.of.dataset(dataset)}
+        return self.of.stage("imported", dataset, f"{system}.{split}", params, upstream=upstream, path=str(path))
+
+    def queries(self, system: str, split: str, where: str, dataset: str) -> Stage:
+        """The stage that embeds a split's queries by a dual encoder."""
+        model = self.of.model(system, where, DUAL_PARTS)
+        encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision")}
+        params = {"side": "queries", "split": split, **encode}
+        return self.of.stage(
+            "embeddings", dataset, f"{model.name}.{split}", params, upstream=self._encoded(model, dataset)
+        )
+
+    def _encoded(self, model: Stage, dataset: str) -> dict[str, Any]:
+        tokens = self.of.tokens(self.of.root(model.name, "dual"), dataset)
+        return {"dataset": self.of.dataset(dataset), "model": model, "tokens": tokens}
+
+    def _retrieve(self, system: str, split: str, where: str, dataset: str) -> Stage:
+        model = self.of.model(system, where, DUAL_PARTS)
+        encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision")}
+        passages = self.of.stage(
+            "embeddings", dataset, f"{model.name}.passages", {"side": "passages", **encode},
+            upstream=self._encoded(model, dataset),
+        )  # fmt: skip
+        vectors = {"passages": passages, "queries": self.queries(system, split, where, dataset)}
+        upstream = {"dataset": self.of.dataset(dataset), **vectors}
+        params = {"depth": self.depth(split), "split": split}
+        return self.of.stage("retrieve", dataset, f"{model.name}.{split}", params, upstream=upstream)
+
+    def _rerank(self, system: str, first: str, judge: str, split: str, where: str, dataset: str) -> Stage:
+        pool = self.run(first, split, where, dataset)
+        told, depth = self.config["rerank"], self.depth(split)
+        if told["depth"] > depth:
+            raise UserError(
+                f"rerank.depth is {told['depth']}, but runs on {split} are {depth} deep; raise depth.{split}"
+            )
+        model = self.of.model(judge, where, CROSS_PARTS)
+        tokens = self.of.tokens(self.of.root(model.name, "cross"), dataset)
+        upstream = {"dataset": self.of.dataset(dataset), "run": pool, "model": model, "tokens": tokens}
+        return self.of.stage("rerank", dataset, f"{system}.{split}", dict(told), upstream=upstream)
+
+    def split(self, dataset: str) -> str:
+        """The split whose scores are reported: `score.split`, else the dataset's."""
+        return str(self.config["score"]["split"] or self.of.dataset_spec(dataset)["score_split"])
+
+    def measures(self, dataset: str) -> list[str]:
+        """What is measured: `score.measures`, else the dataset's own, else the usual that its runs and labels allow.
+
+        Raises:
+            UserError: a measure that looks deeper than the runs go.
+        """
+        spec, depth = self.of.dataset_spec(dataset), self.depth(self.split(dataset))
+        told = self.config["score"]["measures"] or spec.get("measures")
+        for name in told or ():
+            if cutoff(name) > depth:
+                raise UserError(f"score.measures: {name} looks deeper than the runs go ({depth}); raise depth.test")
+        if told:
+            return list(told)
+        counted = spec["relevance"] == "qrels"
+        usual = [name for name in self.config["score"]["usual"] if cutoff(name) <= depth]
+        return [name for name in usual if counted or name.split("@")[0] in NO_QRELS]
+
+    def score(self, system: str, where: str, dataset: str, **given: Stage | None) -> Stage:
+        """The stage that measures a system's run.
+
+        Args:
+            system: the run's expression.
+            where: the key that asked for it.
+            dataset: where the search happens; a group is measured on each member and averaged.
+            given: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted.
+        """
+        spec, split = self.of.dataset_spec(dataset), self.split(dataset)
+        params: dict[str, Any] = {"measures": self.measures(dataset), "split": split}
+        if spec["source"] == "group":
+            parts = {f"member.{i}": self.score(system, where, name) for i, name in enumerate(spec["of"])}
+            return self.of.stage(
+                "score", dataset, f"{system}.{split}", params | {"members": spec["of"]}, upstream=parts
+            )
+        run, data = self.run(system, split, where, dataset), self.of.dataset(dataset)
+        if spec["ignore_identical_ids"]:
+            params["ignore_identical_ids"] = True
+        upstream: dict[str, Stage | None] = {"dataset": data, "run": run, **given}
+        if spec["relevance"] == "answers":
+            how = {"match": spec["match"], "depth": self.depth(split), "split": split, "title": False}
+            upstream["match"] = self.of.stage("match", dataset, run.name, how, upstream={"dataset": data, "run": run})
+        return self.of.stage("score", dataset, run.name, params, upstream=upstream)
