@@ -51,7 +51,11 @@ def mistakes(config):
         ("recipes", ["rocketqa2"], "recipes: rocketqa2 is unknown; did you mean rocketqav2?"),
         ("tables", ["rocketqav2/table5"], "tables: rocketqav2/table5 is unknown; did you mean rocketqav2/table4?"),
         ("rerank.depth", 5000, "rerank.depth is 5000, but runs on test are 1000 deep; raise depth.test"),
-        ("score.measures", ["R@2000"], "score.measures: R@2000 looks deeper than the runs go (1000); raise depth.test"),
+        (
+            "score.measures",
+            ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@2000"],
+            "score.measures: R@2000 looks deeper than the runs go (1000); raise depth.test",
+        ),
         ("tables", ["baselin"], "tables: baselin is unknown; did you mean baseline?"),
         ("train_on", "scifct", "dataset: scifct is unknown"),
         (

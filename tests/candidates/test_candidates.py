@@ -33,6 +33,13 @@ def test_positives_and_their_duplicates_are_no_negatives():
     assert made.dropped == {"known positive": 1, "duplicate of a positive": 1}
 
 
+def test_literal_matches_are_neither_positives_nor_negatives():
+    made = make_pool(9, np.array([1]), RUN, (1, 5), None, TEXTS.__getitem__, np.array([4, 1]))
+    assert made.rows.tolist() == [2, 5]
+    assert made.positives.tolist() == [1]
+    assert made.dropped == {"known positive": 1, "duplicate of a positive": 1, "literal match": 1}
+
+
 def test_the_window_counts_ranks_of_the_run():
     assert pool(window=(4, 6)).rows.tolist() == [4, 5, 6]
     assert pool(window=(2, 3)).rows.tolist() == []

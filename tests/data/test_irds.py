@@ -3,8 +3,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 HOME = Path(__file__).parents[2] / ".." / "shared" / "data" / "ir_datasets_home"
@@ -21,14 +23,19 @@ def test_cranfield_loads_from_files_put_where_ir_datasets_looks(tmp_path):
         pytest.skip(f"real data not here: {HOME}")
     home = tmp_path / "home"
     shutil.copytree(HOME, home)
-    words = ["--params.id", "cranfield", "--params.splits.test", "cranfield"]
-    done = dataset(home, tmp_path / "cranfield", *words)
+    done = dataset(home, tmp_path / "cranfield", "--params.id", "cranfield")
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "cranfield" / "stage.json").read_text())
     assert told["passages"] == 1400
     assert told["queries"] == {"test": 225}
     assert told["qrels"] == {"test": 1837}
     assert "2 passages hold no text" in told["warnings"]
+    # the file's codes 1, 2, 3, 4 and -1, counted, are relevance 4, 3, 2, 1 and 0
+    grades = pq.read_table(tmp_path / "cranfield" / "qrels.parquet")["relevance"].to_pylist()
+    assert Counter(grades) == {4: 128, 3: 387, 2: 734, 1: 363, 0: 225}
+    first = pq.read_table(tmp_path / "cranfield" / "corpus.parquet").slice(0, 1).to_pylist()[0]
+    assert (first["doc_id"], first["title"]) == ("1", "")
+    assert first["text"].startswith("experimental investigation of the aerodynamics of a\nwing in a slipstream")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ for kind, env in {
 rule audits:
     localrule: True
     input:
-        parts=lambda wildcards: list(planned(plan.audits).values()),
+        parts=lambda wildcards: planned(plan.audits),
     output:
         report("results/audits.html", category="Audits"),
         "results/tables/audits.csv",

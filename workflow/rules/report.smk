@@ -26,9 +26,15 @@ rule table:
         " --split {params.split:q} --out {output[0]:q} 2>&1 | tee {log:q}"
 
 
+def shown_audits():
+    """Manifests of the audits that the report shows."""
+    return planned(plan.audits) if plan.config["audits"]["in_report"] else []
+
+
 rule report:
     input:
         tables=lambda wildcards: planned(plan.made),
+        audits=lambda wildcards: shown_audits(),
     output:
         report("results/report.html", category="Report"),
     log:
@@ -38,8 +44,9 @@ rule report:
     params:
         rows=json.dumps(plan.systems()),
         tables=lambda wildcards, input: ",".join(input.tables),
+        audits=lambda wildcards: json.dumps(shown_audits()),
     shell:
-        "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --audits {params.audits:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.

@@ -16,9 +16,12 @@ from tandem.errors import UserError
 from tandem.kinds import KINDS
 
 COMMANDS = {
+    "datasets": "data.catalogue:main",
     "encode-shard": "search.encode:main_shard",
+    "statistics": "reporting.statistics:main",
     "table": "reporting.tables:main",
     "report": "reporting.report:main",
+    "audits": "reporting.audits:main",
     "show": "reporting.show:main",
     "why": "why:main",
 }

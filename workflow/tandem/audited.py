@@ -48,12 +48,13 @@ class Audits:
     def similar_queries(self, dataset: str) -> Stage:
         """The audit of training queries that are similar to others."""
         told, upstream = self.config["audits"], {"dataset": self.of.dataset(dataset), **self.judges(dataset)}
-        splits = sorted(self.of.splits(dataset) or {"train", "dev", "test"}, key=order)
+        there = self.of.splits(dataset) or {"train", "dev", "test"}
+        others = sorted(there - {"train"}, key=order)
         retriever = told["retriever"]
         if self.trained(dataset) and retriever and self.of.named(retriever) in self.config["models"]:
-            for split in splits:
+            for split in ("train", *others):
                 upstream[f"vectors.{split}"] = self.of.runs.queries(retriever, split, "audits.retriever", dataset)
-        params = {**told["similar_queries"], "splits": splits, **self._scoring()}
+        params = {**told["similar_queries"], "splits": others, **self._scoring()}
         return self.of.stage("similar_queries", dataset, "similar", params, upstream=upstream)
 
     def false_negatives(self, dataset: str) -> Stage:
@@ -90,3 +91,15 @@ class Audits:
 
     def _scoring(self) -> dict[str, Any]:
         return {key: self.config["rerank"][key] for key in ("precision", "batch_tokens")}
+
+    def all(self, dataset: str) -> list[Stage]:
+        """Every audit that a dataset allows, and the scores that show the effect of new labels."""
+        made = [self.noise(dataset), self.false_negatives(dataset)]
+        if (splits := self.of.splits(dataset)) is None or "train" in splits:
+            made.append(self.similar_queries(dataset))
+        systems = self.audited(dataset)
+        made += [self.of.runs.score(name, "audits.systems", dataset) for name in systems]
+        if self.judges(dataset) or self.config["audits"]["false_negatives"]["sheet"]:
+            labels = self.relabel(dataset)
+            made += [self.of.runs.score(name, "audits.systems", dataset, labels=labels) for name in systems]
+        return made

@@ -67,8 +67,19 @@ def complete(told: Config, root: Path) -> Config:
 
 
 def catalogue(folder: Path) -> dict[str, Any]:
-    """Name → entry of every file in a catalogue folder; a file's name is its entry's."""
-    return {path.stem: read_yaml(path).get(path.stem, {}) for path in sorted(folder.glob("*.yaml"))}
+    """Name → entry of every file in a catalogue folder.
+
+    A file holds the entry that it is named after, or that and variants of it: `<file>-<variant>`.
+    """
+    made: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        for name, entry in read_yaml(path).items():
+            if name != path.stem and not str(name).startswith(f"{path.stem}-"):
+                raise UserError(f"{path}: {name}; a file holds the entry it is named after and {path.stem}-… ones")
+            if name in made:
+                raise UserError(f"{path}: {name} stands in another file of {folder} too; name it once")
+            made[name] = entry
+    return made
 
 
 def recipe(root: Path, name: str) -> Config:

@@ -40,7 +40,7 @@ KINDS: dict[str, Kind] = {
     "rerank": Kind(1, "search.rerank:run", ("search/rerank.py", *_SCORES, *_DATA)),
     "score": Kind(1, "scoring.stage:run", ("scoring", *_DATA)),
     "given": Kind(1, "data.given:run", ("data/given.py", *_DATA)),
-    "imported": Kind(1, "data.imported:run", ("data/imported.py", *_DATA)),
+    "imported": Kind(1, "data.imported:run", ("data/imported.py", "data/reading.py", *_DATA)),
     "match": Kind(1, "scoring.answers.stage:run", ("scoring/answers", *_DATA)),
     "noise": Kind(1, "audits.noise.stage:run", ("audits/noise", *_DATA)),
     "similar_queries": Kind(1, "audits.similar.stage:run", ("audits/similar", *_SCORES, *_DATA)),

@@ -79,13 +79,9 @@ class Plan:
                     made[row["system"], row["first_stage"]] = row
         return list(made.values())
 
-    def audits(self) -> dict[str, str]:
-        """Manifest of each audit of the dataset; similar queries only where there are training queries."""
-        name, audits = self.config["dataset"], self.resolver.audits
-        made = {"noise": audits.noise(name), "false_negatives": audits.false_negatives(name)}
-        if (splits := self.resolver.splits(name)) is None or "train" in splits:
-            made["similar_queries"] = audits.similar_queries(name)
-        return {kind: stage.manifest for kind, stage in made.items()}
+    def audits(self) -> list[str]:
+        """Manifests of the audits of the dataset, and of the scores that show their effect."""
+        return [stage.manifest for stage in self.resolver.audits.all(self.config["dataset"])]
 
     def shards(self, key: str) -> list[str]:
         """The jobs that encode an embeddings stage beside its own: `execution.shards` for passages, none for queries.
@@ -109,8 +105,8 @@ class Plan:
         return made
 
     def _rows(self, layout: Path) -> list[tuple[Row, Stage]]:
-        told, measured = load_layout(layout), self.resolver.runs.measures(self.config["dataset"])
-        for column in told.columns:
+        told, measured = load_layout(layout), self.config["score"]["measures"]
+        for column in told.columns if measured else ():
             if column.measure not in measured:
                 raise UserError(f"{layout}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
         named = [{"system": row.system, "first_stage": row.first_stage} for row in told.rows]

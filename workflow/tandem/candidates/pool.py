@@ -39,6 +39,7 @@ def make_pool(
     window: tuple[int, int],
     backfill: tuple[int, int] | None,
     text: Callable[[int], bytes],
+    barred: Ids | None = None,
 ) -> Pool:
     """Take the ranks of a window from a run, without positives and without passages that say the same as one.
 
@@ -49,13 +50,16 @@ def make_pool(
         window: first and last rank that may become negatives, from 1, both included.
         backfill: the ranks to fill up from where too few are left, likewise; None for none.
         text: a passage's content by row; equal content is a duplicate.
+        barred: rows that are neither positive nor negative: passages that match the answer literally (RocketQA's
+            `qrels.train.addition.tsv`).
     """
     rows, scores = run
     ranks = np.arange(1, len(rows) + 1)
     relevant = np.isin(rows, positives)
     contents = {text(int(row)) for row in positives}
     duplicate = np.array([text(int(row)) in contents for row in rows], bool) & ~relevant
-    keep = ~relevant & ~duplicate
+    literal = np.isin(rows, [] if barred is None else barred) & ~relevant & ~duplicate
+    keep = ~relevant & ~duplicate & ~literal
     inside = (ranks >= window[0]) & (ranks <= window[1])
     first, last = backfill or (1, 0)
     outside = keep & (ranks >= first) & (ranks <= last) & ~inside
@@ -69,5 +73,6 @@ def make_pool(
         dropped={
             "known positive": int((relevant & inside).sum()),
             "duplicate of a positive": int((duplicate & inside).sum()),
-        },
+        }
+        | ({"literal match": int((literal & inside).sum())} if literal.any() else {}),
     )

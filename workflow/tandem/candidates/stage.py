@@ -13,7 +13,7 @@ from tandem.candidates.lists import TrainingList, denoised, undenoised
 from tandem.candidates.pool import Pool, make_pool
 from tandem.candidates.report import Report
 from tandem.candidates.table import SCHEMA, table
-from tandem.data.collection import Collection
+from tandem.data.collection import LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
@@ -44,9 +44,13 @@ def pools(job: Job, docs: IdRows, queries: IdRows, report: Report) -> Iterator[P
         if not len(positives):
             report.without_positive += 1
             continue
+        literal = [doc for doc, relevance in qrels[query].items() if relevance == LITERAL_MATCH]
+        barred = docs.rows(literal, missing_ok=True)
         row = int(queries.rows([query])[0])
         window = (params["first_rank"], params["depth"])
-        yield make_pool(row, positives, (docs.rows(ids), scores), window, beyond, lambda i: passages[i].tobytes())
+        yield make_pool(
+            row, positives, (docs.rows(ids), scores), window, beyond, lambda i: passages[i].tobytes(), barred
+        )
 
 
 def subset(queries: list[str], most: int | None, seed: int) -> set[str]:

@@ -12,6 +12,9 @@ from tandem.artifact import Artifact
 from tandem.errors import UserError
 
 CORPUS, QUERIES, QRELS = "corpus.parquet", "queries.parquet", "qrels.parquet"
+# Relevance of a training passage that only holds the answer's words: no positive and, as in RocketQA, no negative either.
+# -1 is left to collections that use it for what was judged irrelevant.
+LITERAL_MATCH = -2
 ANSWERS, LISTS = "answers.parquet", "lists.parquet"  # only where the source has them
 
 

@@ -1,63 +1,106 @@
 """Reading text files line by line: every format's reader goes through here, so that bad bytes get one clear line.
 
 Lines end at "\\n" only, with or without "\\r" before it: texts carry U+2028 and other characters that Python's
-`splitlines` takes for line ends. A byte-order mark at the start is dropped. gzip is told by its first bytes.
+`splitlines` takes for line ends. A byte-order mark at the start is dropped. gzip, and a zip archive of one file, are
+told by their first bytes.
 """
 
 import gzip
+import io
 import json
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tandem.errors import UserError
 
 LONGEST = 32 << 20  # bytes of a line; a longer one is a file that is not what it claims
 BOM = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
+ZIP = b"PK\x03\x04"
+PIECE = 1 << 18  # bytes read at a time
+DECODER = json.JSONDecoder()
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """A file for reading, gunzipped if its first bytes say so; a `UserError` if it cannot be opened."""
+def open_bytes(path: Path) -> io.BufferedIOBase:
+    """A file for reading, unpacked if its first bytes say gzip or zip; a `UserError` if it cannot be opened."""
     try:
         with open(path, "rb") as file:
-            packed = file.read(2) == GZIP
-        return gzip.open(path, "rb") if packed else open(path, "rb")  # type: ignore[return-value]
+            start = file.read(len(ZIP))
+        if start == ZIP:
+            return _only_member(path)
+        return gzip.open(path, "rb") if start.startswith(GZIP) else open(path, "rb")
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); name a readable file") from None
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number from 1, line without its end) of a UTF-8 file, plain or gzip.
+def _only_member(path: Path) -> io.BufferedIOBase:
+    """The one file of a zip archive, beside what macOS adds to it."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except zipfile.BadZipFile:
+        raise UserError(f"{path}: zip file is truncated or broken; fetch it again") from None
+    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+    if len(names) != 1:
+        raise UserError(f"{path}: zip file holds {len(names)} files, one is allowed; unpack it and name a file of it")
+    return io.BufferedReader(archive.open(names[0]))  # type: ignore[type-var]
 
+
+def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
+    """(number from 1, line without its end) of a UTF-8 file, plain or packed.
+
+    Args:
+        path: the file.
+        longest: bytes of a line; more is refused.
     Raises:
-        UserError: bytes that are no UTF-8, a broken or truncated gzip file, or a line longer than `LONGEST`.
+        UserError: bytes that are no UTF-8, a broken or truncated gzip or zip file, or a line longer than `longest`.
     """
     number = 0
     with open_bytes(path) as file:
         try:
-            while line := file.readline(LONGEST):
-                number += 1
-                if len(line) == LONGEST and not line.endswith(b"\n"):
-                    raise UserError(f"{path}:{number}: longer than {LONGEST >> 20} MiB; split it or mend its line ends")
-                if number == 1 and line.startswith(BOM):
-                    line = line[len(BOM) :]
-                yield number, line.rstrip(b"\r\n").decode("utf-8")
+            for some in _raw_lines(file, longest):
+                for line in some:
+                    number += 1
+                    if len(line) >= longest:
+                        mend = "split it or mend its line ends"
+                        raise UserError(f"{path}:{number}: longer than {longest >> 20} MiB; {mend}")
+                    if number == 1 and line.startswith(BOM):
+                        line = line[len(BOM) :]
+                    yield number, line.rstrip(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
             found = f"{path}:{number}: not UTF-8, {error.reason} at byte {error.start + 1} of the line"
             raise UserError(f"{found}; convert the file to UTF-8") from None
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
             why = "truncated" if isinstance(error, EOFError) else f"broken ({error})"
-            raise UserError(f"{path}: gzip file is {why} after line {number}; fetch it again") from None
+            packed = "gzip" if isinstance(file, gzip.GzipFile) else "zip"
+            raise UserError(f"{path}: {packed} file is {why} after line {number}; fetch it again") from None
+
+
+def _raw_lines(file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
+    """Lines without their "\\n", those of a piece of the file at a time; the last may be cut at `longest`."""
+    begun: list[bytes] = []
+    held = 0
+    while held < longest and (piece := file.read1(PIECE)):
+        *ended, rest = piece.split(b"\n")
+        if ended:
+            ended[0] = b"".join([*begun, ended[0]])
+            yield ended
+            begun, held = [], 0
+        begun.append(rest)
+        held += len(rest)
+    if held:
+        yield [b"".join(begun)]
 
 
 def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """(`file:line`, JSON object) of each line of a JSON-lines file."""
+    name = str(path)
     for number, line in lines(path):
-        where = f"{path}:{number}"
+        where = f"{name}:{number}"
         try:
-            record = json.loads(line)
+            record = _parsed(line)
         except json.JSONDecodeError as error:
             found = f"{where}: not valid JSON, {error.msg} at column {error.colno}"
             raise UserError(f"{found}; one JSON object a line is allowed") from None
@@ -68,6 +111,15 @@ def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield where, record
 
 
+def _parsed(line: str) -> Any:
+    """`json.loads`, in less time where the value is all of the line."""
+    if line.startswith("{"):
+        value, end = DECODER.raw_decode(line)
+        if end == len(line):
+            return value
+    return json.loads(line)
+
+
 def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
     """(`file:line`, columns) of each line of a tab-separated file without quoting.
 
@@ -76,12 +128,13 @@ def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]
         what: the columns, for the error: `query id, document id`.
         counts: the numbers of columns that are allowed.
     """
+    name = str(path)
     for number, line in lines(path):
         columns = line.split("\t")
         if len(columns) not in counts:
             allowed = " or ".join(map(str, counts))
             raise UserError(f"{path}:{number}: {len(columns)} columns by tabs; a line is {what}: {allowed} columns")
-        yield f"{path}:{number}", columns
+        yield f"{name}:{number}", columns
 
 
 def text_of(where: str, record: dict[str, Any], key: str, number: bool = False) -> str:
@@ -94,6 +147,8 @@ def text_of(where: str, record: dict[str, Any], key: str, number: bool = False) 
         number: whether a whole number is taken as text too, as for ids.
     """
     value = record.get(key)
+    if type(value) is str and value.isascii():
+        return value
     if number and type(value) is int:
         return str(value)
     if not isinstance(value, str):
@@ -111,8 +166,11 @@ def clean(where: str, key: str, value: str) -> str:
 
 
 def whole(where: str, what: str, value: str) -> int:
-    """A column as a whole number."""
+    """A column as a whole number of 32 bits, which is how relevance is stored."""
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
         raise UserError(f"{where}: {what} is {value[:40]!r}; a whole number is needed") from None
+    if not -(2**31) <= number < 2**31:
+        raise UserError(f"{where}: {what} is {value[:40]}; a whole number of 32 bits is needed")
+    return number

@@ -40,7 +40,7 @@ def run(job: Job) -> None:
         answered = answers["query_id"].to_pylist()
         queries = read_queries(rows, judged, answered, source.places["queries"], options, warnings)
         corpus = CorpusWriter(draft.path(CORPUS), source.places["corpus"], options.title)
-        corpus.write(f"dataset {job.key}", sums["corpus"].of(source.corpus()))
+        corpus.write(f"dataset {job.key}", source.corpus(), sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
         qrels = keep_qrels(judged, queries, corpus.ids, options, warnings)
         tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)
@@ -49,7 +49,7 @@ def run(job: Job) -> None:
         extra["lists"] = keep_lists(sums["lists"].of(source.lists()), queries, corpus.ids, draft, warnings)
         summary = {
             "passages": corpus.statistics.summary(),
-            "splits": split_statistics(queries.rows(), tables.rows(qrels)),
+            "splits": split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics),
         }
         checksum = tables.combined(sums.values())
         _compare(job, checksum, warnings)

@@ -5,13 +5,20 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from tandem.data import tables
 from tandem.data.validate import Hashes
 
+# white space of Python's `str.split` beyond ASCII
+WIDE_SPACE = r"[\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
 
-def spread(values: Iterable[int]) -> dict[str, float] | None:
+
+def spread(values: Iterable[int] | NDArray[np.uint32]) -> dict[str, float] | None:
     """Mean, median, 90th percentile and maximum, rounded to two digits; None of nothing."""
-    numbers = np.asarray(values if isinstance(values, array) else list(values), np.int64)
+    numbers = np.asarray(values if isinstance(values, array | np.ndarray) else list(values))
     if numbers.size == 0:
         return None
     return {
@@ -22,58 +29,102 @@ def spread(values: Iterable[int]) -> dict[str, float] | None:
     }
 
 
+def word_counts(texts: pa.Array) -> NDArray[np.int64]:
+    """Number of words of each text, as `len(text.split())` counts them.
+
+    White space is found among the bytes; texts with white space beyond ASCII, few in most languages, are split singly.
+    """
+    letters, bounds = tables.utf8(texts)
+    space = (letters - 9 <= 4) | (letters - 28 <= 4)  # \t to \r, and \x1c to space, modulo 256
+    begins = ~space
+    begins[1:] &= space[:-1]
+    firsts = bounds[:-1][bounds[:-1] < bounds[1:]]
+    begins[firsts] = ~space[firsts]
+    counts = tables.marks(begins, bounds)
+    wide = np.flatnonzero(tables.marks(letters > 127, bounds))
+    wide = wide[np.asarray(pc.match_substring_regex(texts.take(pa.array(wide)), WIDE_SPACE))]
+    counts[wide] = [len(text.split()) for text in texts.take(pa.array(wide)).to_pylist()]
+    return counts
+
+
 class CorpusStatistics:
-    """Lengths and repetitions of passages as they pass; 16 bytes a passage, 16 more to count repetitions."""
+    """Lengths and repetitions of passages as they pass; 16 bytes a passage, 16 more to count repetitions.
+
+    Attributes:
+        texts: takes the contents of every passage.
+        empty: number of passages without a word.
+    """
 
     def __init__(self) -> None:
         self._words, self._characters = array("I"), array("I")
-        self._texts = Hashes()
+        self.texts = Hashes()
         self.empty = 0
 
-    def add(self, texts: list[str]) -> None:
-        """Count passages by their contents."""
-        words = [len(text.split()) for text in texts]
-        self._words.extend(words)
-        self._characters.extend(map(len, texts))
-        self._texts.add(texts)
-        self.empty += words.count(0)
+    def measure(self, titles: pa.Array, texts: pa.Array) -> None:
+        """Count words and characters of passages' contents."""
+        titled = pc.not_equal(titles, "")
+        if pc.any(titled).as_py():
+            texts = pc.if_else(titled, pc.binary_join_element_wise(titles, texts, " "), texts)
+        words = word_counts(texts)
+        self._words.frombytes(words.astype(np.uint32).tobytes())
+        self._characters.frombytes(np.asarray(pc.utf8_length(texts)).astype(np.uint32).tobytes())
+        self.empty += int((words == 0).sum())
+
+    def of_rows(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+        """Number, words and characters of the passages in some rows; -1 is a passage that is not there."""
+        there = rows[rows >= 0]
+        words, characters = (np.frombuffer(lengths, np.uint32)[there] for lengths in (self._words, self._characters))
+        return {"count": len(rows), "words": spread(words), "characters": spread(characters)}
 
     def summary(self) -> dict[str, Any]:
         """Number, empty ones, repetitions of an earlier text, words and characters of passages."""
         return {
             "count": len(self._words),
             "empty": self.empty,
-            "duplicates": self._texts.repeats(),
+            "duplicates": self.texts.repeats(),
             "words": spread(self._words),
             "characters": spread(self._characters),
         }
 
 
 def split_statistics(
-    queries: Iterable[tuple[str, str, str]], judged: Iterable[tuple[str, str, int, str]]
+    queries: Iterable[tuple[str, str, str]],
+    judged: Iterable[tuple[str, str, int, str]],
+    ids: Hashes,
+    corpus: CorpusStatistics,
 ) -> dict[str, dict[str, Any]]:
-    """Split → number and words of its queries, its qrels, positives per query and queries without a positive.
+    """Split → number and lengths of its queries, its qrels, positives per query, queries without a positive, and
+    `relevant`: the number of positive judgements and the lengths of their passages, one of two queries twice.
 
     Args:
         queries: (query id, text, split).
         judged: (query id, document id, relevance, split).
+        ids: of the corpus' documents.
+        corpus: the lengths of its passages.
     """
     words: dict[str, list[int]] = {}
+    characters: dict[str, list[int]] = {}
     positives: dict[str, dict[str, int]] = {}
     qrels: dict[str, int] = {}
+    relevant: dict[str, Hashes] = {}
     for query, text, split in queries:
         words.setdefault(split, []).append(len(text.split()))
+        characters.setdefault(split, []).append(len(text))
         positives.setdefault(split, {})[query] = 0
-    for query, _, relevance, split in judged:
+    for query, doc, relevance, split in judged:
         qrels[split] = qrels.get(split, 0) + 1
-        positives[split][query] += relevance > 0
+        if relevance > 0:
+            positives[split][query] += 1
+            relevant.setdefault(split, Hashes()).add([doc])
     return {
         split: {
             "queries": len(counts),
             "words": spread(counts),
+            "characters": spread(characters[split]),
             "qrels": qrels.get(split, 0),
             "positives": spread(positives[split].values()),
             "without_positive": sum(n == 0 for n in positives[split].values()),
+            "relevant": corpus.of_rows(ids.rows(relevant.get(split, Hashes()))),
         }
         for split, counts in words.items()
     }

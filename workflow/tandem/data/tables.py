@@ -2,15 +2,21 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 ROWS = 16384
+SWITCH = 5e-4  # seconds
 CORPUS_SCHEMA = pa.schema([("doc_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES_SCHEMA = pa.schema([("query_id", pa.string()), ("text", pa.string()), ("split", pa.string())])
 QRELS_SCHEMA = pa.schema(
@@ -20,7 +26,9 @@ ANSWERS_SCHEMA = pa.schema([("query_id", pa.string()), ("answers", pa.list_(pa.s
 LISTS_SCHEMA = pa.schema(
     [("query_id", pa.string()), ("doc_id", pa.string()), ("label", pa.int32()), ("score", pa.float32())]
 )
+Item = TypeVar("Item")
 Row = TypeVar("Row", bound=tuple[Any, ...])
+QUOTE, BACKSLASH = b'"\\'
 
 
 class Checksum:
@@ -37,9 +45,40 @@ class Checksum:
             self.rows += 1
             yield row
 
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Rows of strings alone, a batch at once: the same digest as `of`, for a quarter of its time."""
+        inside = [_spelled(column) for column in batch.columns]
+        between = [word for column in inside for word in ('", "', column)][1:]
+        _, ends, text = pc.binary_join_element_wise('["', *between, '"]\n', "").buffers()
+        self._digest.update(memoryview(text)[: memoryview(ends).cast("i")[batch.num_rows]])
+        self.rows += batch.num_rows
+
     def hex(self) -> str:
         """The digest so far."""
         return self._digest.hexdigest()
+
+
+def _spelled(texts: pa.Array) -> pa.Array:
+    """The texts as they stand between the quotes of a JSON string; most stand as they are."""
+    letters, bounds = utf8(texts)
+    odd = marks((letters - 32 > 94) | (letters == QUOTE) | (letters == BACKSLASH), bounds) > 0
+    if not odd.any():
+        return texts
+    escaped = [json.dumps(text)[1:-1] for text in texts.filter(pa.array(odd)).to_pylist()]
+    return pc.replace_with_mask(texts, pa.array(odd), pa.array(escaped, texts.type))
+
+
+def utf8(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of all texts, one after the other, and where each begins among them (one more for the end)."""
+    _, ends, data = texts.buffers()
+    bounds = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    letters = np.frombuffer(data or b"", np.uint8)[bounds[0] : bounds[-1]]
+    return letters, bounds - bounds[0]
+
+
+def marks(marked: NDArray[np.bool_], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many marked bytes each text holds; see `utf8`."""
+    return np.diff(np.searchsorted(np.flatnonzero(marked), bounds))
 
 
 def combined(checksums: Iterable[Checksum]) -> str:
@@ -47,13 +86,38 @@ def combined(checksums: Iterable[Checksum]) -> str:
     return hashlib.sha256("\n".join(c.hex() for c in checksums if c.rows).encode()).hexdigest()
 
 
-def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Record batches of `ROWS` rows, the last of what is left."""
+def columns(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """The columns of `ROWS` rows at a time, the last of what is left."""
     stream = iter(rows)
     while chunk := list(islice(stream, ROWS)):
-        columns = zip(*chunk, strict=True)
-        arrays = [pa.array(c, field.type) for c, field in zip(columns, schema, strict=True)]
-        yield pa.record_batch(arrays, schema=schema)
+        yield list(zip(*chunk, strict=True))
+
+
+def batch_of(parts: Iterable[Iterable[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Columns as a record batch."""
+    return pa.record_batch([pa.array(c, field.type) for c, field in zip(parts, schema, strict=True)], schema=schema)
+
+
+def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Record batches of `ROWS` rows, the last of what is left."""
+    for parts in columns(rows):
+        yield batch_of(parts, schema)
+
+
+def ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """The items, the next one made by a thread while one is used; what making it raises is raised here."""
+    before = sys.getswitchinterval()
+    # Whoever uses items by Arrow and numpy gives Python's lock up dozens of times an item, and would get it back only
+    # after the usual 5 ms each time.
+    sys.setswitchinterval(SWITCH)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            coming = thread.submit(next, items, None)
+            while (item := coming.result()) is not None:
+                coming = thread.submit(next, items, None)
+                yield item
+    finally:
+        sys.setswitchinterval(before)
 
 
 def gather(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

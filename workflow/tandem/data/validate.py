@@ -6,7 +6,7 @@ its peak, 220 MB for 8.8 million.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,10 @@ class Hashes:
 
     def __init__(self) -> None:
         self._values = array("q")
+        self._sorted: NDArray[np.int64] = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
     def add(self, texts: Iterable[str]) -> None:
         """Append the hash of each text (Python's own: it differs from process to process, so it is never stored)."""
@@ -30,21 +34,43 @@ class Hashes:
 
     def repeats(self) -> int:
         """How many texts repeat an earlier one."""
-        return len(self._values) - len(np.unique(self.array()))
+        ordered = np.sort(self.array())
+        return int((ordered[1:] == ordered[:-1]).sum())
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """(earlier row, later row), from 0, of neighbours with an equal hash, by the later row."""
         values = self.array()
-        order = np.argsort(values, kind="stable")
-        ordered = values[order]
-        at = np.flatnonzero(ordered[1:] == ordered[:-1])
-        yield from sorted(zip(order[at].tolist(), order[at + 1].tolist(), strict=True), key=lambda pair: pair[1])
+        ordered = self._in_order()
+        twice = np.flatnonzero(np.isin(values, ordered[1:][ordered[1:] == ordered[:-1]]))
+        again = twice[np.argsort(values[twice], kind="stable")]
+        at = np.flatnonzero(values[again[1:]] == values[again[:-1]])
+        yield from sorted(zip(again[at].tolist(), again[at + 1].tolist(), strict=True), key=lambda pair: pair[1])
 
     def has(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """For each text whether it was added."""
-        wanted = Hashes()
+        wanted, ordered = Hashes(), self._in_order()
         wanted.add(texts)
-        return np.isin(wanted.array(), self.array())
+        if not len(ordered):
+            return np.zeros(len(wanted), np.bool_)
+        at = np.searchsorted(ordered, wanted.array()).clip(max=len(ordered) - 1)
+        found: NDArray[np.bool_] = ordered[at] == wanted.array()
+        return found
+
+    def rows(self, wanted: "Hashes") -> NDArray[np.int64]:
+        """The row of each of some other hashes, -1 where there is none."""
+        distinct, back = np.unique(wanted.array(), return_inverse=True)
+        found = np.full(len(distinct), -1)
+        if len(distinct):
+            at = np.searchsorted(distinct, self.array()).clip(max=len(distinct) - 1)
+            hit = distinct[at] == self.array()
+            found[at[hit]] = np.flatnonzero(hit)
+        return found[back]
+
+    def _in_order(self) -> NDArray[np.int64]:
+        """The hashes, sorted; kept, as training lists ask for a few at a time."""
+        if len(self._sorted) != len(self):
+            self._sorted = np.sort(self.array())
+        return self._sorted
 
 
 def require_unique_hashes(what: str, place: str, hashes: Hashes, at: Callable[[int], str]) -> None:
@@ -67,6 +93,13 @@ def require_unique(what: str, place: str, ids: list[str]) -> None:
     hashes = Hashes()
     hashes.add(ids)
     require_unique_hashes(what, place, hashes, ids.__getitem__)
+
+
+def require_all_usable(what: str, place: str, first: int, names: Sequence[str]) -> None:
+    """`require_usable` of many ids at once, the first of them in row `first`."""
+    if " ".join(names).split() != list(names):
+        for row, name in enumerate(names, start=first):
+            require_usable(what, place, row, name)
 
 
 def require_usable(what: str, place: str, row: int, name: str) -> None:

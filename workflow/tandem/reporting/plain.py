@@ -30,19 +30,19 @@ def markdown(table: Table) -> str:
     for name, printed in zip(table.names, table.has_printed, strict=True):
         head += [f"{name} printed", "ours", "Δ", "p"] if printed else [name, "p"]
     lines = [
-        f"**{_escape(wording.heading(table))}** · {_escape(table.caption)}",
+        f"**{escape(wording.heading(table))}** · {escape(table.caption)}",
         "",
-        _line([*head, "p against"]),
-        _line(["---"] * 2 + ["---:"] * (len(head) - 2) + ["---"]),
+        pipe_row([*head, "p against"]),
+        pipe_row(["---"] * 2 + ["---:"] * (len(head) - 2) + ["---"]),
     ]
     for row in table.rows:
-        words = [_escape(row.system), _escape(row.first_stage)]
+        words = [escape(row.system), escape(row.first_stage)]
         for cell, printed in zip(row.cells, table.has_printed, strict=True):
             words += _words(cell, printed, table.decimals)
-        lines.append(_line([*words, _escape(row.against or "–")]))
+        lines.append(pipe_row([*words, escape(row.against or "–")]))
     notes = [f"{wording.LEGEND} {wording.BRACKETS} {wording.CHANGE}", *([table.note.strip()] if table.note else [])]
     notes += [f"Source of the printed values: {table.paper['citation'].strip()}."] if table.paper else []
-    return "\n".join([*lines, "", *(f"{_escape(note)}\n" for note in notes)]).rstrip("\n") + "\n"
+    return "\n".join([*lines, "", *(f"{escape(note)}\n" for note in notes)]).rstrip("\n") + "\n"
 
 
 def _words(cell: Cell, printed: bool, decimals: int) -> list[str]:
@@ -52,12 +52,12 @@ def _words(cell: Cell, printed: bool, decimals: int) -> list[str]:
     return [wording.number(cell.printed, decimals), ours, wording.delta(cell), p] if printed else [ours, p]
 
 
-def _line(words: list[str]) -> str:
+def pipe_row(words: list[str]) -> str:
     """A row of a pipe table."""
     return f"| {' | '.join(words)} |"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Text in which Markdown and HTML see nothing of theirs."""
     for character in "\\`*_[]<>|":
         text = text.replace(character, f"\\{character}")

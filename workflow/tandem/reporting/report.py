@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tandem.artifact import open_artifact, write_text
 from tandem.progress import duration
+from tandem.reporting.audits import parts, sections
 from tandem.reporting.dag import draw
 from tandem.reporting.explorer import explorer
 from tandem.reporting.flags import read_flags, read_rows
@@ -20,16 +21,17 @@ from tandem.reporting.tables import open_rows
 
 
 def main(words: list[str]) -> int:
-    """`report --tables a.csv,b.csv --rows JSON --out results/report.html`.
+    """`report --tables a.csv,b.csv --rows JSON --out results/report.html [--audits JSON]`.
 
     `--tables` are files that `tandem table` wrote; `--rows` lists the systems that the explorer compares, all scored on
-    one dataset and split.
+    one dataset and split; `--audits` lists manifests of audits whose sections the page has too.
     """
-    flags = read_flags(words, ("tables", "rows", "out"))
+    flags = read_flags(words, ("tables", "rows", "out"), ("audits",))
     tables = [from_json(Path(file).with_suffix(".json")) for file in flags["tables"].split(",") if file]
     systems = open_rows(read_rows(flags["rows"]))
     runs = [open_artifact(Path(row.folder), verify=False) for table in tables for row in table.rows]
-    stages = walk([*systems.values(), *runs])
+    audits = [open_artifact(Path(part), verify=False) for part in parts(flags.get("audits", "[]"))]
+    stages = walk([*systems.values(), *runs, *audits])
     first = next(iter(systems.values()))
     dataset = open_upstream(first)["dataset"]
     statistics = json.loads(dataset.path("statistics.json").read_text(encoding="utf-8"))
@@ -50,6 +52,8 @@ def main(words: list[str]) -> int:
         total=duration(sum(stage.seconds for stage in stages.values())),
         commits=_commits(stages),
         explorer=explorer(systems),
+        audited=bool(audits),
+        **sections(stages),
         duration=duration,
     )
     write_text(Path(flags["out"]), page)

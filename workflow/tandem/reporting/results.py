@@ -105,6 +105,19 @@ def percent(share: float) -> float:
     return round(round(100 * share, 9), 4)
 
 
+def measured_columns(layout: Layout, measured: list[str]) -> list[Column]:
+    """The layout's columns as far as they were measured, all measures for a layout without columns.
+
+    A dataset may measure less than a table shows: answers do not tell a recall.
+    """
+    if not layout.columns:
+        return [Column(name, name) for name in measured]
+    columns = [column for column in layout.columns if column.measure in measured]
+    if not columns:
+        raise UserError(f"{layout.title}: none of its measures was computed, only {', '.join(measured)}")
+    return columns
+
+
 def fill(layout: Layout, artifacts: dict[System, Artifact], dataset: str, split: str) -> Table:
     """Compute a layout's numbers.
 
@@ -117,7 +130,7 @@ def fill(layout: Layout, artifacts: dict[System, Artifact], dataset: str, split:
         dataset: name of the dataset searched.
         split: split of its queries.
     """
-    columns = layout.columns or [Column(name, name) for name in next(iter(artifacts.values())).params["measures"]]
+    columns = measured_columns(layout, next(iter(artifacts.values())).params["measures"])
     measures = [column.measure for column in columns]
     ids = [row.id for row in layout.rows]
     queries, values = read_aligned([artifacts[i] for i in ids], measures)

@@ -62,7 +62,7 @@ class Evaluation:
     """Values per query.
 
     Attributes:
-        queries: query ids, in the order of the qrels.
+        queries: query ids, in the order of the qrels unless told.
         values: shape (queries, measures).
         ties: passages whose score equals that of the passage ranked just before them.
         missing: queries without a line in the run; their values are 0.
@@ -83,16 +83,20 @@ def answerable(qrels: Qrels) -> list[str]:
 
 
 def evaluate(
-    measures: Sequence[ir_measures.Measure], qrels: Qrels, run: Iterable[tuple[str, Sequence[str], Floats]]
+    measures: Sequence[ir_measures.Measure],
+    qrels: Qrels,
+    run: Iterable[tuple[str, Sequence[str], Floats]],
+    queries: list[str] | None = None,
 ) -> Evaluation:
-    """Evaluate a run that streams in; queries of the run without a relevant judgement are left out.
+    """Evaluate a run that streams in; queries of the run that do not count are left out.
 
     Args:
         measures: what to compute.
         qrels: query → document → relevance.
         run: (query, document ids, scores) per query, in any order.
+        queries: what counts, each with a key in `qrels`; those with a relevant judgement unless told.
     """
-    queries = answerable(qrels)
+    queries = answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
     columns = {measure: column for column, measure in enumerate(measures)}
     values = np.zeros((len(queries), len(measures)))

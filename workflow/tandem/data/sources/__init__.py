@@ -16,7 +16,18 @@ from tandem.errors import UserError
 SOURCES = {
     "beir": "beir:Beir",
     "ir_datasets": "irds:IrDatasets",
+    "files": "files:OwnFiles",
+    "squad": "squad:Squad",
+    "cmedqa2": "cmedqa2:CMedQA2",
+    "dureader_retrieval": "dureader_retrieval:DureaderRetrieval",
+    "dureader2": "dureader2:Dureader2",
     "pydocs": "pydocs:PyDocs",
+    "dpr": "dpr:Dpr",
+    "entity_questions": "entity_questions:EntityQuestions",
+    "rocketqa": "rocketqa:RocketQa",
+    "rocketqa_tsv": "rocketqa_tsv:RocketQaTsv",
+    "pair": "pair:Pair",
+    "dissimilar": "dissimilar:Dissimilar",
 }
 
 Passage = tuple[str, str, str]  # document id, title, text

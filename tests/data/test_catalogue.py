@@ -1,0 +1,242 @@
+"""Every entry of config/datasets/ is right as far as that can be known without downloading it."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tandem.config import catalogue, complete
+from tandem.data.catalogue import table
+from tandem.data.irds_needs import needs
+from tandem.data.presence import Presence, presence
+from tandem.data.sources import SOURCES
+from tandem.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+HOME = ROOT / ".." / "shared" / "data" / "ir_datasets_home"
+ENTRIES = catalogue(ROOT / "config/datasets")
+IRDS = {name: spec for name, spec in ENTRIES.items() if spec["source"] == "ir_datasets"}
+# the 29 rows of the survey's Table 4, in its order
+SURVEY = yaml.safe_load("""
+[msmarco, mmarco-zh, trec-news, trec-covid, nfcorpus, signal-1m, touche-2020, arguana, dbpedia, orcas, entity-questions,
+msmarco-v2, dureader-retrieval, natural-questions, squad-dpr, trivia-qa, hotpotqa, web-questions, curated-trec, fiqa,
+bioasq, cqadupstack, quora, archivalqa, ccqa, fever, climate-fever, scifact, scidocs]
+""")
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, monkeypatch):
+    """Empty homes of ir_datasets and of downloads."""
+    monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "irds"))
+    monkeypatch.setenv("TANDEM_DATA", str(tmp_path / "data"))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def metadata():
+    """ir_datasets' own counts: (id, part) → number of records."""
+    folder = Path(importlib.util.find_spec("ir_datasets").origin).parent
+    told = json.loads((folder / "etc/metadata.json").read_text())
+
+    def count(name: str, part: str) -> int:
+        one = told[name][part]
+        while "_ref" in one:
+            one = told[one["_ref"]][part]
+        return one["count"]
+
+    return count
+
+
+def wanted(spec):
+    ids = [one for told in spec["splits"].values() for one in ([told] if isinstance(told, str) else told)]
+    return ((spec["id"], "docs"), *((one, part) for one in ids for part in ("queries", "qrels")))
+
+
+@pytest.fixture(scope="module")
+def needed():
+    """What ir_datasets needs for all entries, asked once."""
+    return needs(tuple(dict.fromkeys(one for spec in IRDS.values() for one in wanted(spec))))
+
+
+def test_the_surveys_29_datasets_and_the_papers_own_are_there():
+    assert len(SURVEY) == len(set(SURVEY)) == 29
+    own = [
+        "pydocs",
+        "msmarco-titles",
+        "dureader2",
+        "cmedqa2",
+        "ccovid-news",
+        "squad",
+        "xquad-zh-en",
+        "cmrc2018",
+        "drcd",
+    ]
+    assert set(SURVEY + own) <= set(ENTRIES)
+
+
+def test_every_entry_has_the_keys_of_its_source():
+    config = complete(yaml.safe_load((ROOT / "config/config.yaml").read_text()), ROOT)
+    assert set(config["datasets"]) == set(ENTRIES)
+    derived = {"group", "dissimilar", "pair"}
+    assert {spec["source"] for spec in ENTRIES.values()} <= set(SOURCES) | derived
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_what_an_entry_says_fits_together(name):
+    spec = ENTRIES[name]
+    splits = set(spec.get("splits") or spec.get("questions") or spec.get("files_of") or spec.get("qrels") or ())
+    counted = {re.sub("_qrels$", "", key) for key in spec.get("counts", {})} - {"passages"}
+    if splits:
+        assert counted <= splits
+        assert spec.get("score_split", "test") in splits
+    if spec.get("access") == "licence":
+        assert spec["where"]
+    if spec["source"] == "group":
+        assert set(spec["of"]) <= set(ENTRIES)
+    if "match" in spec:
+        assert spec["relevance"] == "answers"
+
+
+@pytest.mark.parametrize("name", [name for name, spec in ENTRIES.items() if "files" in spec])
+def test_the_files_an_entry_reads_are_those_it_names(name):
+    spec = ENTRIES[name]
+    read = [spec["corpus"]] if "corpus" in spec else []
+    for key in ("questions", "files_of", "queries_of", "queries", "qrels"):
+        read += spec.get(key, {}).values()
+    if spec["source"] == "dureader2":
+        read += [one for told in spec["splits"].values() for one in told]
+    assert {file.removesuffix(".gz") for file in read} <= {file.removesuffix(".gz") for file in spec["files"]}
+
+
+@pytest.mark.parametrize("name", IRDS)
+def test_ir_datasets_knows_the_ids_and_counts_and_sizes(name, needed, metadata):
+    spec = IRDS[name]
+    assert all(needed[one] for one in wanted(spec)), "an id without documents, queries or judgements"
+    counts = {"passages": metadata(spec["id"], "docs")}
+    for split, told in spec["splits"].items():
+        ids = [told] if isinstance(told, str) else told
+        counts[split] = sum(metadata(one, "queries") for one in ids)
+        counts[f"{split}_qrels"] = sum(metadata(one, "qrels") for one in ids)
+    assert spec["counts"] == counts
+    downloads = {need.paths[0]: need.size for one in wanted(spec) for need in needed[one]}
+    if None not in downloads.values():
+        assert spec["bytes"] == sum(downloads.values())
+
+
+def test_a_groups_counts_are_the_sums():
+    forums = [ENTRIES[name]["counts"] for name in ENTRIES["cqadupstack"]["of"]]
+    assert len(forums) == 12
+    assert ENTRIES["cqadupstack"]["counts"] == {key: sum(one[key] for one in forums) for key in forums[0]}
+    assert ENTRIES["cqadupstack"]["counts"] | {"passages": 457199, "test": 13145} == ENTRIES["cqadupstack"]["counts"]
+
+
+def test_beirs_preparations_drop_identical_ids():
+    beir = [spec for spec in ENTRIES.values() if str(spec.get("id")).startswith("beir/")]
+    assert len(beir) == 25
+    assert all(spec["ignore_identical_ids"] for spec in beir)
+
+
+# The folder of entries
+
+
+def test_a_file_holds_its_own_entry_and_variants(tmp_path):
+    (tmp_path / "a.yaml").write_text("a: {source: beir}\na-b: {source: files}\n")
+    assert catalogue(tmp_path) == {"a": {"source": "beir"}, "a-b": {"source": "files"}}
+    (tmp_path / "b.yaml").write_text("c: {source: beir}\n")
+    with pytest.raises(UserError, match=r"b\.yaml: c; a file holds the entry it is named after and b-… ones"):
+        catalogue(tmp_path)
+    (tmp_path / "b.yaml").unlink()
+    (tmp_path / "a-b.yaml").write_text("a-b: {source: beir}\n")
+    with pytest.raises(UserError, match=r"a-b stands in another file of .* too; name it once"):
+        catalogue(tmp_path)
+
+
+# Where a dataset is
+
+
+def test_ir_datasets_files_are_found_where_it_looks(folders, monkeypatch):
+    if not HOME.is_dir():
+        pytest.skip(f"real data not here: {HOME}")
+    spec = {"source": "ir_datasets", "id": "cranfield", "splits": {"test": "cranfield"}}
+    found = presence("cranfield", spec)
+    assert (found.state, found.bytes, found.exact) == ("download", 506960, True)
+    assert not (folders / "irds").exists()  # looking creates nothing
+    monkeypatch.setenv("IR_DATASETS_HOME", str(HOME))
+    assert presence("cranfield", spec) == Presence("here", str(HOME.absolute()))
+
+
+def test_a_download_put_by_hand_counts(folders):
+    spec = ENTRIES["msmarco"]
+    put = folders / "irds" / "downloads" / "31644046b18952c1386cd4564ba2ae69"  # the collection, by its md5
+    put.parent.mkdir(parents=True)
+    put.touch()
+    assert presence("msmarco", spec).bytes == spec["bytes"] - 1057717952
+
+
+def test_a_download_that_several_share_counts_once():
+    assert presence("cqadupstack", ENTRIES["cqadupstack"], ENTRIES).bytes == ENTRIES["cqadupstack"]["bytes"]
+
+
+def test_files_are_found_in_the_data_folder(folders):
+    spec = ENTRIES["squad"]
+    assert presence("squad", spec) == Presence("download", str(folders / "data"), 30288272 + 4854279)
+    for place in ("squad/dev-v1.1.json", "rajpurkar.github.io/SQuAD-explorer/dataset/train-v1.1.json"):
+        (folders / "data" / place).parent.mkdir(parents=True, exist_ok=True)
+        (folders / "data" / place).touch()
+    assert presence("squad", spec) == Presence("here", str(folders / "data"))
+    assert not presence("web-questions", ENTRIES["web-questions"]).exact  # only the passages' size is known
+
+
+def test_path_licence_and_local(folders):
+    spec = {"source": "beir", "path": str(folders)}
+    assert presence("mine", spec) == Presence("here", str(folders))
+    assert presence("mine", {**spec, "path": str(folders / "no")}).state == "missing"
+    assert presence("bioasq", ENTRIES["bioasq"]) == Presence(
+        "licence", "www.bioasq.org (register); BEIR folder in path"
+    )
+    assert presence("trec-news-wapo", ENTRIES["trec-news-wapo"]).state == "licence"
+    (folders / "irds" / "wapo").mkdir(parents=True)
+    (folders / "irds" / "wapo" / "WashingtonPost.v2.tar.gz").touch()
+    found = presence("trec-news-wapo", ENTRIES["trec-news-wapo"])
+    assert (found.state, found.bytes) == ("download", 14847 + 669632)  # topics and judgements are public
+    assert presence("pydocs", ENTRIES["pydocs"]) == Presence("local")
+
+
+# The command
+
+
+def test_the_catalogue_is_a_line_each():
+    lines = table({name: ENTRIES[name] for name in ("squad", "signal-1m", "pydocs")}).split("\n")
+    assert [line.split()[0] for line in lines] == ["dataset", "pydocs", "signal-1m", "squad"]
+    where = ENTRIES["signal-1m"]["where"]
+    assert lines[2].split("  ")[0:1] == ["signal-1m"]
+    assert f"2,866,316  test 97                    licence: {where}  Signal AI's" in lines[2]
+    assert re.search(r"train 87,599 · dev 10,570  download 35\.1 MB +CC BY-SA 4\.0$", lines[3])
+    starts = {line.index(word) for line, word in zip(lines, ("state", "local", "licence:", "download"), strict=True)}
+    assert len(starts) == 1
+
+
+def test_the_command_reads_a_file_of_entries(tmp_path):
+    (tmp_path / "d.json").write_text(json.dumps({"mine": {"source": "beir", "path": str(tmp_path)}}))
+
+    def run(*words):
+        command = [sys.executable, "-m", "tandem", "datasets", *words]
+        return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ), cwd=tmp_path)
+
+    done = run("--datasets", "d.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(rf"^mine +here: {tmp_path}$", done.stdout, re.M)
+    for words, message in (
+        (["--all"], "datasets: '--all' is unknown; allowed is --datasets FILE.json"),
+        (["--datasets", "no.json"], "no.json: cannot be read"),
+    ):
+        done = run(*words)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"tandem datasets: {message}")
+        assert done.stderr.count("\n") == 1

@@ -1,0 +1,160 @@
+"""Datasets made of others: without similar queries, and one's passages with another's queries."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.artifact import Job, open_artifact
+from tandem.audits.similar.stage import run as similar_stage
+from tandem.data.collection import Collection
+from tandem.data.stage import run
+from tandem.errors import UserError
+
+REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
+
+
+def needed(name: str) -> Path:
+    folder = REAL / name
+    if not folder.is_dir():
+        pytest.skip(f"real data not here: {folder}")
+    return folder
+
+
+@pytest.fixture
+def derive(tmp_path):
+    """`derive(name, source, inputs, **execution)`: run the stage `dataset` on other artifacts."""
+
+    def made(name, source, inputs, params=None, **execution):
+        out = tmp_path / "results" / name
+        run(Job("dataset", out, {"source": source, **(params or {})}, inputs, execution))
+        return open_artifact(out, "dataset")
+
+    return made
+
+
+@pytest.fixture
+def repeated(beir, make):
+    """The BEIR folder, where two training queries repeat the test query and a third does not; with answers."""
+    texts = {"q1": "alpha?", "q2": "gamma?", "q3": "Gamma", "q4": "gamma!", "q5": "delta"}
+    lines = [json.dumps({"_id": query, "text": text}) for query, text in texts.items()]
+    (beir / "queries.jsonl").write_text("\n".join(lines) + "\n")
+    (beir / "qrels" / "train.tsv").write_text("q1\td1\t1\nq3\td2\t1\nq4\td2\t1\nq5\td1\t1\n")
+    answers = [json.dumps({"_id": query, "answers": [query.upper()]}) for query in ("q1", "q2", "q3")]
+    (beir / "answers.jsonl").write_text("\n".join(answers) + "\n")
+    return make("base", {"source": "beir"}, path=str(beir))
+
+
+def audit(base, out):
+    similar_stage(Job("similar_queries", out, {"depth": 5, "threshold": 0.5}, {"dataset": base}))
+    return open_artifact(out)
+
+
+def table(artifact, name):
+    return pq.read_table(artifact.path(name)).to_pylist()
+
+
+def test_similar_training_queries_are_removed_everywhere(repeated, derive, tmp_path):
+    found = audit(repeated, tmp_path / "similar-0123456789")
+    made = derive("less", "dissimilar", {"of": repeated, "similar": found})
+    assert list(Collection(made).queries("train")) == ["q1", "q5"]
+    assert Collection(made).queries("test") == {"q2": "gamma?"}
+    assert Collection(made).qrels("train") == {"q1": {"d1": 1}, "q5": {"d1": 1}}
+    assert [row["query_id"] for row in table(made, "answers.parquet")] == ["q1", "q2"]
+    assert table(made, "corpus.parquet") == table(repeated, "corpus.parquet")
+    assert made.manifest["source"]["removed"] == 2
+    assert made.manifest["warnings"] == []
+
+
+def test_training_lists_of_removed_queries_go_too(repeated, derive, tmp_path):
+    import pyarrow as pa
+
+    from tandem.artifact import writing
+    from tandem.data.tables import LISTS_SCHEMA
+
+    job = Job("dataset", tmp_path / "results" / "listed", repeated.params, {})
+    with writing(job) as draft:
+        for name in ("corpus", "queries", "qrels"):
+            pq.write_table(pq.read_table(repeated.path(f"{name}.parquet")), draft.path(f"{name}.parquet"))
+        rows = [("q3", "d2", 1, 0.5), ("q3", "d1", 0, None), ("q1", "d1", 1, None)]
+        columns = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), LISTS_SCHEMA, strict=True)]
+        pq.write_table(pa.table(columns, schema=LISTS_SCHEMA), draft.path("lists.parquet"))
+    base = open_artifact(job.out)
+    found = audit(base, tmp_path / "similar-0123456789")
+    made = derive("less", "dissimilar", {"of": base, "similar": found})
+    assert list(Collection(made).lists()) == [("q1", [("d1", 1, None)])]
+
+
+def test_an_audit_of_another_dataset_is_refused(repeated, make, beir, derive, tmp_path):
+    other = make("other", {"source": "beir"}, path=str(beir))
+    found = audit(other, tmp_path / "similar-0123456789")
+    with pytest.raises(UserError, match="is an audit of other, not of base"):
+        derive("less", "dissimilar", {"of": repeated, "similar": found})
+    with pytest.raises(UserError, match="the input similar is missing; give a similar_queries"):
+        derive("less", "dissimilar", {"of": repeated})
+    with pytest.raises(UserError, match=r"similar .* is a dataset, not a similar_queries"):
+        derive("less", "dissimilar", {"of": repeated, "similar": other})
+
+
+def test_queries_of_one_over_passages_of_another(repeated, make, derive, tmp_path):
+    folder = tmp_path / "translated"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "alef"}\n{"_id": "d9", "text": "tav"}\n')
+    (folder / "queries.jsonl").write_text('{"_id": "h1", "text": "alef?"}\n')
+    (folder / "qrels" / "dev.tsv").write_text("h1\td1\t1\nh1\td9\t1\n")
+    asked = make("asked", {"source": "beir"}, path=str(folder))
+    made = derive("pair", "pair", {"corpus": repeated, "queries": asked})
+    assert table(made, "corpus.parquet") == table(repeated, "corpus.parquet")
+    assert Collection(made).queries("dev") == {"h1": "alef?"}
+    assert Collection(made).qrels("dev") == {"h1": {"d1": 1, "d9": 1}}
+    assert made.manifest["queries"] == {"dev": 1}
+    assert made.manifest["warnings"] == [
+        "1 judgements name documents that the corpus lacks and are kept: no run can find them"
+    ]
+    strict = derive("strict", "pair", {"corpus": repeated, "queries": asked}, {"unknown_documents": "drop"})
+    assert Collection(strict).qrels("dev") == {"h1": {"d1": 1}}
+
+
+def test_questions_of_a_folder_without_a_corpus(repeated, derive, tmp_path):
+    folder = tmp_path / "questions"
+    folder.mkdir()
+    (folder / "queries.jsonl").write_text('{"_id": "a", "text": "A?"}\n{"_id": "b", "text": "B?"}\n')
+    with pytest.raises(UserError, match=r"holds neither answers\.jsonl nor qrels/<split>\.tsv"):
+        derive("pair", "pair", {"corpus": repeated}, path=str(folder))
+    (folder / "answers.jsonl").write_text('{"_id": "a", "answers": ["one", "two"]}\n{"_id": "b", "answers": ["x"]}\n')
+    made = derive("pair", "pair", {"corpus": repeated}, path=str(folder))
+    assert Collection(made).answers("test") == {"a": ["one", "two"], "b": ["x"]}
+    (folder / "qrels").mkdir()
+    (folder / "qrels" / "train.tsv").write_text("a\td1\t1\n")
+    judged = derive("judged", "pair", {"corpus": repeated}, path=str(folder))
+    assert judged.manifest["queries"] == {"train": 1, "test": 1}
+
+
+def test_a_pair_needs_its_parts(repeated, derive, tmp_path):
+    with pytest.raises(UserError, match="the input corpus is missing; give a dataset"):
+        derive("pair", "pair", {}, path=str(tmp_path))
+    with pytest.raises(UserError, match="has both queries_of and path"):
+        derive("pair", "pair", {"corpus": repeated, "queries": repeated}, path=str(tmp_path))
+    with pytest.raises(UserError, match="path: missing"):
+        derive("pair", "pair", {"corpus": repeated})
+    with pytest.raises(UserError, match=r"holds no queries\.jsonl"):
+        derive("pair", "pair", {"corpus": repeated}, path=str(tmp_path))
+
+
+def test_curated_questions_over_squads_passages(make, derive):
+    squad = make("squad", {"source": "beir"}, path=str(needed("squad")))
+    made = derive("curated", "pair", {"corpus": squad}, path=str(needed("qa-dpr-curated")))
+    assert made.manifest["passages"] == 2067
+    assert made.manifest["queries"] == {"test": 694}
+    assert Collection(made).answers("test")["test-2"] == ["China"]
+    assert made.manifest["warnings"] == [
+        warning for warning in squad.manifest["warnings"] if "passages hold no text" in warning
+    ]
+
+
+def test_chinese_questions_over_english_passages(make, derive):
+    chinese, english = (make(name, {"source": "beir"}, path=str(needed(name))) for name in ("xquad-zh-en", "squad"))
+    made = derive("pair", "pair", {"corpus": english, "queries": chinese})
+    assert made.manifest["queries"] == {"test": 1190}
+    assert made.manifest["passages"] == english.manifest["passages"] == 2067

@@ -1,0 +1,271 @@
+import gzip
+import json
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.data.collection import Collection
+from tandem.data.sources.own import trec, tsv
+from tandem.data.sources.own.roles import PASSAGES, QRELS
+from tandem.errors import UserError
+
+PASSAGE_ROWS = [("d1", "One", "alpha beta"), ("d2", "", "gamma")]
+QUERY_ROWS = [("q1", "alpha?"), ("q2", "gamma?")]
+
+
+def jsonl(rows, *names):
+    return "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+
+
+def separated(rows, by="\t"):
+    return "".join(by.join(row) + "\n" for row in rows)
+
+
+CORPORA = {
+    "c.tsv": separated(PASSAGE_ROWS),
+    "headed.tsv": "Text\ttitle\tdoc_id\n" + separated((text, title, doc) for doc, title, text in PASSAGE_ROWS),
+    "beir.jsonl": jsonl(PASSAGE_ROWS, "_id", "title", "text"),
+    "anserini.jsonl": jsonl(PASSAGE_ROWS, "id", "title", "contents"),
+    "c.trec": "<DOC>\n<DOCNO> d1 </DOCNO>\n<TITLE>One</TITLE>\n<TEXT>\nalpha\nbeta\n</TEXT>\n</DOC>\n"
+    "<DOC><DOCNO>d2</DOCNO>gamma</DOC>\n",
+}
+QUERIES = {
+    "q.tsv": separated(QUERY_ROWS),
+    "headed.tsv": "qid\tquery\n" + separated(QUERY_ROWS),
+    "q.jsonl": jsonl(QUERY_ROWS, "query_id", "text"),
+}
+QRELS_TEXTS = {
+    "trec.qrels": "q1 0 d1 1\nq2  0\td2 2\n".replace("\t", " "),
+    "msmarco.tsv": "q1\t0\td1\t1\nq2\t0\td2\t2\n",
+    "beir.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t2\n",
+    "bare.txt": "q1\td1\t1\nq2\td2\t2\n",
+}
+
+
+@pytest.fixture
+def built(tmp_path, make):
+    """`built(corpus, queries, qrels)`: a dataset of (name, content) each, text gzipped where the name says so."""
+
+    def build(corpus, queries, qrels, /, **more):
+        folder = tmp_path / "mine"
+        folder.mkdir(exist_ok=True)
+        for kind, (name, content) in {"corpus": corpus, "queries": queries, "qrels": qrels}.items():
+            path = folder / kind / name
+            path.parent.mkdir(exist_ok=True)
+            if isinstance(content, pa.Table):
+                pq.write_table(content, path)
+            else:
+                path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+        params = {
+            "source": "files",
+            "corpus": f"corpus/{corpus[0]}",
+            "queries": {"test": f"queries/{queries[0]}"},
+            "qrels": {"test": f"qrels/{qrels[0]}"},
+        }
+        return Collection(make("d", params | more, path=str(folder)))
+
+    return build
+
+
+def told(collection):
+    return collection.texts(["d1", "d2"]), collection.queries("test"), collection.qrels("test")
+
+
+SAME = (
+    {"d1": ("One", "alpha beta"), "d2": ("", "gamma")},
+    {"q1": "alpha?", "q2": "gamma?"},
+    {"q1": {"d1": 1}, "q2": {"d2": 2}},
+)
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("name", CORPORA)
+def test_every_corpus_format_gives_the_same_passages(name, packed, built):
+    content = CORPORA[name]
+    made = built((name + packed, content), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
+    assert told(made) == SAME
+    assert made.artifact.manifest["warnings"] == []
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_query_format_gives_the_same_queries(name, packed, built):
+    made = built(("c.tsv", CORPORA["c.tsv"]), (name + packed, QUERIES[name]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
+    assert told(made) == SAME
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("name", QRELS_TEXTS)
+def test_every_qrels_format_gives_the_same_judgements(name, packed, built):
+    made = built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), (name + packed, QRELS_TEXTS[name]))
+    assert told(made) == SAME
+
+
+def test_parquet_of_all_three_with_whole_numbers_as_ids_and_other_columns(built):
+    corpus = pa.table({"url": ["a", "b"], "id": [1, 2], "text": pa.array(["alpha", "gamma"], pa.large_string())})
+    queries = pa.table({"query_id": [7], "text": ["alpha?"]})
+    qrels = pa.table({"query_id": [7, 7], "doc_id": [2, 1], "relevance": [0, 3]})
+    made = built(("c.parquet", corpus), ("q.parquet", queries), ("t.parquet", qrels))
+    assert made.texts(["1", "2"]) == {"1": ("", "alpha"), "2": ("", "gamma")}
+    assert made.queries("test") == {"7": "alpha?"}
+    assert made.qrels("test") == {"7": {"2": 0, "1": 3}}
+
+
+def test_qrels_of_two_columns_are_positives(built):
+    made = built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", "q1\td1\nq2\td2\n"))
+    assert made.qrels("test") == {"q1": {"d1": 1}, "q2": {"d2": 1}}
+
+
+def test_a_pattern_reads_parts_by_name(built, tmp_path):
+    (tmp_path / "mine" / "parts").mkdir(parents=True)
+    (tmp_path / "mine" / "parts" / "b.tsv").write_text("d2\tgamma\n")
+    (tmp_path / "mine" / "parts" / "a.tsv").write_text("d9\tdelta\n")
+    made = built(("c.tsv", ""), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td2\n"), corpus="parts/*.tsv")
+    assert made.doc_ids().to_pylist() == ["d9", "d2"]
+
+
+def test_one_file_of_queries_for_several_splits_is_divided_by_the_qrels(built, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "train.txt").write_text("q2 0 d2 1\n")
+    made = built(
+        ("c.tsv", CORPORA["c.tsv"]),
+        ("q.tsv", QUERIES["q.tsv"]),
+        ("t.tsv", "q1\td1\n"),
+        queries={"train": "queries/q.tsv", "test": "queries/q.tsv"},
+        qrels={"train": "train.txt", "test": "qrels/t.tsv"},
+    )
+    assert (made.queries("train"), made.queries("test")) == ({"q2": "gamma?"}, {"q1": "alpha?"})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "q1\talpha\tbeta\nq2\tgamma\n"),
+        ("a.jsonl", '{"_id": "q1", "answers": ["alpha", "beta"]}\n{"_id": "q2", "answers": ["gamma"]}\n'),
+    ],
+)
+def test_answers_alone_make_a_test_set(name, content, built, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).write_text(content)
+    corpus, queries = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"])
+    made = built(corpus, queries, ("unused.tsv", ""), qrels={}, answers=name)
+    assert made.answers("test") == {"q1": ["alpha", "beta"], "q2": ["gamma"]}
+    assert made.artifact.manifest["qrels"] == {"test": 0}
+
+
+def test_trec_text_loses_tags_references_and_line_ends(tmp_path):
+    path = tmp_path / "a.trec"
+    path.write_text(
+        '<?xml version="1.0"?>\n<doc><docno>AP-1</docno><HEADLINE>Bulls &amp;\nBears</HEADLINE> <DATE>1990</DATE>\n'
+        "<TEXT><P>Profit &lt; loss,</P>\n<!-- page\n2 -->a < b > c</TEXT><TEXT>&eacute;nd</TEXT></doc>\n"
+        "<DOC>\n<DOCNO>AP-2</DOCNO>\n<DATE>1991</DATE> All of it.\n</DOC>"
+    )
+    assert list(trec.read(path, PASSAGES)) == [
+        (f"{path}:2", {"id": "AP-1", "title": "Bulls & Bears", "text": "Profit < loss, a < b > c énd"}),
+        (f"{path}:7", {"id": "AP-2", "title": "", "text": "1991 All of it."}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("<DOC>\n<DOC>\n", "{}:2: <DOC> inside the document of line 1; end that with </DOC>"),
+        ("\n</DOC>\n", "{}:2: </DOC> without <DOC>; a document is <DOC> … </DOC>"),
+        ("<DOC>x</DOC>", "{}:1: document without <DOCNO>; give it one"),
+        ("\n<DOC>x\n", "{}:2: no </DOC> up to the end of the file; end the document or fetch the file again"),
+    ],
+)
+def test_trec_documents_that_do_not_end_or_begin(content, message, tmp_path):
+    path = tmp_path / "a.trec"
+    path.write_text(content)
+    with pytest.raises(UserError) as error:
+        list(trec.read(path, PASSAGES))
+    assert str(error.value) == message.format(path)
+
+
+def test_a_header_is_told_from_a_record(tmp_path):
+    path = tmp_path / "a.tsv"
+    for line, fields in {
+        "id\ttext\ttitle": ("id", "text", "title"),  # DPR's order
+        "1\ttext": None,
+        "id\ttitle": None,  # names no text: a passage called id
+        "query-id\tcorpus-id": None,
+    }.items():
+        path.write_text(f"{line}\n")
+        assert tsv.header(path, PASSAGES) == fields
+    assert tsv.header(path, QRELS) == ("query", "document")
+
+
+BESIDE = {
+    "empty.tsv": "",
+    "bare.tsv": "q1\n",
+    "bare.jsonl": '{"_id": "q1", "answers": "alpha"}\n',
+    "large.tsv": f"q1\td1\t{2**31}\n",
+}
+WRONG = {
+    "no corpus": ({"corpus": None}, "corpus: None; the file with the passages is needed"),
+    "no queries": (
+        {"queries": {}},
+        "queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}",
+    ),
+    "queries of no split": (
+        {"queries": "q.tsv"},
+        "queries: 'q.tsv'; a file by split is needed, as in queries: {test: FILE}",
+    ),
+    "unknown end": (
+        {"corpus": "qrels/t.qrels"},
+        "{0}/qrels/t.qrels: a file that ends in .qrels; allowed are .jsonl, .parquet, .tsv, .txt, .trec, .xml,"
+        " all but .parquet also .gz",
+    ),
+    "missing": ({"qrels": {"test": "none.txt"}}, "{0}: holds no none.txt (plain or .gz); put it there"),
+    "empty queries": (
+        {"queries": {"test": "qrels/empty.tsv"}},
+        "{0}/qrels/empty.tsv: empty; name a file with records, or leave this one out",
+    ),
+    "empty qrels of one split": (
+        {"qrels": {"test": "qrels/t.qrels", "dev": "qrels/empty.tsv"}},
+        "{0}/qrels/empty.tsv: empty; name a file with records, or leave this one out",
+    ),
+    "empty answers": (
+        {"answers": "qrels/empty.tsv"},
+        "{0}/qrels/empty.tsv: empty; name a file with records, or leave this one out",
+    ),
+    "answers without an answer": (
+        {"answers": "qrels/bare.tsv"},
+        "{0}/qrels/bare.tsv:1: 1 column by tabs; a line is id, answer, …, by tabs",
+    ),
+    "answers that are no list": (
+        {"answers": "qrels/bare.jsonl"},
+        '{0}/qrels/bare.jsonl:1: answers is no list of texts; write ["…"]',
+    ),
+    "a relevance that is too large": (
+        {"qrels": {"test": "qrels/large.tsv"}},
+        "{0}/qrels/large.tsv:1: relevance is 2147483648; a whole number of 32 bits is needed",
+    ),
+    "unknown key": (
+        {"corpora": "c.tsv"},
+        "corpora: no parameter of source files; allowed are",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_configurations(name, built, tmp_path):
+    more, message = WRONG[name]
+    (tmp_path / "mine" / "qrels").mkdir(parents=True)
+    for file, content in BESIDE.items():
+        (tmp_path / "mine" / "qrels" / file).write_text(content)
+    with pytest.raises(UserError) as error:
+        built(("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"]), ("t.qrels", "q1 0 d1 1\n"), **more)
+    assert str(error.value).startswith(message.replace("{0}", str(tmp_path / "mine")))
+
+
+def test_large_parquet_row_groups_are_streamed_in_order(built):
+    ids = [f"d{number}" for number in range(5000)]
+    texts = [random.Random(number).randbytes(8).hex() for number in range(5000)]
+    corpus = pa.table({"_id": ids, "contents": texts})
+    made = built(("c.parquet", corpus), ("q.tsv", "q1\tx\n"), ("t.tsv", "q1\td4999\n"))
+    assert made.doc_ids().to_pylist() == ids
+    assert made.texts(["d4999"]) == {"d4999": ("", texts[4999])}

@@ -1,0 +1,93 @@
+import gzip
+import json
+
+import pytest
+
+from tandem.artifact import Job, open_artifact
+from tandem.data.imported import run
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+
+
+@pytest.fixture
+def dataset(beir, make):
+    """Four passages d1 … d4, the test queries q2 and q3."""
+    records = [{"_id": f"d{i}", "text": f"text {i}"} for i in range(1, 5)]
+    (beir / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (beir / "queries.jsonl").write_text("".join(json.dumps({"_id": f"q{i}", "text": "?"}) + "\n" for i in (1, 2, 3)))
+    (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td2\t1\nq3\td2\t1\n")
+    return make("dataset", {"source": "beir"}, path=str(beir))
+
+
+@pytest.fixture
+def imported(tmp_path, dataset):
+    """`imported(text, format, depth)`: a file's run as (query, documents, scores), and the manifest."""
+
+    def made(text, kind, depth=100):
+        path = tmp_path / "released.run"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        params = {"format": kind, "split": "test", "depth": depth, "fingerprint": "0"}
+        run(Job("imported", tmp_path / "out", params, {"dataset": dataset}, {"path": str(path)}))
+        artifact = open_artifact(tmp_path / "out", "imported")
+        return [(q, d, s.tolist()) for q, d, s in iter_run(artifact.path("run.trec"))], artifact.manifest
+
+    return made
+
+
+def test_ranks_become_scores(imported):
+    ranked, manifest = imported("q3\td4\t2\nq3\td1\t1\nq2\td2\t1\n", "ranks")
+    assert ranked == [("q3", ["d1", "d4"], [-1, -2]), ("q2", ["d2"], [-1])]
+    assert (manifest["queries"], manifest["lines"], manifest["without_run"]) == (2, 3, 0)
+    assert manifest["warnings"] == []
+
+
+def test_ranks_count_more_than_the_scores_beside_them(imported):
+    # Equal scores: by score d1 would come before d3.
+    ranked, _ = imported("q3\td3\t1\t80.5\nq3\td1\t2\t80.5\nq3\td2\t3\t7\n", "ranks", depth=2)
+    assert ranked == [("q3", ["d3", "d1"], [-1, -2])]
+
+
+def test_a_trec_run_goes_by_score_and_ties_by_id(imported):
+    text = "q3 Q0 d3 1 2.5 x\nq3 Q0 d1 2 2.5 x\nq3\tQ0\td2\t3\t9.25\tx\n"
+    ranked, _ = imported(gzip.compress(text.encode()), "trec")
+    assert ranked == [("q3", ["d2", "d1", "d3"], [9.25, 2.5, 2.5])]
+
+
+def test_what_the_dataset_lacks_is_dropped_and_counted(imported):
+    text = "q1\td1\t1\nq3\t0\t1\nq3\td2\t2\nq3\td1\t3\nq3\td2\t4\nq9\td1\t1\nq9\td2\t2\n"
+    ranked, manifest = imported(text, "ranks")
+    assert ranked == [("q3", ["d2", "d1"], [-2, -3])]
+    assert manifest["warnings"] == [
+        "3 lines name queries that the split lacks and were dropped",
+        "1 lines name passages that the corpus lacks and were dropped",
+        "1 lines name a passage of their query again and were dropped",
+    ]
+    assert manifest["without_run"] == 1
+
+
+BAD = {
+    "another dataset's run": (
+        "7\td1\t1\n",
+        "ranks",
+        "(1 lines name queries that the split lacks); its ids must be those of the dataset",
+    ),
+    "another corpus' run": ("q2\t7\t1\nq3\t8\t1\n", "ranks", "(2 lines name passages that the corpus lacks)"),
+    "empty": ("", "ranks", "holds no line about split test"),
+    "no rank": ("q2\td1\t1\nq2\tsome query\tsome passage\n", "ranks", ":2: rank is 'some passage'"),
+    "two columns": ("q2\td1\n", "ranks", ":1: 2 columns by tabs; a line is query id, passage id, rank"),
+    "no score": ("q2\td1\t1\tx\n", "ranks", ":1: score is 'x'; a number is needed"),
+    "ranks as trec": ("q2\td1\t1\n", "trec", ":1: 'q2\\td1\\t1' is no run line; it is `query Q0 passage rank score"),
+    "a score that is none": ("q2 Q0 d1 1 nan x\n", "trec", ":1: score is 'nan'"),
+    "a query again": ("q2\td1\t1\nq3\td1\t1\nq2\td2\t2\n", "ranks", ":3: query q2 again; the lines of a query must"),
+    "an unknown format": ("q2\td1\t1\n", "json", "format: 'json'; allowed are trec, ranks"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_wrong_file_is_named(imported, tmp_path, name):
+    text, kind, message = BAD[name]
+    with pytest.raises(UserError) as error:
+        imported(text, kind)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not list((tmp_path / "out").glob("*"))

@@ -1,0 +1,163 @@
+"""What a dataset's entry makes of the plan: groups, pairs, variants, answers, splits, released runs, audits."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tandem.errors import UserError
+from tandem.plan import Plan
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """`folder(name, splits)`: a BEIR folder with qrels of some splits."""
+
+    def made(name, splits):
+        at = tmp_path / name
+        (at / "qrels").mkdir(parents=True)
+        for file in ("corpus.jsonl", "queries.jsonl"):
+            (at / file).write_text(json.dumps({"_id": name, "text": "x"}) + "\n")
+        for split in splits:
+            (at / "qrels" / f"{split}.tsv").write_text(f"{name}\t{name}\t1\n")
+        return str(at)
+
+    return made
+
+
+def plan(datasets, dataset, **more):
+    config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    return Plan(config | {"datasets": datasets, "dataset": dataset} | more, ROOT)
+
+
+def score(made, system="bm25"):
+    return made.resolver.runs.score(system, "here", made.config["dataset"])
+
+
+def test_a_group_is_scored_on_each_member_and_averaged(folder):
+    members = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("a", "b")}
+    made = score(plan(members | {"both": {"source": "group", "of": ["b", "a"]}}, "both"))
+    assert made.params["members"] == ["b", "a"]
+    assert [(role, stage.dataset, stage.kind) for role, stage in made.upstream.items()] == [
+        ("member.0", "b", "score"), ("member.1", "a", "score")
+    ]  # fmt: skip
+
+
+def test_a_group_has_no_passages_to_train_on(folder):
+    members = {"a": {"source": "beir", "path": folder("a", ["train", "test"])}, "g": {"source": "group", "of": ["a"]}}
+    with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
+        plan(members, "g")
+
+
+def test_a_pair_takes_passages_from_one_and_queries_from_another(folder):
+    entries = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("en", "zh")}
+    entries["zh-en"] = {"source": "pair", "corpus_of": "en", "queries_of": "zh"}
+    data = plan(entries, "zh-en").resolver.dataset("zh-en")
+    assert {role: stage.dataset for role, stage in data.upstream.items()} == {"corpus": "en", "queries": "zh"}
+    assert data.params == {"source": "pair"}
+
+
+def test_datasets_that_are_made_of_each_other_are_a_cycle():
+    entries = {"a": {"source": "pair", "corpus_of": "b", "path": "/"}, "b": {"source": "dissimilar", "of": "a"}}
+    with pytest.raises(UserError, match="datasets form a cycle: a -> b -> a"):
+        plan(entries, "a")
+
+
+def test_answers_are_matched_before_they_are_scored(folder):
+    entry = {"source": "beir", "path": folder("qa", ["test"]), "relevance": "answers", "match": "regex"}
+    made = score(plan({"qa": entry}, "qa"))
+    match = made.upstream["match"]
+    assert (match.kind, match.params["match"], match.upstream["run"]) == ("match", "regex", made.upstream["run"])
+    # R@k and nDCG@k need to know all relevant passages, which answers do not tell
+    assert made.params["measures"] == ["RR@10", "Success@1", "Success@50"]
+
+
+def test_a_datasets_own_measures_and_split_are_reported(folder):
+    entry = {"source": "beir", "path": folder("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
+    made = score(plan({"d": entry}, "d"))
+    assert (made.params, made.name) == ({"measures": ["RR@10"], "split": "dev"}, "bm25.dev")
+    over = plan({"d": entry}, "d", score={"measures": ["AP"]}, tables=["baseline"])
+    assert score(over).params["measures"] == ["AP"]
+
+
+def test_usual_measures_deeper_than_the_runs_are_left_out(folder):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", depth={"test": 60})
+    assert score(made).params["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
+
+
+def test_identical_ids_are_a_parameter_only_where_asked(folder):
+    entry = {"source": "beir", "path": folder("d", ["test"])}
+    plain, ignoring = (plan({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True}))
+    assert "ignore_identical_ids" not in score(plain).params
+    assert score(ignoring).params["ignore_identical_ids"] is True
+    # the run itself is the same
+    assert score(plain).upstream["run"].digest == score(ignoring).upstream["run"].digest
+
+
+def test_without_training_queries_the_tables_of_models_are_missing_and_the_baseline_is_not(folder):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
+    with pytest.raises(UserError, match="is trained on split train, but dataset d has test; name another .* train_on"):
+        made.made()
+    assert made.made("baseline") == ["results/tables/baseline.csv"]
+    assert [stage.kind for _, stage in made.tables["baseline"]] == ["score"]
+    # nothing to compare with, nobody to judge: the audits make do with BM25
+    assert [Path(part).parts[2] for part in made.audits()] == ["noise", "false_negatives", "score"]
+    audit = made.resolver.audits.false_negatives("d")
+    assert set(audit.upstream) == {"dataset", "run.0"}
+
+
+def test_models_of_another_dataset_serve_one_without_training_queries(folder):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", train_on="pydocs")
+    run = score(made, "de_bm25neg").upstream["run"]
+    assert run.dataset == "d"
+    assert run.upstream["passages"].upstream["model"].dataset == "pydocs"
+    assert "judge.0" in made.resolver.audits.false_negatives("d").upstream
+
+
+def test_audits_with_training_queries(folder):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
+    similar = made.resolver.audits.similar_queries("d")
+    assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
+    assert similar.params["splits"] == ["test"]
+    rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/table6"]}
+    assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}
+    without = rows["without similar queries"].upstream["dataset"]
+    assert (without.dataset, without.params["source"]) == ("d-dissimilar", "dissimilar")
+    assert without.upstream["similar"] is similar
+
+
+def test_corrected_labels_reuse_the_runs(folder):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
+    rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/figure2"]}
+    assert rows["BM25, corrected"].upstream["run"] is rows["BM25"].upstream["run"]
+    assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
+
+
+def test_a_released_run_stands_where_a_system_does(folder, tmp_path):
+    file = tmp_path / "released.tsv"
+    file.write_text("d\td\t1\n")
+    entry = {"d": {"source": "beir", "path": folder("d", ["test"])}}
+    runs = {"theirs": {"format": "ranks", "paths": {"test": str(file)}}}
+    made = plan(entry, "d", runs=runs)
+    run = score(made, "theirs").upstream["run"]
+    assert (run.kind, run.params["format"], run.execution["path"]) == ("imported", "ranks", str(file))
+    with pytest.raises(UserError, match=r"runs.theirs.paths.dev: . is no file; splits with a file: test"):
+        made.resolver.runs._imported("theirs", "dev", "d")
+
+
+def test_another_analyzer_is_another_system(folder):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
+    words = score(made, "bm25.jieba").upstream["run"]
+    assert (words.name, words.upstream["lucene"].params["analyzer"]) == ("bm25.jieba.test", "jieba")
+    assert score(made, "bm25.default").upstream["run"] is score(made, "bm25").upstream["run"]
+    with pytest.raises(UserError, match=r"here: bm25.jeiba has an unknown analyzer; did you mean jieba\?"):
+        score(made, "bm25.jeiba")
+
+
+def test_what_is_not_public_says_where_to_ask():
+    entry = {"source": "beir", "access": "licence", "where": "https://example.org/licence"}
+    with pytest.raises(UserError, match="datasets.d is not public: https://example.org/licence"):
+        plan({"d": entry}, "d")

@@ -1,0 +1,95 @@
+"""cMedQA v2.0 (github.com/zhangsheng93/cMedQA2): Chinese medical questions, and the answers to all as the corpus.
+
+    question.csv            question_id, content
+    answer.csv              ans_id, question_id, content
+    train_candidates.txt    question_id, pos_ans_id, neg_ans_id
+    dev_, test_candidates   question_id, ans_id, cnt, label
+
+All are CSV with a header, each alone or in a zip archive of its name. Of the candidates of dev and test only those with
+label 1 are judgements: the others were drawn at random and nobody read them.
+"""
+
+import csv
+from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from tandem.artifact import Job
+from tandem.data.files import Files
+from tandem.data.reading import lines
+from tandem.data.sources import Judgement, Listed, Passage, Query, Source
+from tandem.errors import UserError
+
+
+class CMedQA2(Source):
+    """The folder named by `path`; candidates of at least one split are needed."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        files = Files(job)
+        self._questions, self._answers = (files.find(f"{name}.csv", f"{name}.zip") for name in ("question", "answer"))
+        names = {split: f"{split}_candidates" for split in ("train", "dev", "test")}
+        found = {split: files.maybe(f"{name}.txt", f"{name}.zip") for split, name in names.items()}
+        self._candidates = {split: path for split, path in found.items() if path is not None}
+        if not self._candidates:
+            raise UserError(
+                f"{files.folder}: holds no candidates; at least one of {', '.join(names.values())} is needed"
+            )
+        self.places = {"corpus": f"{self._answers} record", "queries": f"{self._questions} record"}
+
+    def corpus(self) -> Iterator[Passage]:
+        """(document id, "", text) of every answer."""
+        for _, (doc, text) in _rows(self._answers, "ans_id", "content"):
+            yield doc, "", text
+
+    def queries(self) -> Iterator[Query]:
+        """(query id, text, "") of every question: the split is that of the candidates naming it."""
+        for _, (query, text) in _rows(self._questions, "question_id", "content"):
+            yield query, text, ""
+
+    def qrels(self) -> Iterator[Judgement]:
+        """(query id, document id, 1, split) of every positive."""
+        for split, path in self._candidates.items():
+            if split == "train":
+                yield from ((query, doc, 1, split) for query, doc, label, _ in self.lists() if label)
+                continue
+            for where, (query, doc, label) in _rows(path, "question_id", "ans_id", "label"):
+                if label not in ("0", "1"):
+                    raise UserError(f"{where}: label is {label[:40]!r}; 0 and 1 are allowed")
+                if label == "1":
+                    yield query, doc, 1, split
+
+    def lists(self) -> Iterator[Listed]:
+        """(query id, document id, label, None): a training question's different positives, then its negatives."""
+        if "train" not in self._candidates:
+            return
+        rows = (row for _, row in _rows(self._candidates["train"], "question_id", "pos_ans_id", "neg_ans_id"))
+        for query, group in groupby(rows, key=itemgetter(0)):
+            pairs = list(group)
+            positives = dict.fromkeys(doc for _, doc, _ in pairs)
+            negatives = dict.fromkeys(doc for _, _, doc in pairs if doc not in positives)
+            yield from ((query, doc, 1, None) for doc in positives)
+            yield from ((query, doc, 0, None) for doc in negatives)
+
+
+def _rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
+    """(`file:line`, the columns asked for) of each record of a CSV file with a header; a record may span lines."""
+    reader = csv.reader((f"{line}\n" for _, line in lines(path)), strict=True)
+    before = 0
+    try:
+        names = next(reader, [])
+        missing = [name for name in columns if name not in names]
+        if missing:
+            raise UserError(f"{path}:1: no column {missing[0]}; the header must name {', '.join(columns)}")
+        at = [names.index(name) for name in columns]
+        before = reader.line_num
+        for row in reader:
+            where = f"{path}:{before + 1}"
+            if len(row) != len(names):
+                raise UserError(f"{where}: {len(row)} columns by commas; the header names {len(names)}")
+            yield where, [row[index] for index in at]
+            before = reader.line_num
+    except csv.Error as error:
+        found = f"{path}:{before + 1}: no valid CSV, {error}"
+        raise UserError(f"{found}; a text with commas or line ends stands in quotes, quotes inside doubled") from None

@@ -1,0 +1,72 @@
+"""The report's section on unlabelled passages that are likely relevant: counts, and scores before and after."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from tandem.artifact import Artifact
+from tandem.reporting.charts import histogram
+from tandem.reporting.lineage import Stage
+from tandem.scoring.scores import statistics
+
+
+def false_negatives(stages: Iterable[Stage]) -> list[dict[str, Any]]:
+    """Per audit: its counts, a histogram of scores, and what relabelling changed.
+
+    Returns:
+        stage, told (summary.json), chart, relabelled: per relabelling its stage, changes.json without the single
+        queries, measures and effects; see `_effects`.
+    """
+    by_key = {stage.key: stage for stage in stages}
+    audits = [stage for stage in by_key.values() if stage.kind == "false_negatives"]
+    return [
+        {
+            "stage": audit,
+            **_read(audit.artifact),
+            "relabelled": [
+                {"stage": stage, "changes": _changes(stage.artifact), **_effects(stage, by_key)}
+                for stage in by_key.values()
+                if stage.kind == "relabel" and stage.upstream.get("pool") == audit.key
+            ],
+        }
+        for audit in audits
+    ]
+
+
+def _read(audit: Artifact) -> dict[str, Any]:
+    """What the audit wrote, and a drawing of its scores."""
+    told = json.loads(audit.path("summary.json").read_text(encoding="utf-8"))
+    bins = dict(told["histogram"])
+    edges = bins.pop("edges")
+    groups = {name: counts for name, counts in bins.items() if any(counts)}
+    return {"told": told, "chart": histogram("Scores in the pool", edges, groups, "score") if groups else None}
+
+
+def _changes(relabelled: Artifact) -> dict[str, Any]:
+    """What the new labels change on average."""
+    told: dict[str, Any] = json.loads(relabelled.path("changes.json").read_text(encoding="utf-8"))
+    return {name: value for name, value in told.items() if name != "changes"}
+
+
+def _effects(relabelled: Stage, stages: dict[str, Stage]) -> dict[str, Any]:
+    """Every system's scores by the old labels and by the new ones (DuReader-retrieval Figure 2).
+
+    Returns:
+        measures (names) and effects: per system its run's stage and its means before and after, in percent,
+        (measures, 2).
+    """
+    scores = [stage for stage in stages.values() if stage.kind == "score" and "subset" not in stage.upstream]
+    before = {(s.upstream.get("run"), s.upstream.get("dataset")): s for s in scores if "labels" not in s.upstream}
+    after = [stage for stage in scores if stage.upstream.get("labels") == relabelled.key]
+    pairs = [
+        (before[key], score)
+        for score in after
+        if (key := (score.upstream.get("run"), score.upstream.get("dataset"))) in before
+    ]
+    measures = list(pairs[0][1].artifact.params["measures"]) if pairs else []
+    effects = []
+    for old, new in pairs:
+        means = [statistics(one.artifact)["mean"] for one in (old, new)]
+        shown = [[100 * mean[name] if name in mean else None for mean in means] for name in measures]
+        effects.append({"run": stages[new.upstream["run"]], "means": shown})
+    return {"measures": measures, "effects": effects}
