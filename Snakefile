@@ -6,6 +6,7 @@
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from shlex import quote
 

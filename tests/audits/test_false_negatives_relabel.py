@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import statistics
 import subprocess
 
 import pyarrow.parquet as pq
@@ -145,12 +146,14 @@ def test_the_machines_verdict_is_marked_as_such(make_job, make_run, dataset, tok
     one = make_run(tmp_path / "r" / "bm25.test-0123456789", dataset, "test", ranked)
     inputs = {"dataset": dataset, "run.0": one, "judge.0": cross_model, "judge_tokens.0": tokens}
     params = {"split": "test", "depth": 4, "top": 2, "threshold": 0.5, "precision": "fp32", "batch_tokens": 512}
+    pool_stage(make_job("false_negatives", tmp_path / "pool" / "o-0123456789", params, inputs))
+    rows = pq.read_table(tmp_path / "pool" / "o-0123456789" / "pool.parquet").to_pylist()
+    middle = statistics.median(row["score"] for row in rows if row["asked"])
     out = tmp_path / "pool" / "p-0123456789"
-    pool_stage(make_job("false_negatives", out, params, inputs))
+    pool_stage(make_job("false_negatives", out, params | {"threshold": middle}, inputs))
     both = {"dataset": dataset, "pool": open_artifact(out)}
-    made, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", both, threshold=0.5)
-    rows = pq.read_table(out / "pool.parquet").to_pylist()
-    likely = [(r["query_id"], r["doc_id"], 1, "test") for r in rows if r["asked"] and r["score"] > 0.5]
+    made, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", both, threshold=middle)
+    likely = [(r["query_id"], r["doc_id"], 1, "test") for r in rows if r["asked"] and r["score"] > middle]
     assert qrels[20:] == likely != []
     assert made.manifest["verdict"] == "machine"
     told = json.loads((out / "summary.json").read_text())

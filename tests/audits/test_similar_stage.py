@@ -131,6 +131,8 @@ def test_judges_decide_by_their_mean(make_job, dataset, make_tokens, cross_model
     inputs |= {"judge_tokens.0": tokens, "judge_tokens.1": tokens}
     how = {"precision": "fp32", "batch_tokens": 512, "depth": 2}
     _, told = audit(make_job, tmp_path / "a-0123456789", inputs, **how)
+    middle = float(np.median([row["score"] for row in told["pairs"]]))
+    _, told = audit(make_job, tmp_path / "b-0123456789", inputs, **how | {"threshold": middle})
     queries = pq.read_table(dataset.path("queries.parquet"))["query_id"].to_pylist()
     opened = Tokens.open(tokens)
     left = [opened.queries[queries.index(row["other_query_id"])] for row in told["pairs"]]
@@ -141,7 +143,7 @@ def test_judges_decide_by_their_mean(make_job, dataset, make_tokens, cross_model
     ]
     expected = np.mean([1 / (1 + np.exp(-one)) for one in logits], axis=0)
     assert [row["score"] for row in told["pairs"]] == pytest.approx(expected, abs=1e-6)
-    assert [row["similar"] for row in told["pairs"]] == (expected > 0.5).tolist()
+    assert [row["similar"] for row in told["pairs"]] == [row["score"] > middle for row in told["pairs"]]
     assert 0 < sum(row["similar"] for row in told["pairs"]) < len(told["pairs"])
     assert told["summary"]["judges"] == [cross_model.key, joint_model.key]
     kept = QueryPairs(cross_model, tokens, "fp32", 512)

@@ -139,7 +139,7 @@ BAD = {
     "no qrels": (
         lambda folder: [path.unlink() for path in (folder / "qrels").iterdir()],
         {},
-        "{0}/qrels: no qrels; at least one of train.tsv, dev.tsv, test.tsv is needed",
+        "{0}: holds no qrels/*.tsv*; put the files there",
     ),
     "broken JSON": (
         append("corpus.jsonl", '{"_id": "d3", \n'),
@@ -186,7 +186,8 @@ BAD = {
     "unknown source": (
         lambda folder: None,
         {"source": "trec"},
-        "source: 'trec' is unknown; allowed are beir, ir_datasets, pydocs",
+        "source: 'trec' is unknown; allowed are beir, ir_datasets, files, squad, cmedqa2, dureader_retrieval, dureader2, pydocs,"
+        " dpr, entity_questions, rocketqa, rocketqa_tsv, pair, dissimilar",
     ),
     "wrong policy": (
         lambda folder: None,

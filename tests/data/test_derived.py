@@ -3,13 +3,15 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact
+from tandem.artifact import Job, open_artifact, writing
 from tandem.audits.similar.stage import run as similar_stage
 from tandem.data.collection import Collection
 from tandem.data.stage import run
+from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
 
 REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
@@ -68,11 +70,6 @@ def test_similar_training_queries_are_removed_everywhere(repeated, derive, tmp_p
 
 
 def test_training_lists_of_removed_queries_go_too(repeated, derive, tmp_path):
-    import pyarrow as pa
-
-    from tandem.artifact import writing
-    from tandem.data.tables import LISTS_SCHEMA
-
     job = Job("dataset", tmp_path / "results" / "listed", repeated.params, {})
     with writing(job) as draft:
         for name in ("corpus", "queries", "qrels"):

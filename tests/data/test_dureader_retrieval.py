@@ -166,7 +166,7 @@ BAD = {
     "line left out": (change(MAP, '{"0": "a", "2": "b"}'), MAP + ": names line 2 but not line 1; all lines from 0"),
     "key": (change(MAP, '{"one": "a"}'), MAP + ": a line number is 'one'; a whole number is needed"),
     "negative key": (change(MAP, '{"-1": "a"}'), MAP + ": a line number is '-1'; numbers from 0 are allowed"),
-    "huge key": (change(MAP, '{"' + "9" * 30 + '": "a"}'), ": a line number is '9999999999"),
+    "huge key": (change(MAP, '{"' + "9" * 30 + '": "a"}'), ": a line number is 9999999999"),
     "id": (change(MAP, '{"0": 5}'), MAP + ": the id of line 0 is 5; a text is needed"),
     "truncated map": (change(MAP, '{"0": "a", "1"'), MAP + ": broken or truncated ("),
     "list": (change(MAP, '["a"]'), MAP + ": names 0 lines, but the 2 parts"),

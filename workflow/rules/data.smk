@@ -53,3 +53,15 @@ rule tokens:
         how=stages.how("tokens"),
     shell:
         "python -m tandem tokens {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule datasets:
+    localrule: True
+    input:
+        [],
+    run:
+        # Printed, not kept: what is on this machine may change at any time.
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(plan.catalogue, file)
+            file.flush()
+            shell("python -m tandem datasets --datasets {file.name:q}")

@@ -43,7 +43,7 @@ KINDS: dict[str, Kind] = {
     "imported": Kind(1, "data.imported:run", ("data/imported.py", "data/reading.py", *_DATA)),
     "match": Kind(1, "scoring.answers.stage:run", ("scoring/answers", *_DATA)),
     "noise": Kind(1, "audits.noise.stage:run", ("audits/noise", *_DATA)),
-    "similar_queries": Kind(1, "audits.similar.stage:run", ("audits/similar", *_SCORES, *_DATA)),
+    "similar_queries": Kind(1, "audits.similar.stage:run", ("audits/similar", "search/blocks.py", *_SCORES, *_DATA)),
     "false_negatives": Kind(1, "audits.false_negatives.stage:run", ("audits/false_negatives", *_SCORES, *_DATA)),
-    "relabel": Kind(1, "audits.false_negatives.relabel:run", ("audits/false_negatives/relabel.py", *_DATA)),
+    "relabel": Kind(1, "audits.false_negatives.relabel:run", ("audits/false_negatives", *_DATA)),
 }

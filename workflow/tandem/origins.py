@@ -17,6 +17,7 @@ NOTES = (
     *("licence", "description", "homepage", "access", "where", "bytes", "counts"),
     *("language", "analyzer", "measures", "score_split", "relevance", "match", "ignore_identical_ids"),
 )
+IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 UPSTREAM_KEYS = ("corpus_of", "queries_of", "of")  # of derived datasets: what they name is upstream, not a parameter
 # Splits of the formats that always have the same.
 SPLITS = {
@@ -61,9 +62,9 @@ class Origins:
                 raise UserError(f"datasets.{name}.path is {path}; no such file or folder")
             spec["fingerprint"], how["path"] = fingerprint(Path(path)), str(path)
         elif files:
-            spec["downloads"] = sorted([file, told.get("sha256", told["url"])] for file, told in files.items())
+            spec["downloads"] = sorted([file, *map(told.get, IDENTITY)] for file, told in files.items())
             how |= {"files": files, "name": name, "mirrors": self.config["execution"]["mirrors"]}
-        elif self.dataset_spec(name)["access"] == "licence":
+        elif self.dataset_spec(name)["access"] == "licence" and spec["source"] != "ir_datasets":
             raise UserError(f"datasets.{name} is not public: {self.dataset_spec(name).get('where', 'ask its makers')}")
         return self.stage("dataset", name, name, spec, upstream=upstream, **how)
 
@@ -107,7 +108,9 @@ class Origins:
         if spec["source"] in ("beir", "pair") and Path(spec.get("path", "")).is_dir() and "path" in spec:
             found = {path.name.split(".tsv")[0] for path in (Path(spec["path"]) / "qrels").glob("*.tsv*")}
             return (found | ({"dev"} if "dev_from_train" in spec else set())) or {"test"}
-        return None
+        # An entry of the catalogue that tells how many queries each split has.
+        counted = {key for key in spec.get("counts", {}) if key != "passages" and not key.endswith("_qrels")}
+        return counted or None
 
     def require_split(self, dataset: str, split: str, what: str) -> None:
         """Refuse what needs a split that a dataset is known to lack."""

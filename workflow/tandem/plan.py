@@ -24,6 +24,7 @@ class Plan:
 
     def __init__(self, told: Config, root: Path) -> None:
         self.config = complete(told, root)
+        self.catalogue = dict(self.config["datasets"])  # without the variants that tables ask for
         check_all(self.config)
         self.stages = Stages()
         self.resolver = Resolver(self.config, self.stages)

@@ -42,7 +42,7 @@ class Runs:
         if kind == "bm25" and system not in self.config["models"]:
             return self._bm25(analyzer, split, where, dataset)
         if system == "given":
-            params = {"depth": self.depth(split), "split": split}
+            params = {"depth": self.depth(split, dataset), "split": split}
             return self.of.stage(
                 "given", dataset, f"given.{split}", params, upstream={"dataset": self.of.dataset(dataset)}
             )
@@ -50,10 +50,10 @@ class Runs:
             return self._imported(system, split, dataset)
         return self._retrieve(system, split, where, dataset)
 
-    def depth(self, split: str) -> int:
-        """How deep runs on a split go; further test sets as deep as `test`."""
+    def depth(self, split: str, dataset: str) -> int:
+        """How deep runs on a split go; the split that is reported and further test sets as deep as `test`."""
         depth: dict[str, int] = self.config["depth"]
-        return depth.get(split, depth["test"])
+        return depth["test"] if split == self.split(dataset) else depth.get(split, depth["test"])
 
     def _bm25(self, analyzer: str, split: str, where: str, dataset: str) -> Stage:
         if analyzer and analyzer not in ANALYZERS:
@@ -63,7 +63,7 @@ class Runs:
         how = {"analyzer": analyzer or usual, "language": spec["language"]}
         system = "bm25" if how["analyzer"] == usual else f"bm25.{analyzer}"
         index = self.of.stage("lucene", dataset, how["analyzer"], how, upstream={"dataset": data})
-        params = {"k1": told["k1"], "b": told["b"], "depth": self.depth(split), "split": split}
+        params = {"k1": told["k1"], "b": told["b"], "depth": self.depth(split, dataset), "split": split}
         return self.of.stage("bm25", dataset, f"{system}.{split}", params, upstream={"dataset": data, "lucene": index})
 
     def _imported(self, system: str, split: str, dataset: str) -> Stage:
@@ -75,7 +75,7 @@ class Runs:
         params = {
             "format": told["format"],
             "split": split,
-            "depth": self.depth(split),
+            "depth": self.depth(split, dataset),
             "fingerprint": fingerprint(path),
         }
         upstream = {"dataset": self.of.dataset(dataset)}
@@ -103,12 +103,12 @@ class Runs:
         )  # fmt: skip
         vectors = {"passages": passages, "queries": self.queries(system, split, where, dataset)}
         upstream = {"dataset": self.of.dataset(dataset), **vectors}
-        params = {"depth": self.depth(split), "split": split}
+        params = {"depth": self.depth(split, dataset), "split": split}
         return self.of.stage("retrieve", dataset, f"{model.name}.{split}", params, upstream=upstream)
 
     def _rerank(self, system: str, first: str, judge: str, split: str, where: str, dataset: str) -> Stage:
         pool = self.run(first, split, where, dataset)
-        told, depth = self.config["rerank"], self.depth(split)
+        told, depth = self.config["rerank"], self.depth(split, dataset)
         if told["depth"] > depth:
             raise UserError(
                 f"rerank.depth is {told['depth']}, but runs on {split} are {depth} deep; raise depth.{split}"
@@ -128,13 +128,13 @@ class Runs:
         Raises:
             UserError: a measure that looks deeper than the runs go.
         """
-        spec, depth = self.of.dataset_spec(dataset), self.depth(self.split(dataset))
+        spec, depth = self.of.dataset_spec(dataset), self.depth(self.split(dataset), dataset)
         told = self.config["score"]["measures"] or spec.get("measures")
-        for name in told or ():
+        for name in self.config["score"]["measures"] or ():
             if cutoff(name) > depth:
                 raise UserError(f"score.measures: {name} looks deeper than the runs go ({depth}); raise depth.test")
         if told:
-            return list(told)
+            return [name for name in told if cutoff(name) <= depth]
         counted = spec["relevance"] == "qrels"
         usual = [name for name in self.config["score"]["usual"] if cutoff(name) <= depth]
         return [name for name in usual if counted or name.split("@")[0] in NO_QRELS]
@@ -160,6 +160,6 @@ class Runs:
             params["ignore_identical_ids"] = True
         upstream: dict[str, Stage | None] = {"dataset": data, "run": run, **given}
         if spec["relevance"] == "answers":
-            how = {"match": spec["match"], "depth": self.depth(split), "split": split, "title": False}
+            how = {"match": spec["match"], "depth": self.depth(split, dataset), "split": split, "title": False}
             upstream["match"] = self.of.stage("match", dataset, run.name, how, upstream={"dataset": data, "run": run})
         return self.of.stage("score", dataset, run.name, params, upstream=upstream)

@@ -9,10 +9,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tandem.artifact import Artifact
+from tandem.data.tables import streaming
 from tandem.errors import UserError
 
 CORPUS, QUERIES, QRELS = "corpus.parquet", "queries.parquet", "qrels.parquet"
-# Relevance of a training passage that only holds the answer's words: no positive and, as in RocketQA, no negative either.
+# Relevance of a training passage that only holds the answer's words: no positive and, as in RocketQA, no negative.
 # -1 is left to collections that use it for what was judged irrelevant.
 LITERAL_MATCH = -2
 ANSWERS, LISTS = "answers.parquet", "lists.parquet"  # only where the source has them
@@ -37,7 +38,7 @@ class Collection:
         self, rows: int = 16384, columns: Sequence[str] = ("doc_id", "title", "text")
     ) -> Iterator[pa.RecordBatch]:
         """The corpus as record batches of at most `rows` passages, with the columns asked for, in row order."""
-        with pq.ParquetFile(self.artifact.path(CORPUS)) as file:
+        with streaming(self.artifact.path(CORPUS)) as file:
             yield from file.iter_batches(batch_size=rows, columns=list(columns))
 
     def doc_ids(self) -> pa.ChunkedArray:
@@ -74,7 +75,7 @@ class Collection:
         """(query id, its (document id, label, score)) of the source's own training lists, in its order."""
         if LISTS not in self.artifact.manifest["files"]:
             raise UserError(f"{self.artifact.folder}: has no training lists of its own; name a run instead")
-        with pq.ParquetFile(self.artifact.path(LISTS)) as file:
+        with streaming(self.artifact.path(LISTS)) as file:
             rows = (
                 row
                 for batch in file.iter_batches()

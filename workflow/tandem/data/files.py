@@ -49,13 +49,13 @@ class Files:
             raise UserError(f"{self._place}: holds no {' or '.join(names)} (plain or .gz); put it there")
         return found
 
-    def glob(self, pattern: str) -> list[Path]:
-        """All files that fit a pattern (`*` does not cross `/`), sorted by name; a `UserError` if there is none."""
+    def glob(self, pattern: str, needed: bool = True) -> list[Path]:
+        """All files that fit a pattern (`*` does not cross `/`), sorted by name; a `UserError` if one is needed."""
         if self._downloads:
             found = self._downloads.glob(pattern)
         else:
             found = sorted(path for path in self.folder.glob(pattern) if path.is_file())
-        if not found:
+        if needed and not found:
             raise UserError(f"{self._place}: holds no {pattern}; put the files there")
         return found
 

@@ -138,8 +138,13 @@ def write(path: Path, parts: Iterable[pa.RecordBatch], schema: pa.Schema) -> Non
             writer.write_batch(part, row_group_size=ROWS)
 
 
+def streaming(path: Path) -> pq.ParquetFile:
+    """A file to be read batch by batch: Arrow's default would keep all that was read, packed, to the end."""
+    return pq.ParquetFile(path, pre_buffer=False)
+
+
 def value_at(path: Path, column: str, row: int) -> Any:
     """One value of a file of `write` with batches of `ROWS` rows, reading one row group."""
     group, offset = divmod(row, ROWS)
-    with pq.ParquetFile(path) as file:
+    with streaming(path) as file:
         return file.read_row_group(group, columns=[column])[column][offset].as_py()

@@ -29,7 +29,8 @@ def run(job: Job) -> None:
     analyzers.check(job.params)
     threads = int(job.execution.get("workers") or os.cpu_count() or 1)
     java = jvm.start(threads, job.execution.get("heap"))
-    analyzers.check_language(java, job.params["language"])
+    if job.params["analyzer"] not in SPLIT_BEFORE:
+        analyzers.check_language(java, job.params["language"])
     collection = Collection(job.inputs["dataset"])
     with writing(job) as draft:
         texts, index = draft.folder / "texts", draft.folder / "index"

@@ -9,13 +9,13 @@ from typing import Any
 
 from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.errors import UserError
+from tandem.progress import duration
 from tandem.reporting.audit_false_negatives import false_negatives
 from tandem.reporting.audit_noise import noise
 from tandem.reporting.audit_similar import similar
 from tandem.reporting.flags import read_flags
 from tandem.reporting.lineage import Stage, leaves, walk
 from tandem.reporting.page import render
-from tandem.progress import duration
 
 HEADER = ["audit", "finding", "where", "count", "share", "stage"]
 # Of summary.json: how was looked, and what is a drawing.

@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
+from tandem.data.tables import streaming
 from tandem.errors import UserError
 from tandem.models.template import Ids
 
@@ -43,7 +43,7 @@ def read_lists(path: Path) -> Lists:
     """
     columns = ["query_row", "passage_row", "label", "list"]
     parts: list[tuple[Ids, Ids, Ids, Ids]] = []
-    for batch in pq.ParquetFile(path).iter_batches(1 << 20, columns=columns):
+    for batch in streaming(path).iter_batches(1 << 20, columns=columns):
         query, passage, label = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(3))
         denoised = np.asarray(batch.column(3).to_numpy(zero_copy_only=False) == "denoised", np.int8)
         parts.append((query, passage, label, denoised))

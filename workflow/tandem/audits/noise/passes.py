@@ -18,6 +18,7 @@ from tandem.audits.noise.minhash import Sketcher, pieces
 from tandem.audits.noise.shingles import Shingling, normalised
 from tandem.data.collection import contents
 from tandem.data.rows import Rows
+from tandem.data.tables import streaming
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -62,7 +63,7 @@ def group_ends(corpus: Path) -> list[int]:
 
 def read_group(corpus: Path, group: int) -> list[str]:
     """Normalised contents (title and text) of the passages of a row group; empty where a passage has none."""
-    with pq.ParquetFile(corpus) as file:
+    with streaming(corpus) as file:
         table = file.read_row_group(group, columns=["title", "text"])
     rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
     return [normalised(contents(title, text)) for title, text in rows]

@@ -32,6 +32,24 @@ class Proposer(Protocol):
         """Similarities of pairs, shape (pairs,), float32: a function of the pair alone."""
 
 
+def reaching(block: Array, depth: int, floors: Array, margin: float = 0.0) -> tuple[Array, Array]:
+    """Where a block holds what may be among its rows' best `depth`, by row and then column.
+
+    Args:
+        block: scores, shape (rows, columns).
+        depth: how many of each row matter; all that equal the last of them are kept.
+        floors: scores that a row's must exceed, as they must 0; shape (rows,).
+        margin: by how much scores may be too low.
+    """
+    wanted = block > (np.maximum(floors, 0) - margin)[:, None]
+    if np.count_nonzero(wanted) > 2 * depth * len(block):  # only the first blocks: a partition is slow
+        width = min(depth, block.shape[1])
+        cut = np.partition(block, block.shape[1] - width, axis=1)[:, -width]
+        wanted &= block >= (cut - margin)[:, None]
+    rows, columns = np.nonzero(wanted)
+    return rows, columns
+
+
 class Best:
     """The best `depth` training queries of each other query so far, of equal ones the first, none of similarity 0."""
 
@@ -45,14 +63,10 @@ class Best:
 
         Blocks come by ascending rows, so that a later equal never takes an earlier one's place.
         """
-        width = min(self.depth, block.shape[1])
-        cut = np.partition(block, block.shape[1] - width, axis=1)[:, -width]
-        floors = np.maximum(self.scores[at, -1], 0)
-        wanted = (block >= cut[:, None]) & (block > floors[:, None])
-        other, column = np.nonzero(wanted)
+        other, column = reaching(block, self.depth, self.scores[at, -1])
         if not len(other):
             return
-        counts = wanted.sum(axis=1)
+        counts = np.bincount(other, minlength=len(block))
         place = np.arange(len(other)) - np.repeat(np.cumsum(counts) - counts, counts)
         scores = np.full((len(block), int(counts.max())), -np.inf, np.float32)
         rows = np.full(scores.shape, -1, np.int64)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from tandem.artifact import Artifact, Job
 from tandem.audits.similar.asked import TRAIN, Asked
-from tandem.audits.similar.nearest import Array
+from tandem.audits.similar.nearest import Array, reaching
 from tandem.errors import UserError
 from tandem.search.blocks import Embeddings
 from tandem.search.partners import require_dataset
@@ -43,9 +43,7 @@ class VectorCosine:
             self._columns = train, unit(self.of_train.take(train.start, train.stop))
         queries, vectors = self.others[others], self._columns[1]
         scores = queries @ vectors.T
-        width = min(depth, scores.shape[1])
-        cut = np.partition(scores, scores.shape[1] - width, axis=1)[:, -width]
-        row, column = np.nonzero(scores >= (np.maximum(cut, np.maximum(floors, 0)) - self.margin)[:, None])
+        row, column = reaching(scores, depth, floors, self.margin)
         made = np.full(scores.shape, -np.inf, np.float32)
         made[row, column] = cosines(queries, vectors, row, column)
         return made

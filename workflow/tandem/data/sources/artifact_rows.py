@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from tandem.artifact import Artifact, Job
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES
 from tandem.data.sources import Answers, Judgement, Listed, Passage, Query
+from tandem.data.tables import streaming
 from tandem.errors import UserError
 
 
@@ -49,7 +48,7 @@ class ArtifactRows:
 
 def stream(path: Path, *columns: str) -> Iterator[Any]:
     """Rows of a Parquet file as tuples of some columns, a batch in memory at a time."""
-    with pq.ParquetFile(path) as file:
+    with streaming(path) as file:
         for batch in file.iter_batches(columns=list(columns)):
             yield from zip(*(batch[name].to_pylist() for name in columns), strict=True)
 

@@ -18,11 +18,8 @@ class Beir(Source):
         files = Files(job)
         self._corpus, self._queries = files.find("corpus.jsonl"), files.find("queries.jsonl")
         self._answers = files.maybe("answers.jsonl")
-        folder = files.folder / "qrels"
-        found = {path.name.split(".tsv")[0]: path for path in folder.glob("*.tsv*")}
+        found = {path.name.split(".tsv")[0]: path for path in files.glob("qrels/*.tsv*", needed=not self._answers)}
         self._qrels = {split: found[split] for split in sorted(found, key=order)}
-        if not self._qrels:
-            raise UserError(f"{folder}: no qrels; at least one of train.tsv, dev.tsv, test.tsv is needed")
         self.places = {"corpus": str(self._corpus), "queries": str(self._queries)}
 
     def corpus(self) -> Iterator[Passage]:

@@ -24,7 +24,7 @@ TITLE_IN_TEXT = frozenset({"cranfield"})
 class IrDatasets(Source):
     """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`.
 
-    Without `splits`: `id/train`, `id/dev`, `id/test` as far as the catalogue has them, else `id` itself as the test set.
+    Without `splits`: `id/train`, `id/dev`, `id/test` as far as the catalogue has them, else `id` as test.
     """
 
     PARAMS = frozenset({"id", "splits"})
