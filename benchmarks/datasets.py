@@ -71,14 +71,16 @@ def peer(form: str, folder: Path) -> int:
 def measure(who: str, form: str, folder: Path) -> Measured:
     """Run `ours` or `peer` in a process of its own."""
     command = [sys.executable, __file__, "--measure", who, form, str(folder)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert child.stdout is not None
-    told = child.stdout.read()
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit status {child.returncode}; run it by hand to see why")
-    return Measured(**json.loads(told), processor=used.ru_utime + used.ru_stime, peak=used.ru_maxrss / 1024)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}; run it by hand to see why")
+    return Measured(**json.loads(done.stdout))
+
+
+def peak() -> float:
+    """Peak memory of this process in MiB; getrusage would count that of the process it was started by too."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def compare(form: str, size: int, folder: Path) -> tuple[Measured, list[str]]:
@@ -124,7 +126,8 @@ def main() -> None:
         who, form, folder = told.measure
         started = time.perf_counter()
         passages = {"ours": ours, "peer": peer}[who](form, Path(folder))
-        print(json.dumps({"passages": passages, "seconds": time.perf_counter() - started}))
+        seconds = time.perf_counter() - started
+        print(json.dumps({"passages": passages, "seconds": seconds, "processor": time.process_time(), "peak": peak()}))
         return
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as temporary:

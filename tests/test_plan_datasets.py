@@ -157,6 +157,13 @@ def test_another_analyzer_is_another_system(folder):
         score(made, "bm25.jeiba")
 
 
+def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(folder):
+    own = plan({"scifact": {"source": "beir", "path": folder("scifact", ["test"])}}, "scifact")
+    assert "id" not in own.config["datasets"]["scifact"]
+    changed = plan({"scifact": {"title": False}}, "scifact", tables=["baseline"]).config["datasets"]["scifact"]
+    assert (changed["source"], changed["id"], changed["title"]) == ("ir_datasets", "beir/scifact", False)
+
+
 def test_what_is_not_public_says_where_to_ask():
     entry = {"source": "beir", "access": "licence", "where": "https://example.org/licence"}
     with pytest.raises(UserError, match="datasets.d is not public: https://example.org/licence"):

@@ -53,6 +53,11 @@ def complete(told: Config, root: Path) -> Config:
     schema["$defs"]["file"] = sources["file"]
     recipes = told.get("recipes") or []
     config: Config = {name: catalogue(root / "config" / name) for name in CATALOGUES}
+    for name in CATALOGUES:
+        # An entry that names its source is one of its own, whatever the catalogue has under that name.
+        for entry, own in (told.get(name) or {}).items():
+            if isinstance(own, dict) and "source" in own:
+                config[name].pop(entry, None)
     for name in recipes if isinstance(recipes, list) else ():
         config = merged(config, recipe(root, str(name)))
     config = typed(merged(config, told), schema, schema)

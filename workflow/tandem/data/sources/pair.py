@@ -19,10 +19,8 @@ class Questions(Beir):
         Source.__init__(self, job)
         files = Files(job)
         self._queries, self._answers = files.find("queries.jsonl"), files.maybe("answers.jsonl")
-        found = {path.name.split(".tsv")[0]: path for path in (files.folder / "qrels").glob("*.tsv*")}
+        found = {path.name.split(".tsv")[0]: path for path in files.glob("qrels/*.tsv*", needed=not self._answers)}
         self._qrels = {split: found[split] for split in sorted(found, key=order)}
-        if not self._qrels and self._answers is None:
-            raise UserError(f"{files.folder}: holds neither answers.jsonl nor qrels/<split>.tsv; put one there")
         self.places = {"queries": str(self._queries)}
 
 
