@@ -59,6 +59,7 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/search.smk"
 include: "workflow/rules/score.smk"
 include: "workflow/rules/audits.smk"
+include: "workflow/rules/statistics.smk"
 include: "workflow/rules/report.smk"
 
 

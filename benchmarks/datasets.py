@@ -8,37 +8,24 @@ folder and removed; 4 million passages take 3 GB. `--out` writes the figures as 
 """
 
 import argparse
-import importlib.metadata
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from figures import Measured, comparison, linearity, markdown, peak_memory
 
 FULL, QUICK = (1_000_000, 4_000_000), (20_000, 80_000)
 OWN = {"corpus": "corpus.tsv", "queries": {"test": "queries.tsv"}, "qrels": {"test": "qrels/test.tsv"}}
 PARAMS = {"beir": {"source": "beir"}, "tsv": {"source": "files", **OWN}}
-VERSIONS = ("ir_datasets", "pyarrow", "numpy")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Seconds of the work itself, without starting Python; processor seconds and peak MiB of the whole process."""
-
-    passages: int
-    seconds: float
-    processor: float
-    peak: float
-
-    @property
-    def rate(self) -> float:
-        """Passages a second."""
-        return self.passages / self.seconds
+NOTE = """`python benchmarks/datasets.py`: the stage reads, checks, measures, hashes and writes Parquet; ir_datasets
+iterates over the same passages and keeps nothing. Generated passages of 56 words on average. The stage has two threads;
+where its seconds are its processor's, other work on the machine left them one core."""
 
 
 def ours(form: str, folder: Path) -> int:
@@ -77,40 +64,29 @@ def measure(who: str, form: str, folder: Path) -> Measured:
     return Measured(**json.loads(done.stdout))
 
 
-def peak() -> float:
-    """Peak memory of this process in MiB; getrusage would count that of the process it was started by too."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+def measured(who: str, form: str, folder: str) -> str:
+    """What `measure` reads: the figures of this process as JSON."""
+    started = time.perf_counter()
+    passages = {"ours": ours, "peer": peer}[who](form, Path(folder))
+    seconds = time.perf_counter() - started
+    return json.dumps(vars(Measured(passages, seconds, time.process_time(), peak_memory())))
 
 
-def compare(form: str, size: int, folder: Path) -> tuple[Measured, list[str]]:
-    """Both on one collection: ours, and the lines of throughput and memory."""
-    told, them = measure("ours", form, folder), measure("peer", form, folder)
-    assert told.passages == them.passages == size
-    pairs = (
-        ("throughput", told.rate, them.rate, "passages/s"),
-        ("processor", told.processor, them.processor, "s"),
-        ("peak memory", told.peak, them.peak, "MiB"),
-    )
-    return told, [f"{form} {size:,} {what}\t{a:,.0f}\t{b:,.0f}\t{a / b:.2f}\t{unit}" for what, a, b, unit in pairs]
+def compare(sizes: Iterable[int], folder: Path) -> Iterator[str]:
+    """The lines of all measurements, as they come."""
+    from generated import generate  # here alone, as what it imports would count in what is measured
 
-
-def machine() -> str:
-    """Processor, cores and versions."""
-    model = next((one for one in Path("/proc/cpuinfo").read_text().splitlines() if one.startswith("model name")), "")
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
-    return f"{model.split(':')[-1].strip()}, {os.cpu_count()} cores; Python {platform.python_version()}, {versions}"
-
-
-def markdown(lines: list[str]) -> str:
-    """The lines as a table, under a heading that says what was measured where."""
-    rows = "".join(f"| {' | '.join(line.split(chr(9)))} |\n" for line in lines)
-    return (
-        "# The stage `dataset` against ir_datasets\n\n"
-        "`python benchmarks/datasets.py`: the stage reads, checks, measures, hashes and writes Parquet; ir_datasets\n"
-        "iterates over the same passages and keeps nothing. Generated passages of 56 words on average.\n\n"
-        f"{machine()}\n\n| what | ours | peer | ratio | unit |\n|---|--:|--:|--:|---|\n{rows}"
-    )
+    made: dict[str, list[Measured]] = {form: [] for form in PARAMS}
+    for size in sizes:
+        part = folder / str(size)
+        if not (part / "queries.jsonl").is_file():
+            generate(part, size)
+        for form in PARAMS:
+            made[form].append(measure("ours", form, part))
+            yield from comparison(form, made[form][-1], measure("peer", form, part))
+    for form, (first, *larger) in made.items():
+        for one in larger:
+            yield from linearity(form, first, one)
 
 
 def main() -> None:
@@ -123,40 +99,16 @@ def main() -> None:
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.measure:
-        who, form, folder = told.measure
-        started = time.perf_counter()
-        passages = {"ours": ours, "peer": peer}[who](form, Path(folder))
-        seconds = time.perf_counter() - started
-        print(json.dumps({"passages": passages, "seconds": seconds, "processor": time.process_time(), "peak": peak()}))
+        print(measured(*told.measure))
         return
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as temporary:
-        run_all(told.passages or (QUICK if told.quick else FULL), told.folder or Path(temporary), lines)
+        for line in compare(told.passages or (QUICK if told.quick else FULL), told.folder or Path(temporary)):
+            print(line, flush=True)
+            lines.append(line)
     if told.out:
         told.out.parent.mkdir(parents=True, exist_ok=True)
-        told.out.write_text(markdown(lines))
-
-
-def run_all(sizes: list[int] | tuple[int, ...], folder: Path, lines: list[str]) -> None:
-    """Every measurement, printed as it comes and added to `lines`."""
-    from generated import generate
-
-    made: dict[str, list[Measured]] = {form: [] for form in PARAMS}
-    for size in sizes:
-        if not (folder / str(size) / "queries.jsonl").is_file():
-            generate(folder / str(size), size)
-        for form in PARAMS:
-            told, some = compare(form, size, folder / str(size))
-            made[form].append(told)
-            lines += some
-            print("\n".join(some), flush=True)
-    for form, (first, *_, last) in made.items() if len(sizes) > 1 else ():
-        name = f"{form} {last.passages:,} against {first.passages:,} passages"
-        times = last.passages / first.passages
-        for what in ("seconds", "processor"):
-            a, b = getattr(last, what), getattr(first, what)
-            lines.append(f"{name}, {what}\t{a:.1f}\t{b:.1f}\t{a / b:.2f}\tlinear is {times:g}")
-            print(lines[-1], flush=True)
+        told.out.write_text(markdown("The stage `dataset` against ir_datasets", NOTE, lines))
 
 
 if __name__ == "__main__":

@@ -172,3 +172,13 @@ def test_runs_that_do_not_fit(make_job, make_run, inputs, tmp_path):
     with pytest.raises(UserError, match=r"no run; give at least one as run\.0"):
         audit(make_job, tmp_path / "a-0123456789", {"dataset": data})
     assert not (tmp_path / "a-0123456789" / "stage.json").exists()
+
+
+def test_so_many_queries_are_looked_at_and_named(make_job, inputs, tmp_path):
+    made, pool, sheet, summary = audit(make_job, tmp_path / "a-0123456789", inputs, queries=2)
+    # sha1 of q1, q2, q3 begins with e04, f23, 794: the two lowest are q1 and q3
+    assert pq.read_table(made.path("queries.parquet")).to_pylist() == [
+        {"query_id": "q1", "split": "test"}, {"query_id": "q3", "split": "test"}
+    ]  # fmt: skip
+    assert {row["query_id"] for row in [*pool, *sheet]} == {"q1"}
+    assert summary["queries"] == 2

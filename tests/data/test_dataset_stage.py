@@ -186,8 +186,8 @@ BAD = {
     "unknown source": (
         lambda folder: None,
         {"source": "trec"},
-        "source: 'trec' is unknown; allowed are beir, ir_datasets, files, squad, cmedqa2, dureader_retrieval, dureader2,"
-        " pydocs, dpr, entity_questions, rocketqa, rocketqa_tsv, pair, dissimilar",
+        "source: 'trec' is unknown; allowed are beir, ir_datasets, files, squad, cmedqa2, dureader_retrieval,"
+        " dureader2, pydocs, dpr, entity_questions, rocketqa, rocketqa_tsv, pair, dissimilar",
     ),
     "wrong policy": (
         lambda folder: None,

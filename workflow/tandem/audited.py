@@ -97,9 +97,11 @@ class Audits:
         made = [self.noise(dataset), self.false_negatives(dataset)]
         if (splits := self.of.splits(dataset)) is None or "train" in splits:
             made.append(self.similar_queries(dataset))
-        systems = self.audited(dataset)
-        made += [self.of.runs.score(name, "audits.systems", dataset) for name in systems]
+        given: list[dict[str, Stage]] = [{}]
         if self.judges(dataset) or self.config["audits"]["false_negatives"]["sheet"]:
-            labels = self.relabel(dataset)
-            made += [self.of.runs.score(name, "audits.systems", dataset, labels=labels) for name in systems]
-        return made
+            subset = self.false_negatives(dataset)
+            given += [{"subset": subset}, {"subset": subset, "labels": self.relabel(dataset)}]
+        systems = self.audited(dataset)
+        return made + [
+            self.of.runs.score(name, "audits.systems", dataset, **more) for name in systems for more in given
+        ]

@@ -1,6 +1,7 @@
 """What a configuration wants: its stages, its tables' rows, and the way to each."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tandem.config import Config, complete
 from tandem.errors import MissingSplit, UserError
@@ -8,6 +9,9 @@ from tandem.graph import Stage, Stages
 from tandem.reporting.layout import Layout, LayoutRow, load_layout
 from tandem.resolver import Resolver, check_all
 from tandem.schema import nearest
+
+if TYPE_CHECKING:
+    from tandem.counting import Present
 
 Row = dict[str, str]
 
@@ -31,6 +35,8 @@ class Plan:
         self.layouts = self._layouts(root / "config/papers")
         self.tables: dict[str, list[tuple[Row, Stage]]] = {}
         self.missing: dict[str, str] = {}
+        self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
+        self._counted: dict[str, Present] = {}
         for name, layout in self.layouts.items():
             try:
                 self.tables[name] = self._rows(layout)
@@ -84,6 +90,15 @@ class Plan:
         """Manifests of the audits of the dataset, and of the scores that show their effect."""
         return [stage.manifest for stage in self.resolver.audits.all(self.config["dataset"])]
 
+    def counted(self, table: str) -> "Present":
+        """The datasets of a statistics table: stages of those that are here, and why the others are not counted."""
+        # Imported and asked only for these tables: looking for downloads takes a second or two.
+        from tandem.counting import count
+
+        if table not in self._counted:
+            self._counted[table] = count(self.statistics[table], self.resolver)
+        return self._counted[table]
+
     def shards(self, key: str) -> list[str]:
         """The jobs that encode an embeddings stage beside its own: `execution.shards` for passages, none for queries.
 
@@ -117,7 +132,8 @@ class Plan:
         """The score of a row: on the dataset or a variant, by its labels or corrected ones, of all queries or some."""
         dataset, audits = self.config["dataset"], self.resolver.audits
         labels = audits.relabel(dataset) if row.labels else None
-        subset = audits.similar_queries(dataset) if told.subset else None
+        subsets = {"similar": audits.similar_queries, "pooled": audits.false_negatives}
+        subset = subsets[told.subset](dataset) if told.subset else None
         searched = self.resolver.variant(dataset, row.variant) if row.variant else dataset
         return self.resolver.runs.score(row.run, str(layout), searched, labels=labels, subset=subset)
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 ROWS = 16384
-SWITCH = 5e-4  # seconds
+SWITCH = 5e-5  # seconds
 CORPUS_SCHEMA = pa.schema([("doc_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERIES_SCHEMA = pa.schema([("query_id", pa.string()), ("text", pa.string()), ("split", pa.string())])
 QRELS_SCHEMA = pa.schema(

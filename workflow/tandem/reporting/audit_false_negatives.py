@@ -55,14 +55,10 @@ def _effects(relabelled: Stage, stages: dict[str, Stage]) -> dict[str, Any]:
         measures (names) and effects: per system its run's stage and its means before and after, in percent,
         (measures, 2).
     """
-    scores = [stage for stage in stages.values() if stage.kind == "score" and "subset" not in stage.upstream]
-    before = {(s.upstream.get("run"), s.upstream.get("dataset")): s for s in scores if "labels" not in s.upstream}
-    after = [stage for stage in scores if stage.upstream.get("labels") == relabelled.key]
-    pairs = [
-        (before[key], score)
-        for score in after
-        if (key := (score.upstream.get("run"), score.upstream.get("dataset"))) in before
-    ]
+    scores = [stage for stage in stages.values() if stage.kind == "score"]
+    before = {_measured(score): score for score in scores if "labels" not in score.upstream}
+    after = [score for score in scores if score.upstream.get("labels") == relabelled.key]
+    pairs = [(before[_measured(score)], score) for score in after if _measured(score) in before]
     measures = list(pairs[0][1].artifact.params["measures"]) if pairs else []
     effects = []
     for old, new in pairs:
@@ -70,3 +66,8 @@ def _effects(relabelled: Stage, stages: dict[str, Stage]) -> dict[str, Any]:
         shown = [[100 * mean[name] if name in mean else None for mean in means] for name in measures]
         effects.append({"run": stages[new.upstream["run"]], "means": shown})
     return {"measures": measures, "effects": effects}
+
+
+def _measured(score: Stage) -> tuple[str | None, ...]:
+    """What a score is of, whatever the labels: scores of the same may be compared."""
+    return tuple(score.upstream.get(role) for role in ("run", "dataset", "subset"))

@@ -60,7 +60,7 @@ class Layout:
     """A table before it has numbers; `paper` and `printed_on` are None where no paper prints it.
 
     Without `columns` it shows every measure of its scores. `subset` is `similar` where only the queries count that have
-    a similar one among the training queries.
+    a similar one among the training queries, `pooled` for those that the audit of false negatives looked at.
     """
 
     title: str

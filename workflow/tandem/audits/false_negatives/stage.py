@@ -13,8 +13,9 @@ from tandem.audits.false_negatives.judgements import known
 from tandem.audits.false_negatives.pool import FUSION, Array, Pool, fused, pools, read_run, system_names
 from tandem.audits.false_negatives.sheet import Sheet
 from tandem.audits.false_negatives.summary import Summary
-from tandem.data.collection import Collection
+from tandem.data.collection import QUERIES, Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
+from tandem.data.select import subset
 from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.search.partners import require_dataset
@@ -37,14 +38,16 @@ def run(job: Job) -> None:
     """Pool the systems' results, rank them and write what annotators need.
 
     Params: split, depth (results per system and query that are pooled), top (unlabelled passages per query to ask
-    about), threshold (a judge's verdict is positive above it), and where there are judges precision and batch_tokens.
+    about), threshold (a judge's verdict is positive above it), queries (so many of the split, by their ids' hash; null
+    or absent: all), and where there are judges precision and batch_tokens.
     Inputs: dataset; `run.<i>`; `judge.<i>` and `judge_tokens.<i>` (cross-encoders, whose mean probability ranks).
     Without judges reciprocal rank fusion of the runs ranks, and there is no verdict.
-    Writes pool.parquet, sheet.csv and sheet.html (to fill in, for `relabel`), and summary.json.
+    Writes pool.parquet, queries.parquet (query_id, split: what was looked at), sheet.csv and sheet.html (to fill
+    in, for `relabel`), and summary.json.
     """
     params = _checked(job)
     collection, names = Collection(job.inputs["dataset"]), system_names(job)
-    queries, docs = collection.queries(params["split"]), doc_rows(collection)
+    queries, docs = _chosen(collection.queries(params["split"]), params), doc_rows(collection)
     found = [read_run(one, params["split"], queries, params["depth"], docs) for one in job.many("run")]
     judges = [model.key for model in job.many("judge")]
     scored_by = f"mean probability of {', '.join(judges)}" if judges else f"reciprocal rank fusion (k = {FUSION})"
@@ -61,15 +64,25 @@ def run(job: Job) -> None:
         told = {"split": params["split"], "scored_by": scored_by, "judges": judges, **summary.finish()}
         told |= {name: params[name] for name in ("depth", "top", "threshold")}
         sheet.write(draft, collection)
+        looked_at = {"query_id": list(queries), "split": [params["split"]] * len(queries)}
+        pq.write_table(pa.table(looked_at), draft.path(QUERIES))
         write_json(draft.path("summary.json"), told)
         draft.facts |= {"queries": told["queries"], "asked": told["asked"], "scored_by": scored_by}
 
 
+def _chosen(queries: dict[str, str], params: dict[str, Any]) -> dict[str, str]:
+    """The queries to look at, in their order."""
+    split, most = params["split"], params.get("queries")
+    kept = subset(dict.fromkeys(queries, split), {split: most})
+    return {query: text for query, text in queries.items() if query in kept}
+
+
 def _checked(job: Job) -> dict[str, Any]:
     """The parameters, refused if they or the inputs mean nothing."""
-    for name in ("depth", "top"):
-        if type(job.params[name]) is not int or job.params[name] < 1:
-            raise UserError(f"false_negatives: {name} is {job.params[name]!r}; a whole number from 1 is allowed")
+    for name in ("depth", "top", "queries"):
+        told = job.params.get(name) if name == "queries" else job.params[name]
+        if not (told is None and name == "queries") and (type(told) is not int or told < 1):
+            raise UserError(f"false_negatives: {name} is {told!r}; a whole number from 1 is allowed")
     threshold = job.params["threshold"]
     if type(threshold) not in (int, float) or not 0 <= threshold <= 1:
         raise UserError(f"false_negatives: threshold is {threshold!r}; a number from 0 to 1 is allowed")

@@ -23,6 +23,7 @@ def read(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
     """(`file:line`, field → column) of each line, its order told by the header or by the number of columns."""
     named = header(path, role)
     orders = {len(named): named} if named else role.columns
+    name = str(path)
     for number, line in lines(path):
         if number == 1 and named:
             continue
@@ -33,7 +34,7 @@ def read(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
             by = "white space" if spaced else "tabs"
             needed = f"the header names {len(named)}" if named else f"a line is {role.line}"
             raise UserError(f"{path}:{number}: {len(columns)} columns by {by}; {needed}")
-        yield f"{path}:{number}", dict(zip(order, columns, strict=True))
+        yield f"{name}:{number}", dict(zip(order, columns, strict=True))
 
 
 def read_answers(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,62 @@
+"""Figures of a benchmark as lines by tabs (what, ours, peer, ratio, unit) and as a Markdown table with the machine."""
+
+import importlib.metadata
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+VERSIONS = ("ir_datasets", "pyarrow", "numpy")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of the work itself, without starting Python; processor seconds and peak MiB of the whole process."""
+
+    passages: int
+    seconds: float
+    processor: float
+    peak: float
+
+
+def peak_memory() -> float:
+    """Peak memory of this process in MiB; getrusage would count that of the process it was started by too."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def comparison(name: str, ours: Measured, peer: Measured) -> list[str]:
+    """Throughput, processor time and memory of both on the same passages."""
+    assert ours.passages == peer.passages
+    pairs = (
+        ("throughput", ours.passages / ours.seconds, peer.passages / peer.seconds, 0, "passages/s"),
+        ("processor", ours.processor, peer.processor, 1, "s"),
+        ("peak memory", ours.peak, peer.peak, 0, "MiB"),
+    )
+    return [
+        f"{name} {ours.passages:,} {what}\t{a:,.{digits}f}\t{b:,.{digits}f}\t{a / b:.2f}\t{unit}"
+        for what, a, b, digits, unit in pairs
+    ]
+
+
+def linearity(name: str, small: Measured, large: Measured) -> list[str]:
+    """How many times longer the larger collection took, by the clock and by the processor."""
+    between = f"{name} {large.passages:,} against {small.passages:,}"
+    unit = f"linear is {large.passages / small.passages:.3g}"
+    times = (("seconds", large.seconds, small.seconds), ("processor", large.processor, small.processor))
+    return [f"{between} {what}\t{a:.1f}\t{b:.1f}\t{a / b:.2f}\t{unit}" for what, a, b in times]
+
+
+def machine() -> str:
+    """Processor, cores and versions."""
+    told = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in told if line.startswith("model name")), platform.machine())
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in VERSIONS)
+    return f"{model}, {os.cpu_count()} cores; Python {platform.python_version()}, {versions}"
+
+
+def markdown(title: str, note: str, lines: list[str]) -> str:
+    """The lines as a table, below what was measured and where."""
+    rows = "".join(f"| {' | '.join(line.split(chr(9)))} |\n" for line in lines)
+    head = "| what | ours | peer | ratio | unit |\n|---|--:|--:|--:|---|\n"
+    return f"# {title}\n\n{note}\n\n{machine()}\n\n{head}{rows}"

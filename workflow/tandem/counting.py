@@ -1,0 +1,43 @@
+"""What the statistics tables count: the datasets that are on this machine; of the others, what it would take."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tandem.data.catalogue import state
+from tandem.data.presence import presences
+from tandem.errors import UserError
+from tandem.graph import Stage
+from tandem.reporting.statistics_layout import load_statistics
+from tandem.resolver import Resolver
+
+HERE = ("here", "local")
+
+
+@dataclass(frozen=True)
+class Present:
+    """The datasets of one table.
+
+    Attributes:
+        stages: name → the stage that makes it, of those that are here.
+        absent: name → why it is not counted.
+    """
+
+    stages: dict[str, Stage]
+    absent: dict[str, str]
+
+
+def count(layout: Path, resolver: Resolver) -> Present:
+    """Which of a table's datasets can be counted without any download."""
+    known = resolver.config["datasets"]
+    needed = [name for name in load_statistics(layout).needed if name in known]
+    stages: dict[str, Stage] = {}
+    absent = {}
+    for name, found in presences(needed, known).items():
+        if found.state not in HERE:
+            absent[name] = f"not here ({state(found).removeprefix('download ')})"
+            continue
+        try:
+            stages[name] = resolver.dataset(name)
+        except UserError as error:
+            absent[name] = f"not here ({error})"
+    return Present(stages, absent)
