@@ -20,7 +20,7 @@ from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.search.partners import require_dataset
 
-GROUP = 512  # queries judged together
+GROUP = 32  # queries judged together: a line of progress after each
 POOL_SCHEMA = pa.schema(
     [
         ("query_id", pa.string()),
