@@ -1,14 +1,15 @@
 # Smaller stages: a dataset's own lists and released files as runs, answers found in passages, and the audits.
 
-for kind, env in {
-    "given": "data",
-    "imported": "data",
-    "match": "data",
-    "noise": "data",
-    "similar_queries": "models",
-    "false_negatives": "models",
-    "relabel": "data",
-}.items():
+SMALL = {
+    "given": ("data", 1),
+    "imported": ("data", 1),
+    "match": ("data", workflow.cores),
+    "noise": ("data", workflow.cores),
+    "similar_queries": ("models", workflow.cores),
+    "false_negatives": ("models", workflow.cores),
+    "relabel": ("data", 1),
+}
+for kind, (env, threads) in SMALL.items():
 
     rule:
         name:
@@ -24,7 +25,7 @@ for kind, env in {
         params:
             kind=kind,
             args=stages.args(kind),
-        threads: workflow.cores
+        threads: threads
         resources:
             how=stages.how(kind),
         shell:

@@ -31,7 +31,8 @@ def main(words: list[str]) -> int:
     stages = walk([open_artifact(Path(part)) for part in parts(flags["parts"])])
     found = sections(stages)
     dataset = next(stage for stage in stages.values() if stage.kind == "dataset")
-    page = render("audits.html", dataset=dataset, stages=stages, duration=duration, **found)
+    facts = leaves(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
+    page = render("audits.html", dataset=dataset, facts=facts, stages=stages, duration=duration, **found)
     write_text(Path(flags["table"]), _csv(stages))
     write_text(Path(flags["out"]), page)
     return 0
