@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from shlex import quote
 
+from snakemake.cli import get_argument_parser
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 
@@ -37,6 +38,14 @@ def planned(question, *names):
     except UserError as error:
         raise WorkflowError(str(error))
 
+
+# What is asked for by name and cannot be had is said now: an input function's error would come with a traceback.
+if workflow.is_main_process:
+    for target in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]:
+        if target == "all":
+            planned(plan.made)
+        elif target in plan.targets:
+            planned(plan.made, plan.targets[target])
 
 # Jobs run this checkout's library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix
 # of one's own replaces Snakemake's, so the strict mode must be said again.

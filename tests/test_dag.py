@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -237,3 +238,91 @@ def test_the_slurm_profile_plans():
     line = [sys.executable, "-m", "snakemake", "--profile", "slurm", "-n"]
     done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+
+
+QUESTIONS = {
+    "q-owl": ("what eats voles", "beetles"),
+    "q-eel": ("what eats shrimps", "mussels"),
+    "q-new": ("who flies", "zz"),
+}
+
+
+@pytest.fixture
+def small(tmp_path, documents):
+    """A project whose configuration is three lines, as a newcomer writes it, and some more datasets to choose from."""
+    made = object.__new__(Project)
+    made.folder = tmp_path
+    write_beir(tmp_path / "beir", documents)
+    questions = tmp_path / "questions"
+    questions.mkdir()
+    lines = [json.dumps({"_id": name, "text": text}) for name, (text, _) in QUESTIONS.items()]
+    (questions / "queries.jsonl").write_text("\n".join(lines) + "\n")
+    lines = [json.dumps({"_id": name, "answers": [answer]}) for name, (_, answer) in QUESTIONS.items()]
+    (questions / "answers.jsonl").write_text("\n".join(lines) + "\n")
+    datasets = {
+        "mine": {"source": "beir", "path": str(tmp_path / "beir")},
+        "asked": {"source": "pair", "corpus_of": "mine", "path": str(questions), "relevance": "answers"},
+        "both": {"source": "group", "of": ["mine", "mine"]},
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"datasets": datasets, "dataset": "mine"}))
+    return made
+
+
+def values(project, table, measure):
+    rows = csv.DictReader((project.folder / f"results/tables/{table}.csv").open())
+    return {row["dataset"]: float(row["value"]) for row in rows if row["measure"] == measure}
+
+
+def test_the_baseline_of_ones_own_data_of_answers_and_of_a_group(small):
+    code, output = small.run("baseline")
+    assert code == 0, output
+    (mine,) = values(small, "baseline", "nDCG@10").values()
+    code, output = small.run("baseline", "--config", "dataset=both")
+    assert code == 0, output
+    assert values(small, "baseline", "nDCG@10") == {"both": mine}
+    code, output = small.run("baseline", "--config", "dataset=asked")
+    assert code == 0, output
+    # "voles" and "shrimps" stand in one passage each, which has the answer; nobody in the corpus is zz
+    assert values(small, "baseline", "RR@10") == {"asked": pytest.approx(66.6667)}
+    assert values(small, "baseline", "nDCG@10") == {}
+    (matches,) = small.folder.glob("results/asked/match/*/matches.parquet")
+    assert {row["doc_id"] for row in pq.read_table(matches).to_pylist() if row["relevant"]} == {"owl-3", "eel-3"}
+
+
+def test_audits_without_models(small):
+    with (small.folder / "beir/corpus.jsonl").open("a") as file:
+        file.write(json.dumps({"_id": "copy", "title": "The otter", "text": "The otter is a river mammal."}) + "\n")
+    override = "audits={judges: [], retriever: null, systems: [bm25]}"
+    code, output = small.run("audits", "--config", override)
+    assert code == 0, output
+    rows = list(csv.DictReader((small.folder / "results/tables/audits.csv").open()))
+    assert {row["audit"] for row in rows} == {"noise", "similar_queries", "false_negatives"}
+    counts = {row["finding"]: row["count"] for row in rows if row["where"] == "corpus"}
+    assert counts["passages that have such a text"] == "2"
+    page = (small.folder / "results/audits.html").read_text()
+    assert "Can mine be trusted?" in page
+    assert page.count("<!doctype html>") == 1
+
+
+def test_the_catalogue_and_the_statistics_need_no_network(small, tmp_path):
+    home = {**os.environ, "IR_DATASETS_HOME": str(tmp_path / "home"), "TANDEM_DATA": str(tmp_path / "data")}
+    done = subprocess.run(small.line("datasets", "--quiet", "all"), capture_output=True, text=True, env=home)
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert "here: " in lines["mine"]
+    assert "8,841,823" in lines["msmarco"]
+    assert "download 1.1 GB" in lines["msmarco"]
+    assert "licence: " in lines["bioasq"]
+    done = subprocess.run(small.line("statistics"), capture_output=True, text=True, env=home)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((small.folder / "results/statistics/survey_table4.csv").open()))
+    assert {row["verdict"].split(" (")[0] for row in rows if row["dataset"] == "MS MARCO"} == {"not here"}
+    assert len({row["dataset"] for row in rows}) == 29
+
+
+def test_a_test_set_alone_has_no_models_and_says_so(small):
+    (small.folder / "beir/qrels/train.tsv").unlink()
+    code, output = small.run()
+    assert code == 1
+    assert "is trained on split train, but dataset mine has test; name another dataset with train_on" in output
+    assert "Traceback" not in output

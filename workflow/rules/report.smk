@@ -50,11 +50,11 @@ rule report:
 
 
 # `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.
-for layout in plan.layouts:
+for target, layout in plan.targets.items():
 
     rule:
         name:
-            layout.replace("/", "_").replace("-", "_")
+            target
         localrule: True
         input:
             lambda wildcards, layout=layout: planned(plan.made, layout),

@@ -8,5 +8,5 @@ class UserError(Exception):
     """
 
 
-class MissingSplit(UserError):
-    """A dataset lacks a split that something needs: a mistake only where that something is wanted."""
+class Unavailable(UserError):
+    """What a dataset does not have, such as a split: a mistake only where something that needs it is wanted."""

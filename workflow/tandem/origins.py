@@ -6,7 +6,7 @@ from typing import Any
 
 from tandem.artifact import sha256
 from tandem.config import Config
-from tandem.errors import MissingSplit, UserError
+from tandem.errors import Unavailable, UserError
 from tandem.fingerprint import fingerprint
 from tandem.graph import Stage, Stages
 from tandem.schema import nearest
@@ -49,7 +49,7 @@ class Origins:
         if name in self.deriving:
             raise UserError(f"datasets form a cycle: {' -> '.join([*self.deriving, name])}")
         if spec["source"] == "group":
-            raise UserError(f"datasets.{name} is a group: it has scores, but no passages; name one of {spec['of']}")
+            raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {spec['of']}")
         path, checksum, files = (spec.pop(key, None) for key in ("path", "checksum", "files"))
         self.deriving.append(name)
         upstream = self._derived_from(spec)
@@ -118,7 +118,7 @@ class Origins:
         if there is not None and split not in there:
             have = ", ".join(sorted(there)) or "none"
             hint = "; name another dataset with train_on" if split == "train" else ""
-            raise MissingSplit(f"{what} on split {split}, but dataset {dataset} has {have}{hint}")
+            raise Unavailable(f"{what} on split {split}, but dataset {dataset} has {have}{hint}")
 
     def dataset_spec(self, name: str) -> dict[str, Any]:
         """A dataset's entry."""

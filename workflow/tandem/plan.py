@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tandem.config import Config, complete
-from tandem.errors import MissingSplit, UserError
+from tandem.errors import Unavailable, UserError
 from tandem.graph import Stage, Stages
 from tandem.reporting.layout import Layout, LayoutRow, load_layout
 from tandem.resolver import Resolver, check_all
@@ -42,7 +42,7 @@ class Plan:
                 self.tables[name] = self._rows(layout)
             except UserError as error:
                 # A layout whose models or splits are not there is only a mistake if its table is wanted.
-                if name in self.wanted() and not isinstance(error, MissingSplit):
+                if name in self.wanted() and not isinstance(error, Unavailable):
                     raise
                 self.missing[name] = str(error)
                 self.resolver.opened.clear()
@@ -51,6 +51,11 @@ class Plan:
     def split(self) -> str:
         """The split whose scores are reported."""
         return self.resolver.runs.split(self.config["dataset"])
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """Target of the command line → table: `rocketqav2_table4` → `rocketqav2/table4`."""
+        return {table.replace("/", "_").replace("-", "_"): table for table in self.layouts}
 
     def wanted(self) -> list[str]:
         """Names of the tables of `rule all`."""

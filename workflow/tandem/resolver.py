@@ -5,7 +5,7 @@ from typing import Any
 
 from tandem.audited import Audits
 from tandem.config import Config
-from tandem.errors import MissingSplit, UserError
+from tandem.errors import Unavailable, UserError
 from tandem.graph import Stage, Stages
 from tandem.origins import NAME, Origins
 from tandem.runs import CROSS_PARTS, DUAL_PARTS, Runs
@@ -180,7 +180,7 @@ def check_all(config: Config) -> None:
     for name in config["models"]:
         try:
             resolver.model(name, f"models.{name}")
-        except MissingSplit:
+        except Unavailable:
             resolver.opened.clear()
         except UserError as error:
             resolver.opened.clear()

@@ -27,8 +27,9 @@ def main(words: list[str]) -> None:
 
 
 def table(datasets: Mapping[str, Spec]) -> str:
-    """The catalogue as text, by name; parts of a group are counted in the group's line."""
-    parts = {part for spec in datasets.values() if spec.get("source") == "group" for part in spec.get("of", ())}
+    """The catalogue as text, by name; the parts `<group>-…` of a group are counted in its line."""
+    groups = {name: spec["of"] for name, spec in datasets.items() if spec.get("source") == "group"}
+    parts = {part for name, of in groups.items() for part in of if part.startswith(f"{name}-")}
     found = presences([name for name in sorted(datasets) if name not in parts], datasets)
     rows = [COLUMNS, *(_row(name, datasets[name], one) for name, one in found.items())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
