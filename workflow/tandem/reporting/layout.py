@@ -73,6 +73,30 @@ class Layout:
     subset: str = ""
 
 
+def read_layout(path: Path, schema: str, where: str) -> dict[str, Any]:
+    """A layout file's content, checked against a schema of `assets/`.
+
+    Args:
+        path: the file.
+        schema: the schema's name.
+        where: where such layouts are, for the error.
+    Raises:
+        UserError: a missing file, no YAML, or a key or type that is not allowed.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such layout; layouts are {where}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    allowed = json.loads((files("tandem.reporting") / "assets" / schema).read_text(encoding="utf-8"))
+    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(allowed).iter_errors(content))
+    if wrong is not None:
+        place = ".".join(map(str, wrong.absolute_path)) or "the layout"
+        raise UserError(f"{path}: {place}: {wrong.message}")
+    return dict(content)
+
+
 def load_layout(path: Path) -> Layout:
     """Read and check a layout.
 
@@ -82,17 +106,7 @@ def load_layout(path: Path) -> Layout:
         UserError: a missing file, a key or type that is not allowed, two rows of one system and first stage, a value
             printed for a measure without a column, or a baseline that is not a row.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such layout; layouts are config/papers/<paper>/<table>.yaml") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    schema = json.loads((files("tandem.reporting") / "assets/layout.schema.json").read_text(encoding="utf-8"))
-    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(content))
-    if wrong is not None:
-        where = ".".join(map(str, wrong.absolute_path)) or "the layout"
-        raise UserError(f"{path}: {where}: {wrong.message}")
+    content = read_layout(path, "layout.schema.json", "config/papers/<paper>/<table>.yaml")
     columns = [Column(c["measure"], c.get("name", c["measure"])) for c in content.get("columns", [])]
     return Layout(
         title=content["title"],

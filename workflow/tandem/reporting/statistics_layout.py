@@ -3,16 +3,11 @@
 Files are config/statistics/<paper>_<table>.yaml; `assets/statistics.schema.json` lists their keys.
 """
 
-import json
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import yaml
-
-from tandem.errors import UserError
+from tandem.reporting.layout import read_layout
 
 
 @dataclass(frozen=True)
@@ -62,17 +57,7 @@ class StatisticsLayout:
 
 def load_statistics(path: Path) -> StatisticsLayout:
     """Read and check a layout; a `UserError` on a missing file and on a key or type that is not allowed."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such layout; layouts are config/statistics/<paper>_<table>.yaml") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    schema = json.loads((files("tandem.reporting") / "assets/statistics.schema.json").read_text(encoding="utf-8"))
-    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(content))
-    if wrong is not None:
-        where = ".".join(map(str, wrong.absolute_path)) or "the layout"
-        raise UserError(f"{path}: {where}: {wrong.message}")
+    content = read_layout(path, "statistics.schema.json", "config/statistics/<paper>_<table>.yaml")
     paper = content["paper"]
     return StatisticsLayout(
         title=content["title"],
