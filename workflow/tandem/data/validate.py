@@ -6,7 +6,7 @@ its peak, 220 MB for 8.8 million.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from tandem.errors import UserError
 
 
 class Hashes:
-    """64-bit hashes of texts in the order they came."""
+    """64-bit hashes of texts, or of pairs of them, in the order they came."""
 
     def __init__(self) -> None:
         self._values = array("q")
@@ -24,7 +24,7 @@ class Hashes:
     def __len__(self) -> int:
         return len(self._values)
 
-    def add(self, texts: Iterable[str]) -> None:
+    def add(self, texts: Iterable[Hashable]) -> None:
         """Append the hash of each text (Python's own: it differs from process to process, so it is never stored)."""
         self._values.extend(map(hash, texts))
 
