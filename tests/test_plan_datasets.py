@@ -85,6 +85,13 @@ def test_a_datasets_own_measures_and_split_are_reported(folder):
     assert score(over).params["measures"] == ["AP"]
 
 
+def test_dev_is_reported_where_there_is_no_test_set(folder):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "dev"])}}, "d")
+    assert (made.split, score(made).name) == ("dev", "bm25.dev")
+    # as deep as a test set's run
+    assert score(made).upstream["run"].params["depth"] == 1000
+
+
 def test_usual_measures_deeper_than_the_runs_are_left_out(folder):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", depth={"test": 60})
     assert score(made).params["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]

@@ -119,8 +119,12 @@ class Runs:
         return self.of.stage("rerank", dataset, f"{system}.{split}", dict(told), upstream=upstream)
 
     def split(self, dataset: str) -> str:
-        """The split whose scores are reported: `score.split`, else the dataset's."""
-        return str(self.config["score"]["split"] or self.of.dataset_spec(dataset)["score_split"])
+        """The split whose scores are reported: `score.split`, else the dataset's `score_split`, else test, else dev."""
+        told = self.config["score"]["split"] or self.of.dataset_spec(dataset)["score_split"]
+        if told:
+            return str(told)
+        there = self.of.splits(dataset)
+        return "dev" if there is not None and "test" not in there and "dev" in there else "test"
 
     def measures(self, dataset: str) -> list[str]:
         """What is measured: `score.measures`, else the dataset's own, else the usual that its runs and labels allow.
