@@ -53,6 +53,17 @@ def test_a_checksum_that_differs_is_a_warning_with_both(beir, make, capsys):
     assert warning in capsys.readouterr().err
 
 
+def test_counts_that_differ_are_warnings_with_both(beir, make):
+    right = {"passages": 2, "train": 1, "test": 1, "train_qrels": 1, "test_qrels": 1}
+    assert make("a", {"source": "beir"}, path=str(beir), counts=right).manifest["warnings"] == []
+    wrong = {"passages": 8841823, "train": 3, "dev": 2, "test_qrels": 4}
+    assert make("b", {"source": "beir", "train_queries": 1}, path=str(beir), counts=wrong).manifest["warnings"] == [
+        "2 passages, expected 8,841,823",
+        "0 dev queries, expected 2",
+        "1 test qrels, expected 4",
+    ]
+
+
 def test_a_query_in_two_splits_takes_the_qrels_of_one(beir, make):
     (beir / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td1\t1\nq1\td2\t1\n")
     made = make("d", {"source": "beir"}, path=str(beir))

@@ -56,7 +56,8 @@ class Origins:
         self.deriving.pop()
         for told in (*NOTES, *UPSTREAM_KEYS):
             spec.pop(told, None)
-        how: dict[str, Any] = {"checksum": checksum} if checksum else {}
+        counts = None if "dev_from_train" in spec else self.dataset_spec(name).get("counts")
+        how = {key: told for key, told in (("checksum", checksum), ("counts", counts)) if told}
         if path is not None:
             if not Path(path).exists():
                 raise UserError(f"datasets.{name}.path is {path}; no such file or folder")

@@ -52,16 +52,23 @@ def run(job: Job) -> None:
             "splits": split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics),
         }
         checksum = tables.combined(sums.values())
-        _compare(job, checksum, warnings)
+        _compare(job, checksum, _counts(summary), warnings)
         write_json(draft.path("statistics.json"), {**summary, "warnings": warnings.lines})
         draft.facts.update(_counts(summary), **extra, checksum=checksum, warnings=warnings.lines, source=source.facts)
 
 
-def _compare(job: Job, checksum: str, warnings: Warnings) -> None:
+def _compare(job: Job, checksum: str, counted: dict[str, Any], warnings: Warnings) -> None:
     """Warn if the source is not the one that the configuration was written for."""
     expected = job.execution.get("checksum", job.params.get("checksum"))
     if expected and expected != checksum:
         warnings.add(f"the source's checksum is {checksum}, expected {expected}: its content has changed")
+    found = {"passages": counted["passages"], **counted["queries"]}
+    found |= {f"{split}_qrels": number for split, number in counted["qrels"].items()}
+    cut = {name.removesuffix("_queries") for name in job.params if name.endswith("_queries")}
+    for name, number in (job.execution.get("counts") or {}).items():
+        if found.get(name, 0) != number and name.removesuffix("_qrels") not in cut:
+            what = name.replace("_", " ") if name == "passages" or name.endswith("_qrels") else f"{name} queries"
+            warnings.add(f"{found.get(name, 0):,} {what}, expected {number:,}")
 
 
 def _counts(summary: dict[str, Any]) -> dict[str, Any]:

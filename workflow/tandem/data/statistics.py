@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tandem.data import tables
+from tandem.data.collection import LITERAL_MATCH
 from tandem.data.validate import Hashes
 
 # white space of Python's `str.split` beyond ASCII
@@ -112,6 +113,8 @@ def split_statistics(
         characters.setdefault(split, []).append(len(text))
         positives.setdefault(split, {})[query] = 0
     for query, doc, relevance, split in judged:
+        if relevance == LITERAL_MATCH:
+            continue
         qrels[split] = qrels.get(split, 0) + 1
         if relevance > 0:
             positives[split][query] += 1
