@@ -1,14 +1,17 @@
 """A tiny collection, a tiny encoder and tiny models, made on the spot by the real stages; shared by all tests."""
 
+import copy
 import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 
+ROOT = Path(__file__).parents[1]
 SUBJECTS = {
     "otter": ("a river mammal", "floats on its back", "crabs and urchins"),
     "heron": ("a wading bird", "stands still for an hour", "frogs and small fish"),
@@ -42,6 +45,37 @@ def passages() -> list[tuple[str, str, str]]:
         rows.append((f"{name}-2", f"The {name}", f"Watch it for a day and you will see that the {name} {habit}."))
         rows.append((f"{name}-3", "", f"The {name} eats {food}, more of them in autumn, when winter is close; {kind}."))
     return rows
+
+
+@pytest.fixture(scope="session")
+def real():
+    """`real(name)`: the folder of real data `../shared/data/<name>`; the test is skipped where it is absent."""
+
+    def find(name: str) -> Path:
+        folder = ROOT / ".." / "shared" / "data" / name
+        if not folder.is_dir():
+            pytest.skip(f"real data not here: {folder}")
+        return folder
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def configured():
+    """`configured()`: a copy of the default configuration; `configured(path, value)`: with one key set, a.b.c."""
+    default = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+
+    def make(path: str = "", value: object = None) -> dict:
+        config = copy.deepcopy(default)
+        if path:
+            *parents, last = path.split(".")
+            at = config
+            for part in parents:
+                at = at.setdefault(part, {})
+            at[last] = value
+        return config
+
+    return make
 
 
 @pytest.fixture(scope="session")

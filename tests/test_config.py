@@ -3,26 +3,13 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tandem.config import complete
 from tandem.errors import UserError
 from tandem.plan import Plan
 
 ROOT = Path(__file__).parents[1]
-DEFAULT = yaml.safe_load((ROOT / "config/config.yaml").read_text())
 CE = "models.ce_bm25neg"
-
-
-def changed(path, value):
-    """The default configuration with one key set."""
-    config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-    *parents, last = path.split(".")
-    at = config
-    for part in parents:
-        at = at.setdefault(part, {})
-    at[last] = value
-    return config
 
 
 def mistakes(config):
@@ -73,59 +60,59 @@ def mistakes(config):
         ("models.ce_deneg.like", "ce_bm25", "models.ce_deneg.like is ce_bm25, which is no model"),
     ],
 )
-def test_a_mistake_is_one_line(path, value, line):
-    found = mistakes(changed(path, value))
+def test_a_mistake_is_one_line(configured, path, value, line):
+    found = mistakes(configured(path, value))
     assert any(line in one for one in found), found
 
 
-def test_several_mistakes_are_several_lines():
-    config = changed("seed", "x")
+def test_several_mistakes_are_several_lines(configured):
+    config = configured("seed", "x")
     config["bm25"] = {"k1": -1, "c": 2}
     assert len(mistakes(config)) == 3
 
 
-def test_a_cycle_of_models_is_named():
-    config = changed("models.de_bm25neg.candidates", {"from": "rocketqav2.retriever", "depth": 50})
+def test_a_cycle_of_models_is_named(configured):
+    config = configured("models.de_bm25neg.candidates", {"from": "rocketqav2.retriever", "depth": 50})
     assert any("models form a cycle: de_bm25neg -> rocketqav2 -> de_bm25neg" in line for line in mistakes(config))
 
 
-def test_a_cycle_of_starts_is_named():
-    lines = mistakes(changed("models.ce_bm25neg.init", "ce_deneg"))
+def test_a_cycle_of_starts_is_named(configured):
+    lines = mistakes(configured("models.ce_bm25neg.init", "ce_deneg"))
     assert any("models form a cycle" in line and "ce_bm25neg -> ce_deneg -> ce_bm25neg" in line for line in lines)
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    config = changed("datasets", {"mine": {"source": "beir", "path": str(tmp_path / "none")}}) | {"dataset": "mine"}
+def test_a_missing_folder_is_named(configured, tmp_path):
+    config = configured("datasets", {"mine": {"source": "beir", "path": str(tmp_path / "none")}}) | {"dataset": "mine"}
     assert mistakes(config) == [f"datasets.mine.path is {tmp_path / 'none'}; no such file or folder"]
 
 
-def test_an_unknown_dataset_key_is_named():
-    lines = mistakes(changed("datasets", {"mine": {"source": "beir", "pth": "x"}}))
+def test_an_unknown_dataset_key_is_named(configured):
+    lines = mistakes(configured("datasets", {"mine": {"source": "beir", "pth": "x"}}))
     assert lines == ["datasets.mine.pth is not a known key; did you mean path?"]
 
 
-def test_an_encoder_folder_without_safetensors_is_refused(tmp_path):
+def test_an_encoder_folder_without_safetensors_is_refused(configured, tmp_path):
     (tmp_path / "pytorch_model.bin").touch()
-    lines = mistakes(changed("encoder", str(tmp_path)))
+    lines = mistakes(configured("encoder", str(tmp_path)))
     assert lines[-1].endswith("holds no model.safetensors; only safetensors are loaded")
 
 
-def test_text_from_the_command_line_is_typed():
-    config = changed("models.rocketqav2.train", {"lr": "1e-5", "steps": "20", "in_batch": "true", "clip": "null"})
+def test_text_from_the_command_line_is_typed(configured):
+    config = configured("models.rocketqav2.train", {"lr": "1e-5", "steps": "20", "in_batch": "true", "clip": "null"})
     train = complete(config, ROOT)["models"]["rocketqav2"]["train"]
     assert (train["lr"], train["steps"], train["in_batch"], train["clip"]) == (1e-5, 20, True, None)
     assert isinstance(train["lr"], float)
     assert isinstance(train["steps"], int)
 
 
-def test_an_integer_for_a_number_is_the_same_number():
-    value = complete(changed("bm25.k1", 1), ROOT)["bm25"]["k1"]
+def test_an_integer_for_a_number_is_the_same_number(configured):
+    value = complete(configured("bm25.k1", 1), ROOT)["bm25"]["k1"]
     assert isinstance(value, float)
     assert value == 1.0
 
 
-def test_like_lays_keys_upon_the_other_model():
-    models = complete(DEFAULT, ROOT)["models"]
+def test_like_lays_keys_upon_the_other_model(configured):
+    models = complete(configured(), ROOT)["models"]
     full, static = models["rocketqav2_8"], models["rocketqav2_8_static"]
     assert static["train"] == full["train"] | {"teacher": "static"}
     assert static["candidates"] == full["candidates"]

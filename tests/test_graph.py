@@ -1,6 +1,5 @@
 """Stage keys: what changes them, what does not, and that the default's stay."""
 
-import copy
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,6 @@ from tandem.plan import Plan
 
 ROOT = Path(__file__).parents[1]
 PINNED = Path(__file__).parent / "keys.yaml"
-DEFAULT = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-
-
-def override(path, value):
-    config = copy.deepcopy(DEFAULT)
-    *parents, last = path.split(".")
-    at = config
-    for part in parents:
-        at = at.setdefault(part, {})
-    at[last] = value
-    return config
 
 
 def stages(config):
@@ -29,25 +17,30 @@ def stages(config):
 
 
 @pytest.fixture(scope="module")
-def base():
-    return stages(DEFAULT)
+def base(configured):
+    return stages(configured())
 
 
-def new(base, path, value):
-    """Kind and name of the stages an override makes anew."""
-    made = stages(override(path, value))
-    return {(made[f].kind, made[f].name) for f in made.keys() - base.keys()}
+@pytest.fixture(scope="module")
+def new(base, configured):
+    """`new(path, value)`: kind and name of the stages an override makes anew."""
+
+    def of(path, value):
+        made = stages(configured(path, value))
+        return {(made[f].kind, made[f].name) for f in made.keys() - base.keys()}
+
+    return of
 
 
-def test_a_joint_learning_rate_renames_the_joint_model_and_what_follows(base):
-    names = new(base, "models.rocketqav2.train.lr", 2e-5)
+def test_a_joint_learning_rate_renames_the_joint_model_and_what_follows(new):
+    names = new("models.rocketqav2.train.lr", 2e-5)
     assert ("model", "rocketqav2") in names
     assert {kind for kind, _ in names} == {"model", "embeddings", "retrieve", "rerank", "score"}
     assert all("rocketqav2" in name for _, name in names)
 
 
-def test_a_teacher_renames_its_students_and_not_its_own_teacher(base):
-    models = {name for kind, name in new(base, "models.ce_bm25neg.train.lr", 1e-3) if kind == "model"}
+def test_a_teacher_renames_its_students_and_not_its_own_teacher(new):
+    models = {name for kind, name in new("models.ce_bm25neg.train.lr", 1e-3) if kind == "model"}
     assert {"ce_bm25neg", "ce_deneg", "rocketqav2"} <= models
     assert "de_bm25neg" not in models
 
@@ -69,8 +62,8 @@ def test_a_teacher_renames_its_students_and_not_its_own_teacher(base):
         ("score.measures", ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]),
     ],
 )
-def test_meaning_is_in_the_key(base, path, value):
-    assert new(base, path, value)
+def test_meaning_is_in_the_key(new, path, value):
+    assert new(path, value)
 
 
 @pytest.mark.parametrize(
@@ -86,21 +79,21 @@ def test_meaning_is_in_the_key(base, path, value):
         ("models.ce_bm25neg.train.weight_decay", "0.01"),
     ],
 )
-def test_how_it_runs_and_how_it_is_written_is_not(base, path, value):
-    assert not new(base, path, value)
+def test_how_it_runs_and_how_it_is_written_is_not(new, path, value):
+    assert not new(path, value)
 
 
-def test_order_of_keys_is_not_in_the_key(base):
-    turned = copy.deepcopy(DEFAULT)
+def test_order_of_keys_is_not_in_the_key(base, configured):
+    turned = configured()
     turned["models"] = {k: dict(reversed(v.items())) for k, v in reversed(turned["models"].items())}
     assert stages(dict(reversed(turned.items()))).keys() == base.keys()
 
 
-def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(tmp_path):
+def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(configured, tmp_path):
     def dataset(folder, text):
         folder.mkdir()
         (folder / "corpus.jsonl").write_text(text)
-        config = override("datasets", {"mine": {"source": "beir", "path": str(folder)}}) | {"dataset": "mine"}
+        config = configured("datasets", {"mine": {"source": "beir", "path": str(folder)}}) | {"dataset": "mine"}
         return next(s for s in stages(config).values() if s.kind == "dataset")
 
     one, same, other = (dataset(tmp_path / name, text) for name, text in (("a", "x"), ("b", "x"), ("c", "y")))
@@ -109,30 +102,30 @@ def test_where_a_dataset_lies_is_not_in_its_key_but_its_files_are(tmp_path):
     assert one.folder != other.folder
 
 
-def test_an_encoder_folder_is_known_by_its_weights(tmp_path):
+def test_an_encoder_folder_is_known_by_its_weights(configured, tmp_path):
     keys = []
     for name, weights in (("a/enc", b"1"), ("b/enc", b"1"), ("c/enc", b"2")):
         folder = tmp_path / name
         folder.mkdir(parents=True)
         (folder / "model.safetensors").write_bytes(weights)
-        keys.append(next(s.key for s in stages(override("encoder", str(folder))).values() if s.kind == "encoder"))
+        keys.append(next(s.key for s in stages(configured("encoder", str(folder))).values() if s.kind == "encoder"))
     assert keys[0] == keys[1] != keys[2]
 
 
-def test_the_default_systems_keep_their_keys():
+def test_the_default_systems_keep_their_keys(configured):
     """A refactoring must not rename artifacts that took days. If their meaning changed, write the new keys there."""
-    plan = Plan(DEFAULT, ROOT)
+    plan = Plan(configured(), ROOT)
     rows = {f"{row['system']} | {row['first_stage']}": stage.key for row, stage in plan.tables["summary"]}
     assert rows == yaml.safe_load(PINNED.read_text())
 
 
-def test_a_thousand_variants_resolve_in_a_moment():
+def test_a_thousand_variants_resolve_in_a_moment(configured):
     import time
 
     from tandem.config import complete
     from tandem.resolver import Resolver
 
-    config, shared, started = complete(DEFAULT, ROOT), Stages(), time.process_time()
+    config, shared, started = complete(configured(), ROOT), Stages(), time.process_time()
     for i in range(1000):
         config["models"]["rocketqav2"]["train"]["lr"] = 1e-5 + i * 1e-9
         Resolver(config, shared).runs.score("rocketqav2.retriever", "here", "pydocs")
@@ -140,8 +133,8 @@ def test_a_thousand_variants_resolve_in_a_moment():
     assert time.process_time() - started < 5
 
 
-def test_equal_models_of_two_names_are_one_stage():
-    config = override("models.twin", {"like": "rocketqav2"})
+def test_equal_models_of_two_names_are_one_stage(configured):
+    config = configured("models.twin", {"like": "rocketqav2"})
     plan = Plan(config, ROOT)
     twin, there = (plan.resolver.runs.score(f"{name}.retriever", "here", "pydocs") for name in ("twin", "rocketqav2"))
     assert twin is there

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tandem.errors import UserError
 from tandem.plan import Plan
@@ -28,16 +27,21 @@ def folder(tmp_path):
     return made
 
 
-def plan(datasets, dataset, **more):
-    config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-    return Plan(config | {"datasets": datasets, "dataset": dataset} | more, ROOT)
+@pytest.fixture
+def plan(configured):
+    """`plan(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""
+
+    def made(datasets, dataset, **more):
+        return Plan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
+
+    return made
 
 
 def score(made, system="bm25"):
     return made.resolver.runs.score(system, "here", made.config["dataset"])
 
 
-def test_a_group_is_scored_on_each_member_and_averaged(folder):
+def test_a_group_is_scored_on_each_member_and_averaged(folder, plan):
     members = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("a", "b")}
     made = score(plan(members | {"both": {"source": "group", "of": ["b", "a"]}}, "both"))
     assert made.params["members"] == ["b", "a"]
@@ -46,7 +50,7 @@ def test_a_group_is_scored_on_each_member_and_averaged(folder):
     ]  # fmt: skip
 
 
-def test_a_group_has_no_passages_to_train_on(folder):
+def test_a_group_has_no_passages_to_train_on(folder, plan):
     members = {"a": {"source": "beir", "path": folder("a", ["train", "test"])}, "g": {"source": "group", "of": ["a"]}}
     made = plan(members, "g")
     with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
@@ -54,7 +58,7 @@ def test_a_group_has_no_passages_to_train_on(folder):
     assert made.made("baseline")
 
 
-def test_a_pair_takes_passages_from_one_and_queries_from_another(folder):
+def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
     entries = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("en", "zh")}
     entries["zh-en"] = {"source": "pair", "corpus_of": "en", "queries_of": "zh"}
     data = plan(entries, "zh-en").resolver.dataset("zh-en")
@@ -62,13 +66,13 @@ def test_a_pair_takes_passages_from_one_and_queries_from_another(folder):
     assert data.params == {"source": "pair"}
 
 
-def test_datasets_that_are_made_of_each_other_are_a_cycle():
+def test_datasets_that_are_made_of_each_other_are_a_cycle(plan):
     entries = {"a": {"source": "pair", "corpus_of": "b", "path": "/"}, "b": {"source": "dissimilar", "of": "a"}}
     with pytest.raises(UserError, match="datasets form a cycle: a -> b -> a"):
         plan(entries, "a")
 
 
-def test_answers_are_matched_before_they_are_scored(folder):
+def test_answers_are_matched_before_they_are_scored(folder, plan):
     entry = {"source": "beir", "path": folder("qa", ["test"]), "relevance": "answers", "match": "regex"}
     made = score(plan({"qa": entry}, "qa"))
     match = made.upstream["match"]
@@ -77,7 +81,7 @@ def test_answers_are_matched_before_they_are_scored(folder):
     assert made.params["measures"] == ["RR@10", "Success@1", "Success@50"]
 
 
-def test_a_datasets_own_measures_and_split_are_reported(folder):
+def test_a_datasets_own_measures_and_split_are_reported(folder, plan):
     entry = {"source": "beir", "path": folder("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
     made = score(plan({"d": entry}, "d"))
     assert (made.params, made.name) == ({"measures": ["RR@10"], "split": "dev"}, "bm25.dev")
@@ -85,19 +89,19 @@ def test_a_datasets_own_measures_and_split_are_reported(folder):
     assert score(over).params["measures"] == ["AP"]
 
 
-def test_dev_is_reported_where_there_is_no_test_set(folder):
+def test_dev_is_reported_where_there_is_no_test_set(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["train", "dev"])}}, "d")
     assert (made.split, score(made).name) == ("dev", "bm25.dev")
     # as deep as a test set's run
     assert score(made).upstream["run"].params["depth"] == 1000
 
 
-def test_usual_measures_deeper_than_the_runs_are_left_out(folder):
+def test_usual_measures_deeper_than_the_runs_are_left_out(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", depth={"test": 60})
     assert score(made).params["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
 
 
-def test_identical_ids_are_a_parameter_only_where_asked(folder):
+def test_identical_ids_are_a_parameter_only_where_asked(folder, plan):
     entry = {"source": "beir", "path": folder("d", ["test"])}
     plain, ignoring = (plan({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True}))
     assert "ignore_identical_ids" not in score(plain).params
@@ -106,7 +110,7 @@ def test_identical_ids_are_a_parameter_only_where_asked(folder):
     assert score(plain).upstream["run"].digest == score(ignoring).upstream["run"].digest
 
 
-def test_without_training_queries_the_tables_of_models_are_missing_and_the_baseline_is_not(folder):
+def test_without_training_queries_the_tables_of_models_are_missing_and_the_baseline_is_not(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
     with pytest.raises(UserError, match="is trained on split train, but dataset d has test; name another .* train_on"):
         made.made()
@@ -118,7 +122,7 @@ def test_without_training_queries_the_tables_of_models_are_missing_and_the_basel
     assert set(audit.upstream) == {"dataset", "run.0"}
 
 
-def test_models_of_another_dataset_serve_one_without_training_queries(folder):
+def test_models_of_another_dataset_serve_one_without_training_queries(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", train_on="pydocs")
     run = score(made, "de_bm25neg").upstream["run"]
     assert run.dataset == "d"
@@ -126,7 +130,7 @@ def test_models_of_another_dataset_serve_one_without_training_queries(folder):
     assert "judge.0" in made.resolver.audits.false_negatives("d").upstream
 
 
-def test_audits_with_training_queries(folder):
+def test_audits_with_training_queries(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
     similar = made.resolver.audits.similar_queries("d")
     assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
@@ -138,14 +142,14 @@ def test_audits_with_training_queries(folder):
     assert without.upstream["similar"] is similar
 
 
-def test_corrected_labels_reuse_the_runs(folder):
+def test_corrected_labels_reuse_the_runs(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
     rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/figure2"]}
     assert rows["BM25, corrected"].upstream["run"] is rows["BM25"].upstream["run"]
     assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
 
 
-def test_a_released_run_stands_where_a_system_does(folder, tmp_path):
+def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
     file = tmp_path / "released.tsv"
     file.write_text("d\td\t1\n")
     entry = {"d": {"source": "beir", "path": folder("d", ["test"])}}
@@ -157,7 +161,7 @@ def test_a_released_run_stands_where_a_system_does(folder, tmp_path):
         made.resolver.runs._imported("theirs", "dev", "d")
 
 
-def test_another_analyzer_is_another_system(folder):
+def test_another_analyzer_is_another_system(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
     words = score(made, "bm25.jieba").upstream["run"]
     assert (words.name, words.upstream["lucene"].params["analyzer"]) == ("bm25.jieba.test", "jieba")
@@ -166,14 +170,26 @@ def test_another_analyzer_is_another_system(folder):
         score(made, "bm25.jeiba")
 
 
-def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(folder):
+def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(folder, plan):
     own = plan({"scifact": {"source": "beir", "path": folder("scifact", ["test"])}}, "scifact")
     assert "id" not in own.config["datasets"]["scifact"]
     changed = plan({"scifact": {"title": False}}, "scifact", tables=["baseline"]).config["datasets"]["scifact"]
     assert (changed["source"], changed["id"], changed["title"]) == ("ir_datasets", "beir/scifact", False)
 
 
-def test_what_is_not_public_says_where_to_ask():
+def test_a_language_without_an_analyzer_is_refused_before_anything_runs(plan, folder):
+    entry = {"source": "beir", "path": folder("d", ["test"]), "language": "vi"}
+    with pytest.raises(UserError, match="datasets.d.language is vi, which Lucene has no analyzer for; allowed: ar, bn"):
+        plan({"d": entry}, "d")
+    assert score(plan({"d": entry | {"analyzer": "whitespace"}}, "d")).kind == "score"
+
+
+def test_a_format_without_its_folder_is_refused_before_anything_runs(plan):
+    with pytest.raises(UserError, match="datasets.d.path is missing; name the folder that holds its files"):
+        plan({"d": {"source": "squad", "files_of": {"test": "x.json"}}}, "d")
+
+
+def test_what_is_not_public_says_where_to_ask(plan):
     entry = {"source": "beir", "access": "licence", "where": "https://example.org/licence"}
     with pytest.raises(UserError, match="datasets.d is not public: https://example.org/licence"):
         plan({"d": entry}, "d")

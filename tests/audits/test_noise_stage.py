@@ -3,7 +3,6 @@
 import csv
 import json
 import random
-from pathlib import Path
 
 import ir_measures
 import numpy as np
@@ -234,7 +233,6 @@ def test_a_run_over_another_corpus_is_refused(audit, tmp_path):
     assert list((tmp_path / "wrong").iterdir()) == []
 
 
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
 REAL_COUNTS = [
     # no text of the raw CACM repeats: each ends in its own citation numbers
     ("cacm-raw", "words", {"exact_groups": 0, "near_pairs": 0}, {"unknown": 55, "missing": 19, "missing_all": 0}),
@@ -244,10 +242,8 @@ REAL_COUNTS = [
 
 
 @pytest.mark.parametrize(("name", "unit", "corpus", "test"), REAL_COUNTS)
-def test_real_collections(tmp_path, name, unit, corpus, test):
-    if not (REAL / name).is_dir():
-        pytest.skip(f"real data not here: {REAL / name}")
-    make_dataset(Job("dataset", tmp_path / "dataset", {"source": "beir"}, {}, {"path": str(REAL / name)}))
+def test_real_collections(tmp_path, real, name, unit, corpus, test):
+    make_dataset(Job("dataset", tmp_path / "dataset", {"source": "beir"}, {}, {"path": str(real(name))}))
     params = PARAMS | {"threshold": 0.8, "shingle": {"unit": unit, "size": 3 if unit == "words" else 4}}
     run(Job("noise", tmp_path / "noise", params, {"dataset": open_artifact(tmp_path / "dataset")}))
     summary = read(open_artifact(tmp_path / "noise"), "summary.json")

@@ -1,22 +1,10 @@
 import json
-from pathlib import Path
-
-import pytest
 
 from tandem.data.collection import Collection
 
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
 
-
-def needed(name: str) -> Path:
-    folder = REAL / name
-    if not folder.is_dir():
-        pytest.skip(f"real data not here: {folder}")
-    return folder
-
-
-def test_scifact_has_its_published_counts(make):
-    made = make("scifact", {"source": "beir"}, path=str(needed("scifact")))
+def test_scifact_has_its_published_counts(make, real):
+    made = make("scifact", {"source": "beir"}, path=str(real("scifact")))
     assert made.manifest["passages"] == 5183
     assert made.manifest["queries"] == {"train": 809, "test": 300}
     assert made.manifest["qrels"] == {"train": 919, "test": 339}
@@ -24,8 +12,8 @@ def test_scifact_has_its_published_counts(make):
     assert len(Collection(made).queries("train")) == 809
 
 
-def test_cacm_counts_its_55_unknown_documents(make):
-    made = make("cacm", {"source": "beir"}, path=str(needed("cacm-raw")))
+def test_cacm_counts_its_55_unknown_documents(make, real):
+    made = make("cacm", {"source": "beir"}, path=str(real("cacm-raw")))
     assert made.manifest["qrels"] == {"test": 796}
     assert (
         "55 judgements name documents that the corpus lacks and are kept: no run can find them"
@@ -33,8 +21,8 @@ def test_cacm_counts_its_55_unknown_documents(make):
     )
 
 
-def test_cmrc_loses_its_two_blank_queries(make):
-    made = make("cmrc", {"source": "beir"}, path=str(needed("cmrc2018")))
+def test_cmrc_loses_its_two_blank_queries(make, real):
+    made = make("cmrc", {"source": "beir"}, path=str(real("cmrc2018")))
     assert "2 queries are blank and were dropped" in made.manifest["warnings"]
 
 

@@ -19,7 +19,6 @@ from tandem.data.sources import SOURCES
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]
-HOME = ROOT / ".." / "shared" / "data" / "ir_datasets_home"
 ENTRIES = catalogue(ROOT / "config/datasets")
 IRDS = {name: spec for name, spec in ENTRIES.items() if spec["source"] == "ir_datasets"}
 # the 29 rows of the survey's Table 4, in its order
@@ -80,8 +79,8 @@ def test_the_surveys_29_datasets_and_the_papers_own_are_there():
     assert set(SURVEY + own) <= set(ENTRIES)
 
 
-def test_every_entry_has_the_keys_of_its_source():
-    config = complete(yaml.safe_load((ROOT / "config/config.yaml").read_text()), ROOT)
+def test_every_entry_has_the_keys_of_its_source(configured):
+    config = complete(configured(), ROOT)
     assert set(config["datasets"]) == set(ENTRIES)
     derived = {"group", "dissimilar", "pair"}
     assert {spec["source"] for spec in ENTRIES.values()} <= set(SOURCES) | derived
@@ -160,15 +159,14 @@ def test_a_file_holds_its_own_entry_and_variants(tmp_path):
 # Where a dataset is
 
 
-def test_ir_datasets_files_are_found_where_it_looks(folders, monkeypatch):
-    if not HOME.is_dir():
-        pytest.skip(f"real data not here: {HOME}")
+def test_ir_datasets_files_are_found_where_it_looks(folders, monkeypatch, real):
+    home = real("ir_datasets_home")
     spec = {"source": "ir_datasets", "id": "cranfield", "splits": {"test": "cranfield"}}
     found = presence("cranfield", spec)
     assert (found.state, found.bytes, found.exact) == ("download", 506960, True)
     assert not (folders / "irds").exists()  # looking creates nothing
-    monkeypatch.setenv("IR_DATASETS_HOME", str(HOME))
-    assert presence("cranfield", spec) == Presence("here", str(HOME.absolute()))
+    monkeypatch.setenv("IR_DATASETS_HOME", str(home))
+    assert presence("cranfield", spec) == Presence("here", str(home.absolute()))
 
 
 def test_a_download_put_by_hand_counts(folders):

@@ -1,7 +1,6 @@
 """Datasets made of others: without similar queries, and one's passages with another's queries."""
 
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,15 +12,6 @@ from tandem.data.collection import Collection
 from tandem.data.stage import run
 from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
-
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
-
-
-def needed(name: str) -> Path:
-    folder = REAL / name
-    if not folder.is_dir():
-        pytest.skip(f"real data not here: {folder}")
-    return folder
 
 
 @pytest.fixture
@@ -139,9 +129,9 @@ def test_a_pair_needs_its_parts(repeated, derive, tmp_path):
         derive("pair", "pair", {"corpus": repeated}, path=str(tmp_path))
 
 
-def test_curated_questions_over_squads_passages(make, derive):
-    squad = make("squad", {"source": "beir"}, path=str(needed("squad")))
-    made = derive("curated", "pair", {"corpus": squad}, path=str(needed("qa-dpr-curated")))
+def test_curated_questions_over_squads_passages(make, derive, real):
+    squad = make("squad", {"source": "beir"}, path=str(real("squad")))
+    made = derive("curated", "pair", {"corpus": squad}, path=str(real("qa-dpr-curated")))
     assert made.manifest["passages"] == 2067
     assert made.manifest["queries"] == {"test": 694}
     assert Collection(made).answers("test")["test-2"] == ["China"]
@@ -150,8 +140,8 @@ def test_curated_questions_over_squads_passages(make, derive):
     ]
 
 
-def test_chinese_questions_over_english_passages(make, derive):
-    chinese, english = (make(name, {"source": "beir"}, path=str(needed(name))) for name in ("xquad-zh-en", "squad"))
+def test_chinese_questions_over_english_passages(make, derive, real):
+    chinese, english = (make(name, {"source": "beir"}, path=str(real(name))) for name in ("xquad-zh-en", "squad"))
     made = derive("pair", "pair", {"corpus": english, "queries": chinese})
     assert made.manifest["queries"] == {"test": 1190}
     assert made.manifest["passages"] == english.manifest["passages"] == 2067

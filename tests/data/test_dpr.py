@@ -14,7 +14,6 @@ from tandem.data.collection import Collection
 from tandem.data.sources.dpr_files import items, passages, questions
 from tandem.errors import UserError
 
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
 PASSAGES = (
     "id\ttext\ttitle\n"
     '1\t"Aaron ( or ; ""Ahärôn"") is a prophet"\tAaron\n'
@@ -42,11 +41,8 @@ POOL = [
 ]
 
 
-def real(name: str) -> list[tuple[str, str, list[str]]]:
-    """(id, question, answers) of a real collection without passages, in file order."""
-    folder = REAL / name
-    if not folder.is_dir():
-        pytest.skip(f"real data not here: {folder}")
+def asked(folder: Path) -> list[tuple[str, str, list[str]]]:
+    """(id, question, answers) of a collection without passages, in file order."""
     records = [
         {r["_id"]: r for r in map(json.loads, (folder / file).read_text().split("\n")[:-1])}
         for file in ("queries.jsonl", "answers.jsonl")
@@ -110,8 +106,8 @@ def test_packed_files_and_a_byte_order_mark_make_no_difference(folder, make):
     assert make("packed", PARAMS, path=str(folder)).manifest["checksum"] == plain
 
 
-def test_real_questions_come_back_from_their_csv_form(tmp_path, make):
-    rows = real("qa-dpr-nq")
+def test_real_questions_come_back_from_their_csv_form(tmp_path, make, real):
+    rows = asked(real("qa-dpr-nq"))
     splits = {split: [(q, a) for one, q, a in rows if one.startswith(split)] for split in ("dev", "test")}
     for split, told in splits.items():
         (tmp_path / f"nq-{split}.qa.csv").write_text(qa_csv(told), encoding="utf-8")
@@ -125,8 +121,8 @@ def test_real_questions_come_back_from_their_csv_form(tmp_path, make):
         assert list(collection.queries(split).items()) == [(one, q) for one, q, _ in rows if one.startswith(split)]
 
 
-def test_real_patterns_survive_with_and_without_doubled_backslashes(tmp_path):
-    rows = real("qa-dpr-curated")
+def test_real_patterns_survive_with_and_without_doubled_backslashes(tmp_path, real):
+    rows = asked(real("qa-dpr-curated"))
     assert len(rows) == 694
     path = tmp_path / "curated.qa.csv"
     path.write_text(qa_csv([(q, a) for _, q, a in rows]), encoding="utf-8")
@@ -137,47 +133,33 @@ def test_real_patterns_survive_with_and_without_doubled_backslashes(tmp_path):
         assert [one.answers for one in questions(path)] == [["20\\s?,?\\s?320"]]
 
 
-BAD_TSV = {
-    "two columns": ("1\ttext\n", "2 columns by tabs; a line is id, text, title: 3 columns"),
-    "an empty line": ("\n", "1 columns by tabs"),
-    "a quote left open": ('1\t"text\tTitle\n2\tb\t"c"\n', "a quoted column is not closed"),
-    "one left open at the end": ('1\t"text\tTitle', "a quoted column is not closed"),
-    "a quoted text without end": (f'1\t"{"a" * 200000}"\tTitle\n', "field larger than field limit"),
+FIRST = {passages: "id\ttext\ttitle\n", questions: "good\t['a']\n"}  # a right first line, by reader
+BAD_LINES = {
+    "two columns": (passages, "1\ttext\n", "2 columns by tabs; a line is id, text, title: 3 columns"),
+    "an empty line": (passages, "\n", "1 columns by tabs"),
+    "a quote left open": (passages, '1\t"text\tTitle\n2\tb\t"c"\n', "a quoted column is not closed"),
+    "one left open at the end": (passages, '1\t"text\tTitle', "a quoted column is not closed"),
+    "a quoted text without end": (passages, f'1\t"{"a" * 200000}"\tTitle\n', "field larger than field limit"),
+    "no literal": (questions, "q\tChina\n", "the answers 'China' are no list; write ['first', 'second']"),
+    "a call": (questions, "q\t__import__('os').getcwd()\n", "are no list"),
+    "a number": (questions, "q\t[1995]\n", "answers is [1995]; a list of texts is needed"),
+    "a bare text": (questions, "q\t'a'\n", "a list of texts is needed"),
+    "half a pair": (questions, "q\t['\\ud800']\n", "answers holds half of a surrogate pair"),
+    "no answers": (questions, "q\n", "1 columns by tabs; a line is question, list of answers: 2 columns"),
+    "deep": (questions, f"q\t{'[' * 9999}\n", "are no list"),
 }
 
 
-@pytest.mark.parametrize("name", BAD_TSV)
-def test_a_wrong_line_of_passages_is_named(tmp_path, name):
-    text, message = BAD_TSV[name]
-    path = tmp_path / "psgs_w100.tsv"
-    path.write_text("id\ttext\ttitle\n" + text)
+@pytest.mark.parametrize("name", BAD_LINES)
+def test_a_wrong_line_is_named(tmp_path, name):
+    read, text, message = BAD_LINES[name]
+    path = tmp_path / "bad.tsv"
+    path.write_text(FIRST[read] + text)
     with pytest.raises(UserError) as error:
-        list(passages(path))
+        list(read(path))
     assert str(error.value).startswith(f"{path}:2: ")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-BAD_ANSWERS = {
-    "no literal": ("q\tChina\n", "the answers 'China' are no list; write ['first', 'second']"),
-    "a call": ("q\t__import__('os').getcwd()\n", "are no list"),
-    "a number": ("q\t[1995]\n", "answers is [1995]; a list of texts is needed"),
-    "a bare text": ("q\t'a'\n", "a list of texts is needed"),
-    "half a pair": ("q\t['\\ud800']\n", "answers holds half of a surrogate pair"),
-    "no answers": ("q\n", "1 columns by tabs; a line is question, list of answers: 2 columns"),
-    "deep": (f"q\t{'[' * 9999}\n", "are no list"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_ANSWERS)
-def test_a_wrong_line_of_answers_is_named(tmp_path, name):
-    text, message = BAD_ANSWERS[name]
-    path = tmp_path / "bad.qa.csv"
-    path.write_text("good\t['a']\n" + text)
-    with pytest.raises(UserError) as error:
-        list(questions(path))
-    assert str(error.value).startswith(f"{path}:2: ")
-    assert message in str(error.value)
 
 
 GOOD = b'[{"question": "q", "answers": []}, '

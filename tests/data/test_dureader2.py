@@ -3,7 +3,6 @@ import random
 from collections import Counter
 from hashlib import md5
 from itertools import groupby
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +16,6 @@ from tandem.data.sources.dureader2.records import Question
 from tandem.data.sources.dureader2.spans import Span, best_span
 from tandem.errors import UserError
 
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
 PAPER = Rules("characters", 0.5, 256)
 
 
@@ -247,12 +245,10 @@ def test_bad_input_is_one_line_and_leaves_nothing(name, raw, make, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def released():
+def released(real):
     """Released passages that can be put together from paragraphs at hand: text → (query, whether positive), and their
     paragraphs."""
-    samples, demo = REAL / "rocketqa-samples", REAL / "dureader-demo"
-    if not samples.is_dir() or not demo.is_dir():
-        pytest.skip(f"real data not here: {samples}, {demo}")
+    samples, demo = real("rocketqa-samples"), real("dureader-demo")
     labels = {}
     for name in ("dual", "cross"):
         for line in (samples / f"{name}.train.tsv").read_text(encoding="utf-8").split("\n")[:-1]:
@@ -273,9 +269,9 @@ def test_length_control_gives_released_passages(released):
     assert sorted(len(made[text]) for text in known) == [1, 3, 3, 3, 4, 4, 4, 4, 5, 6, 8]
 
 
-def test_released_positives_reach_the_threshold_in_characters_not_in_words(released):
+def test_released_positives_reach_the_threshold_in_characters_not_in_words(released, real):
     known, made = released
-    demo = REAL / "dureader-demo"
+    demo = real("dureader-demo")
     told = [json.loads(line) for line in (demo / "answers.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     answers = {one["_id"]: one["answers"] for one in told}
     asked = [json.loads(line) for line in (demo / "queries.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]

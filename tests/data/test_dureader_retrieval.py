@@ -3,7 +3,6 @@ import json
 import shutil
 from collections import Counter
 from hashlib import sha1
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,7 +15,6 @@ from tandem.data.sources.dureader_retrieval.lookup import find_rows, mark
 from tandem.data.sources.dureader_retrieval.training import training_id
 from tandem.errors import UserError
 
-SAMPLES = Path(__file__).parents[2] / ".." / "shared" / "data" / "rocketqa-samples"
 PARTS = [["天空是蓝色的", "水 是 湿的"], ["猫吃鱼", "狗吃肉", "天空是蓝色的"]]
 IDS = [f"{number:032x}" for number in (7, 5, 3, 1, 9)]
 DEV = [
@@ -201,13 +199,12 @@ def test_truncated_gzip_of_the_map_is_one_line(package, make):
         build(make, package)
 
 
-def test_released_training_lines_are_found_in_a_collection_of_their_passages(package, make):
-    if not SAMPLES.is_dir():
-        pytest.skip(f"real data not here: {SAMPLES}")
+def test_released_training_lines_are_found_in_a_collection_of_their_passages(package, make, real):
+    samples = real("rocketqa-samples")
     pairs = []
     for name in ("dual", "cross"):
-        shutil.copyfile(SAMPLES / f"{name}.train.tsv", package / "train" / f"{name}.train.tsv")
-        for line in (SAMPLES / f"{name}.train.tsv").read_text(encoding="utf-8").split("\n")[:-1]:
+        shutil.copyfile(samples / f"{name}.train.tsv", package / "train" / f"{name}.train.tsv")
+        for line in (samples / f"{name}.train.tsv").read_text(encoding="utf-8").split("\n")[:-1]:
             query, *columns = line.split("\t")
             told = [(columns[1], 1), (columns[3], 0)] if name == "dual" else [(columns[1], int(columns[2]))]
             pairs += [(query, text, label) for text, label in told]

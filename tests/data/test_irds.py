@@ -9,8 +9,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-HOME = Path(__file__).parents[2] / ".." / "shared" / "data" / "ir_datasets_home"
-
 
 def dataset(home: Path, out: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tandem", "dataset", "--params.source", "ir_datasets", *words]
@@ -18,11 +16,9 @@ def dataset(home: Path, out: Path, *words: str) -> subprocess.CompletedProcess[s
     return subprocess.run([*command, "--out", str(out / "stage.json")], env=env, capture_output=True, text=True)
 
 
-def test_cranfield_loads_from_files_put_where_ir_datasets_looks(tmp_path):
-    if not HOME.is_dir():
-        pytest.skip(f"real data not here: {HOME}")
+def test_cranfield_loads_from_files_put_where_ir_datasets_looks(tmp_path, real):
     home = tmp_path / "home"
-    shutil.copytree(HOME, home)
+    shutil.copytree(real("ir_datasets_home"), home)
     done = dataset(home, tmp_path / "cranfield", "--params.id", "cranfield")
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "cranfield" / "stage.json").read_text())

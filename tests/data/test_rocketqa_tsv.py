@@ -8,7 +8,6 @@ from tandem.data.collection import Collection
 from tandem.data.sources.rocketqa_tsv import digest
 from tandem.errors import UserError
 
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data" / "rocketqa-samples"
 DUAL = (
     "q one\tT\tpositive\t\tnegative a\t0\n"
     "q two\t\tother\tT\tpositive\t0\n"
@@ -78,16 +77,15 @@ def test_ids_are_of_what_is_said_alone(folder, make):
     assert f"{digest('T', 'positive'):016x}" == "122abeb0270e9ef1"
 
 
-def sample(name: str) -> list[list[str]]:
-    """The rows of one of RocketQA's sample files."""
-    if not REAL.is_dir():
-        pytest.skip(f"real data not here: {REAL}")
-    return [line.split("\t") for line in (REAL / name).read_text(encoding="utf-8").split("\n")[:-1]]
+def columns(path: Path) -> list[list[str]]:
+    """The rows of one of RocketQA's files."""
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
-def test_the_released_dual_sample(make):
-    rows = sample("dual.train.tsv")
-    made = make("dual", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(REAL))
+def test_the_released_dual_sample(make, real):
+    samples = real("rocketqa-samples")
+    rows = columns(samples / "dual.train.tsv")
+    made = make("dual", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(samples))
     assert len(rows) == 100
     assert made.manifest["passages"] == len({(row[1 + i], row[2 + i]) for row in rows for i in (0, 2)}) == 78
     assert made.manifest["queries"] == {"train": 8}
@@ -105,9 +103,10 @@ def test_the_released_dual_sample(make):
     assert {q: [(title, text) for title, text, label, _ in rows if not label] for q, rows in told(made)} == expected
 
 
-def test_the_released_cross_sample(make):
-    rows = sample("cross.train.tsv")
-    made = make("cross", {"source": "rocketqa_tsv", "cross": "cross.train.tsv"}, path=str(REAL))
+def test_the_released_cross_sample(make, real):
+    samples = real("rocketqa-samples")
+    rows = columns(samples / "cross.train.tsv")
+    made = make("cross", {"source": "rocketqa_tsv", "cross": "cross.train.tsv"}, path=str(samples))
     assert sorted(row[3] for row in rows) == ["0"] * 80 + ["1"] * 20
     assert made.manifest["passages"] == len({(row[1], row[2]) for row in rows}) == 86
     assert made.manifest["queries"] == {"train": 7}

@@ -1,15 +1,12 @@
 import hashlib
 import json
 from collections import Counter
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from tandem.data.collection import Collection
 from tandem.errors import UserError
-
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
 
 
 def question(name, text, *answers, **more):
@@ -186,10 +183,8 @@ def test_wrong_files_are_one_line(name, built, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "passages"), [("squad", 2067), ("cmrc2018", 1104)])
-def test_a_real_collection_as_squad_json_keeps_passages_questions_and_answers(name, passages, built, make):
-    if not (REAL / name).is_dir():
-        pytest.skip(f"real data not here: {REAL / name}")
-    told = Collection(make("beir", {"source": "beir"}, path=str(REAL / name)))
+def test_a_real_collection_as_squad_json_keeps_passages_questions_and_answers(name, passages, built, make, real):
+    told = Collection(make("beir", {"source": "beir"}, path=str(real(name))))
     made = built({split: as_squad(told, split) for split in ("train", "dev", "test")})
     new, old = (texts(made), texts(told))
     assert len(new) == len(old) == passages

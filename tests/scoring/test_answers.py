@@ -5,7 +5,6 @@ import re
 import string
 import sys
 import unicodedata
-from pathlib import Path
 
 import pytest
 import regex
@@ -13,14 +12,9 @@ import regex
 from tandem.scoring.answers.match import RULES, Matcher
 from tandem.scoring.answers.tokenizer import _token, words
 
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
 
-
-def real(name):
-    """Records of a real JSONL file."""
-    path = REAL / name
-    if not path.is_file():
-        pytest.skip(f"real data not here: {path}")
+def records(path):
+    """The objects of a JSONL file."""
     with open(path, encoding="utf-8", newline="\n") as file:
         return [json.loads(line) for line in file]
 
@@ -164,14 +158,14 @@ def test_broken_patterns_of_every_kind_are_counted():
     assert (matcher.broken, matcher.needles[0], len(matcher.needles[1])) == (len(broken), [], 1)
 
 
-def test_curated_trec_has_694_patterns_three_of_them_broken_by_decomposition():
-    answers = [record["answers"] for record in real("qa-dpr-curated/answers.jsonl")]
+def test_curated_trec_has_694_patterns_three_of_them_broken_by_decomposition(real):
+    answers = [record["answers"] for record in records(real("qa-dpr-curated") / "answers.jsonl")]
     matcher = Matcher("regex", answers)
     assert (len(answers), sum(map(len, matcher.needles)), matcher.broken, matcher.empty) == (694, 691, 3, 0)
     # Answers such as `K\ösen` compile as they stand; NFD leaves `\o`. The reference decomposes them too.
     assert all(regex.compile(answer) for told in answers for answer in told)
     # Python's own re, which Pyserini takes, agrees but where it sees a word in `½`.
-    texts = [unicodedata.normalize("NFD", one["text"]) for one in real("squad/corpus.jsonl")[::100]]
+    texts = [unicodedata.normalize("NFD", one["text"]) for one in records(real("squad") / "corpus.jsonl")[::100]]
     texts = [text for text in texts if "½" not in text]
     flags = re.IGNORECASE | re.UNICODE | re.MULTILINE
     own = [re.compile(needles[0].pattern, flags) if needles else None for needles in matcher.needles]
@@ -180,16 +174,17 @@ def test_curated_trec_has_694_patterns_three_of_them_broken_by_decomposition():
     assert (len(texts), sum(map(sum, expected))) == (20, 179)
 
 
-def test_all_answers_of_nq_have_tokens():
-    assert Matcher("string", [record["answers"] for record in real("qa-dpr-nq/answers.jsonl")]).empty == 0
+def test_all_answers_of_nq_have_tokens(real):
+    assert Matcher("string", [record["answers"] for record in records(real("qa-dpr-nq") / "answers.jsonl")]).empty == 0
 
 
-def test_squad_paragraphs_hold_their_answers():
-    texts = {record["_id"]: record["text"] for record in real("squad/corpus.jsonl")}
-    answers = {record["_id"]: record["answers"] for record in real("squad/answers.jsonl")}
+def test_squad_paragraphs_hold_their_answers(real):
+    squad = real("squad")
+    texts = {record["_id"]: record["text"] for record in records(squad / "corpus.jsonl")}
+    answers = {record["_id"]: record["answers"] for record in records(squad / "answers.jsonl")}
     counts = {}
     for split in ("train", "dev", "test"):
-        lines = (REAL / "squad/qrels" / f"{split}.tsv").read_text().splitlines()[1:]
+        lines = (squad / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
         gold = [line.split("\t")[:2] for line in lines]
         for rule in ("string", "kilt"):
             matcher = Matcher(rule, [answers[query] for query, _ in gold])
@@ -209,9 +204,9 @@ def test_squad_paragraphs_hold_their_answers():
     }
 
 
-def test_rules_agree_with_their_derivation_across_squad():
-    corpus = real("squad/corpus.jsonl")[::40]
-    answers = [record["answers"] for record in real("squad/answers.jsonl")[::40]]
+def test_rules_agree_with_their_derivation_across_squad(real):
+    corpus = records(real("squad") / "corpus.jsonl")[::40]
+    answers = [record["answers"] for record in records(real("squad") / "answers.jsonl")[::40]]
     matcher = Matcher("string", answers)
     made = [matcher.matches(record["text"], range(len(answers))) for record in corpus]
     spaced = [f" {' '.join(tokens(record['text']))} " for record in corpus]

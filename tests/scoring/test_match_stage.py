@@ -2,7 +2,6 @@
 
 import json
 import random
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +14,6 @@ from tandem.scoring.answers import results
 from tandem.scoring.answers.stage import run
 from tandem.scoring.scores import read_scores, statistics
 
-REAL = Path(__file__).parents[2] / ".." / "shared" / "data"
 PASSAGES = [
     ("d1", "Whale", "The blue whale eats krill."),
     ("d2", "Krill", "Small and red."),
@@ -232,11 +230,9 @@ def test_matches_of_another_run_are_refused(toy, matched, make, tmp_path):
         scored(tmp_path, {**inputs, "match": matched(inputs), "labels": labels}, ["RR@3"])
 
 
-def test_squad_by_qrels_and_by_answers(make, matched, tmp_path):
+def test_squad_by_qrels_and_by_answers(make, matched, real, tmp_path):
     """A run with the gold paragraph at rank 2, behind another one where an answer stands only by chance."""
-    folder = REAL / "squad"
-    if not folder.is_dir():
-        pytest.skip(f"real data not here: {folder}")
+    folder = real("squad")
 
     def read(name):
         with open(folder / name, encoding="utf-8", newline="\n") as file:

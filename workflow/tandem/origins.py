@@ -19,6 +19,11 @@ NOTES = (
 )
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 UPSTREAM_KEYS = ("corpus_of", "queries_of", "of")  # of derived datasets: what they name is upstream, not a parameter
+# Formats that read files; the others make or fetch their own.
+FROM_FILES = (
+    *("beir", "files", "squad", "cmedqa2", "dpr", "entity_questions"),
+    *("rocketqa", "rocketqa_tsv", "dureader_retrieval", "dureader2"),
+)
 # Splits of the formats that always have the same.
 SPLITS = {
     "pydocs": ("train", "dev", "test"),
@@ -65,8 +70,11 @@ class Origins:
         elif files:
             spec["downloads"] = sorted([file, *map(told.get, IDENTITY)] for file, told in files.items())
             how |= {"files": files, "name": name, "mirrors": self.config["execution"]["mirrors"]}
-        elif self.dataset_spec(name)["access"] == "licence" and spec["source"] != "ir_datasets":
-            raise UserError(f"datasets.{name} is not public: {self.dataset_spec(name).get('where', 'ask its makers')}")
+        elif spec["source"] in FROM_FILES or (spec["source"] == "pair" and not upstream["queries"]):
+            if self.dataset_spec(name)["access"] == "licence":
+                where = self.dataset_spec(name).get("where", "ask its makers")
+                raise UserError(f"datasets.{name} is not public: {where}")
+            raise UserError(f"datasets.{name}.path is missing; name the folder that holds its files")
         return self.stage("dataset", name, name, spec, upstream=upstream, **how)
 
     def _derived_from(self, spec: dict[str, Any]) -> dict[str, Stage | None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
 from tandem.graph import Stage
-from tandem.lexical import ANALYZERS
+from tandem.lexical import ANALYZERS, LANGUAGES, SPLIT_BEFORE
 from tandem.schema import nearest
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ class Runs:
         usual = told["analyzer"] or spec["analyzer"]
         how = {"analyzer": analyzer or usual, "language": spec["language"]}
         system = "bm25" if how["analyzer"] == usual else f"bm25.{analyzer}"
+        if how["analyzer"] not in SPLIT_BEFORE and how["language"] not in LANGUAGES:
+            known = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
+            raise UserError(
+                f"datasets.{dataset}.language is {how['language']}, which Lucene has no analyzer for; {known}"
+            )
         index = self.of.stage("lucene", dataset, how["analyzer"], how, upstream={"dataset": data})
         params = {"k1": told["k1"], "b": told["b"], "depth": self.depth(split, dataset), "split": split}
         return self.of.stage("bm25", dataset, f"{system}.{split}", params, upstream={"dataset": data, "lucene": index})
