@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator
+from itertools import chain
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,14 +56,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     first = next(text, "")
     delimiter = max(DELIMITERS, key=first.count)
 
-    def again() -> Iterator[str]:
-        yield first
-        yield from text
-
-    limit = csv.field_size_limit(LONGEST)
     try:
-        yield from enumerate(csv.reader(again(), delimiter=delimiter, strict=True), start=1)
+        yield from enumerate(csv.reader(chain([first], text), delimiter=delimiter, strict=True), start=1)
     except csv.Error as error:
         raise UserError(f"{path}: not valid CSV ({error}); save the sheet as CSV again") from None
-    finally:
-        csv.field_size_limit(limit)
