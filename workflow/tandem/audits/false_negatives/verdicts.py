@@ -2,8 +2,8 @@
 
 import csv
 from collections.abc import Iterator
-from itertools import chain
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from tandem.data.reading import lines
