@@ -4,6 +4,8 @@
 CORES ?= $(shell nproc)
 CONFIG = $(if $(PROFILE),--configfile config/$(PROFILE).yaml)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Installation leaves compiling to the first use; where that is forbidden every job would compile torch again, 6 s each.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: run test lint lock
 
 run: .venv/.installed

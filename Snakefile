@@ -48,9 +48,10 @@ if workflow.is_main_process:
             planned(plan.made, plan.targets[target])
 
 # Jobs run this checkout's library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix
-# of one's own replaces Snakemake's, so the strict mode must be said again.
+# of one's own replaces Snakemake's, so the strict mode must be said again. Compiled modules are kept, whatever the
+# environment says: every job would compile torch again.
 bin = "" if workflow.deployment_settings.deployment_method else f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; "
-shell.prefix(f"set -euo pipefail; {bin}export PYTHONPATH={quote(workflow.basedir)}/workflow; ")
+shell.prefix(f"set -euo pipefail; unset PYTHONDONTWRITEBYTECODE; {bin}export PYTHONPATH={quote(workflow.basedir)}/workflow; ")
 
 
 wildcard_constraints:
