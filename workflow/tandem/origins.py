@@ -1,6 +1,7 @@
 """Where everything starts: the stages of datasets, starting encoders and token ids."""
 
 import re
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ SPLITS = {
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-class Origins:
+class Origins(ABC):
     """A configuration's datasets and encoders as stages; equal ones of other configurations are found by digest."""
 
     def __init__(self, config: Config, stages: Stages) -> None:
@@ -98,9 +99,9 @@ class Origins:
         self.config["datasets"].setdefault(name, kept)
         return name
 
+    @abstractmethod
     def similar_queries(self, dataset: str) -> Stage:
         """The audit that a dataset without similar queries needs; an audit is planned with models."""
-        raise NotImplementedError
 
     def splits(self, dataset: str) -> set[str] | None:
         """The splits a dataset has, as far as its entry or its folder tell without reading it; None if they do not."""

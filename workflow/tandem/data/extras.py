@@ -1,7 +1,9 @@
 """What only some sources have: answers of questions, and training lists of their own."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -40,31 +42,31 @@ def keep_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: Dra
     Raises:
         UserError: a query whose rows are not together.
     """
-    unknown = 0
-    written = 0
-
-    def known() -> Iterator[Listed]:
-        nonlocal unknown, written
-        done: set[str] = set()
-        before = None
-        for batch in tables.batches(rows, tables.LISTS_SCHEMA):
-            there = ids.has(batch["doc_id"].to_pylist()).tolist()
-            for row, is_known in zip(zip(*(c.to_pylist() for c in batch.columns), strict=True), there, strict=True):
-                query = row[0]
-                if query != before:
-                    if query in done:
-                        raise UserError(f"lists: query {query} again; the rows of a query must stand together")
-                    done.add(query)
-                    before = query
-                if query in queries.splits and is_known:
-                    written += 1
-                    yield row
-                else:
-                    unknown += 1
-
-    parts = tables.batches(known(), tables.LISTS_SCHEMA)
+    counts: Counter[str] = Counter()
+    parts = tables.batches(_kept(_together(rows), queries, ids, counts), tables.LISTS_SCHEMA)
     first = next(parts, None)
     if first is not None:
         tables.write(draft.path(LISTS), chain([first], parts), tables.LISTS_SCHEMA)
-    warnings.count(unknown, "rows of training lists name documents or queries that are not kept and were dropped")
-    return written
+    dropped = "rows of training lists name documents or queries that are not kept and were dropped"
+    warnings.count(counts["dropped"], dropped)
+    return counts["kept"]
+
+
+def _together(rows: Iterable[Listed]) -> Iterator[Listed]:
+    """The rows, unchanged; a `UserError` where a query's are not together."""
+    done: set[str] = set()
+    for query, group in groupby(rows, key=itemgetter(0)):
+        if query in done:
+            raise UserError(f"lists: query {query} again; the rows of a query must stand together")
+        done.add(query)
+        yield from group
+
+
+def _kept(rows: Iterable[Listed], queries: Queries, ids: Hashes, counts: Counter[str]) -> Iterator[Listed]:
+    """The rows whose query and document are kept; `counts` takes how many are `kept` and `dropped`."""
+    for columns in tables.columns(rows):
+        for row, is_known in zip(zip(*columns, strict=True), ids.has(columns[1]).tolist(), strict=True):
+            is_kept = is_known and row[0] in queries.splits
+            counts["kept" if is_kept else "dropped"] += 1
+            if is_kept:
+                yield row
