@@ -238,7 +238,7 @@ WRONG = {
     ),
     "answers that are no list": (
         {"answers": "qrels/bare.jsonl"},
-        '{0}/qrels/bare.jsonl:1: answers is no list of texts; write ["…"]',
+        '{0}/qrels/bare.jsonl:1: answers is "alpha"; a list of texts is needed',
     ),
     "a relevance that is too large": (
         {"qrels": {"test": "qrels/large.tsv"}},

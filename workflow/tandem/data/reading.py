@@ -156,6 +156,14 @@ def text_of(where: str, record: dict[str, Any], key: str, number: bool = False) 
     return clean(where, key, value)
 
 
+def texts_of(where: str, key: str, value: Any) -> list[str]:
+    """A value that must be a list of texts, such as answers."""
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        found = json.dumps(value, default=str, skipkeys=True)[:60]
+        raise UserError(f"{where}: {key} is {found}; a list of texts is needed")
+    return [clean(where, key, one) for one in value]
+
+
 def clean(where: str, key: str, value: str) -> str:
     """A text that UTF-8 can carry: JSON's escapes can spell half of a surrogate pair."""
     try:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tandem.artifact import Job
 from tandem.data.files import Files
-from tandem.data.reading import clean, lines, records, text_of, whole
+from tandem.data.reading import lines, records, text_of, texts_of, whole
 from tandem.data.select import order
 from tandem.data.sources import Answers, Judgement, Passage, Query, Source
 from tandem.errors import UserError
@@ -49,7 +49,5 @@ class Beir(Source):
     def answers(self) -> Iterator[Answers]:
         """(query id, answers) of each line of answers.jsonl, if there is one."""
         for where, record in records(self._answers) if self._answers else ():
-            told = record.get("answers")
-            if not isinstance(told, list) or not all(isinstance(one, str) for one in told):
-                raise UserError(f'{where}: answers is no list of texts; write {{"_id": …, "answers": ["…"]}}')
-            yield text_of(where, record, "_id", number=True), [clean(where, "answers", one) for one in told]
+            answers = texts_of(where, "answers", record.get("answers"))
+            yield text_of(where, record, "_id", number=True), answers

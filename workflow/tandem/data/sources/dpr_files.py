@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import ijson
 
-from tandem.data.reading import BOM, clean, lines, open_bytes, text_of
+from tandem.data.reading import BOM, lines, open_bytes, text_of, texts_of
 from tandem.data.sources import Passage
 from tandem.errors import UserError
 
@@ -50,12 +50,12 @@ def questions(path: Path) -> Iterator[Asked]:
     if path.name.removesuffix(".gz").endswith(".json"):
         for where, record in items(path):
             answers = record.get("answers")
-            yield Asked(where, text_of(where, record, "question"), _texts(where, answers or []), record)
+            yield Asked(where, text_of(where, record, "question"), texts_of(where, "answers", answers or []), record)
     else:
         for number, line in lines(path):
             where = f"{path}:{number}"
             text, answers = _columns(where, line, "question, list of answers", 2)
-            yield Asked(where, text, _texts(where, _literal(where, answers)), {})
+            yield Asked(where, text, texts_of(where, "answers", _literal(where, answers)), {})
 
 
 def items(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -130,10 +130,3 @@ def _literal(where: str, column: str) -> Any:
             return ast.literal_eval(column.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise UserError(f"{where}: the answers {column[:60]!r} are no list; write ['first', 'second']") from None
-
-
-def _texts(where: str, answers: Any) -> list[str]:
-    """Answers as a list of texts."""
-    if not isinstance(answers, list) or not all(isinstance(one, str) for one in answers):
-        raise UserError(f"{where}: answers is {str(answers)[:60]}; a list of texts is needed")
-    return [clean(where, "answers", one) for one in answers]

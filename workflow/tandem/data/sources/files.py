@@ -6,7 +6,7 @@ from typing import Any
 
 from tandem.artifact import Job
 from tandem.data.files import Files
-from tandem.data.reading import clean, text_of, whole
+from tandem.data.reading import text_of, texts_of, whole
 from tandem.data.sources import Answers, Judgement, Passage, Query, Source
 from tandem.data.sources.own import tsv
 from tandem.data.sources.own.formats import ending, reader
@@ -69,10 +69,8 @@ class OwnFiles(Source):
         """(query id, answers) of every record."""
         for path in self._answers:
             for where, record in _some(path, ANSWERS):
-                told = record["answers"]
-                if not isinstance(told, list) or not all(isinstance(one, str) for one in told):
-                    raise UserError(f'{where}: answers is no list of texts; write ["…"]')
-                yield text_of(where, record, "id", number=True), [clean(where, "answers", one) for one in told]
+                answers = texts_of(where, "answers", record["answers"])
+                yield text_of(where, record, "id", number=True), answers
 
 
 def _some(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:

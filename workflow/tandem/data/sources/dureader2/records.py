@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.data.reading import clean, records, text_of
+from tandem.data.reading import records, text_of, texts_of
 from tandem.errors import UserError
 
 
@@ -30,7 +30,7 @@ class Question:
 def questions(path: Path) -> Iterator[tuple[str, Question]]:
     """(`file:line`, question) of each line of a raw or preprocessed file of DuReader 2.0."""
     for where, record in records(path):
-        answers = _texts(where, "answers", record.get("answers", []))
+        answers = texts_of(where, "answers", record.get("answers", []))
         documents = record.get("documents")
         if not isinstance(documents, list) or not all(isinstance(one, dict) for one in documents):
             raise UserError(f"{where}: documents is {_short(documents)}; a list of objects is needed")
@@ -52,16 +52,9 @@ def _paragraphs(where: str, document: dict[str, Any]) -> list[str]:
         segmented = document.get("segmented_paragraphs")
         if not isinstance(segmented, list):
             raise UserError(f"{where}: a document has neither paragraphs nor segmented_paragraphs; one is needed")
-        told = ["".join(_texts(where, "segmented_paragraphs", words)) for words in segmented]
-    stripped = (one.strip() for one in _texts(where, "paragraphs", told))
+        told = ["".join(texts_of(where, "segmented_paragraphs", words)) for words in segmented]
+    stripped = (one.strip() for one in texts_of(where, "paragraphs", told))
     return [one for one in stripped if one]
-
-
-def _texts(where: str, key: str, value: Any) -> list[str]:
-    """A list of texts."""
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise UserError(f"{where}: {key} is {_short(value)}; a list of texts is needed")
-    return [clean(where, key, one) for one in value]
 
 
 def _short(value: Any) -> str:
