@@ -44,6 +44,8 @@ if workflow.is_main_process:
     for target in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]:
         if target == "all":
             planned(plan.made)
+        elif target == "audits":
+            planned(plan.audits)
         elif target in plan.targets:
             planned(plan.made, plan.targets[target])
 

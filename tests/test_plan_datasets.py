@@ -149,6 +149,20 @@ def test_corrected_labels_reuse_the_runs(folder, plan):
     assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
 
 
+def test_where_answers_decide_no_labels_are_corrected(folder, plan):
+    entry = {"source": "beir", "path": folder("qa", ["train", "test"]), "relevance": "answers"}
+    scores = [part for part in plan({"qa": entry}, "qa").audits() if Path(part).parts[2] == "score"]
+    assert len(scores) == 2  # BM25 and the dual encoder, each once
+    labelled = plan({"qa": entry | {"relevance": "qrels"}}, "qa").audits()
+    assert len([part for part in labelled if Path(part).parts[2] == "score"]) == 6
+
+
+def test_a_group_cannot_be_audited(folder, plan):
+    members = {"a": {"source": "beir", "path": folder("a", ["test"])}, "g": {"source": "group", "of": ["a"]}}
+    with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
+        plan(members, "g").audits()
+
+
 def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
     file = tmp_path / "released.tsv"
     file.write_text("d\td\t1\n")

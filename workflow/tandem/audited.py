@@ -98,7 +98,9 @@ class Audits:
         if (splits := self.of.splits(dataset)) is None or "train" in splits:
             made.append(self.similar_queries(dataset))
         given: list[dict[str, Stage]] = [{}]
-        if self.judges(dataset) or self.config["audits"]["false_negatives"]["sheet"]:
+        # Where answers tell what is relevant there are no labels to correct.
+        labelled = self.of.dataset_spec(dataset)["relevance"] == "qrels"
+        if labelled and (self.judges(dataset) or self.config["audits"]["false_negatives"]["sheet"]):
             subset = self.false_negatives(dataset)
             given += [{"subset": subset}, {"subset": subset, "labels": self.relabel(dataset)}]
         systems = self.audited(dataset)

@@ -115,7 +115,7 @@ class Origins(ABC):
             return self.splits(spec["of"] if isinstance(spec["of"], str) else spec["of"][0])
         if spec["source"] == "pair" and "queries_of" in spec:
             return self.splits(spec["queries_of"])
-        if spec["source"] in ("beir", "pair") and Path(spec.get("path", "")).is_dir() and "path" in spec:
+        if spec["source"] in ("beir", "pair") and "path" in spec and Path(spec["path"]).is_dir():
             found = {path.name.split(".tsv")[0] for path in (Path(spec["path"]) / "qrels").glob("*.tsv*")}
             return (found | ({"dev"} if "dev_from_train" in spec else set())) or {"test"}
         # An entry of the catalogue that tells how many queries each split has.
