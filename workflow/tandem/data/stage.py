@@ -24,7 +24,7 @@ def run(job: Job) -> None:
     answers.parquet and lists.parquet.
 
     `job.execution` may hold `path` (the folder to read), `workers` (processes, for a source that uses several) and
-    `checksum` (the expected one of the source; another is a warning).
+    `checksum` and `counts` (the expected ones of the source; others are warnings).
     """
     kind = source_class(str(job.params.get("source")))
     options = read_options(job.params, kind.PARAMS)
