@@ -18,7 +18,7 @@ min_version("9.0")
 sys.path.insert(0, f"{workflow.basedir}/workflow")
 
 from tandem.errors import UserError
-from tandem.plan import Plan
+from tandem.planning.plan import Plan
 
 
 configfile: f"{workflow.basedir}/config/config.yaml"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.config import catalogue, complete
 from tandem.data.catalogue import table
 from tandem.data.irds_needs import needs
 from tandem.data.presence import Presence, presence
 from tandem.data.sources import SOURCES
 from tandem.errors import UserError
+from tandem.planning.config import catalogue, complete
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = catalogue(ROOT / "config/datasets")

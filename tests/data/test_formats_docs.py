@@ -9,8 +9,8 @@ import yaml
 from bad_input_formats import FORMATS
 from bad_input_outcomes import CASES
 
-from tandem.config import complete, merged, read_yaml
 from tandem.data.sources import SOURCES
+from tandem.planning.config import complete, merged, read_yaml
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")

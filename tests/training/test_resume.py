@@ -33,7 +33,7 @@ TRAIN = {
 }
 JOINT = {"semantics": "paper", "teacher": "dynamic", "supervision": "listwise", "in_batch": False}
 OBJECTIVES = {
-    "dual": TRAIN | {"in_batch": True},
+    "dual": TRAIN | {"in_batch": True, "loss": "listwise"},
     "cross": TRAIN | {"loss": "listwise", "select": "last"},
     "joint": TRAIN | JOINT,
 }

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tandem.config import complete, read_yaml
 from tandem.data.download import readable
 from tandem.data.presence import Presence, Spec, presences
 from tandem.errors import UserError
+from tandem.planning.config import complete, read_yaml
 
 ROOT = Path(__file__).parents[3]  # the checkout
 COLUMNS = ("dataset", "passages", "queries", "state", "licence")

@@ -62,10 +62,12 @@ class Batch:
     Attributes:
         queries: rows of the queries, shape (queries,).
         passages: rows of the passages, positive first; -1 pads, shape (queries, list).
+        teacher: a teacher's scores of them, float32, of no meaning where nothing stands, same shape; None without one.
     """
 
     queries: Ids
     passages: Ids
+    teacher: Ids | None = None
 
     @property
     def mask(self) -> Ids:
@@ -74,7 +76,8 @@ class Batch:
 
     def part(self, start: int, stop: int) -> "Batch":
         """The lists from start to stop."""
-        return Batch(self.queries[start:stop], self.passages[start:stop])
+        taught = None if self.teacher is None else self.teacher[start:stop]
+        return Batch(self.queries[start:stop], self.passages[start:stop], taught)
 
 
 def draw(lists: Lists, index: int, size: int, seed: int, epoch: int) -> Ids:

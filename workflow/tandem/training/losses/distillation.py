@@ -1,10 +1,6 @@
 """Listwise distillation between a retriever and a re-ranker, in the paper's and in the released code's meaning."""
 
-from collections.abc import Callable
-
 from torch import Tensor
-
-Distillation = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def dynamic_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Tensor) -> Tensor:
@@ -38,9 +34,3 @@ def _divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     log_p = first.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
     log_q = second.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
     return (log_p.exp() * (log_p - log_q)).masked_fill(~mask, 0.0)
-
-
-DISTILLATIONS: dict[str, Distillation] = {
-    "paper": dynamic_listwise_distillation,
-    "reference": reference_listwise_distillation,
-}

@@ -1,6 +1,5 @@
 """The objectives, one file each: what a batch's loss is and how its gradient reaches the models."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -9,10 +8,6 @@ from torch import Tensor, nn
 from tandem.models.tokens import Tokens
 from tandem.training.forward import Seeds
 from tandem.training.lists import Batch
-from tandem.training.losses.listwise import listwise
-from tandem.training.losses.pointwise import pointwise
-
-SUPERVISION: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"listwise": listwise, "pointwise": pointwise}
 
 
 class Objective(Protocol):
@@ -31,3 +26,25 @@ class Objective(Protocol):
 def mask_of(batch: Batch, like: Tensor) -> Tensor:
     """The batch's mask as a tensor on the scores' device."""
     return torch.from_numpy(batch.mask).to(like.device)
+
+
+def backward(terms: dict[str, Tensor], queries: int) -> dict[str, float]:
+    """Carry the gradient of a loss of several terms into whatever made them.
+
+    Args:
+        terms: summed over the lists at hand.
+        queries: size of the whole batch, which the loss is an average over.
+    Returns:
+        `loss`, and beside it each term where there are several.
+    """
+    parts = {name: term / queries for name, term in terms.items()}
+    loss = torch.stack(list(parts.values())).sum() if len(parts) > 1 else next(iter(parts.values()))
+    loss.backward()
+    told = {"loss": loss.item()}
+    return told if len(parts) == 1 else told | {name: part.item() for name, part in parts.items()}
+
+
+def add(told: dict[str, float], more: dict[str, float]) -> None:
+    """Add values up by name."""
+    for name, value in more.items():
+        told[name] = told.get(name, 0.0) + value

@@ -10,8 +10,8 @@ from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.tokens import Tokens
 from tandem.training.forward import Budget, Seeds, batch_texts, list_scores
 from tandem.training.lists import Batch
-from tandem.training.losses.listwise import listwise
-from tandem.training.objectives import mask_of
+from tandem.training.objectives import backward, mask_of
+from tandem.training.objectives.lesson import Lesson
 from tandem.training.positives import Positives
 
 
@@ -27,17 +27,18 @@ class Dual:
     ) -> None:
         self.models = nn.ModuleDict({"dual": model})
         self.model, self.tokens, self.train, self.positives, self.budget = model, tokens, train, positives, budget
+        self.lesson = Lesson(train)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. In-batch negatives bind the queries together, so all vectors meet in one loss."""
         sides = batch_texts(self.model, self.tokens, batch, self.train["precision"], self.budget, seeds)
         queries, passages = (side.vectors() for side in sides)
         scores, mask = self.with_in_batch(queries, passages, batch)
-        loss = listwise(scores, mask) / len(batch.queries)
-        loss.backward()
+        own = scores[:, : batch.passages.shape[1]]
+        told = backward(self.lesson(scores, mask, own, batch), len(batch.queries))
         for side in sides:
             side.backward()
-        return {"loss": loss.item()}
+        return told
 
     def with_in_batch(self, queries: Tensor, passages: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Scores and mask over each query's own list, followed in batch by all other lists' passages.

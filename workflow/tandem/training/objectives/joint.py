@@ -12,8 +12,8 @@ from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.training.forward import Budget, Seeds, batch_texts, list_scores, pair_scores, split
 from tandem.training.lists import Batch
-from tandem.training.losses.distillation import DISTILLATIONS
-from tandem.training.objectives import SUPERVISION, mask_of
+from tandem.training.losses import DISTILLATIONS, supervision
+from tandem.training.objectives import mask_of
 from tandem.training.positives import Positives
 
 
@@ -60,7 +60,7 @@ class Joint:
         ce = self._cross_scores(batch, seeds.child(1))
         mask = mask_of(batch, de)
         kl = DISTILLATIONS[self.train["semantics"]](de, ce, mask) / queries
-        sup = torch.zeros_like(kl) if self.static else SUPERVISION[self.train["supervision"]](ce, mask) / queries
+        sup = torch.zeros_like(kl) if self.static else supervision(self.train, "supervision")(ce, mask) / queries
         loss = kl + sup
         loss.backward()
         for side in sides:

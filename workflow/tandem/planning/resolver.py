@@ -3,13 +3,14 @@
 import re
 from typing import Any
 
-from tandem.audited import Audits
-from tandem.config import Config
 from tandem.errors import Unavailable, UserError
-from tandem.graph import Stage, Stages
-from tandem.origins import NAME, Origins
-from tandem.runs import CROSS_PARTS, DUAL_PARTS, Runs
-from tandem.schema import nearest
+from tandem.planning.audited import Audits
+from tandem.planning.config import Config
+from tandem.planning.graph import Stage, Stages
+from tandem.planning.lists import Lists
+from tandem.planning.origins import NAME, Origins
+from tandem.planning.runs import CROSS_PARTS, DUAL_PARTS, Runs
+from tandem.planning.schema import nearest
 
 TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}
 
@@ -21,7 +22,7 @@ class Resolver(Origins):
         super().__init__(config, stages)
         self.models: dict[str, Stage] = {}
         self.opened: list[str] = []
-        self.runs, self.audits = Runs(self), Audits(self)
+        self.runs, self.lists, self.audits = Runs(self), Lists(self), Audits(self)
 
     def spec(self, name: str, where: str, objectives: tuple[str, ...] | None = None) -> dict[str, Any]:
         """A model's entry; `where` names the key that asked for it, `objectives` what it must be."""
@@ -67,8 +68,8 @@ class Resolver(Origins):
     def _model(self, name: str, spec: dict[str, Any]) -> Stage:
         dataset = spec["dataset"] or self.config["train_on"] or self.config["dataset"]
         at = f"models.{name}"
-        train = {**spec["train"], "seed": self._seed(spec["train"]["seed"])}
-        self._check_lists(at, spec)
+        train = {**spec["train"], "seed": self.seed(spec["train"]["seed"])}
+        self.lists.check(at, spec)
         self.require_split(dataset, "train", f"{at}: is trained")
         upstream: dict[str, Stage | None] = {"dataset": self.dataset(dataset)}
         params: dict[str, Any] = {"objective": spec["objective"], "train": train}
@@ -82,7 +83,7 @@ class Resolver(Origins):
             upstream["start"] = self._start(f"{at}.init", spec["init"], fit)
         params |= self._shape(name, spec, "cross" if spec["objective"] == "cross" else "dual")
         upstream["tokens"] = self.tokens(self.root(name, "cross" if spec["objective"] == "cross" else "dual"), dataset)
-        upstream["candidates"] = self.candidates(at, spec["candidates"], dataset)
+        upstream["candidates"] = self.lists.candidates(at, spec["candidates"], dataset)
         if train["validate_every"]:
             upstream["validation"] = self.run(spec["candidates"]["from"], "dev", f"{at}.candidates.from", dataset)
         elif train["select"] == "best":
@@ -90,7 +91,8 @@ class Resolver(Origins):
         how = {name: self.config["execution"][name] for name in ("micro_tokens", "graph_tokens", "checkpoint_seconds")}
         return self.stage("model", dataset, name, params, upstream=upstream, **how)
 
-    def _seed(self, told: int | None) -> int:
+    def seed(self, told: int | None) -> int:
+        """A seed as told, else the configuration's."""
         return int(self.config["seed"] if told is None else told)
 
     def _start(self, where: str, name: str, objectives: tuple[str, ...]) -> Stage:
@@ -123,47 +125,6 @@ class Resolver(Origins):
         for key, default in keys.items():
             made[key] = entry.get(key, default) if spec.get(key) is None else spec[key]
         return made
-
-    # Candidates
-
-    def _check_lists(self, at: str, spec: dict[str, Any]) -> None:
-        """A list cannot be longer than its window, nor the window than the run."""
-        told, size = spec["candidates"], spec["train"]["list_size"]
-        window, run = told["depth"] - told["first_rank"] + 1, self.config["depth"]["train"]
-        denoise = told["denoise"] or {}
-        deepest = max(told["depth"], (denoise.get("backfill") or {"depth": 0})["depth"])
-        if deepest > run:
-            raise UserError(
-                f"{at}.candidates.depth is {deepest}, but {told['from']} retrieves only {run} passages per training "
-                "query; raise depth.train or lower candidates.depth"
-            )
-        available = window if told["negatives"] is None else min(window, told["negatives"])
-        if size - 1 > available:
-            raise UserError(
-                f"{at}.train.list_size is {size}, but its candidates give at most {available} negatives per query; "
-                "raise candidates.depth (and candidates.negatives) or lower train.list_size"
-            )
-
-    def candidates(self, at: str, told: dict[str, Any], dataset: str) -> Stage:
-        """The stage that draws a model's training lists."""
-        at = f"{at}.candidates"
-        pool = self.run(told["from"], "train", f"{at}.from", dataset)
-        params = {k: told[k] for k in ("first_rank", "depth", "negatives", "queries")} | {
-            "split": "train",
-            "seed": self._seed(told["seed"]),
-        }
-        encoder = self.config["encoder"]
-        upstream: dict[str, Stage | None] = {"dataset": self.dataset(dataset), "run": pool}
-        if told["denoise"] is not None:
-            denoise = dict(told["denoise"])
-            judges = denoise.pop("by")
-            params |= {"denoise": denoise, "precision": self.config["rerank"]["precision"]}
-            params["batch_tokens"] = self.config["rerank"]["batch_tokens"]
-            for i, judge in enumerate([judges] if isinstance(judges, str) else judges):
-                upstream[f"judge.{i}"] = self.model(judge, f"{at}.denoise.by", CROSS_PARTS)
-                upstream[f"judge_tokens.{i}"] = self.tokens(self.root(self.named(judge), "cross"), dataset)
-        upstream["tokens"] = self.tokens(encoder, dataset)
-        return self.stage("candidates", dataset, f"{told['from']}", params, upstream=upstream)
 
     def run(self, system: str, split: str, where: str, dataset: str | None = None) -> Stage:
         """The stage that writes a system's run; see `Runs`."""

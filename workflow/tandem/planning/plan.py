@@ -3,15 +3,15 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tandem.config import Config, complete
 from tandem.errors import Unavailable, UserError
-from tandem.graph import Stage, Stages
+from tandem.planning.config import Config, complete
+from tandem.planning.graph import Stage, Stages
+from tandem.planning.resolver import Resolver, check_all
+from tandem.planning.schema import nearest
 from tandem.reporting.layout import Layout, LayoutRow, load_layout
-from tandem.resolver import Resolver, check_all
-from tandem.schema import nearest
 
 if TYPE_CHECKING:
-    from tandem.counting import Present
+    from tandem.planning.counting import Present
 
 Row = dict[str, str]
 
@@ -98,7 +98,7 @@ class Plan:
     def counted(self, table: str) -> "Present":
         """The datasets of a statistics table: stages of those that are here, and why the others are not counted."""
         # Imported and asked only for these tables: looking for downloads takes a second or two.
-        from tandem.counting import count
+        from tandem.planning.counting import count
 
         if table not in self._counted:
             self._counted[table] = count(self.statistics[table], self.resolver)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import sha256
-from tandem.config import Config
 from tandem.errors import Unavailable, UserError
 from tandem.fingerprint import fingerprint
-from tandem.graph import Stage, Stages
-from tandem.schema import nearest
+from tandem.planning.config import Config
+from tandem.planning.graph import Stage, Stages
+from tandem.planning.schema import nearest
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What a dataset's entry says about it, and what is done with its runs: no part of the collection.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
-from tandem.graph import Stage
 from tandem.lexical import ANALYZERS, LANGUAGES, SPLIT_BEFORE
-from tandem.schema import nearest
+from tandem.planning.graph import Stage
+from tandem.planning.schema import nearest
 
 if TYPE_CHECKING:
-    from tandem.resolver import Resolver
+    from tandem.planning.resolver import Resolver
 
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")
 NO_QRELS = ("Success", "RR", "P")  # measures that do not ask how many relevant passages there are

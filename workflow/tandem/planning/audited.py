@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 from tandem.data.select import order
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
-from tandem.graph import Stage
-from tandem.runs import CROSS_PARTS
+from tandem.planning.graph import Stage
+from tandem.planning.runs import CROSS_PARTS
 
 if TYPE_CHECKING:
-    from tandem.resolver import Resolver
+    from tandem.planning.resolver import Resolver
 
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces: a shingle is of characters
 

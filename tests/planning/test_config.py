@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config import complete
 from tandem.errors import UserError
-from tandem.plan import Plan
+from tandem.planning.config import complete
+from tandem.planning.plan import Plan
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CE = "models.ce_bm25neg"
 
 

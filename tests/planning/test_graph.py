@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.graph import Stage, Stages, flat, literal
-from tandem.plan import Plan
+from tandem.planning.graph import Stage, Stages, flat, literal
+from tandem.planning.plan import Plan
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PINNED = Path(__file__).parent / "keys.yaml"
 
 
@@ -122,8 +122,8 @@ def test_the_default_systems_keep_their_keys(configured):
 def test_a_thousand_variants_resolve_in_a_moment(configured):
     import time
 
-    from tandem.config import complete
-    from tandem.resolver import Resolver
+    from tandem.planning.config import complete
+    from tandem.planning.resolver import Resolver
 
     config, shared, started = complete(configured(), ROOT), Stages(), time.process_time()
     for i in range(1000):

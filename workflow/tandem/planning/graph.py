@@ -16,9 +16,9 @@ from typing import Any
 from tandem.artifact import MANIFEST
 from tandem.kinds import KINDS
 
-# Parameters that came later, by kind: dotted path → the value that means "as before". Such a value is left out of the
-# digest, so that artifacts made before the parameter existed keep their names.
-NEUTRAL: dict[str, dict[str, Any]] = {}
+# Parameters that came later, by kind (and objective): dotted path → the value that means "as before". Such a value is
+# left out of the digest, so that artifacts made before the parameter existed keep their names.
+NEUTRAL: dict[str, dict[str, Any]] = {"model": {"train.distil": None}, "model.dual": {"train.loss": "listwise"}}
 DIGITS = 10
 
 
@@ -45,7 +45,7 @@ class Stage:
     @cached_property
     def digest(self) -> str:
         """The first 10 hex digits of sha256 over what the stage is."""
-        neutral = NEUTRAL.get(self.kind, {})
+        neutral = NEUTRAL.get(self.kind, {}) | NEUTRAL.get(f"{self.kind}.{self.params.get('objective')}", {})
         params = {path: v for path, v in flat(self.params) if path not in neutral or neutral[path] != v}
         upstream = {role: stage.digest for role, stage in self.upstream.items()}
         told = [self.kind, KINDS[self.kind].version, params, upstream]

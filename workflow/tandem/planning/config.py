@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from tandem.errors import UserError
-from tandem.schema import mistakes, nearest, typed
+from tandem.planning.schema import mistakes, nearest, typed
 
 Config = dict[str, Any]
 CATALOGUES = ("datasets", "encoders")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.plan import Plan
+from tandem.planning.plan import Plan
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

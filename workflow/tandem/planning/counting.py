@@ -6,9 +6,9 @@ from pathlib import Path
 from tandem.data.catalogue import state
 from tandem.data.presence import presences
 from tandem.errors import UserError
-from tandem.graph import Stage
+from tandem.planning.graph import Stage
+from tandem.planning.resolver import Resolver
 from tandem.reporting.statistics_layout import load_statistics
-from tandem.resolver import Resolver
 
 HERE = ("here", "local")
 
