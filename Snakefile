@@ -46,6 +46,8 @@ if workflow.is_main_process:
             planned(plan.made)
         elif target == "audits":
             planned(plan.audits)
+        elif target == "fidelity":
+            planned(plan.fidelity)
         elif target in plan.targets:
             planned(plan.made, plan.targets[target])
 
@@ -54,6 +56,10 @@ if workflow.is_main_process:
 # environment says: every job would compile torch again.
 bin = "" if workflow.deployment_settings.deployment_method else f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; "
 shell.prefix(f"set -euo pipefail; unset PYTHONDONTWRITEBYTECODE; {bin}export PYTHONPATH={quote(workflow.basedir)}/workflow; ")
+
+
+# Heavy jobs take all cores, unless the configuration lets several run side by side.
+cores = plan.config["execution"]["threads"] or workflow.cores
 
 
 wildcard_constraints:
@@ -65,10 +71,12 @@ wildcard_constraints:
 
 
 include: "workflow/rules/data.smk"
+include: "workflow/rules/pretrain.smk"
 include: "workflow/rules/bm25.smk"
 include: "workflow/rules/candidates.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/search.smk"
+include: "workflow/rules/shards.smk"
 include: "workflow/rules/score.smk"
 include: "workflow/rules/audits.smk"
 include: "workflow/rules/statistics.smk"

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -177,6 +178,7 @@ def test_three_shards_change_no_bit(project, copied):
     code, output = copied.run("--config", "execution={shards: 3}")
     assert code == 0, output
     assert "rule encode_shard" in output
+    assert output.count("rule rerank_shard") == 3
     made = copied.files("run.trec")
     assert made == {path: runs[path] for path in made}
     assert {path.split("/")[2] for path in made} == {"bm25", "retrieve", "rerank"}
@@ -208,6 +210,21 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bits(project, copied):
     assert running.returncode == 0, output
     assert "resumes at step" in output
     assert weights(stage.parent) == there
+
+
+def test_a_training_in_two_jobs_is_the_one_in_one_piece(project, copied):
+    (there,) = copied.folder.glob("results/tiny/model/de_bm25neg-*")
+    override = ["--config", "models={de_bm25neg: {train: {checkpoints: 2}}}"]
+    _, output = copied.run("-n", *override)
+    (target,) = set(re.findall(r"results/tiny/model/de_bm25neg-[0-9a-f]{10}/stage.json", output))
+    code, output = copied.run(target, *override)
+    assert code == 0, output
+    assert weights(copied.folder / target.removesuffix("/stage.json")) == weights(there)
+    made = sorted(copied.folder.glob("results/tiny/checkpoint/*"))
+    assert [path.name.rpartition("-")[0] for path in made] == ["de_bm25neg.1", "de_bm25neg.2"]
+    # the states that were gone on from are removed, and nobody misses them
+    assert not [path for path in made if (path / "state").exists()]
+    assert "Nothing to be done" in copied.run(target, *override)[1]
 
 
 def test_a_mistake_in_the_configuration_is_a_line_and_no_traceback(project):

@@ -6,11 +6,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, sha256, writing
+from tandem.artifact import open_artifact, sha256
 from tandem.candidates.lists import denoised, undenoised
 from tandem.candidates.pool import make_pool
 from tandem.candidates.stage import run, subset
-from tandem.data.runs import write_run
 from tandem.errors import UserError
 
 TEXTS = {1: b"cat", 2: b"dog", 3: b"cat", 4: b"cow", 5: b"hen", 6: b"ewe", 7: b"ram"}
@@ -94,20 +93,6 @@ def test_a_subset_of_queries_does_not_depend_on_their_order():
     assert subset(queries, 10, 1) == subset(queries[::-1], 10, 1) != subset(queries, 10, 2)
     assert len(subset(queries, 10, 1)) == 10
     assert subset(queries, None, 1) == set(queries)
-
-
-@pytest.fixture(scope="module")
-def train_run(results, make_job, dataset):
-    from tandem.data.collection import Collection
-
-    collection = Collection(dataset)
-    ids = collection.doc_ids().to_pylist()
-    job = make_job("bm25", results / "bm25" / "bm25.train-00000000c0", {"depth": 9}, {"dataset": dataset})
-    with writing(job) as draft:
-        ranked = ((q, [ids[(3 * i + j) % 60] for j in range(9)], np.arange(9.0, 0, -1))
-                  for i, q in enumerate(collection.queries("train")))  # fmt: skip
-        write_run(draft.path("run.trec"), ranked, job.key)
-    return open_artifact(job.out)
 
 
 def stage(make_job, out, inputs, **params):

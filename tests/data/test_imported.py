@@ -65,7 +65,23 @@ def test_what_the_dataset_lacks_is_dropped_and_counted(imported):
     assert manifest["without_run"] == 1
 
 
+def test_scored_triples_become_the_teachers_run(imported):
+    # Lines in no order; d1 is q3's positive on two lines, and q2's negative; a pair keeps its first score.
+    text = "9.5\t-1.25\tq3\td1\td4\n3\t2\tq2\td2\td1\n9.5\t0.5\tq3\td1\td2\n9.5\t7\tq3\td1\td4\n1\t0\tq9\td1\td2\n"
+    ranked, manifest = imported(text, "margin_mse")
+    assert ranked == [("q3", ["d1", "d2", "d4"], [9.5, 0.5, -1.25]), ("q2", ["d2", "d1"], [3, 2])]
+    assert manifest["warnings"] == ["2 lines name queries that the split lacks and were dropped"]
+
+
+def test_a_positive_that_is_also_a_negative_of_its_query_stands_once(imported):
+    ranked, manifest = imported("1\t2\tq2\td1\td2\n2\t1\tq2\td2\td1\n", "margin_mse")
+    assert ranked == [("q2", ["d2", "d1"], [2, 1])]
+    assert manifest["warnings"] == []
+
+
 BAD = {
+    "no triples": ("q2\td1\t1\n", "margin_mse", ":1: 3 columns by tabs; a line is positive's score, negative's score"),
+    "triples of words": ("1\tx\tq2\td1\td2\n", "margin_mse", ":1: score is 'x'; a number is needed"),
     "another dataset's run": (
         "7\td1\t1\n",
         "ranks",
@@ -79,7 +95,7 @@ BAD = {
     "ranks as trec": ("q2\td1\t1\n", "trec", ":1: 'q2\\td1\\t1' is no run line; it is `query Q0 passage rank score"),
     "a score that is none": ("q2 Q0 d1 1 nan x\n", "trec", ":1: score is 'nan'"),
     "a query again": ("q2\td1\t1\nq3\td1\t1\nq2\td2\t2\n", "ranks", ":3: query q2 again; the lines of a query must"),
-    "an unknown format": ("q2\td1\t1\n", "json", "format: 'json'; allowed are trec, ranks"),
+    "an unknown format": ("q2\td1\t1\n", "json", "format: 'json'; allowed are trec, ranks, margin_mse"),
 }
 
 

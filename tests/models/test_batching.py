@@ -1,8 +1,11 @@
 """Token batches: every row once, within the budget, similar lengths together."""
 
 import numpy as np
+import pytest
 
-from tandem.models.batching import token_batches
+from tandem.models.batching import OVERHEAD, micro_batches, token_batches
+from tandem.models.packed import row_length
+from tandem.training.forward import MULTIPLE
 
 
 def test_batches_by_hand():
@@ -28,3 +31,72 @@ def test_budget_and_completeness_on_many_rows():
     # little is lost to padding, and few batches are small
     assert lengths.sum() > 0.95 * sum(padded)
     assert sum(padded) > 0.9 * 4096 * len(batches)
+
+
+def test_packed_batches_are_cut_by_the_sum_of_their_lengths():
+    # sorted: 2, 2, 3, 5, 9; 2 + 2 + 3 fits 10, another 5 does not; 5 + 9 does not
+    batches = token_batches(np.array([5, 2, 9, 3, 2]), 10, packed=True)
+    assert [batch.tolist() for batch in batches] == [[1, 4, 3], [0], [2]]
+    assert [batch.tolist() for batch in micro_batches(np.array([5, 2, 9, 3, 2]), 99, 8, packed=10)] == [
+        *([1, 4, 3], [0], [2])
+    ]
+    assert [batch.tolist() for batch in token_batches(np.array([5, 2, 9, 3, 2]), 12, packed=True)] == [
+        *([1, 4, 3, 0], [2])
+    ]
+
+
+def test_smaller_micro_batches_where_they_save_more_than_they_cost():
+    # one batch of 20 rows of 100 computes 2,000 tokens; one for each length 1,500, for an OVERHEAD of 64
+    lengths = np.array([50] * 10 + [100] * 10)
+    assert [len(batch) for batch in micro_batches(lengths, 2000, 1, None)] == [10, 10]
+    # 20 rows of 100 instead of 98 are 20 tokens: less than another batch
+    assert [len(batch) for batch in micro_batches(lengths // 50 + 98, 2000, 1, None)] == [20]
+    assert 20 < OVERHEAD < 500
+    # lengths count as padded: 17 rows of 9, padded to 12, are more than 200 tokens
+    assert sum(len(batch) for batch in micro_batches(np.full(17, 9), 200, 4, None)) == 17
+    assert max(len(batch) for batch in micro_batches(np.full(17, 9), 200, 4, None)) <= 200 // 12
+
+
+def lognormal(rng, mean, deviation, shortest, longest, shape):
+    """Lengths with this mean and deviation before they are cut."""
+    spread = np.log(1 + (deviation / mean) ** 2)
+    drawn = rng.lognormal(np.log(mean) - spread / 2, spread**0.5, shape)
+    return np.clip(np.rint(drawn), shortest, longest).astype(np.int64)
+
+
+@pytest.fixture(scope="module")
+def msmarco():
+    """`msmarco(queries, size)`: lengths of a step's queries and of its lists' passages, without special tokens."""
+
+    def make(queries, size):
+        rng = np.random.default_rng(queries)
+        return lognormal(rng, 8, 3.5, 2, 32, queries), lognormal(rng, 75, 30, 8, 128, (queries, size))
+
+    return make
+
+
+def padding(lengths, budget):
+    """Tokens computed and tokens asked for."""
+    computed = 0
+    for batch in micro_batches(lengths, budget, MULTIPLE, None):
+        computed += len(batch) * -(-int(lengths[batch].max()) // MULTIPLE) * MULTIPLE
+    return computed, int(lengths.sum())
+
+
+@pytest.mark.parametrize("queries", [8, 96])
+@pytest.mark.parametrize("budget", [2048, 4096, 8192, 16384])
+def test_padding_of_a_step_of_lists_of_128_is_below_a_twentieth(msmarco, queries, budget):
+    asked, passages = msmarco(queries, 128)
+    pairs = padding((asked[:, None] + passages + 3).ravel(), budget)
+    texts = np.add(padding(asked + 2, budget), padding(passages.ravel() + 2, budget))
+    for computed, wanted in (pairs, texts):
+        assert wanted >= 0.95 * computed
+
+
+@pytest.mark.parametrize("budget", [2048, 16384])
+def test_packed_rows_are_nearly_full(msmarco, budget):
+    asked, passages = msmarco(96, 128)
+    lengths = (asked[:, None] + passages + 3).ravel()
+    rows = [row_length(int(lengths[batch].sum()), budget) for batch in micro_batches(lengths, 0, 1, budget)]
+    assert max(rows) == budget
+    assert lengths.sum() >= 0.95 * sum(rows)

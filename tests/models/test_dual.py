@@ -6,8 +6,9 @@ import torch
 
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
-from tandem.models.dual import DualEncoder, dot_scores, pool
+from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.hub import check_length, load_encoder, load_tokenizer
+from tandem.models.pooling import pool
 from tandem.models.tokens import Tokens
 
 
@@ -48,6 +49,37 @@ def test_saved_towers_give_the_same_vectors_in_sentence_transformers(
         theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
         theirs.max_seq_length = 24 + 2
         assert np.abs(theirs.encode(texts, show_progress_bar=False) - made.numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("pooling", "normalize", "parts"), [("cls", False, ("dual",)), ("mean", True, ("dual", "cross"))]
+)
+def test_two_towers_load_as_one_model_of_sentence_transformers(
+    tmp_path, make_model, tokens, dataset, pooling, normalize, parts
+):
+    from sentence_transformers import SentenceTransformer
+
+    options = {"shared": False, "pooling": pooling, "normalize": normalize}
+    model = make_model(tmp_path / "m-0123456789", parts, 1, **options)
+    ours, opened = DualEncoder.load(model.folder / "dual").eval(), Tokens.open(tokens)
+    texts = list(Collection(dataset).queries("train").values())
+    rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
+    passages = [contents(row["title"], row["text"]) for row in rows]
+    theirs = SentenceTransformer(str(model.folder / "dual"), device="cpu", local_files_only=True)
+    theirs.max_seq_length = 24 + 2
+    with torch.inference_mode():
+        queries = ours.encode("query", [opened.queries[i] for i in range(20)], opened.template, "fp32")
+        made = ours.encode("passage", [opened.passages[i] for i in range(60)], opened.template, "fp32")
+    found = [
+        theirs.encode_query(texts, show_progress_bar=False),
+        theirs.encode_document(passages, show_progress_bar=False),
+    ]
+    assert np.abs(found[0] - queries.numpy()).max() < 1e-5
+    assert np.abs(found[1] - made.numpy()).max() < 1e-5
+    assert np.abs(theirs.encode_document(texts, show_progress_bar=False) - queries.numpy()).max() > 1e-3
+    expected = dot_scores(queries, made, 1.0)
+    assert torch.allclose(theirs.similarity(*found), expected, atol=1e-5 * float(expected.abs().max()))
+    assert len(list((model.folder / "dual").rglob("*.safetensors"))) == 2  # no weight is stored twice
 
 
 def test_towers_start_alike_and_are_separate_or_one(encoder):

@@ -1,6 +1,7 @@
 """Stage keys: what changes them, what does not, and that the default's stay."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -70,8 +71,13 @@ def test_meaning_is_in_the_key(new, path, value):
     ("path", "value"),
     [
         ("execution.shards", 3),
+        ("execution.devices", 4),
+        ("execution.nodes", 2),
+        ("execution.threads", 1),
         ("execution.micro_tokens", 512),
         ("execution.graph_tokens", 1024),
+        ("execution.attention", "packed"),
+        ("execution.compile", "never"),
         ("execution.checkpoint_seconds", 1),
         ("tables", ["summary"]),
         ("seed", "42"),
@@ -81,6 +87,34 @@ def test_meaning_is_in_the_key(new, path, value):
 )
 def test_how_it_runs_and_how_it_is_written_is_not(new, path, value):
     assert not new(path, value)
+
+
+def test_devices_reach_trainings_alone(configured):
+    """Only the stages that several processes can do are told of them, and no rule asks for more GPUs than are used."""
+    plan = Plan(configured("execution", {"devices": 4, "shards": 3, "threads": 2}), ROOT)
+    told = {stage.kind for stage in plan.stages.values() if {"devices", "nodes"} & stage.execution.keys()}
+    assert told == {"model"}
+    gpus, shards = {}, {}
+    for stage in plan.stages.values():
+        gpu = plan.devices(stage.kind)["gpu"](SimpleNamespace(key=stage.key))
+        gpus.setdefault(stage.kind, set()).add(gpu)
+        shards.setdefault(stage.kind, set()).add(len(plan.shards(stage.kind, stage.key)))
+    assert gpus["model"] == {4}
+    assert gpus["rerank"] == gpus["embeddings"] == {1}
+    assert (gpus["candidates"], shards["candidates"]) == ({0, 1}, {0, 3})  # without a judge and with one
+    assert gpus["bm25"] == gpus["retrieve"] == {0}
+    assert shards["embeddings"] == {0, 3}  # of queries and of passages
+    assert shards["rerank"] == {3}
+
+
+def test_nodes_are_started_by_srun_with_their_devices_each(configured):
+    plan = Plan(configured("execution", {"devices": 4, "nodes": 2}), ROOT)
+    stage = next(stage for stage in plan.stages.values() if stage.kind == "model")
+    told = plan.devices("model")
+    start = told.pop("start")(SimpleNamespace(key=stage.key), 8)
+    assert start == "srun --nodes=2 --ntasks=2 --cpus-per-task=8 "
+    assert told == {"mpi": "srun", "nodes": 2, "tasks": 2, "tasks_per_gpu": 0, "gres": "gpu:4"}
+    assert plan.devices("rerank").keys() == {"gpu"}
 
 
 def test_order_of_keys_is_not_in_the_key(base, configured):

@@ -1,6 +1,8 @@
 """Stage `rerank`: the order of direct scoring; only the top is scored; what does not fit is refused."""
 
+import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.search import rerank as module
-from tandem.search.rerank import run
+from tandem.search.rerank import main_shard, run
 
 PARAMS = {"depth": 10, "precision": "fp32", "batch_tokens": 512}
 
@@ -84,6 +86,31 @@ def test_going_deeper_scores_only_what_is_new(tmp_path, make_job, make_run, list
         scored.append(open_artifact(job.out).manifest["scored"])
         assert {len(docs) for _, docs, _ in iter_run(job.out / "run.trec")} == {4, 15}
     assert scored == [19 * 5 + 4, 19 * 5, 0]
+
+
+def test_shards_change_no_byte(tmp_path, make_job, command, make_run, lists, dataset, cross_model, tokens):
+    """Three shards share the pairs out without overlap; the stage then scores none and writes what it wrote alone."""
+    inputs = {"dataset": dataset, "run": make_run(dataset, lists), "model": cross_model, "tokens": tokens}
+    job = make_job("rerank", tmp_path / "tiny" / "rerank" / "ce-0123456789", PARAMS, inputs)
+    run(job)
+    alone = (job.out / "run.trec").read_bytes()
+    pairs = tmp_path / "tiny" / "pairs"
+    shutil.rmtree(job.out)
+    shutil.rmtree(pairs)
+    scored = []
+    for shard in (2, 0, 1):
+        execution = {"shard": shard, "shards": 3}
+        name = f"shards/{shard}-of-3.json"
+        assert main_shard(command(make_job("rerank", job.out, PARAMS, inputs, execution), name)) == 0
+        scored.append(json.loads((job.out / name).read_text())["scored"])
+    assert sum(scored) == 19 * 10 + 4
+    assert min(scored) > 40
+    run(job)
+    assert open_artifact(job.out).manifest["scored"] == 0
+    assert (job.out / "run.trec").read_bytes() == alone
+    words = command(make_job("rerank", job.out, PARAMS, inputs, {"shard": 3, "shards": 3}), "shards/3-of-3.json")
+    with pytest.raises(UserError, match="--run.shard is 3; of 3 shards, 0 to 2 are allowed"):
+        main_shard(words)
 
 
 def test_what_does_not_fit_is_refused(

@@ -1,54 +1,26 @@
-"""Lists over the tiny collection, and objectives with fresh tiny models."""
+"""Lists over tiny texts, and objectives with fresh tiny models."""
 
 import numpy as np
 import pytest
+
+from tandem.artifact import open_artifact, writing
+from tandem.data.runs import iter_run, write_run
 
 
 @pytest.fixture(scope="session")
 def batch():
     """Four lists: one of a query that has another list's passage as a known positive, one that is short."""
-    from tandem.training.lists import Batch
+    from tiny_training import BATCH
 
-    passages = np.array([[2, 5, 8, 11], [5, 2, 14, 17], [8, 20, -1, -1], [11, 23, 26, 2]])
-    return Batch(np.array([0, 1, 2, 3]), passages)
+    return BATCH
 
 
 @pytest.fixture
-def make_objective(encoder, tokens):
+def make_objective():
     """`make_objective(name, budget, dtype, **train)`: the same weights at each call."""
-    import torch
+    from tiny_training import objective
 
-    from tandem.models.cross import CrossEncoder
-    from tandem.models.dual import DualEncoder
-    from tandem.models.tokens import Tokens
-    from tandem.training.forward import Budget
-    from tandem.training.objectives.cross import Cross
-    from tandem.training.objectives.dual import Dual
-    from tandem.training.objectives.joint import Joint
-    from tandem.training.positives import Positives
-    from tandem.training.stage import set_dropout
-
-    def make(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False, **train):
-        torch.manual_seed(3)
-        folder, opened = encoder.folder / "hf", Tokens.open(tokens)
-        told = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
-        told |= {"semantics": "paper", "teacher": "dynamic"} | train
-        towers = {"shared": shared, "pooling": "mean", "normalize": False, "temperature": 1.0}
-        budget = budget or Budget()
-        positives = Positives(np.array([0, 1, 2, 3, 3]), np.array([2, 5, 8, 11, 5]))
-        dual, cross = DualEncoder.start(folder, towers), CrossEncoder.start(folder, "mean")
-        if name == "dual":
-            made = Dual(dual, opened, told, positives, budget)
-        elif name == "cross":
-            made = Cross(cross, opened, told, budget)
-        else:
-            made = Joint(dual, cross, opened, opened, told, positives, budget)
-        set_dropout(made.models, dropout)
-        made.models.to(dtype)
-        made.models.train()
-        return made
-
-    return make
+    return objective
 
 
 @pytest.fixture
@@ -59,5 +31,71 @@ def gradients():
     def make(objective, batch):
         told = objective.backward(batch, Seeds((1, 2)))
         return told, {name: p.grad for name, p in objective.models.named_parameters() if p.grad is not None}
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def runs(results, make_job, dataset):
+    """Runs of the train and dev queries: every query's own subject's passages and the next subject's."""
+    from tandem.data.collection import Collection
+
+    collection, made = Collection(dataset), {}
+    ids = collection.doc_ids().to_pylist()
+    for split in ("train", "dev"):
+        out = results / "bm25" / f"bm25.{split}-00000000a{'td'.index(split[0])}"
+        job = make_job("bm25", out, {"depth": 9, "split": split}, {"dataset": dataset})
+        with writing(job) as draft:
+            ranked = (
+                (query, [ids[(3 * i + j) % 60] for j in range(9)], np.arange(9, 0, -1, dtype=np.float32))
+                for i, query in enumerate(collection.queries(split))
+            )
+            write_run(draft.path("run.trec"), ranked, job.key)
+        made[split] = open_artifact(out)
+        assert len(list(iter_run(out / "run.trec"))) == 20
+    return made
+
+
+@pytest.fixture(scope="session")
+def lists(results, make_job, dataset, tokens, runs):
+    """Training lists from the run of the train queries, by the stage itself."""
+    from tandem.candidates.stage import run
+
+    params = {"first_rank": 1, "depth": 9, "negatives": None, "split": "train", "seed": 1}
+    inputs = {"dataset": dataset, "run": runs["train"], "tokens": tokens}
+    job = make_job("candidates", results / "candidates" / "bm25-00000000b0", params, inputs)
+    run(job)
+    return open_artifact(job.out)
+
+
+@pytest.fixture(scope="session")
+def model_job(make_job, dataset, tokens, encoder, lists, runs):
+    """`model_job(objective, out, **execution)`."""
+    from tiny_stages import OBJECTIVES, TOWERS
+
+    def make(objective, out, **execution):
+        inputs = {"dataset": dataset, "tokens": tokens, "candidates": lists, "validation": runs["dev"]}
+        if objective == "joint":
+            inputs |= {"cross_tokens": tokens, "retriever": encoder, "reranker": encoder}
+        else:
+            inputs["start"] = encoder
+        params = {"objective": objective, "train": OBJECTIVES[objective]}
+        params |= {"pooling": "mean"} if objective == "cross" else TOWERS
+        return make_job(
+            "model", out, params, inputs, {"micro_tokens": 200, "graph_tokens": 400, "workers": 1} | execution
+        )
+
+    return make
+
+
+@pytest.fixture
+def quick_job(model_job, tmp_path):
+    """`quick_job(objective, name, train, shape, **execution)`: `model_job` with other parameters, of four steps."""
+
+    def make(objective, name="quick", train=None, shape=None, **execution):
+        job = model_job(objective, tmp_path / f"{name}-0123456789", **execution)
+        job.params["train"] = job.params["train"] | {"steps": 4, "select": "last"} | (train or {})
+        job.params.update(shape or {})
+        return job
 
     return make

@@ -31,10 +31,10 @@ def test_lists_are_told_apart_by_query_and_kind(lists):
 
 
 def test_a_visit_draws_one_positive_and_pads_short_lists(lists):
-    assert sorted(draw(lists, 0, 4, seed=1, epoch=0)[1:].tolist()) == [-1, 2, 3]
-    visits = [draw(lists, 1, 2, seed=1, epoch=epoch).tolist() for epoch in range(40)]
+    assert sorted(draw(lists, 0, 4, seed=1, epoch=0).tolist()) == [-1, 0, 1, 2]
+    visits = [lists.passages[draw(lists, 1, 2, seed=1, epoch=epoch)].tolist() for epoch in range(40)]
     assert {tuple(v) for v in visits} == {(1, 2), (4, 2)}
-    drawn = Counter(int(draw(lists, 2, 2, seed=1, epoch=epoch)[1]) for epoch in range(60))
+    drawn = Counter(int(lists.passages[draw(lists, 2, 2, seed=1, epoch=epoch)[1]]) for epoch in range(60))
     assert set(drawn) == {6, 7, 8}
     assert min(drawn.values()) > 8
 
@@ -69,3 +69,61 @@ def test_no_list_is_a_mistake(tmp_path):
     pq.write_table(pa.table(columns), tmp_path / "c.parquet")
     with pytest.raises(UserError, match="holds no training list"):
         read_lists(tmp_path / "c.parquet")
+
+
+PINNED = [
+    ([7, 9], [[4, 2, -1], [5, 7, 6]]),
+    ([7, 7], [[1, 2, 3], [1, 3, 2]]),
+    ([7, 9], [[4, 2, -1], [5, 6, 8]]),
+]
+
+
+def test_draws_are_pinned(lists):
+    """Other draws would be another training under the same key."""
+    made = [(b.queries.tolist(), b.passages.tolist()) for b in batches(lists, 2, 3, seed=5, visits=6)]
+    assert made == PINNED
+
+
+@pytest.fixture
+def taught(tmp_path, lists):
+    """The same lists with scores: 100 times the list plus the passage; none for the third row of the first two."""
+    scores = np.repeat([0, 100, 200], [3, 3, 4]) + lists.passages.astype(np.float32)
+    scores[[2, 5]] = np.nan
+    np.save(tmp_path / "scores.npy", scores.astype(np.float32))
+    return read_lists(tmp_path / "c.parquet", tmp_path / "scores.npy")
+
+
+def test_every_drawn_passage_has_its_own_score_beside_it(lists, taught):
+    offsets = Counter()
+    plain = list(batches(lists, 3, 4, seed=5, visits=60))
+    for batch, without in zip(batches(taught, 3, 4, seed=5, visits=60), plain, strict=True):
+        np.testing.assert_array_equal(batch.passages, without.passages)
+        assert without.teacher is None
+        assert batch.teacher.dtype == np.float32
+        for query, passages, scores in zip(batch.queries, batch.passages, batch.teacher, strict=True):
+            scored = np.isfinite(scores)
+            assert set(passages[~scored]) <= ({-1, 2, 3} if query == 7 else {-1})
+            (offset,) = set((scores - passages)[scored])  # query 7's two lists share passages, not scores
+            offsets[int(query), int(offset)] += 1
+    assert offsets == {(7, 0): 20, (7, 100): 20, (9, 200): 20}
+
+
+def test_a_part_of_a_batch_keeps_its_scores(taught):
+    batch = next(batches(taught, 3, 4, seed=5, visits=3))
+    part = batch.part(1, 3)
+    np.testing.assert_array_equal(part.teacher, batch.teacher[1:])
+
+
+def test_scores_of_other_lists_are_refused(tmp_path, lists):
+    np.save(tmp_path / "scores.npy", np.zeros(9, np.float32))
+    with pytest.raises(UserError, match=r"scores.npy: holds 9 scores, but .*c.parquet has 10 rows"):
+        read_lists(tmp_path / "c.parquet", tmp_path / "scores.npy")
+
+
+def test_rows_know_their_query_whatever_the_group(lists):
+    whole = lists.pairs(0, 10)
+    assert whole[0].tolist() == [7] * 6 + [9] * 4
+    for start, stop in ((0, 1), (2, 7), (5, 6), (6, 10)):
+        queries, passages = lists.pairs(start, stop)
+        assert queries.tolist() == whole[0][start:stop].tolist()
+        assert passages.tolist() == whole[1][start:stop].tolist()

@@ -1,20 +1,40 @@
+"""What holds for every loss of the registries; RocketQAv2's by hand."""
+
+import inspect
 import math
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from pytest import approx
 
+from tandem.planning.losses import OPTIONS
+from tandem.training.losses import DISTILLATIONS, REGULARISERS, SUPERVISION, distillation, options, supervision
 from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
 from tandem.training.losses.listwise import listwise
 from tandem.training.losses.pointwise import pointwise
 
+ROOT = Path(__file__).parents[2]
 LN2, LN3 = math.log(2), math.log(3)
-LOSSES = {"listwise": listwise, "pointwise": pointwise}
-DISTILLATIONS = {"paper": dynamic_listwise_distillation, "reference": reference_listwise_distillation}
+EVERY = [("by first", name) for name in SUPERVISION] + [("by teacher", name) for name in DISTILLATIONS]
+BY_ORDER = {"hinge", "ranknet", "lambdarank", "listmle"}  # what the teacher's order alone decides
+MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]], dtype=torch.bool)
 
 
 def full(scores):
     return torch.ones_like(scores, dtype=torch.bool)
+
+
+def value(kind, name, scores, mask, teacher):
+    """A loss of either registry."""
+    return SUPERVISION[name](scores, mask) if kind == "by first" else DISTILLATIONS[name](scores, teacher, mask)
+
+
+def drawn(*shape):
+    """Scores and a teacher's, without ties."""
+    generator = torch.Generator().manual_seed(1)
+    return (3 * torch.randn(*shape, dtype=torch.float64, generator=generator) for _ in range(2))
 
 
 def test_listwise_by_hand():
@@ -39,14 +59,6 @@ def test_distillation_of_two_passages_by_hand():
     assert reference_listwise_distillation(de, ce, full(de)).item() == approx(reference)
 
 
-def test_the_paper_teaches_both_the_reference_only_the_retriever():
-    for name, distil in DISTILLATIONS.items():
-        de, ce = torch.tensor([[0.0, 1.0]], requires_grad=True), torch.tensor([[0.5, 0.0]], requires_grad=True)
-        distil(de, ce, full(de)).backward()
-        assert de.grad.abs().sum() > 0
-        assert (ce.grad is not None) is (name == "paper")
-
-
 def test_reference_gradient_is_the_difference_of_the_softmaxes_over_the_length():
     # d KL(t || softmax(x)) / dx = softmax(x) - t; Paddle's mean divides by the list's length, here 3
     de, ce = torch.tensor([[0.2, -1.0, 0.7]], requires_grad=True), torch.tensor([[1.0, 0.0, -0.3]])
@@ -54,38 +66,73 @@ def test_reference_gradient_is_the_difference_of_the_softmaxes_over_the_length()
     torch.testing.assert_close(de.grad, (de.detach().softmax(-1) - ce.softmax(-1)) / 3)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_padding_counts_for_nothing(name):
-    scores = torch.tensor([[0.3, -0.7, 1.1], [0.9, 0.1, 50.0]], requires_grad=True)
-    mask = torch.tensor([[True, True, True], [True, True, False]])
-    loss = LOSSES[name](scores, mask)
-    short = torch.tensor([[0.9, 0.1]])
-    assert loss.item() == approx((LOSSES[name](scores[:1], mask[:1]) + LOSSES[name](short, full(short))).item())
+@pytest.mark.parametrize("name", DISTILLATIONS)
+def test_the_paper_teaches_both_the_others_only_the_student(name):
+    student, teacher = (t.requires_grad_() for t in drawn(2, 4))
+    DISTILLATIONS[name](student, teacher, full(student)).backward()
+    assert student.grad.abs().sum() > 0
+    assert (teacher.grad is not None) is (name == "paper")
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_a_padded_list_is_the_shorter_one_and_queries_are_summed(kind, name):
+    scores, teacher = drawn(2, 4)
+    mask = torch.tensor([[True, True, True, True], [True, True, True, False]])
+    scores[1, 3], teacher[1, 3] = 50.0, math.nan
+    scores.requires_grad_()
+    loss = value(kind, name, scores, mask, teacher)
+    alone = value(kind, name, scores[:1], mask[:1], teacher[:1])
+    short = value(kind, name, scores[1:, :3], mask[1:, :3], teacher[1:, :3])
+    assert loss.item() == approx((alone + short).item(), rel=1e-12)
     loss.backward()
-    assert scores.grad[1, 2] == 0
+    assert torch.isfinite(scores.grad).all()
+    assert scores.grad[1, 3] == 0
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_gradients_against_finite_differences(kind, name):
+    scores, teacher = drawn(3, 4)
+    assert torch.autograd.gradcheck(lambda s: value(kind, name, s, MASK, teacher), scores.requires_grad_())
+    if name == "paper":
+        fixed = scores.detach()
+        assert torch.autograd.gradcheck(lambda t: value(kind, name, fixed, MASK, t), teacher.requires_grad_())
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_only_pointwise_and_mse_see_the_origin_of_a_lists_scores(kind, name):
+    scores, teacher = drawn(3, 4)
+    moved = scores + torch.tensor([[5.0], [-2.0], [0.5]], dtype=scores.dtype)
+    same = value(kind, name, moved, MASK, teacher).item() == approx(value(kind, name, scores, MASK, teacher).item())
+    assert same is (name not in ("pointwise", "mse"))
 
 
 @pytest.mark.parametrize("name", DISTILLATIONS)
-def test_padding_counts_for_nothing_in_distillation(name):
-    de = torch.tensor([[0.3, -0.7, 9.0]], requires_grad=True)
-    ce = torch.tensor([[0.1, 0.4, -50.0]], requires_grad=True)
-    loss = DISTILLATIONS[name](de, ce, torch.tensor([[True, True, False]]))
-    short = [x.detach()[:, :2] for x in (de, ce)]
-    assert loss.item() == approx(DISTILLATIONS[name](*short, full(short[0])).item())
-    loss.backward()
-    assert torch.isfinite(de.grad).all()
-    assert de.grad[0, 2] == 0
+def test_a_teachers_scale_matters_where_more_than_its_order_does(name):
+    student, teacher = drawn(3, 4)
+    cubed = value("by teacher", name, student, MASK, teacher**3 + 1)
+    same = cubed.item() == approx(value("by teacher", name, student, MASK, teacher).item())
+    assert same is (name in BY_ORDER)
 
 
-@pytest.mark.parametrize("name", [*LOSSES, *DISTILLATIONS])
-def test_gradients_against_finite_differences(name):
-    torch.manual_seed(0)
-    scores = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    teacher = torch.randn(3, 4, dtype=torch.float64)
-    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]], dtype=torch.bool)
-    if name in LOSSES:
-        assert torch.autograd.gradcheck(lambda s: LOSSES[name](s, mask), scores)
-        return
-    assert torch.autograd.gradcheck(lambda s: DISTILLATIONS[name](s, teacher, mask), scores)
-    if name == "paper":
-        assert torch.autograd.gradcheck(lambda t: dynamic_listwise_distillation(teacher, t, mask), scores)
+def test_the_schema_allows_what_the_registries_hold():
+    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text())["$defs"]
+    assert schema["supervision"]["enum"] == list(SUPERVISION)
+    assert schema["distillation"]["enum"] == list(DISTILLATIONS)
+    assert [*schema["regularised"]["properties"]] == list(REGULARISERS)
+    distil, joint = schema["distil"]["properties"], schema["joint"]["properties"]["train"]["properties"]
+    assert {schema["margin"]["default"], distil["temperature"]["default"], joint["temperature"]["default"]} == {1.0}
+
+
+def test_options_are_told_to_the_losses_that_take_them():
+    taken = {name: set() for name in OPTIONS}
+    for registry in (SUPERVISION, DISTILLATIONS):
+        for name, loss in registry.items():
+            for option in options(loss):
+                taken[option].add(name)
+                assert inspect.signature(loss).parameters[option].default == 1.0
+    assert taken == {name: set(losses) for name, losses in OPTIONS.items()}
+    scores, teacher = drawn(1, 2)
+    lead = (scores[0, 0] - scores[0, 1]).item()
+    assert supervision({"loss": "hinge", "margin": 20.0})(scores, full(scores)).item() == approx(20 - lead)
+    warm = distillation({"semantics": "kl", "temperature": 5.0}, "semantics")(scores, teacher, full(scores))
+    assert warm.item() == approx(DISTILLATIONS["kl"](scores / 5, teacher / 5, full(scores)).item())

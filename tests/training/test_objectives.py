@@ -1,53 +1,20 @@
 """Splitting a batch changes nothing; what is a negative and who learns is as the papers say."""
 
 import numpy as np
-import pytest
 import torch
 from pytest import approx
 
-from tandem.training.forward import Budget, Seeds, batch_texts, list_scores, pair_scores
+from tandem.training.forward import Budget, Seeds, batch_pairs, batch_texts, list_scores, on_lists
 from tandem.training.losses.listwise import listwise
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
-SMALL = Budget(micro_tokens=40, graph_tokens=60)
-VARIANTS = [
-    ("dual", {"in_batch": True}),
-    ("dual", {"in_batch": True, "shared": True}),
-    ("dual", {}),
-    ("cross", {"loss": "listwise"}),
-    ("cross", {"loss": "pointwise"}),
-    ("joint", {"semantics": "paper"}),
-    ("joint", {"semantics": "reference"}),
-    ("joint", {"supervision": "pointwise", "in_batch": True}),
-    ("joint", {"teacher": "static"}),
-]
-
-
-@pytest.mark.parametrize(("name", "train"), VARIANTS, ids=str)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)], ids=["fp64", "fp32"])
-def test_parts_equal_one_big_batch(make_objective, gradients, batch, name, train, dtype, tolerance):
-    big_told, big = gradients(make_objective(name, BIG, dtype, **train), batch)
-    told, parts = gradients(make_objective(name, SMALL, dtype, **train), batch)
-    assert told == approx(big_told, rel=tolerance, abs=tolerance)
-    assert parts.keys() == big.keys()
-    scale = max(float(g.abs().max()) for g in big.values())
-    for key, gradient in big.items():
-        torch.testing.assert_close(parts[key], gradient, rtol=tolerance, atol=tolerance * scale)
-
-
-def test_cached_gradients_replay_dropout(make_objective, gradients, batch):
-    whole = Budget(micro_tokens=60, graph_tokens=1 << 20)
-    cached = Budget(micro_tokens=60, graph_tokens=1)
-    _, big = gradients(make_objective("dual", whole, torch.float64, dropout=0.3, in_batch=True), batch)
-    _, parts = gradients(make_objective("dual", cached, torch.float64, dropout=0.3, in_batch=True), batch)
-    for key, gradient in big.items():
-        torch.testing.assert_close(parts[key], gradient, rtol=1e-10, atol=1e-12)
 
 
 def test_known_positives_in_batch_are_no_negatives(make_objective, batch):
     objective = make_objective("dual", in_batch=True)
     sides = batch_texts(objective.model, objective.tokens, batch, "fp32", BIG, Seeds((0,)))
-    _, mask = objective.with_in_batch(*(side.vectors() for side in sides), batch)
+    queries, passages = (side.values() for side in sides)
+    _, mask = objective.scored(queries, passages, passages, batch, batch)
     flat = batch.passages[batch.mask]
     added = mask[:, batch.passages.shape[1] :].numpy()
     owner = np.argwhere(batch.mask)[:, 0]
@@ -62,7 +29,7 @@ def test_in_batch_loss_equals_a_plain_softmax(make_objective, gradients, batch):
     objective = make_objective("dual", BIG, torch.float64, in_batch=True)
     told, _ = gradients(objective, batch)
     sides = batch_texts(objective.model, objective.tokens, batch, "fp32", BIG, Seeds((1, 2)))
-    queries, passages = (side.vectors().detach() for side in sides)
+    queries, passages = (side.values().detach() for side in sides)
     scores, flat = queries @ passages.T, batch.passages[batch.mask]
     owner, known = np.argwhere(batch.mask)[:, 0], {0: {2}, 1: {5}, 2: {8}, 3: {11, 5}}
     losses = []
@@ -90,13 +57,14 @@ def test_reference_trains_the_reranker_by_supervision_alone(make_objective, grad
     cross = make_objective("cross", BIG, torch.float64, loss="listwise")
     cross.models.load_state_dict({k: v for k, v in joint.models.state_dict().items() if k.startswith("cross")})
     mask = torch.from_numpy(batch.mask)
-    (listwise(pair_scores(cross.model, cross.tokens, batch, "fp32", 1 << 20, Seeds((9,))), mask) / 4).backward()
+    pairs = batch_pairs(cross.model, cross.tokens, batch, "fp32", BIG, Seeds((9,)))
+    (listwise(on_lists(pairs.values(), batch), mask) / 4).backward()
     for name, parameter in cross.models.named_parameters():
         torch.testing.assert_close(grads[name], parameter.grad, rtol=1e-9, atol=1e-12)
 
 
 def test_in_batch_lengthens_joint_lists_by_the_others_positives(make_objective, batch):
-    made = make_objective("joint", in_batch=True).lengthened(batch).passages[:, 4:]
+    made = make_objective("joint", in_batch=True).positives.lengthened(batch).passages[:, 4:]
     # the diagonal is the list's own; passage 5 is a known positive of query 3
     assert made.tolist() == [[-1, 5, 8, 11], [2, -1, 8, 11], [2, 5, -1, 11], [2, -1, 8, -1]]
 

@@ -3,10 +3,11 @@
 SMALL = {
     "given": ("data", 1),
     "imported": ("data", 1),
-    "match": ("data", workflow.cores),
-    "noise": ("data", workflow.cores),
-    "similar_queries": ("models", workflow.cores),
-    "false_negatives": ("models", workflow.cores),
+    "average_rank": ("search", cores),
+    "match": ("data", cores),
+    "noise": ("data", cores),
+    "similar_queries": ("models", cores),
+    "false_negatives": ("models", cores),
     "relabel": ("data", 1),
 }
 for kind, (env, threads) in SMALL.items():
@@ -28,6 +29,7 @@ for kind, (env, threads) in SMALL.items():
         threads: threads
         resources:
             how=stages.how(kind),
+            **plan.devices(kind),
         shell:
             "python -m tandem {params.kind} {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
 

@@ -12,7 +12,7 @@ rule lucene:
         "../../envs/lexical.yaml"
     params:
         args=stages.args("lucene"),
-    threads: workflow.cores
+    threads: cores
     resources:
         how=stages.how("lucene"),
     shell:
@@ -30,7 +30,7 @@ rule bm25:
         "../../envs/lexical.yaml"
     params:
         args=stages.args("bm25"),
-    threads: workflow.cores
+    threads: cores
     resources:
         how=stages.how("bm25"),
     shell:

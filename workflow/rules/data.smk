@@ -12,7 +12,7 @@ rule dataset:
         "../../envs/data.yaml"
     params:
         args=stages.args("dataset"),
-    threads: workflow.cores
+    threads: cores
     resources:
         how=stages.how("dataset"),
     shell:
@@ -48,7 +48,7 @@ rule tokens:
         "../../envs/models.yaml"
     params:
         args=stages.args("tokens"),
-    threads: workflow.cores
+    threads: cores
     resources:
         how=stages.how("tokens"),
     shell:

@@ -31,10 +31,38 @@ def shown_audits():
     return planned(plan.audits) if plan.config["audits"]["in_report"] else []
 
 
+def shown_validations():
+    """Checkpoints and their validations that the report shows."""
+    return planned(plan.validations, plan.config["validation"]["fidelity"])
+
+
+def manifests(rows):
+    """What must be there before validations can be read."""
+    return [f"{row[key]}/stage.json" for row in rows for key in ("checkpoint", "reduced", "full") if row[key]]
+
+
+rule fidelity:
+    localrule: True
+    input:
+        lambda wildcards: manifests(planned(plan.fidelity)),
+    output:
+        "results/fidelity.csv",
+        report("results/fidelity.html", category="Training"),
+    log:
+        "results/fidelity.log",
+    conda:
+        "../../envs/data.yaml"
+    params:
+        rows=lambda wildcards: json.dumps(planned(plan.fidelity)),
+    shell:
+        "python -m tandem fidelity --rows {params.rows:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+
+
 rule report:
     input:
         tables=lambda wildcards: planned(plan.made),
         audits=lambda wildcards: shown_audits(),
+        validations=lambda wildcards: manifests(shown_validations()),
     output:
         report("results/report.html", category="Report"),
     log:
@@ -45,8 +73,10 @@ rule report:
         rows=json.dumps(plan.systems()),
         tables=lambda wildcards, input: ",".join(input.tables),
         audits=lambda wildcards: json.dumps(shown_audits()),
+        validations=lambda wildcards: json.dumps(shown_validations()),
     shell:
-        "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --audits {params.audits:q} --out {output:q} 2>&1 | tee {log:q}"
+        "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --audits {params.audits:q}"
+        " --validations {params.validations:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.
@@ -58,3 +88,15 @@ for target, layout in plan.targets.items():
         localrule: True
         input:
             lambda wildcards, layout=layout: planned(plan.made, layout),
+
+
+rule estimate:
+    localrule: True
+    input:
+        [],
+    run:
+        # Printed, not kept: it follows from the configuration and from what is made.
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(config, file)
+            file.flush()
+            shell("python -m tandem estimate --config {file.name:q}")

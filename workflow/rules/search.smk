@@ -1,31 +1,10 @@
-# Dense retrieval and re-ranking. Passages are encoded in blocks of a fixed size; a shard is a job that takes some of
-# the blocks, so that the number of shards changes no result.
-
-
-rule encode_shard:
-    input:
-        unpack(stages.inputs("embeddings")),
-    output:
-        temp("results/{dataset}/embeddings/{key}/shards/{shard}-of-{shards}.json"),
-    log:
-        "results/{dataset}/embeddings/{key}/shards/{shard}-of-{shards}.txt",
-    conda:
-        "../../envs/models.yaml"
-    params:
-        args=stages.args("embeddings"),
-    threads: workflow.cores
-    retries: 2
-    resources:
-        how=stages.how("embeddings"),
-    shell:
-        "python -m tandem encode-shard {params.args} {resources.how} --run.workers {threads}"
-        " --run.shard {wildcards.shard} --run.shards {wildcards.shards} --out {output:q} 2>&1 | tee {log:q}"
+# Dense retrieval and re-ranking. What shards (shards.smk) have encoded or scored is taken over here.
 
 
 rule encode:
     input:
         unpack(stages.inputs("embeddings")),
-        shards=lambda wildcards: plan.shards(wildcards.key),
+        shards=lambda wildcards: plan.shards("embeddings", wildcards.key),
     output:
         "results/{dataset}/embeddings/{key}/stage.json",
     log:
@@ -34,9 +13,10 @@ rule encode:
         "../../envs/models.yaml"
     params:
         args=stages.args("embeddings"),
-    threads: workflow.cores
+    threads: cores
     resources:
         how=stages.how("embeddings"),
+        **plan.devices("embeddings"),
     shell:
         "python -m tandem embeddings {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
 
@@ -52,7 +32,7 @@ rule retrieve:
         "../../envs/search.yaml"
     params:
         args=stages.args("retrieve"),
-    threads: workflow.cores
+    threads: cores
     resources:
         how=stages.how("retrieve"),
     shell:
@@ -62,6 +42,7 @@ rule retrieve:
 rule rerank:
     input:
         unpack(stages.inputs("rerank")),
+        shards=lambda wildcards: plan.shards("rerank", wildcards.key),
     output:
         "results/{dataset}/rerank/{key}/stage.json",
     log:
@@ -70,9 +51,10 @@ rule rerank:
         "../../envs/models.yaml"
     params:
         args=stages.args("rerank"),
-    threads: workflow.cores
+    threads: cores
     retries: 2
     resources:
         how=stages.how("rerank"),
+        **plan.devices("rerank"),
     shell:
         "python -m tandem rerank {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"

@@ -13,9 +13,33 @@ rule train:
         "../../envs/models.yaml"
     params:
         args=stages.args("model"),
-    threads: workflow.cores
+    threads: cores
     retries: 2
     resources:
         how=stages.how("model"),
+        **plan.devices("model"),
     shell:
-        "python -m tandem model {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
+        "{resources.start}python -m tandem model {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
+
+
+# The training in stages: the state that the next one goes on from stands beside the artifact and is removed after it.
+rule checkpoint:
+    input:
+        unpack(stages.inputs("checkpoint")),
+        state=lambda wildcards: plan.state(wildcards.key),
+    output:
+        "results/{dataset}/checkpoint/{key}/stage.json",
+        temp(directory("results/{dataset}/checkpoint/{key}/state")),
+    log:
+        "results/{dataset}/checkpoint/{key}/log.txt",
+    conda:
+        "../../envs/models.yaml"
+    params:
+        args=stages.args("checkpoint"),
+    threads: cores
+    retries: 2
+    resources:
+        how=stages.how("checkpoint"),
+        **plan.devices("checkpoint"),
+    shell:
+        "{resources.start}python -m tandem checkpoint {params.args} {resources.how} --run.workers {threads} --out {output[0]:q} 2>&1 | tee {log:q}"

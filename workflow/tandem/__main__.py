@@ -14,14 +14,21 @@ from typing import Any
 from tandem.artifact import Job, open_artifact
 from tandem.errors import UserError
 from tandem.kinds import KINDS
+from tandem.launch import place
+from tandem.ranks import as_rank
 
 COMMANDS = {
     "datasets": "data.catalogue:main",
+    "estimate": "estimating.show:main",
     "encode-shard": "search.encode:main_shard",
+    "rerank-shard": "search.rerank:main_shard",
+    "candidates-shard": "candidates.stage:main_shard",
+    "teacher-shard": "candidates.teacher:main_shard",
     "statistics": "reporting.statistics:main",
     "table": "reporting.tables:main",
     "report": "reporting.report:main",
     "audits": "reporting.audits:main",
+    "fidelity": "reporting.fidelity:main",
     "show": "reporting.show:main",
     "why": "why:main",
 }
@@ -91,10 +98,13 @@ def main() -> int:
     # once costs a tenth of the speed.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     try:
-        if words[0] in KINDS:
-            load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
-            return 0
-        return load(COMMANDS[words[0]])(words[1:]) or 0
+        with as_rank():
+            if (status := place(words)) is not None:
+                return status
+            if words[0] in KINDS:
+                load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
+                return 0
+            return load(COMMANDS[words[0]])(words[1:]) or 0
     except UserError as error:
         print(f"tandem {words[0]}: {error}", file=sys.stderr)
         return 1

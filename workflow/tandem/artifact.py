@@ -24,7 +24,7 @@ from tandem.errors import UserError
 from tandem.kinds import KINDS
 
 MANIFEST = "stage.json"
-LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "faiss", "ir_measures")
+LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "peft", "faiss", "ir_measures")
 
 
 def sha256(path: Path) -> str:
@@ -189,13 +189,17 @@ def _manifest(job: Job, files: dict[str, Any], facts: dict[str, Any]) -> dict[st
         **facts,
         "execution": job.execution,
         "modules": modules_hash(job.kind),
-        "libraries": {name: _version(name) for name in LIBRARIES if name in sys.modules},
-        **_commit(),
+        **provenance(),
         "machine": {"node": platform.node(), "python": platform.python_version(), "cores": os.cpu_count()},
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(time.time() - job.started, 1),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
+
+
+def provenance() -> dict[str, Any]:
+    """What this process computes with: versions of the libraries it imported, the commit and whether it is dirty."""
+    return {"libraries": {name: _version(name) for name in LIBRARIES if name in sys.modules}, **_commit()}
 
 
 def _version(module: str) -> str:

@@ -32,12 +32,15 @@ class Progress:
         unit: what is counted, plural.
         every: seconds between lines in a log (a bar moves ten times as often).
         done: work already finished by an earlier process; it counts towards the total, not towards the rate.
+        quiet: say nothing: another process that does the same work speaks.
     """
 
-    def __init__(self, label: str, total: int, unit: str, every: float = 10.0, done: int = 0) -> None:
+    def __init__(
+        self, label: str, total: int, unit: str, every: float = 10.0, done: int = 0, quiet: bool = False
+    ) -> None:
         self.label, self.total, self.unit = label, total, unit
         self.done = self.before = done
-        self.tokens = 0
+        self.tokens, self.quiet = 0, quiet
         self.bar = sys.stderr.isatty()
         self.every = every / 10 if self.bar else every
         self.started = self.told = time.monotonic()
@@ -46,14 +49,14 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is None:
+        if kind is None and not self.quiet:
             self._tell(end=True)
 
     def add(self, count: int, tokens: int = 0, note: str = "") -> None:
         """Count finished work; reports if the time for a line has come. `note` joins the line (a loss, say)."""
         self.done += count
         self.tokens += tokens
-        if time.monotonic() - self.told >= self.every:
+        if time.monotonic() - self.told >= self.every and not self.quiet:
             self._tell(note)
 
     def _tell(self, note: str = "", end: bool = False) -> None:

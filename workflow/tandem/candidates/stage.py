@@ -18,9 +18,11 @@ from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.device import use_workers
+from tandem.models.template import Ids
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
 from tandem.search.pairs import PairScores, mean_probability
+from tandem.search.shards import Asked, score_shard
 
 GROUP = 1024  # queries judged together
 
@@ -60,13 +62,17 @@ def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
     return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])
 
 
+def pairs(group: list[Pool]) -> tuple[Ids, Ids]:
+    """Query row and passage row of what is judged: each pool's window, then its positives."""
+    queries = np.repeat([pool.query for pool in group], [len(pool.rows) + len(pool.positives) for pool in group])
+    return queries, np.concatenate([part for pool in group for part in (pool.rows, pool.positives)])
+
+
 def judge(group: list[Pool], judges: list[PairScores]) -> None:
     """Give each pool the judges' mean probability of its window's passages and of its positives."""
-    sizes = [len(pool.rows) + len(pool.positives) for pool in group]
-    queries = np.repeat([pool.query for pool in group], sizes)
-    passages = np.concatenate([part for pool in group for part in (pool.rows, pool.positives)])
-    probabilities = mean_probability(judges, queries, passages)
-    for pool, mine in zip(group, np.split(probabilities, np.cumsum(sizes)[:-1]), strict=True):
+    ends = np.cumsum([len(pool.rows) + len(pool.positives) for pool in group])
+    probabilities = mean_probability(judges, *pairs(group))
+    for pool, mine in zip(group, np.split(probabilities, ends[:-1]), strict=True):
         pool.judged, pool.judged_positives = mine[: len(pool.rows)], mine[len(pool.rows) :]
 
 
@@ -79,14 +85,32 @@ def drawn(pool: Pool, params: dict[str, Any]) -> Iterator[TrainingList]:
         yield denoised(pool, params["negatives"], denoise, np.random.default_rng([params["seed"], 1, pool.query]))
 
 
+def open_judges(job: Job) -> list[PairScores]:
+    """The judges' scores; none where nothing is denoised."""
+    return [
+        PairScores(model, tokens, job.params["precision"], job.params["batch_tokens"])
+        for model, tokens in zip(job.many("judge"), job.many("judge_tokens"), strict=True)
+    ]
+
+
+def asked(job: Job) -> Iterator[Asked]:
+    """The pairs that the judges score."""
+    judges, collection = open_judges(job), Collection(job.inputs["dataset"])
+    source = pools(job, doc_rows(collection), query_rows(collection), Report(job.params["negatives"]))
+    while group := list(islice(source, GROUP)):
+        for one in judges:
+            yield one, *pairs(group)
+
+
+def main_shard(words: list[str]) -> int:
+    """Command `candidates-shard`: score a share of the pairs that are judged; see `score_shard`."""
+    return score_shard("candidates", words, asked)
+
+
 def run(job: Job) -> None:
     """Write candidates.parquet and report.json."""
     use_workers(job.execution.get("workers"))
-    tokens, models = job.many("judge_tokens"), job.many("judge")
-    judges = [
-        PairScores(model, made, job.params["precision"], job.params["batch_tokens"])
-        for model, made in zip(models, tokens, strict=True)
-    ]
+    judges = open_judges(job)
     report = Report(job.params["negatives"])
     collection = Collection(job.inputs["dataset"])
     docs, queries = doc_rows(collection), query_rows(collection)

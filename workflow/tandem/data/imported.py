@@ -2,20 +2,21 @@
 
 Formats: `trec` (`query Q0 passage rank score tag`), ordered by score; `ranks` (`query`, `passage`, `rank` and perhaps
 `score`, by tabs: MS MARCO's and RocketQA's), ordered by rank: their reference scripts measure by rank, and equal scores
-would change it. The score of such a line becomes minus its rank; its own score is left out.
+would change it. The score of such a line becomes minus its rank; its own score is left out. `margin_mse`: triples with
+a teacher's scores (`triples.py`), ordered by score.
 """
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from math import isnan
 from operator import itemgetter
 from pathlib import Path
 
 from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
-from tandem.data.reading import fields, lines, whole
+from tandem.data.reading import fields, lines, number, whole
 from tandem.data.rows import doc_rows
 from tandem.data.runs import ranked_order, write_run
+from tandem.data.triples import scored_triples
 from tandem.data.warnings import Warnings
 from tandem.errors import UserError
 from tandem.progress import Progress
@@ -30,7 +31,7 @@ AGAIN = "lines name a passage of their query again"
 def run(job: Job) -> None:
     """Write run.trec from the file that `path` of `job.execution` names, for the input `dataset`.
 
-    Parameters: `format` (`trec` or `ranks`), `split`, `depth` (passages kept of a query). Dropped and counted: queries
+    Parameters: `format` (of `FORMATS`), `split`, `depth` (passages kept of a query). Dropped and counted: queries
     that the split lacks, passages that the corpus lacks, and a passage's later mentions for a query.
 
     Raises:
@@ -99,30 +100,19 @@ class Imported:
 
 def _trec(path: Path) -> Iterator[Line]:
     """The lines of a run in TREC's format."""
-    for number, line in lines(path):
-        where, columns = f"{path}:{number}", line.split()
+    for at, line in lines(path):
+        where, columns = f"{path}:{at}", line.split()
         if len(columns) != 6:
             raise UserError(f"{where}: {line[:60]!r} is no run line; it is `query Q0 passage rank score tag`")
-        yield columns[0], columns[2], where, _number(where, columns[4])
+        yield columns[0], columns[2], where, number(where, "score", columns[4])
 
 
 def _ranks(path: Path) -> Iterator[Line]:
     """The lines of a run of ranks, with scores or without."""
     for where, columns in fields(path, "query id, passage id, rank and perhaps score", 3, 4):
         if len(columns) == 4:
-            _number(where, columns[3])
+            number(where, "score", columns[3])
         yield columns[0], columns[1], where, -float(whole(where, "rank", columns[2]))
 
 
-def _number(where: str, score: str) -> float:
-    """A score, which must be a number."""
-    try:
-        value = float(score)
-    except ValueError:
-        value = float("nan")
-    if isnan(value):
-        raise UserError(f"{where}: score is {score[:40]!r}; a number is needed")
-    return value
-
-
-FORMATS: dict[str, Callable[[Path], Iterator[Line]]] = {"trec": _trec, "ranks": _ranks}
+FORMATS: dict[str, Callable[[Path], Iterator[Line]]] = {"trec": _trec, "ranks": _ranks, "margin_mse": scored_triples}

@@ -11,6 +11,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,17 @@ def clean(where: str, key: str, value: str) -> str:
     except UnicodeEncodeError:
         raise UserError(f"{where}: {key} holds half of a surrogate pair; valid Unicode is needed") from None
     return value
+
+
+def number(where: str, what: str, value: str) -> float:
+    """A column as a number, infinite ones included."""
+    try:
+        made = float(value)
+    except ValueError:
+        made = float("nan")
+    if isnan(made):
+        raise UserError(f"{where}: {what} is {value[:40]!r}; a number is needed")
+    return made
 
 
 def whole(where: str, what: str, value: str) -> int:

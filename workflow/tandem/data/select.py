@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tandem.errors import UserError
 
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
+VALIDATED = "dev"  # the split that decides between checkpoints
 PRECEDENCE = ("dev", "train")  # what is in a test set is never validated or trained on
 
 

@@ -10,11 +10,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.artifact import write_json
-from tandem.models.device import device, precision
-from tandem.models.dual import pool
-from tandem.models.hub import load_encoder
+from tandem.models.hub import load_encoder, save_encoder
+from tandem.models.inputs import Inputs
+from tandem.models.pooling import pooled
+from tandem.models.ragged import Ids, Ragged
 from tandem.models.sentence_transformers import describe_cross_encoder
-from tandem.models.template import Ids, Template
+from tandem.models.template import Template, Texts
 
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
 # batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.
@@ -26,7 +27,12 @@ class CrossEncoder(nn.Module):
     """An encoder, pooling and a linear head: one logit per pair; its sigmoid is the probability of relevance.
 
     With `cls` pooling this is RocketQAv2's re-ranker: a linear layer on the raw vector of [CLS] (§3.2).
+
+    Attributes:
+        packed: tokens that a packed row is filled up to in training; None pads pairs. Set by `prepare`.
     """
+
+    packed: int | None = None
 
     def __init__(self, encoder: nn.Module, pooling: str) -> None:
         super().__init__()
@@ -53,42 +59,35 @@ class CrossEncoder(nn.Module):
 
     def save(self, folder: Path, tokenizer: Any) -> None:
         """Write a folder that sentence-transformers loads as a CrossEncoder, and transformers as the encoder."""
-        encoder: Any = self.encoder
-        encoder.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_encoder(self.encoder, tokenizer, folder)
         (folder / HEAD).parent.mkdir()
         head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
         save_file(head, folder / HEAD)
-        describe_cross_encoder(folder, int(encoder.config.hidden_size), self.pooling)
+        describe_cross_encoder(folder, self.head.in_features, self.pooling)
         write_json(folder / "cross.json", {"pooling": self.pooling})
 
-    def logits(self, inputs: dict[str, Tensor], mode: str) -> Tensor:
-        """Scores of padded pairs on any device, shape (pairs,), float32."""
-        placed = {name: tensor.to(device()) for name, tensor in inputs.items()}
-        with precision(mode):
-            hidden = self.encoder(**placed).last_hidden_state
-        pooled = self.dropout(pool(hidden, placed["attention_mask"], self.pooling))
-        scores: Tensor = self.head(pooled)[:, 0]
+    def logits(self, inputs: Inputs, mode: str, packed: int | None, multiple: int) -> Tensor:
+        """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
+        vectors = pooled(self.encoder, inputs, self.pooling, mode, packed, multiple)
+        scores: Tensor = self.head(self.dropout(vectors))[:, 0]
         return scores
 
-    def forward(
-        self, queries: list[Ids], passages: list[Ids], template: Template, mode: str, multiple: int = 1
-    ) -> Tensor:
-        """Scores of pairs as one padded batch.
+    def forward(self, queries: Texts, passages: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+        """Scores of pairs as one batch, padded or packed.
 
         Args:
             queries: token ids of each pair's query, without special tokens.
             passages: token ids of each pair's passage.
             template: the tokenizer's special tokens.
             mode: precision, `auto`, `bf16` or `fp32`.
-            multiple: pad the length up to a multiple of this.
+            multiple: pad the length up to a multiple of this; of no effect where pairs are packed.
         Returns:
             Logits, shape (pairs,), float32.
         """
-        return self.logits(template.pairs(queries, passages, multiple), mode)
+        return self.logits(template.pair_inputs(Ragged.of(queries), Ragged.of(passages)), mode, self.packed, multiple)
 
     @torch.inference_mode()
-    def score(self, queries: list[Ids], passages: list[Ids], template: Template, mode: str, budget: int) -> Ids:
+    def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
         """Scores that do not depend on which pairs are asked together.
 
         Pairs are grouped by padded length (a multiple of `STEP`) and computed in batches of a fixed number of rows,
@@ -99,26 +98,15 @@ class CrossEncoder(nn.Module):
             Logits, shape (pairs,), float32.
         """
         self.eval()
-        lengths = np.array([len(q) + len(p) for q, p in zip(queries, passages, strict=True)]) + template.extra[1]
-        padded = -(-lengths // STEP) * STEP
-        scores = np.empty(len(lengths), np.float32)
+        first, second = Ragged.of(queries), Ragged.of(passages)
+        padded = -(-(np.diff(first.offsets) + np.diff(second.offsets) + template.extra[1]) // STEP) * STEP
+        scores = np.empty(len(padded), np.float32)
         for length in np.unique(padded):
             members = np.flatnonzero(padded == length)
             rows = max(1, budget // int(length) // ROWS) * ROWS
             for start in range(0, len(members), rows):
                 batch = members[start : start + rows]
-                scores[batch] = self._fixed(queries, passages, batch, rows, int(length), template, mode)
-        return scores
-
-    def _fixed(
-        self, queries: list[Ids], passages: list[Ids], batch: Ids, rows: int, length: int, template: Template, mode: str
-    ) -> Ids:
-        """Scores of at most `rows` pairs in a batch of exactly (rows, length)."""
-        inputs = template.pairs([queries[i] for i in batch], [passages[i] for i in batch])
-        full = {}
-        for name, tensor in inputs.items():
-            full[name] = torch.full((rows, length), template.pad if name == "input_ids" else 0, dtype=torch.int64)
-            full[name][: tensor.shape[0], : tensor.shape[1]] = tensor
-        full["attention_mask"][len(batch) :, 0] = 1  # a row of padding alone would give NaN
-        scores: Ids = self.logits(full, mode)[: len(batch)].cpu().numpy()
+                inputs = template.pair_inputs(first.take(batch), second.take(batch)).filled(rows)
+                made = self.logits(inputs, mode, packed=None, multiple=int(length))
+                scores[batch] = made[: len(batch)].cpu().numpy()
         return scores

@@ -1,5 +1,6 @@
 """Where a model runs and in which precision."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -9,14 +10,22 @@ import torch
 
 @cache
 def device() -> torch.device:
-    """The first CUDA device, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The CUDA device of this rank, the first where there are no ranks; the CPU where there is no CUDA."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+
+def place(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor on the device that models run on; the copy to a GPU is not waited for."""
+    where = device()
+    return tensor if where.type == "cpu" else tensor.pin_memory().to(where, non_blocking=True)
 
 
 def use_workers(count: int | None) -> None:
-    """Compute with so many threads on the CPU; None leaves it to torch."""
+    """Compute with so many threads on the CPU, shared out among a node's ranks; None leaves it to torch."""
     if count:
-        torch.set_num_threads(count)
+        torch.set_num_threads(max(1, count // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def has_bf16(where: torch.device) -> bool:

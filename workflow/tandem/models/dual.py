@@ -8,29 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from tandem.artifact import write_json
-from tandem.models.device import device, precision
-from tandem.models.hub import load_encoder
-from tandem.models.sentence_transformers import describe_encoder
-from tandem.models.template import Ids, Template
+from tandem.models.hub import load_encoder, save_encoder
+from tandem.models.pooling import pooled
+from tandem.models.ragged import Ragged
+from tandem.models.sentence_transformers import describe_encoder, describe_two_towers
+from tandem.models.template import Template, Texts
 
 SIDES = ("query", "passage")
-
-
-def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
-    """One vector per text from its token vectors.
-
-    Args:
-        hidden: token vectors, shape (texts, length, dim).
-        mask: 1 for tokens and 0 for padding, shape (texts, length).
-        pooling: `cls` (the first token's vector) or `mean` (over the tokens).
-    Returns:
-        Shape (texts, dim), float32.
-    """
-    hidden = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
-    if pooling == "cls":
-        return hidden[:, 0]
-    weights = mask[..., None].to(hidden.dtype)
-    return (hidden * weights).sum(1) / weights.sum(1)
 
 
 class DualEncoder(nn.Module):
@@ -42,7 +26,11 @@ class DualEncoder(nn.Module):
         pooling: `cls` or `mean`.
         normalize: scale vectors to length 1.
         temperature: scores are dot products divided by it.
+    Attributes:
+        packed: tokens that a packed row is filled up to; None pads texts. Set by `prepare`.
     """
+
+    packed: int | None = None
 
     def __init__(self, query: nn.Module, passage: nn.Module, pooling: str, normalize: bool, temperature: float) -> None:
         super().__init__()
@@ -75,16 +63,16 @@ class DualEncoder(nn.Module):
         return int(self.towers["passage"].config.hidden_size)  # type: ignore[union-attr, arg-type]
 
     def save(self, folder: Path, tokenizer: Any) -> None:
-        """Write each tower as a folder that transformers and sentence-transformers load."""
+        """Write each tower as a folder that transformers and sentence-transformers load, and two together as one."""
         for name in ("shared",) if self.shared else SIDES:
-            tower: Any = self.towers["query" if name == "shared" else name]
-            tower.save_pretrained(folder / name)
-            tokenizer.save_pretrained(folder / name)
+            save_encoder(self.towers["query" if name == "shared" else name], tokenizer, folder / name)
             describe_encoder(folder / name, self.dimension, self.pooling, self.normalize)
+        if not self.shared:
+            describe_two_towers(folder, *SIDES, normalize=self.normalize)
         told = {"shared": self.shared, "pooling": self.pooling, "normalize": self.normalize}
         write_json(folder / "dual.json", {**told, "temperature": self.temperature, "dimension": self.dimension})
 
-    def encode(self, side: str, texts: list[Ids], template: Template, mode: str, multiple: int = 1) -> Tensor:
+    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts.
 
         Args:
@@ -92,14 +80,12 @@ class DualEncoder(nn.Module):
             texts: token ids of each text, without special tokens.
             template: the tokenizer's special tokens.
             mode: precision, `auto`, `bf16` or `fp32`.
-            multiple: pad the length up to a multiple of this.
+            multiple: pad the length up to a multiple of this; of no effect where texts are packed.
         Returns:
             Shape (texts, dimension), float32.
         """
-        inputs = {name: tensor.to(device()) for name, tensor in template.singles(texts, multiple).items()}
-        with precision(mode):
-            hidden = self.towers[side](**inputs).last_hidden_state
-        vectors = pool(hidden, inputs["attention_mask"], self.pooling)
+        inputs = template.single_inputs(Ragged.of(texts))
+        vectors = pooled(self.towers[side], inputs, self.pooling, mode, self.packed, multiple)
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
 

@@ -1,7 +1,8 @@
 """Stage `encoder`: fetch a starting encoder and pin it as a local Hugging Face folder.
 
 Sources: `package` (an installed Python package that carries a model), `folder` (yours) and `hub` (a Hugging Face name
-at a revision). Weights must be safetensors; a given sha256 must match.
+at a revision). Weights must be safetensors; a given sha256 must match. `layers` keeps the first layers alone. A model
+that does not give one vector for each token is refused here, before anything is trained from it.
 """
 
 import importlib.util
@@ -11,7 +12,7 @@ from typing import Any
 
 from tandem.artifact import Job, sha256, writing
 from tandem.errors import UserError
-from tandem.models.hub import check_folder, load_tokenizer
+from tandem.models.hub import check_encoder, check_folder, load_encoder
 
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
 FILES = ("*.json", "*.txt", "*.model", "model.safetensors")
@@ -64,5 +65,7 @@ def run(job: Job) -> None:
         for pattern in FILES:
             for path in sorted(source.glob(pattern)):
                 shutil.copyfile(path, draft.path(f"hf/{path.name}"))
-        load_tokenizer(draft.folder / "hf")
+        if job.params.get("layers"):
+            load_encoder(source, job.params["layers"]).save_pretrained(draft.folder / "hf")
+        check_encoder(draft.folder / "hf", source)
         draft.facts |= {"weights_sha256": weights, "hub_commit": commit}

@@ -1,4 +1,4 @@
-"""Loading Hugging Face folders: safetensors only, no remote code, and quiet."""
+"""Hugging Face folders, read and written: safetensors only, no remote code, and quiet."""
 
 import hashlib
 import json
@@ -21,7 +21,8 @@ def check_folder(folder: Path) -> None:
     for name in ("config.json", "model.safetensors"):
         if not (folder / name).is_file():
             found = ", ".join(sorted(p.name for p in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
-            raise UserError(f"{folder}: {name} is missing (found: {found}); only safetensors weights are loaded")
+            hint = "name a revision that has them, or a folder that transformers saved anew"
+            raise UserError(f"{folder}: {name} is missing (found: {found}); only safetensors are loaded: {hint}")
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -42,21 +43,72 @@ def check_length(model: Any, tokens: int, what: str) -> None:
     """Refuse inputs of more tokens, special ones included, than the model has positions for."""
     config = model.config
     limit = getattr(config, "max_position_embeddings", None)
-    if limit and "roberta" in config.model_type:  # its positions start after the padding's number
-        limit -= config.pad_token_id + 1
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if limit and name.endswith("position_embeddings") and padding is not None:
+            limit -= padding + 1  # the RoBERTa family's positions start after the padding's number
     if limit and tokens > limit:
         raise UserError(f"{what} allows inputs of {tokens} tokens; the model ({config.model_type}) takes {limit}")
 
 
-def load_encoder(folder: Path) -> Any:
-    """The folder's encoder without a task head, in float32."""
+def load_encoder(folder: Path, layers: int | None = None) -> Any:
+    """The folder's encoder without a task head, in float32; with `layers` only so many of its first layers."""
     import torch
     from transformers import AutoModel
 
     quiet()
     check_folder(folder)
-    options = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
+    options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
+    if layers is not None:
+        options["config"] = _first_layers(folder, layers)
     try:
         return AutoModel.from_pretrained(folder, add_pooling_layer=False, **options)
     except TypeError:  # families without a pooling layer do not take the option
         return AutoModel.from_pretrained(folder, **options)
+
+
+def _first_layers(folder: Path, layers: int) -> Any:
+    """The folder's configuration, of its first layers alone; lists of one entry a layer are cut with it."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    whole = config.num_hidden_layers
+    if layers > whole:
+        raise UserError(f"encoder: layers is {layers}, but {folder} has {whole}")
+    config.num_hidden_layers = layers
+    for name, value in list(vars(config).items()):
+        if isinstance(value, list) and len(value) == whole and name.startswith("layer"):
+            setattr(config, name, value[:layers])
+    return config
+
+
+def check_encoder(folder: Path, source: Path) -> None:
+    """Refuse a folder, a copy of `source`, whose model does not turn a pair of texts into one vector for each token."""
+    import torch
+
+    model, tokenizer = load_encoder(folder).eval(), load_tokenizer(folder)
+    kind, rows = model.config.model_type, model.get_input_embeddings().weight.shape[0]
+    if model.config.is_encoder_decoder:
+        raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
+    if len(tokenizer) > rows:
+        raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
+    inputs = tokenizer("a", "b", return_tensors="pt")
+    try:
+        with torch.inference_mode():
+            shape = tuple(model(**inputs).last_hidden_state.shape)
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise UserError(f"{source}: {kind} does not work as an encoder: {reason}") from None
+    if shape != (1, inputs["input_ids"].shape[1], model.config.hidden_size):
+        raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
+
+
+def save_encoder(encoder: Any, tokenizer: Any, folder: Path) -> None:
+    """Write an encoder and its tokenizer for transformers; LoRA's adapter is merged, and kept beside in adapter/."""
+    from tandem.models.lora import merged, save_adapter
+
+    plain = merged(encoder)
+    plain.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if plain is not encoder:
+        save_adapter(encoder, folder / "adapter")

@@ -1,12 +1,17 @@
 """Where special tokens go: learned from the tokenizer once, so that stored token ids need none."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-Ids = np.ndarray[Any, np.dtype[Any]]
+from tandem.models.inputs import Inputs
+from tandem.models.ragged import Ids as Ids
+from tandem.models.ragged import Ragged
+
+Texts = Ragged | Sequence[Ids]
 
 
 @dataclass(frozen=True)
@@ -63,33 +68,29 @@ class Template:
         """How many special tokens a single text and a pair get."""
         return sum(map(len, self.single)), sum(map(len, self.pair))
 
-    def singles(self, texts: list[Ids], multiple: int = 1) -> dict[str, torch.Tensor]:
+    def single_inputs(self, texts: Ragged) -> Inputs:
+        """Single texts in their special tokens."""
+        before, after = (_repeated(part, len(texts)) for part in self.single)
+        return Inputs.join([(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad)
+
+    def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
+        """Pairs (query, passage) in their special tokens."""
+        before, between, after = (_repeated(part, len(first)) for part in self.pair)
+        parts = zip((before, first, between, second, after), self.types or (0, 0, 0, 0, 0), strict=True)
+        return Inputs.join(list(parts), self.types is not None, self.pad)
+
+    def singles(self, texts: Texts, multiple: int = 1) -> dict[str, torch.Tensor]:
         """Padded model inputs for single texts: each tensor is (texts, longest), up to a multiple of `multiple`."""
-        before, after = self.single
-        return self._padded([((before, 0), (text, 0), (after, 0)) for text in texts], multiple)
+        return self.single_inputs(Ragged.of(texts)).padded(multiple)
 
-    def pairs(self, first: list[Ids], second: list[Ids], multiple: int = 1) -> dict[str, torch.Tensor]:
+    def pairs(self, first: Texts, second: Texts, multiple: int = 1) -> dict[str, torch.Tensor]:
         """Padded model inputs for pairs (query, passage): each tensor is (pairs, longest), up to a multiple."""
-        types = self.types or (0, 0, 0, 0, 0)
-        before, between, after = self.pair
-        rows = [
-            tuple(zip((before, a, between, b, after), types, strict=True)) for a, b in zip(first, second, strict=True)
-        ]
-        return self._padded(rows, multiple)
+        return self.pair_inputs(Ragged.of(first), Ragged.of(second)).padded(multiple)
 
-    def _padded(self, rows: list[tuple[tuple[Any, int], ...]], multiple: int = 1) -> dict[str, torch.Tensor]:
-        lengths = [sum(len(part) for part, _ in row) for row in rows]
-        shape = (len(rows), -(-max(lengths, default=0) // multiple) * multiple)
-        ids, types, mask = np.full(shape, self.pad, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for r, (row, length) in enumerate(zip(rows, lengths, strict=True)):
-            mask[r, :length] = 1
-            at = 0
-            for part, segment in row:
-                ids[r, at : at + len(part)] = part
-                types[r, at : at + len(part)] = segment
-                at += len(part)
-        made = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask)}
-        return made if self.types is None else {**made, "token_type_ids": torch.from_numpy(types)}
+
+def _repeated(part: tuple[int, ...], rows: int) -> Ragged:
+    """The same ids in every row."""
+    return Ragged(np.tile(np.array(part, np.int64), rows), np.arange(rows + 1) * len(part))
 
 
 def _find(ids: list[int], part: list[int], start: int = 0) -> int:

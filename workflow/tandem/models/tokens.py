@@ -5,47 +5,20 @@ million passages of at most 128 tokens take about 1.5 GB on disk and are made in
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 
 from tandem.artifact import Artifact, Job, write_json, writing
 from tandem.data.collection import Collection, contents
 from tandem.models.hub import load_tokenizer, tokenizer_digest
-from tandem.models.template import Ids, Template
+from tandem.models.ragged import Ragged, write_ragged
+from tandem.models.template import Template
 from tandem.progress import Progress
 
 ROWS = 8192
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """Rows of token ids of different lengths: `ids[offsets[i]:offsets[i + 1]]` is row i."""
-
-    ids: Ids
-    offsets: Ids
-
-    @classmethod
-    def open(cls, folder: Path, name: str, dtype: str) -> "Ragged":
-        """Map the two files of `write_ragged`; an empty one is an empty array."""
-        path = folder / f"{name}.ids"
-        empty = path.stat().st_size == 0
-        ids: Ids = np.empty(0, dtype) if empty else np.memmap(path, dtype=dtype, mode="r")
-        return cls(ids, np.load(folder / f"{name}.offsets.npy", mmap_mode="r"))
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, row: int) -> Ids:
-        return np.asarray(self.ids[self.offsets[row] : self.offsets[row + 1]])
-
-    def lengths(self, rows: Ids) -> Ids:
-        """Token counts of some rows, of the rows' shape."""
-        return np.asarray(self.offsets[rows + 1] - self.offsets[rows])
 
 
 @dataclass(frozen=True)
@@ -62,22 +35,6 @@ class Tokens:
         meta = json.loads(artifact.path("meta.json").read_text())
         ragged = [Ragged.open(artifact.folder, name, meta["dtype"]) for name in ("passages", "queries")]
         return cls(ragged[0], ragged[1], Template.from_json(meta["template"]))
-
-
-def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dtype: str) -> tuple[int, int]:
-    """Write rows of ids as they come: `<name>.ids` (raw) and `<name>.offsets.npy` (int64).
-
-    Returns:
-        Number of rows and of tokens.
-    """
-    lengths: list[Ids] = []
-    with open(folder / f"{name}.ids", "wb") as file:
-        for batch in batches:
-            lengths.append(np.array([len(row) for row in batch], np.int64))
-            file.write(np.concatenate([np.asarray(row, dtype) for row in batch] or [np.empty(0, dtype)]).tobytes())
-    offsets = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
-    np.save(folder / f"{name}.offsets.npy", offsets)
-    return len(offsets) - 1, int(offsets[-1])
 
 
 def run(job: Job) -> None:

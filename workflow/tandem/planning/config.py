@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from tandem.errors import UserError
+from tandem.planning.pretrained import MADE, USUAL
 from tandem.planning.schema import mistakes, nearest, typed
 
 Config = dict[str, Any]
@@ -65,7 +66,8 @@ def complete(told: Config, root: Path) -> Config:
     if not wrong:
         config["datasets"], wrong = datasets(config["datasets"], sources, schema)
         config["models"], more = models(config["models"], schema)
-        wrong += more
+        config["encoders"], others = encoders(config["encoders"], schema)
+        wrong += [*more, *others]
     if wrong:
         raise UserError("\n".join(wrong))
     return config
@@ -111,9 +113,28 @@ def datasets(told: dict[str, Any], sources: Config, schema: Config) -> tuple[dic
     return made, wrong
 
 
+def encoders(told: dict[str, Any], schema: Config) -> tuple[dict[str, Any], list[str]]:
+    """Every encoder typed by its source's schema, one that is pre-trained by its objective's; and the mistakes."""
+    made, wrong = {}, []
+    for name, spec in told.items():
+        at, one, objective = f"encoders.{name}", "encoder", spec.get("objective")
+        if spec.get("source") == "pretrain":
+            if objective not in USUAL:
+                wrong.append(f"{at}.objective is {objective!r}; allowed: {', '.join(USUAL)}")
+                continue
+            if spec.get("start") is not None and (own := [key for key in MADE if key in spec]):
+                wrong.append(f"{at}.{own[0]} is told, but {at}.start brings its own; leave it out")
+                continue
+            one = f"pretrain/{objective}"
+        made[name] = typed(spec, {"$ref": f"#/$defs/{one}"}, schema)
+        wrong += mistakes(made[name], {"$ref": f"#/$defs/{one}"}, schema, at)
+    return made, wrong
+
+
 def models(told: dict[str, Any], schema: Config) -> tuple[dict[str, Any], list[str]]:
     """Every model with `like` resolved, typed by its objective's schema; and the mistakes."""
     made, wrong = {}, []
+    told = {name: spec for name, spec in told.items() if spec is not None}
     for name in told:
         try:
             spec = like(name, told, [])

@@ -18,8 +18,24 @@ from tandem.kinds import KINDS
 
 # Parameters that came later, by kind (and objective): dotted path → the value that means "as before". Such a value is
 # left out of the digest, so that artifacts made before the parameter existed keep their names.
-NEUTRAL: dict[str, dict[str, Any]] = {"model": {"train.distil": None}, "model.dual": {"train.loss": "listwise"}}
+NEUTRAL: dict[str, dict[str, Any]] = {
+    "encoder": {"layers": None},
+    "model": {
+        "lora": None,
+        "train.checkpoints": None,
+        "train.distil": None,
+        "train.margin": 1.0,
+        "train.distil.margin": 1.0,
+        "train.distil.temperature": 1.0,
+    },
+    "model.dual": {"train.loss": "listwise", "train.passage_centric": 0.0, "train.regularise": None},
+    "model.cross": {"train.in_batch": False},
+    "model.joint": {"train.temperature": 1.0},
+}
+ALIKE = {"checkpoint": "model"}  # kinds with the parameters of another
 DIGITS = 10
+# Of `execution`: how a training runs.
+TRAINING = ("micro_tokens", "graph_tokens", "attention", "compile", "checkpoint_seconds", "devices", "nodes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +61,8 @@ class Stage:
     @cached_property
     def digest(self) -> str:
         """The first 10 hex digits of sha256 over what the stage is."""
-        neutral = NEUTRAL.get(self.kind, {}) | NEUTRAL.get(f"{self.kind}.{self.params.get('objective')}", {})
+        kind = ALIKE.get(self.kind, self.kind)
+        neutral = NEUTRAL.get(kind, {}) | NEUTRAL.get(f"{kind}.{self.params.get('objective')}", {})
         params = {path: v for path, v in flat(self.params) if path not in neutral or neutral[path] != v}
         upstream = {role: stage.digest for role, stage in self.upstream.items()}
         told = [self.kind, KINDS[self.kind].version, params, upstream]

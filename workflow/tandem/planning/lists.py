@@ -1,10 +1,11 @@
-"""Training lists: the stages that draw them from a run, and whether what is asked of them can be had."""
+"""Training lists: the stages that draw them and have a teacher score them, and whether what is asked can be had."""
 
 from typing import TYPE_CHECKING, Any
 
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.runs import CROSS_PARTS
+from tandem.planning.schema import nearest
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
@@ -47,10 +48,41 @@ class Lists:
         if told["denoise"] is not None:
             denoise = dict(told["denoise"])
             judges = denoise.pop("by")
-            params |= {"denoise": denoise, "precision": self.config["rerank"]["precision"]}
-            params["batch_tokens"] = self.config["rerank"]["batch_tokens"]
-            for i, judge in enumerate([judges] if isinstance(judges, str) else judges):
-                upstream[f"judge.{i}"] = self.of.model(judge, f"{at}.denoise.by", CROSS_PARTS)
-                upstream[f"judge_tokens.{i}"] = self.of.tokens(self.of.root(self.of.named(judge), "cross"), dataset)
+            params |= {"denoise": denoise, **self._scoring()}
+            upstream |= self._judges([judges] if isinstance(judges, str) else judges, f"{at}.denoise.by", dataset)
         upstream["tokens"] = self.of.tokens(encoder, dataset)
         return self.of.stage("candidates", dataset, f"{told['from']}", params, upstream=upstream)
+
+    def teacher(self, at: str, told: str | list[str], candidates: Stage, dataset: str) -> Stage:
+        """The stage that scores a model's training lists: by a cross-encoder, several, or any run.
+
+        Of a joint model alone, or as `<model>.reranker`, the cross-encoder teaches; as `<model>.retriever`, its run.
+        """
+        where = f"{at}.train.distil.from"
+        upstream: dict[str, Stage | None] = {"dataset": self.of.dataset(dataset), "candidates": candidates}
+        if isinstance(told, str) and not self._scores_pairs(told):
+            known = [*self.config["models"], *self.config["runs"], "bm25", "given"]
+            if "+" not in told and self.of.named(told) not in known and told.split(".")[0] != "bm25":
+                raise UserError(f"{where}: {told} is neither a model nor a run{nearest(told, known)}")
+            upstream["run"] = self.of.run(told, "train", where, dataset)
+            return self.of.stage("teacher", dataset, told, {}, upstream=upstream)
+        names = [told] if isinstance(told, str) else told
+        upstream |= self._judges(names, where, dataset)
+        return self.of.stage("teacher", dataset, "-".join(names), self._scoring(), upstream=upstream)
+
+    def _scores_pairs(self, name: str) -> bool:
+        """Whether a name means a cross-encoder rather than a run."""
+        spec = self.config["models"].get(self.of.named(name), {"objective": None})
+        return spec["objective"] == "cross" or (spec["objective"] == "joint" and not name.endswith(".retriever"))
+
+    def _scoring(self) -> dict[str, Any]:
+        """How cross-encoders score pairs: as in re-ranking, so that all who ask share the scores."""
+        return {key: self.config["rerank"][key] for key in ("precision", "batch_tokens")}
+
+    def _judges(self, names: list[str], where: str, dataset: str) -> dict[str, Stage]:
+        """Cross-encoders and the token ids that each reads, by role."""
+        made = {}
+        for i, name in enumerate(names):
+            made[f"judge.{i}"] = self.of.model(name, where, CROSS_PARTS)
+            made[f"judge_tokens.{i}"] = self.of.tokens(self.of.root(self.of.named(name), "cross"), dataset)
+        return made

@@ -10,16 +10,18 @@ from tandem.errors import Unavailable, UserError
 from tandem.fingerprint import fingerprint
 from tandem.planning.config import Config
 from tandem.planning.graph import Stage, Stages
+from tandem.planning.pretrained import Pretrained
 from tandem.planning.schema import nearest
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What a dataset's entry says about it, and what is done with its runs: no part of the collection.
 NOTES = (
-    *("licence", "description", "homepage", "access", "where", "bytes", "counts"),
+    *("licence", "description", "homepage", "access", "where", "bytes", "counts", "tokens"),
     *("language", "analyzer", "measures", "score_split", "relevance", "match", "ignore_identical_ids"),
 )
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
-UPSTREAM_KEYS = ("corpus_of", "queries_of", "of")  # of derived datasets: what they name is upstream, not a parameter
+# Of derived datasets: what they name is upstream, not a parameter.
+UPSTREAM_KEYS = ("corpus_of", "queries_of", "of", "from")
 # Formats that read files; the others make or fetch their own.
 FROM_FILES = (
     *("beir", "files", "squad", "cmedqa2", "dpr", "entity_questions"),
@@ -34,6 +36,8 @@ SPLITS = {
     "rocketqa_tsv": ("train",),
 }
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
+# An encoder's keys that decide its files.
+ENCODER = ("source", "package", "folder", "name", "revision", "sha256", "layers")
 
 
 class Origins(ABC):
@@ -42,8 +46,9 @@ class Origins(ABC):
     def __init__(self, config: Config, stages: Stages) -> None:
         self.config, self.stages = config, stages
         self.deriving: list[str] = []
+        self.pretrained = Pretrained(self)
 
-    def stage(self, kind: str, dataset: str, name: str, params: dict[str, Any], **how: Any) -> Stage:
+    def stage(self, kind: str, dataset: str, name: str, params: dict[str, Any], /, **how: Any) -> Stage:
         """Register a stage; upstream stages of a role that is None are left out."""
         upstream = {role: stage for role, stage in how.pop("upstream", {}).items() if stage is not None}
         return self.stages.put(Stage(kind, dataset, name, params, upstream, how))
@@ -58,12 +63,13 @@ class Origins(ABC):
             raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {spec['of']}")
         path, checksum, files = (spec.pop(key, None) for key in ("path", "checksum", "files"))
         self.deriving.append(name)
-        upstream = self._derived_from(spec)
+        upstream = self._derived_from(name, spec)
         self.deriving.pop()
         for told in (*NOTES, *UPSTREAM_KEYS):
             spec.pop(told, None)
         counts = None if "dev_from_train" in spec else self.dataset_spec(name).get("counts")
-        how = {key: told for key, told in (("checksum", checksum), ("counts", counts)) if told}
+        notes = {"checksum": checksum, "counts": counts, "licence": self.dataset_spec(name).get("licence")}
+        how = {key: told for key, told in notes.items() if told}
         if path is not None:
             if not Path(path).exists():
                 raise UserError(f"datasets.{name}.path is {path}; no such file or folder")
@@ -78,7 +84,7 @@ class Origins(ABC):
             raise UserError(f"datasets.{name}.path is missing; name the folder that holds its files")
         return self.stage("dataset", name, name, spec, upstream=upstream, **how)
 
-    def _derived_from(self, spec: dict[str, Any]) -> dict[str, Stage | None]:
+    def _derived_from(self, name: str, spec: dict[str, Any]) -> dict[str, Stage | None]:
         """What a derived dataset is made of."""
         match spec["source"]:
             case "pair":
@@ -86,6 +92,8 @@ class Origins(ABC):
                 return {"corpus": self.dataset(spec["corpus_of"]), "queries": asked}
             case "dissimilar":
                 return {"of": self.dataset(spec["of"]), "similar": self.similar_queries(spec["of"])}
+            case "reduced":
+                return {"of": self.dataset(spec["of"]), "run": self.reference(name)}
             case _:
                 return {}
 
@@ -103,12 +111,18 @@ class Origins(ABC):
     def similar_queries(self, dataset: str) -> Stage:
         """The audit that a dataset without similar queries needs; an audit is planned with models."""
 
+    @abstractmethod
+    def reference(self, name: str) -> Stage:
+        """The run that a reduced dataset keeps the top of; a run may need models."""
+
     def splits(self, dataset: str) -> set[str] | None:
         """The splits a dataset has, as far as its entry or its folder tell without reading it; None if they do not."""
         spec = self.dataset_spec(dataset)
         for key in ("splits", "queries", "questions", "files_of"):
             if key in spec:
                 return set(spec[key]) | ({"dev"} if "dev_from_train" in spec else set())
+        if spec["source"] == "reduced":
+            return {"dev"}
         if spec["source"] in SPLITS:
             return set(SPLITS[spec["source"]])
         if spec["source"] in ("dissimilar", "group"):
@@ -141,8 +155,10 @@ class Origins(ABC):
         return spec
 
     def encoder(self, name: str) -> tuple[Stage, dict[str, Any]]:
-        """A starting encoder's stage and its entry: from the catalogue, a folder, or the hub (`org/name`)."""
+        """A starting encoder's stage and its entry: from the catalogue, a folder, the hub (`org/name`) or the DAG."""
         known = self.config["encoders"]
+        if name in known and known[name]["source"] == "pretrain":
+            return self.pretrained.encoder(name)
         if name in known:
             spec = dict(known[name])
         elif Path(name).is_dir():
@@ -152,8 +168,8 @@ class Origins(ABC):
         else:
             hint = nearest(name, list(known))
             raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
-        params = {k: spec[k] for k in ("source", "package", "folder", "name", "revision", "sha256") if k in spec}
-        how = {}
+        params = {key: spec[key] for key in ENCODER if key in spec}
+        how = {"licence": spec["licence"]} if "licence" in spec else {}
         if spec["source"] == "folder":
             weights = Path(spec["path"]) / "model.safetensors"
             if not weights.is_file():
@@ -166,7 +182,7 @@ class Origins(ABC):
         """Token ids of a dataset under an encoder's tokenizer."""
         lengths = self.config["lengths"]
         params = {"query_length": lengths["query"], "passage_length": lengths["passage"]}
-        made, _ = self.encoder(encoder)
+        made = self.pretrained.tokenizer(encoder)
         return self.stage(
             "tokens", dataset, made.name, params, upstream={"dataset": self.dataset(dataset), "encoder": made}
         )

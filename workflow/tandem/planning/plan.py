@@ -1,9 +1,10 @@
 """What a configuration wants: its stages, its tables' rows, and the way to each."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tandem.errors import Unavailable, UserError
+from tandem.kinds import KINDS
 from tandem.planning.config import Config, complete
 from tandem.planning.graph import Stage, Stages
 from tandem.planning.resolver import Resolver, check_all
@@ -95,6 +96,23 @@ class Plan:
         """Manifests of the audits of the dataset, and of the scores that show their effect."""
         return [stage.manifest for stage in self.resolver.audits.all(self.config["dataset"])]
 
+    def validations(self, full: bool = True) -> list[Row]:
+        """The checkpoints of the wanted tables' models with their validations, as `fidelity` and `report` read them.
+
+        Args:
+            full: with those on the full corpus.
+        """
+        validated = self.resolver.validated
+        shown = [stage for name in self.wanted() for _, stage in self.tables.get(name, ())]
+        found = [(one, validated.full(one) if full else None) for one in validated.of_models(shown)]
+        return [one.row | {"full": whole.folder if whole else ""} for one, whole in found]
+
+    def fidelity(self) -> list[Row]:
+        """The same for the command `fidelity`; a line where there is nothing to compare."""
+        if not (rows := self.validations()):
+            raise UserError("fidelity: no model of the wanted tables has train.checkpoints; set it to a number")
+        return rows
+
     def counted(self, table: str) -> "Present":
         """The datasets of a statistics table: stages of those that are here, and why the others are not counted."""
         # Imported and asked only for these tables: looking for downloads takes a second or two.
@@ -104,14 +122,44 @@ class Plan:
             self._counted[table] = count(self.statistics[table], self.resolver)
         return self._counted[table]
 
-    def shards(self, key: str) -> list[str]:
-        """The jobs that encode an embeddings stage beside its own: `execution.shards` for passages, none for queries.
+    def shards(self, kind: str, key: str) -> list[str]:
+        """The jobs that share a stage's work before it runs itself: `execution.shards` of them.
 
-        A single shard is no job of its own: the stage encodes whatever block is missing.
+        None for what computes with no model and for queries' embeddings; a single shard is no job of its own: the stage
+        does whatever is missing.
         """
-        stage = self.stages.find("embeddings", key)
-        count = self.config["execution"]["shards"] if stage.params["side"] == "passages" else 1
-        return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)] if count > 1 else []
+        stage, count = self.stages.find(kind, key), self.config["execution"]["shards"]
+        if count == 1 or stage.params.get("side") == "queries" or not KINDS[kind].computes(stage.upstream):
+            return []
+        return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
+
+    def state(self, key: str) -> list[str]:
+        """The folder of the state that a checkpoint goes on from; none for the first."""
+        after = self.stages.find("checkpoint", key).upstream.get("after")
+        return [f"{after.folder}/state"] if after else []
+
+    def devices(self, kind: str) -> dict[str, Any]:
+        """A rule's resources for what its stages compute on.
+
+        `gpu` is what Snakemake counts and slurm gives. A training on several nodes gets as many on each (`gres`), and
+        `start`, the words before its command: srun starts a launcher on every node of the job's allocation.
+        """
+        ranks, told = KINDS[kind].ranks, self.config["execution"]
+        devices, nodes = (told["devices"], told["nodes"]) if ranks else (1, 1)
+
+        def gpu(wildcards: Any) -> int:
+            """GPUs of a job on one node."""
+            return devices * KINDS[kind].computes(self.stages.find(kind, wildcards.key).upstream)
+
+        def srun(wildcards: Any, threads: int) -> str:
+            """One launcher a node; what needs no device runs once."""
+            return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} " if gpu(wildcards) else ""
+
+        if nodes == 1:
+            return {"gpu": gpu, **({"start": "", "nodes": 1} if ranks else {})}  # slurm may spread GPUs over nodes
+        # `mpi` has the slurm plugin start the job's shell once instead of under an srun of its own.
+        spread = {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0, "gres": f"gpu:{devices}"}
+        return {"start": srun, **spread}
 
     def _layouts(self, folder: Path) -> dict[str, Path]:
         """Table name → layout file: those of config/papers/ and the user's own."""

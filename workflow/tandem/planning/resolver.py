@@ -1,17 +1,22 @@
 """From a configuration to the stages that its systems and tables need."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tandem.errors import Unavailable, UserError
+from tandem.planning import losses
 from tandem.planning.audited import Audits
 from tandem.planning.config import Config
-from tandem.planning.graph import Stage, Stages
+from tandem.planning.graph import TRAINING, Stage, Stages
 from tandem.planning.lists import Lists
 from tandem.planning.origins import NAME, Origins
 from tandem.planning.runs import CROSS_PARTS, DUAL_PARTS, Runs
 from tandem.planning.schema import nearest
+from tandem.planning.validated import Validated
 
+# What of `execution` concerns a training.
 TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}
 
 
@@ -23,6 +28,7 @@ class Resolver(Origins):
         self.models: dict[str, Stage] = {}
         self.opened: list[str] = []
         self.runs, self.lists, self.audits = Runs(self), Lists(self), Audits(self)
+        self.validated = Validated(self)
 
     def spec(self, name: str, where: str, objectives: tuple[str, ...] | None = None) -> dict[str, Any]:
         """A model's entry; `where` names the key that asked for it, `objectives` what it must be."""
@@ -38,7 +44,7 @@ class Resolver(Origins):
         """The encoder a model's part (`dual` or `cross`) descends from."""
         if name in seen:
             raise UserError(f"models form a cycle: {' -> '.join([*seen, name])}")
-        spec = self.config["models"].get(name)
+        spec = self.config["models"].get(self.named(name))
         if spec is None:
             return str(self.config["encoder"] if name == "encoder" else name)
         start = spec["init"]
@@ -47,12 +53,17 @@ class Resolver(Origins):
         return self.root(self.named(start), part, (*seen, name))
 
     def named(self, part: str) -> str:
-        """A model's name without `.retriever` or `.reranker`."""
+        """A model's name without `.retriever`, `.reranker` or the number of a checkpoint."""
+        if checkpoint := self.validated.find(part):
+            return checkpoint[0]
         stem = re.sub(r"\.(retriever|reranker)$", "", part)
         return stem if part not in self.config["models"] and stem in self.config["models"] else part
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] | None = None) -> Stage:
-        """The stage that trains a model."""
+        """The stage that trains a model, or the checkpoint of one that is named (`<model>.<number>`)."""
+        if checkpoint := self.validated.find(name):
+            self.spec(checkpoint[0], where, objectives)
+            return self.validated.checkpoint(*checkpoint, where)
         name = self.named(name)
         spec = self.spec(name, where, objectives)
         if not NAME.fullmatch(name):
@@ -70,6 +81,7 @@ class Resolver(Origins):
         at = f"models.{name}"
         train = {**spec["train"], "seed": self.seed(spec["train"]["seed"])}
         self.lists.check(at, spec)
+        losses.check(at, spec["train"])
         self.require_split(dataset, "train", f"{at}: is trained")
         upstream: dict[str, Stage | None] = {"dataset": self.dataset(dataset)}
         params: dict[str, Any] = {"objective": spec["objective"], "train": train}
@@ -81,14 +93,19 @@ class Resolver(Origins):
             # A cross-encoder may also start from a dual encoder's passage tower; not the other way round.
             fit = DUAL_PARTS if spec["objective"] == "dual" else ("cross", "joint", "dual")
             upstream["start"] = self._start(f"{at}.init", spec["init"], fit)
-        params |= self._shape(name, spec, "cross" if spec["objective"] == "cross" else "dual")
+        params |= self._shape(name, spec, "cross" if spec["objective"] == "cross" else "dual") | {"lora": spec["lora"]}
         upstream["tokens"] = self.tokens(self.root(name, "cross" if spec["objective"] == "cross" else "dual"), dataset)
-        upstream["candidates"] = self.lists.candidates(at, spec["candidates"], dataset)
+        upstream["candidates"] = lists = self.lists.candidates(at, spec["candidates"], dataset)
+        if distil := train.get("distil"):
+            upstream["teacher"] = self.lists.teacher(at, distil["from"], lists, dataset)
+            train["distil"] = {key: value for key, value in distil.items() if key != "from"}  # its stage says it
         if train["validate_every"]:
             upstream["validation"] = self.run(spec["candidates"]["from"], "dev", f"{at}.candidates.from", dataset)
-        elif train["select"] == "best":
-            raise UserError(f"{at}.train.select is best, which needs {at}.train.validate_every")
-        how = {name: self.config["execution"][name] for name in ("micro_tokens", "graph_tokens", "checkpoint_seconds")}
+        elif train["select"] == "best" and not train["checkpoints"]:
+            raise UserError(f"{at}.train.select is best, which needs {at}.train.validate_every (or checkpoints)")
+        how = {name: self.config["execution"][name] for name in TRAINING}
+        if train["checkpoints"]:
+            return self.validated.model(name, dataset, params, upstream, how)
         return self.stage("model", dataset, name, params, upstream=upstream, **how)
 
     def seed(self, told: int | None) -> int:
@@ -99,8 +116,8 @@ class Resolver(Origins):
         """What a model starts from: an encoder, or a trained model with the part that is needed."""
         if self.named(name) in self.config["models"]:
             return self.model(name, where, objectives)
-        if name == "encoder":
-            return self.encoder(self.config["encoder"])[0]
+        if name == "encoder" or name in self.config["encoders"]:
+            return self.encoder(self.config["encoder"] if name == "encoder" else name)[0]
         try:
             return self.encoder(name)[0]
         except UserError:
@@ -134,13 +151,20 @@ class Resolver(Origins):
         """The stage that finds a dataset's similar queries; see `Audits`."""
         return self.audits.similar_queries(dataset)
 
+    def reference(self, name: str) -> Stage:
+        """The run whose top passages a reduced dataset keeps; see `Validated`."""
+        return self.validated.reference(name)
+
 
 def check_all(config: Config) -> None:
-    """Resolve every model, wanted or not, so that a mistake in any is named; all mistakes at once."""
+    """Resolve every model and every encoder to be made, wanted or not: a mistake in any is named, all at once."""
     wrong, resolver = [], Resolver(config, Stages())
-    for name in config["models"]:
+    made = [name for name, spec in config["encoders"].items() if spec["source"] == "pretrain"]
+    asked: list[Callable[[], object]] = [partial(resolver.encoder, name) for name in made]
+    asked += [partial(resolver.model, name, f"models.{name}") for name in config["models"]]
+    for ask in asked:
         try:
-            resolver.model(name, f"models.{name}")
+            ask()
         except Unavailable:
             resolver.opened.clear()
         except UserError as error:

@@ -99,17 +99,22 @@ class Runs:
         tokens = self.of.tokens(self.of.root(model.name, "dual"), dataset)
         return {"dataset": self.of.dataset(dataset), "model": model, "tokens": tokens}
 
-    def _retrieve(self, system: str, split: str, where: str, dataset: str) -> Stage:
+    def vectors(self, system: str, split: str, where: str, dataset: str) -> dict[str, Stage | None]:
+        """What a dual encoder's retrieval reads: the dataset, its passages' vectors and those of a split's queries."""
         model = self.of.model(system, where, DUAL_PARTS)
         encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision")}
         passages = self.of.stage(
             "embeddings", dataset, f"{model.name}.passages", {"side": "passages", **encode},
             upstream=self._encoded(model, dataset),
         )  # fmt: skip
-        vectors = {"passages": passages, "queries": self.queries(system, split, where, dataset)}
-        upstream = {"dataset": self.of.dataset(dataset), **vectors}
+        queries = self.queries(system, split, where, dataset)
+        return {"dataset": self.of.dataset(dataset), "passages": passages, "queries": queries}
+
+    def _retrieve(self, system: str, split: str, where: str, dataset: str) -> Stage:
+        name = self.of.model(system, where, DUAL_PARTS).name
         params = {"depth": self.depth(split, dataset), "split": split}
-        return self.of.stage("retrieve", dataset, f"{model.name}.{split}", params, upstream=upstream)
+        upstream = self.vectors(system, split, where, dataset)
+        return self.of.stage("retrieve", dataset, f"{name}.{split}", params, upstream=upstream)
 
     def _rerank(self, system: str, first: str, judge: str, split: str, where: str, dataset: str) -> Stage:
         pool = self.run(first, split, where, dataset)
@@ -164,6 +169,11 @@ class Runs:
             return self.of.stage(
                 "score", dataset, f"{system}.{split}", params | {"members": spec["of"]}, upstream=parts
             )
+        return self.measured(system, where, dataset, params, **given)
+
+    def measured(self, system: str, where: str, dataset: str, told: dict[str, Any], **given: Stage | None) -> Stage:
+        """The same for one dataset and any split; `told` are the measures and the split."""
+        spec, split, params = self.of.dataset_spec(dataset), told["split"], dict(told)
         run, data = self.run(system, split, where, dataset), self.of.dataset(dataset)
         if spec["ignore_identical_ids"]:
             params["ignore_identical_ids"] = True

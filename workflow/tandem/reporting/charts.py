@@ -94,6 +94,18 @@ def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str)
     return figure(title, drawn, [one.name for one in lines])
 
 
+def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Markup:
+    """Points, each series in its colour; the legend stands below."""
+    xs, ys = [x for one in series for x in one.x], [y for one in series for y in one.y]
+    plane = Plane((min(xs), max(xs)), (min(ys), max(ys)))
+    drawn = [plane.axes(x_label, y_label)]
+    for at, one in enumerate(series):
+        for x, y in zip(one.x, one.y, strict=True):
+            dot = Markup('<circle class="c{}" cx="{}" cy="{}" r="4"/>')
+            drawn.append(dot.format(at % 6, plane.across(x), plane.down(y)))
+    return figure(title, drawn, [one.name for one in series])
+
+
 def histogram(title: str, edges: Sequence[float], counts: dict[str, Sequence[int]], x_label: str) -> Markup:
     """Overlaid bars of several groups over the same edges, each as a share of its group."""
     shares = {name: [100 * n / max(1, sum(ns)) for n in ns] for name, ns in counts.items()}

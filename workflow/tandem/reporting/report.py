@@ -18,20 +18,24 @@ from tandem.reporting.page import render
 from tandem.reporting.results import from_json
 from tandem.reporting.sections import cost, negatives, training
 from tandem.reporting.tables import open_rows
+from tandem.reporting.validations import read_curves
 
 
 def main(words: list[str]) -> int:
-    """`report --tables a.csv,b.csv --rows JSON --out results/report.html [--audits JSON]`.
+    """`report --tables a.csv,b.csv --rows JSON --out results/report.html [--audits JSON]
+    [--validations JSON]`.
 
     `--tables` are files that `tandem table` wrote; `--rows` lists the systems that the explorer compares, all scored on
-    one dataset and split; `--audits` lists manifests of audits whose sections the page has too.
+    one dataset and split; `--audits` lists manifests of audits whose sections the page has too, `--validations` the
+    checkpoints and their values (see `read_curves`).
     """
-    flags = read_flags(words, ("tables", "rows", "out"), ("audits",))
+    flags = read_flags(words, ("tables", "rows", "out"), ("audits", "validations"))
     tables = [from_json(Path(file).with_suffix(".json")) for file in flags["tables"].split(",") if file]
     systems = open_rows(read_rows(flags["rows"]))
     runs = [open_artifact(Path(row.folder), verify=False) for table in tables for row in table.rows]
     audits = [open_artifact(Path(part), verify=False) for part in parts(flags.get("audits", "[]"))]
-    stages = walk([*systems.values(), *runs, *audits])
+    curves = read_curves(flags.get("validations", "[]"))
+    stages = walk([*systems.values(), *runs, *audits, *(one for curve in curves for one in curve.reduced + curve.full)])
     first = next(iter(systems.values()))
     dataset = open_upstream(first)["dataset"]
     statistics = json.loads(dataset.path("statistics.json").read_text(encoding="utf-8"))
@@ -46,7 +50,7 @@ def main(words: list[str]) -> int:
         stages=stages,
         trees=[(title, tree(stages, key)) for key, title in numbers.items()],
         dag=draw(stages),
-        training=training(stages.values()),
+        training=training(stages.values(), curves),
         negatives=negatives(stages.values()),
         cost=cost(stages.values()),
         total=duration(sum(stage.seconds for stage in stages.values())),

@@ -1,7 +1,7 @@
 """Parts of the report that come from one kind of artifact: training curves, negatives, cost."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -10,15 +10,43 @@ from markupsafe import Markup
 from tandem.artifact import Artifact
 from tandem.reporting.charts import Series, histogram, line_chart
 from tandem.reporting.lineage import Stage
+from tandem.reporting.validations import Curve
 
 DEV = ("dev/", "dev ")  # how a log names what was measured on dev
 LOSSES = ("loss", "kl", "sup")
+PASSED = ("after", "checkpoint")  # roles of checkpoints that a training went on from
 
 
-def training(stages: Iterable[Stage]) -> list[dict[str, Any]]:
-    """Per model that was trained: its key, its charts and its last values."""
-    models = [stage for stage in stages if "log.parquet" in stage.artifact.manifest["files"]]
-    return [{"stage": stage, **_curves(stage.artifact)} for stage in models]
+def training(stages: Iterable[Stage], validations: Sequence[Curve] = ()) -> list[dict[str, Any]]:
+    """Per model that was trained: its key, its charts, its last values, and how its checkpoints were validated.
+
+    A checkpoint that another one or a model goes on from is shown there.
+    """
+    logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest["files"]}
+    above = {key: _passed(stage, logged) for key, stage in logged.items()}
+    shown = logged.keys() - set().union(*above.values())
+    return [
+        {
+            "stage": stage,
+            "seconds": stage.seconds + sum(logged[other].seconds for other in above[key]),
+            "validated": [curve for curve in validations if curve.checkpoints[0].key in above[key]],
+            **_curves(stage.artifact),
+        }
+        for key, stage in logged.items()
+        if key in shown
+    ]
+
+
+def _passed(stage: Stage, stages: dict[str, Stage]) -> set[str]:
+    """Keys of the checkpoints that a training went on from, of all of them."""
+    found: set[str] = set()
+    waiting = [stage]
+    while waiting:
+        inputs = waiting.pop().upstream.items()
+        new = {key for role, key in inputs if role.split(".")[0] in PASSED and key in stages} - found
+        found |= new
+        waiting += [stages[key] for key in new]
+    return found
 
 
 def _curves(model: Artifact) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from tandem.__main__ import read_job
 from tandem.artifact import Job, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
@@ -32,6 +30,7 @@ from tandem.models.tokens import Tokens
 from tandem.progress import Progress, say
 from tandem.search.blocks import Blocks, Half, block_name
 from tandem.search.partners import require_dataset, require_part, require_tokenizer
+from tandem.search.shards import read_shard
 
 TOWERS = {"passages": "passage", "queries": "query"}
 # Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
@@ -120,15 +119,8 @@ def encode_blocks(job: Job, rows: Rows | range, blocks: Blocks, numbers: range) 
 
 
 def main_shard(words: list[str]) -> int:
-    """Command `encode-shard`: make every n-th block, beginning with this shard's number.
-
-    Takes the flags of the stage and `--run.shard`, `--run.shards`; `--out` is `<artifact>/shards/<shard>-of-<n>.json`.
-    """
-    job = read_job("embeddings", words)
-    job = replace(job, out=job.out.parent)
-    shard, shards = job.execution["shard"], job.execution["shards"]
-    if not 0 <= shard < shards:
-        raise UserError(f"encode-shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
+    """Command `encode-shard`: make every n-th block, beginning with this shard's number; see `read_shard`."""
+    job, shard, shards = read_shard("embeddings", words)
     rows, _ = select(job)
     blocks = Blocks(job.out, len(rows), job.params["block"], origin(job))
     told = encode_blocks(job, rows, blocks, range(shard, len(blocks), shards))

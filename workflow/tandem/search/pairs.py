@@ -130,6 +130,21 @@ def mean_probability(
 
     `progress` counts every pair once per judge.
     """
-    total: Any = sum(probability(judge.score(queries, passages, progress)) for judge in judges)
-    mean: Array = (total / len(judges)).astype(np.float32)
+    return _mean([probability(judge.score(queries, passages, progress)) for judge in judges])
+
+
+def mean_logit(
+    teachers: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
+) -> Array:
+    """Mean over the teachers of their logits; of one teacher, its own to the bit. Shape (pairs,), float32.
+
+    `progress` counts every pair once per teacher.
+    """
+    return _mean([teacher.score(queries, passages, progress).astype(np.float64) for teacher in teachers])
+
+
+def _mean(values: Sequence[Array]) -> Array:
+    """The mean of arrays of one shape, taken in float64, as float32."""
+    total: Any = sum(values)
+    mean: Array = (total / len(values)).astype(np.float32)
     return mean

@@ -16,6 +16,8 @@ from tandem.models.device import use_workers
 from tandem.progress import Progress
 from tandem.search.pairs import PairScores
 from tandem.search.partners import require_dataset
+from tandem.search.shards import Asked, score_shard
+from tandem.search.store import Array
 
 GROUP = 1 << 20  # pairs looked up and scored together
 
@@ -28,22 +30,49 @@ def lists(job: Job) -> Iterator[Ranked]:
         yield query, [doc for doc, _ in ranked_order(docs, scores)]
 
 
-def rescored(job: Job, pairs: PairScores, progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores), a bounded group of queries at a time.
-
-    The first `depth` documents have the cross-encoder's logits, the others whole numbers falling from below the lowest.
-    """
+def groups(job: Job) -> Iterator[tuple[list[Ranked], Array, Array]]:
+    """Queries with their documents, as many at a time as have `GROUP` pairs; query row and passage row of each pair."""
     collection, depth = Collection(job.inputs["dataset"]), job.params["depth"]
     docs, queries = doc_rows(collection), query_rows(collection)
     source = lists(job)
     while group := list(islice(source, max(1, GROUP // depth))):
         tops = [found[:depth] for _, found in group]
-        sizes = [len(top) for top in tops]
-        rows = np.repeat(queries.rows([query for query, _ in group]), sizes)
-        logits = pairs.score(rows, docs.rows([doc for top in tops for doc in top]), progress)
-        for (query, found), scores in zip(group, np.split(logits, np.cumsum(sizes)[:-1]), strict=True):
+        rows = np.repeat(queries.rows([query for query, _ in group]), [len(top) for top in tops])
+        yield group, rows, docs.rows([doc for top in tops for doc in top])
+
+
+def rescored(job: Job, pairs: PairScores, progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
+    """(query, documents, scores), a bounded group of queries at a time.
+
+    The first `depth` documents have the cross-encoder's logits, the others whole numbers falling from below the lowest.
+    """
+    for group, queries, passages in groups(job):
+        logits = pairs.score(queries, passages, progress)
+        ends = np.cumsum([min(job.params["depth"], len(found)) for _, found in group])
+        for (query, found), scores in zip(group, np.split(logits, ends[:-1]), strict=True):
             below = np.floor(scores.min(initial=0.0)) - 1 - np.arange(len(found) - len(scores), dtype=np.float32)
             yield query, found, np.concatenate([scores, below])
+
+
+def judge(job: Job) -> PairScores:
+    """The cross-encoder's scores; a `UserError` where the inputs do not fit together (see `run`)."""
+    require_dataset(job, "run", "tokens")
+    depth, deepest = job.params["depth"], job.inputs["run"].params["depth"]
+    if depth > deepest:
+        raise UserError(f"rerank: depth is {depth}, but {job.inputs['run'].folder} goes only {deepest} deep")
+    return PairScores(job.inputs["model"], job.inputs["tokens"], job.params["precision"], job.params["batch_tokens"])
+
+
+def asked(job: Job) -> Iterator[Asked]:
+    """The pairs that the stage scores."""
+    pairs = judge(job)
+    for _, queries, passages in groups(job):
+        yield pairs, queries, passages
+
+
+def main_shard(words: list[str]) -> int:
+    """Command `rerank-shard`: score a share of the pairs; see `score_shard`."""
+    return score_shard("rerank", words, asked)
 
 
 def run(job: Job) -> None:
@@ -53,13 +82,9 @@ def run(job: Job) -> None:
         UserError: the run or the token ids belong to another dataset, the run is not that deep, or the model has no
             cross-encoder.
     """
-    require_dataset(job, "run", "tokens")
-    depth, deepest = job.params["depth"], job.inputs["run"].params["depth"]
-    if depth > deepest:
-        raise UserError(f"rerank: depth is {depth}, but {job.inputs['run'].folder} goes only {deepest} deep")
     use_workers(job.execution.get("workers"))
-    pairs = PairScores(job.inputs["model"], job.inputs["tokens"], job.params["precision"], job.params["batch_tokens"])
-    total = sum(min(depth, len(found)) for _, found in lists(job))
+    pairs = judge(job)
+    total = sum(min(job.params["depth"], len(found)) for _, found in lists(job))
     with writing(job) as draft, Progress(f"rerank {job.key}", total, "pairs") as progress:
         lines = write_run(draft.path("run.trec"), rescored(job, pairs, progress), job.key)
         draft.facts |= {"lines": lines, "scored": pairs.computed}

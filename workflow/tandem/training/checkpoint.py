@@ -36,15 +36,16 @@ class State:
 
 
 def weights(models: nn.Module) -> dict[str, Tensor]:
-    """The parameters by name, shared ones once, on the CPU."""
-    return {name: p.detach().cpu().contiguous() for name, p in models.named_parameters()}
+    """The parameters that learn, by name, shared ones once, on the CPU; what is frozen follows from the start."""
+    return {name: p.detach().cpu().contiguous() for name, p in models.named_parameters() if p.requires_grad}
 
 
 def load_weights(models: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Put back what `weights` gave."""
     with torch.no_grad():
         for name, parameter in models.named_parameters():
-            parameter.copy_(tensors[name])
+            if parameter.requires_grad:
+                parameter.copy_(tensors[name])
 
 
 class Checkpoints:

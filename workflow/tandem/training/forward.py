@@ -1,20 +1,20 @@
-"""Scores of a batch, computed in micro-batches of a token budget."""
+"""Vectors and scores of a batch, computed in micro-batches of a token budget."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.models.batching import token_batches
+from tandem.models.batching import micro_batches
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
 from tandem.training.lists import Batch
 
-MULTIPLE = 8  # lengths are padded to one: odd shapes give other last bits on another number of threads
+MULTIPLE = 4  # lengths are padded to one: in odd shapes the last bits of a forward pass depend on the threads
 
 
 @dataclass(frozen=True)
@@ -22,17 +22,28 @@ class Seeds:
     """Torch's generator, set anew before every forward pass from where it stands in the training.
 
     Dropout then needs no saved state to resume, and a micro-batch computed twice meets the same masks.
+
+    Attributes:
+        entropy: seed of the training, step, parts …: the same in all processes.
+        process: sets the processes' generators apart.
     """
 
     entropy: tuple[int, ...]
+    process: int = 0
+
+    @property
+    def step(self) -> int:
+        """Steps done before: the second number of a training's (seed, step, parts …)."""
+        return self.entropy[1]
 
     def child(self, number: int) -> "Seeds":
         """The seeds of a part."""
-        return Seeds((*self.entropy, number))
+        return Seeds((*self.entropy, number), self.process)
 
     def set(self) -> None:
         """Seed torch."""
-        torch.manual_seed(int(np.random.SeedSequence(self.entropy).generate_state(1, np.uint64)[0]))
+        sequence = np.random.SeedSequence(self.entropy, spawn_key=(self.process,) if self.process else ())
+        torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
 
 @dataclass(frozen=True)
@@ -48,16 +59,74 @@ class Budget:
     graph_tokens: int = 65536
 
 
-def gather(parts: Iterable[tuple[Ids, Tensor]], rows: int) -> Tensor:
-    """Put micro-batches' results back in order: (row indices, values) pairs → one tensor of `rows` values."""
-    indices, values = zip(*parts, strict=True)
-    place = np.empty(rows, np.int64)
-    place[np.concatenate(indices)] = np.arange(rows)
+class Replayed:
+    """Values of rows (vectors of texts, scores of pairs) computed in micro-batches, with gradient, in bounded memory.
+
+    Up to `graph_tokens` tokens one backward pass goes through everything. Above, gradients are cached (GradCache, Gao
+    et al. 2021): values are computed without a graph, the loss gives their gradient, and `backward` computes each
+    micro-batch again, with the same dropout, to carry the gradient into the weights.
+
+    Args:
+        compute: values of some rows, given their indices.
+        lengths: tokens of each row, special tokens included, shape (rows,).
+        empty: what no rows give, shape (0, …).
+        budget: how much is computed at once, and kept.
+        seeds: of these rows.
+        packed: tokens of a packed row; None where rows are padded.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Ids], Tensor],
+        lengths: Ids,
+        empty: Tensor,
+        budget: Budget,
+        seeds: Seeds,
+        packed: int | None = None,
+    ) -> None:
+        self.compute, self.empty, self.seeds, self.rows = compute, empty, seeds, len(lengths)
+        self.parts = micro_batches(lengths, budget.micro_tokens, MULTIPLE, packed)
+        self.fits = int(lengths.sum()) <= budget.graph_tokens
+        self.cached: Tensor | None = None
+
+    def values(self) -> Tensor:
+        """Values in the order of the rows, shape (rows, …)."""
+        learning = torch.is_grad_enabled()
+        if not self.rows:
+            return self.empty.requires_grad_(learning)
+        with torch.set_grad_enabled(learning and self.fits):
+            made = in_order(self.parts, [self._part(number) for number in range(len(self.parts))])
+        if self.fits or not learning:
+            return made
+        self.cached = made.detach().requires_grad_()
+        return self.cached
+
+    def backward(self) -> None:
+        """Carry the cached values' gradient into the weights; nothing to do where the graph was kept."""
+        if self.cached is None or self.cached.grad is None:
+            return
+        for number, rows in enumerate(self.parts):
+            self._part(number).backward(self.cached.grad[torch.from_numpy(rows).to(self.cached.device)])
+
+    def _part(self, number: int) -> Tensor:
+        """Values of one micro-batch, with its own dropout."""
+        self.seeds.child(number).set()
+        return self.compute(self.parts[number])
+
+
+def in_order(parts: list[Ids], values: list[Tensor]) -> Tensor:
+    """Put micro-batches' values back in order: row indices and values of each part → one tensor of all rows."""
+    indices = np.concatenate(parts)
+    place = np.empty(len(indices), np.int64)
+    place[indices] = np.arange(len(indices))
     return torch.cat(values)[torch.from_numpy(place).to(values[0].device)]
 
 
 def split(batch: Batch, tokens: Tokens, budget: int) -> Iterator[Batch]:
-    """Consecutive lists of a batch whose pairs have at most `budget` tokens together; at least one list each."""
+    """Consecutive lists of a batch whose pairs have at most `budget` tokens together, at least one list each.
+
+    A batch without lists is one part without lists.
+    """
     lengths = np.where(batch.mask, tokens.passages.lengths(np.maximum(batch.passages, 0)), 0).sum(1)
     sizes = lengths + batch.mask.sum(1) * (tokens.queries.lengths(batch.queries) + tokens.template.extra[1])
     start, used = 0, 0
@@ -69,74 +138,44 @@ def split(batch: Batch, tokens: Tokens, budget: int) -> Iterator[Batch]:
     yield batch.part(start, len(sizes))
 
 
-def pair_scores(model: CrossEncoder, tokens: Tokens, batch: Batch, mode: str, budget: int, seeds: Seeds) -> Tensor:
-    """s_ce(q, p) of every pair of the batch's lists.
+def batch_pairs(model: CrossEncoder, tokens: Tokens, batch: Batch, mode: str, budget: Budget, seeds: Seeds) -> Replayed:
+    """s_ce(q, p) of every pair of the batch's lists, in the order of `batch.mask`."""
+    queries = tokens.queries.take(np.repeat(batch.queries, batch.mask.sum(1)))
+    passages = tokens.passages.take(batch.passages[batch.mask])
+    lengths = np.diff(queries.offsets) + np.diff(passages.offsets) + tokens.template.extra[1]
 
-    Returns:
-        Shape (queries, list); 0 where no passage stands.
-    """
-    at = np.argwhere(batch.mask)
-    queries = [tokens.queries[int(batch.queries[i])] for i, _ in at]
-    passages = [tokens.passages[int(batch.passages[i, j])] for i, j in at]
-    lengths = np.array([len(q) + len(p) for q, p in zip(queries, passages, strict=True)]) + tokens.template.extra[1]
-    parts = []
-    for number, rows in enumerate(token_batches(lengths, budget)):
-        seeds.child(number).set()
-        scores = model([queries[r] for r in rows], [passages[r] for r in rows], tokens.template, mode, MULTIPLE)
-        parts.append((rows, scores))
-    flat = gather(parts, len(at))
-    made = flat.new_zeros(batch.passages.shape)
-    return made.index_put((torch.from_numpy(at[:, 0]), torch.from_numpy(at[:, 1])), flat)
+    def compute(rows: Ids) -> Tensor:
+        """Scores of some pairs."""
+        scores: Tensor = model(queries.take(rows), passages.take(rows), tokens.template, mode, MULTIPLE)
+        return scores
+
+    return Replayed(compute, lengths, model.head.weight.new_zeros(0), budget, seeds, model.packed)
 
 
-class Texts:
-    """Vectors of a batch's texts of one side, with gradient, in bounded memory.
-
-    Up to `graph_tokens` tokens one backward pass goes through everything. Above, gradients are cached (GradCache, Gao
-    et al. 2021): vectors are computed without a graph, the loss gives their gradient, and `backward` computes each
-    micro-batch again, with the same dropout, to carry the gradient into the weights.
-    """
-
-    def __init__(
-        self, model: DualEncoder, side: str, rows: Ids, tokens: Tokens, mode: str, budget: Budget, seeds: Seeds
-    ) -> None:
-        self.model, self.side, self.tokens, self.mode = model, side, tokens, mode
-        self.budget, self.seeds = budget, seeds
-        source = tokens.queries if side == "query" else tokens.passages
-        self.texts = [source[int(row)] for row in rows]
-        self.lengths = np.array([len(text) for text in self.texts]) + tokens.template.extra[0]
-        self.parts = token_batches(self.lengths, budget.micro_tokens)
-        self.cached: Tensor | None = None
-
-    def _encode(self, number: int) -> Tensor:
-        self.seeds.child(number).set()
-        texts = [self.texts[r] for r in self.parts[number]]
-        return self.model.encode(self.side, texts, self.tokens.template, self.mode, MULTIPLE)
-
-    def vectors(self) -> Tensor:
-        """Vectors in the order of the rows, shape (rows, dim)."""
-        keep = torch.is_grad_enabled() and int(self.lengths.sum()) <= self.budget.graph_tokens
-        with torch.set_grad_enabled(keep):
-            made = gather([(rows, self._encode(n)) for n, rows in enumerate(self.parts)], len(self.texts))
-        if keep or not torch.is_grad_enabled():
-            return made
-        self.cached = made.detach().requires_grad_()
-        return self.cached
-
-    def backward(self) -> None:
-        """Carry the cached vectors' gradient into the weights; nothing to do where the graph was kept."""
-        if self.cached is None or self.cached.grad is None:
-            return
-        for number, rows in enumerate(self.parts):
-            self._encode(number).backward(self.cached.grad[torch.from_numpy(rows)])
+def on_lists(scores: Tensor, batch: Batch) -> Tensor:
+    """Scores in the order of `batch.mask` → shape (queries, list); 0 where no passage stands."""
+    at = torch.from_numpy(np.argwhere(batch.mask)).to(scores.device)
+    return scores.new_zeros(batch.passages.shape).index_put((at[:, 0], at[:, 1]), scores)
 
 
 def batch_texts(
     model: DualEncoder, tokens: Tokens, batch: Batch, mode: str, budget: Budget, seeds: Seeds
-) -> tuple[Texts, Texts]:
-    """The batch's queries, and its lists' passages in the order of `batch.mask`."""
-    queries = Texts(model, "query", batch.queries, tokens, mode, budget, seeds.child(0))
-    return queries, Texts(model, "passage", batch.passages[batch.mask], tokens, mode, budget, seeds.child(1))
+) -> tuple[Replayed, Replayed]:
+    """Vectors of the batch's queries, and of its lists' passages in the order of `batch.mask`."""
+
+    def side(number: int, name: str, texts: Ragged) -> Replayed:
+        """Vectors of one side's texts."""
+
+        def compute(rows: Ids) -> Tensor:
+            """Vectors of some texts."""
+            return model.encode(name, texts.take(rows), tokens.template, mode, MULTIPLE)
+
+        empty = next(model.parameters()).new_zeros(0, model.dimension)
+        lengths = np.diff(texts.offsets) + tokens.template.extra[0]
+        return Replayed(compute, lengths, empty, budget, seeds.child(number), model.packed)
+
+    queries, passages = tokens.queries.take(batch.queries), tokens.passages.take(batch.passages[batch.mask])
+    return side(0, "query", queries), side(1, "passage", passages)
 
 
 def list_scores(queries: Tensor, passages: Tensor, batch: Batch, temperature: float) -> Tensor:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 
 from tandem.data.tables import streaming
 from tandem.errors import UserError
@@ -24,35 +25,56 @@ class Lists:
         queries: row of each list's query in queries.parquet, shape (lists,).
         offsets: shape (lists + 1,).
         positives: number of positives of each list, shape (lists,).
-        passages: rows in corpus.parquet.
+        passages: rows in corpus.parquet, int32, shape (rows,).
+        scores: a teacher's scores of them, float32, NaN where it gave none, same shape; None without a teacher.
     """
 
     queries: Ids
     offsets: Ids
     positives: Ids
     passages: Ids
+    scores: Ids | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
 
+    def pairs(self, start: int, stop: int) -> tuple[Ids, Ids]:
+        """Query row and passage row of the rows from start to stop, whatever lists they belong to."""
+        owner = np.searchsorted(self.offsets, np.arange(start, stop), side="right") - 1
+        return self.queries[owner], self.passages[start:stop]
 
-def read_lists(path: Path) -> Lists:
+
+def read_lists(path: Path, scores: Path | None = None) -> Lists:
     """The lists of a candidates.parquet whose rows of one list stand together, positives first.
 
-    Memory: 13 bytes a row; 500,000 lists of 128 passages take 0.8 GB.
+    Memory: 4 bytes a row; 500,000 lists of 128 passages take 0.3 GB. A teacher's scores are memory-mapped.
+
+    Args:
+        path: candidates.parquet.
+        scores: the `scores.npy` of a stage `teacher` for it.
+    Raises:
+        UserError: there is no list, or another number of scores than of rows.
     """
-    columns = ["query_row", "passage_row", "label", "list"]
-    parts: list[tuple[Ids, Ids, Ids, Ids]] = []
-    for batch in streaming(path).iter_batches(1 << 20, columns=columns):
-        query, passage, label = (batch.column(i).to_numpy(zero_copy_only=False) for i in range(3))
-        denoised = np.asarray(batch.column(3).to_numpy(zero_copy_only=False) == "denoised", np.int8)
-        parts.append((query, passage, label, denoised))
-    if not parts:
+    starts, queries, positive, last, at = [], [], [], -1, 0
+    with streaming(path) as file:
+        passages = np.empty(file.metadata.num_rows, np.int32)
+        for batch in file.iter_batches(1 << 20, columns=["query_row", "passage_row", "label", "list"]):
+            query, passage, label = (batch.column(i).to_numpy() for i in range(3))
+            keys = query.astype(np.int64) << 1 | np.asarray(pc.equal(batch.column(3), "denoised"))
+            first = np.flatnonzero(np.diff(keys, prepend=last))
+            starts.append(at + first)
+            queries.append(query[first])
+            positive.append(at + np.flatnonzero(label))
+            passages[at : at + len(keys)] = passage
+            last, at = keys[-1], at + len(keys)
+    if not at:
         raise UserError(f"{path}: holds no training list; widen candidates.depth or relax candidates.denoise")
-    query, passage, label, denoised = (np.concatenate(column) for column in zip(*parts, strict=True))
-    starts = np.flatnonzero(np.r_[True, (query[1:] != query[:-1]) | (denoised[1:] != denoised[:-1])])
-    offsets = np.r_[starts, len(query)].astype(np.int64)
-    return Lists(query[starts], offsets, np.add.reduceat(label.astype(np.int64), starts), passage)
+    firsts = np.concatenate(starts)
+    positives = np.bincount(np.searchsorted(firsts, np.concatenate(positive), "right") - 1, minlength=len(firsts))
+    taught = None if scores is None else np.load(scores, mmap_mode="r", allow_pickle=False)
+    if taught is not None and len(taught) != at:
+        raise UserError(f"{scores}: holds {len(taught):,} scores, but {path} has {at:,} rows; make the teacher again")
+    return Lists(np.concatenate(queries), np.append(firsts, at), positives, passages, taught)
 
 
 @dataclass(frozen=True)
@@ -62,7 +84,8 @@ class Batch:
     Attributes:
         queries: rows of the queries, shape (queries,).
         passages: rows of the passages, positive first; -1 pads, shape (queries, list).
-        teacher: a teacher's scores of them, float32, of no meaning where nothing stands, same shape; None without one.
+        teacher: a teacher's scores of them, float32, NaN where it gave none or no passage stands, same shape; None
+            without a teacher.
     """
 
     queries: Ids
@@ -84,16 +107,15 @@ def draw(lists: Lists, index: int, size: int, seed: int, epoch: int) -> Ids:
     """One visit of a list: one of its positives, then up to size - 1 of its negatives without replacement.
 
     Returns:
-        Passage rows, shape (size,), padded with -1.
+        Where they stand in `lists.passages`, shape (size,), padded with -1.
     """
     rng = np.random.default_rng([seed, 1, epoch, index])
-    start, stop, positives = int(lists.offsets[index]), int(lists.offsets[index + 1]), int(lists.positives[index])
-    row = np.full(size, -1, np.int64)
-    row[0] = lists.passages[start + int(rng.integers(positives))]
-    negatives = lists.passages[start + positives : stop]
-    chosen = rng.permutation(len(negatives))[: size - 1]
-    row[1 : 1 + len(chosen)] = negatives[chosen]
-    return row
+    start, positives = int(lists.offsets[index]), int(lists.positives[index])
+    places = np.full(size, -1, np.int64)
+    places[0] = start + rng.integers(positives)
+    chosen = rng.permutation(int(lists.offsets[index + 1]) - start - positives)[: size - 1]
+    places[1 : 1 + len(chosen)] = chosen + (start + positives)
+    return places
 
 
 def visits_in(lists: int, per_batch: int, epochs: float, steps: int | None) -> int:
@@ -116,9 +138,10 @@ def batches(lists: Lists, per_batch: int, size: int, seed: int, visits: int, fir
         visits: lists visited in the whole training; the last batch may be smaller.
     """
     for start in range(first * per_batch, visits, per_batch):
-        chosen = []
-        for visit in range(start, min(start + per_batch, visits)):
-            epoch, place = divmod(visit, len(lists))
-            chosen.append((epoch, int(order(len(lists), seed, epoch)[place])))
-        rows = np.stack([draw(lists, index, size, seed, epoch) for epoch, index in chosen])
-        yield Batch(lists.queries[[index for _, index in chosen]], rows)
+        visited = [divmod(visit, len(lists)) for visit in range(start, min(start + per_batch, visits))]
+        chosen = [(epoch, int(order(len(lists), seed, epoch)[place])) for epoch, place in visited]
+        places = np.stack([draw(lists, index, size, seed, epoch) for epoch, index in chosen])
+        stands = places >= 0
+        passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
+        taught = None if lists.scores is None else np.where(stands, lists.scores[places], np.float32("nan"))
+        yield Batch(lists.queries[[index for _, index in chosen]], passages, taught)

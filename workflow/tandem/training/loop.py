@@ -1,7 +1,9 @@
 """The training loop, the same for every objective."""
 
+import itertools
 import math
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +12,16 @@ import torch
 
 from tandem.artifact import Job
 from tandem.errors import UserError
+from tandem.models.ragged import Ids
 from tandem.progress import Progress, say
+from tandem.training.ahead import ahead
 from tandem.training.checkpoint import Checkpoints, State
+from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Lists, batches, visits_in
 from tandem.training.objectives import Objective
 from tandem.training.optimizer import make_optimizer, rate, set_rate
+from tandem.training.segments import Segment
 from tandem.training.validation import Validation, validate
 
 
@@ -29,6 +35,8 @@ class Training:
         lists: what it learns from.
         validation: dev lists, or None.
         budget: how much is computed at once.
+        world: the processes that train together; the first one writes and reports.
+        names: names the queries of some rows, for messages.
     """
 
     job: Job
@@ -36,68 +44,105 @@ class Training:
     lists: Lists
     validation: Validation | None
     budget: Budget
+    world: World = ALONE
+    names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
+
+    def __post_init__(self) -> None:
+        train: dict[str, Any] = self.job.params["train"]
+        visits = visits_in(len(self.lists), train["queries_per_batch"], train["epochs"], train["steps"])
+        self.visits, self.steps = visits, math.ceil(visits / train["queries_per_batch"])
+        self.segment = Segment(self.job)
+        self.last = self.segment.last(self.steps)
+        self.optimizer = make_optimizer(self.objective.models, train)
+        self.checkpoints = Checkpoints(self.job.out / "checkpoints")
 
     def run(self) -> State:
-        """Train to the end, from the newest checkpoint if there is one; the models hold the chosen weights after."""
-        train: dict[str, Any] = self.job.params["train"]
-        models = self.objective.models
+        """Train to the end, or to that of this job's segment; from the newest checkpoint if there is one.
+
+        The first process' models hold the chosen weights after; a segment leaves its state for the next one.
+        """
+        train = self.job.params["train"]
         torch.use_deterministic_algorithms(True, warn_only=True)
         # It finds bugs, at a twelfth of a step's time; nothing here reads memory it has not written.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        optimizer = make_optimizer(models, train)
-        checkpoints = Checkpoints(self.job.out / "checkpoints")
-        state = checkpoints.load(models, optimizer)
-        per_batch, size = train["queries_per_batch"], train["list_size"]
-        visits = visits_in(len(self.lists), per_batch, train["epochs"], train["steps"])
-        steps = math.ceil(visits / per_batch)
-        if state.step:
-            say(f"train {self.job.key} · resumes at step {state.step:,}/{steps:,}")
+        state = self.resumed()
         seconds, saved = self.job.execution.get("checkpoint_seconds", 120), time.monotonic()
-        with Progress(f"train {self.job.key}", steps, "steps", done=state.step) as progress:
-            for batch in batches(self.lists, per_batch, size, train["seed"], visits, first=state.step):
-                tokens, began = self.tokens_in(batch), time.monotonic()
-                told = self.step(optimizer, batch, rate(state.step, steps, train), state.step)
-                state.step += 1
+        label, quiet = f"train {self.job.key}", not self.world.first
+        with (
+            Progress(label, self.last, "steps", done=state.step, quiet=quiet) as progress,
+            ahead(self.drawn(state.step)) as drawn,
+        ):
+            for batch, tokens in drawn:
+                began = time.monotonic()
+                told = self.step(state, batch)
                 state.log += [(state.step, name, value) for name, value in told.items()]
                 state.log.append((state.step, "tokens_per_second", tokens / (time.monotonic() - began)))
                 progress.add(1, tokens, " ".join(f"{name} {value:.4g}" for name, value in told.items()))
-                self.maybe_validate(state, steps, checkpoints)
-                if state.step < steps and time.monotonic() - saved >= seconds:
-                    checkpoints.save(state, models, optimizer)
+                self.maybe_validate(state)
+                if self.world.first and state.step < self.last and time.monotonic() - saved >= seconds:
+                    self.checkpoints.save(state, self.objective.models, self.optimizer)
                     saved = time.monotonic()
-        if train["select"] == "best" and state.best:
-            checkpoints.load_best(models, state.best[1])
+        if self.world.first:
+            self.segment.leave(state, self.objective.models, self.optimizer)
+            if train["select"] == "best" and state.best:
+                self.checkpoints.load_best(self.objective.models, state.best[1])
         return state
 
-    def step(self, optimizer: torch.optim.Optimizer, batch: Batch, lr: float, number: int) -> dict[str, float]:
-        """One optimizer step; returns the loss and its parts, the gradient's norm and the learning rate."""
-        train = self.job.params["train"]
-        self.objective.models.train()
-        optimizer.zero_grad(set_to_none=True)
-        told = self.objective.backward(batch, Seeds((train["seed"], number)))
-        if not math.isfinite(told["loss"]):
-            rows = ", ".join(str(row) for row in batch.queries[:8])
-            raise UserError(f"train {self.job.key}: loss is {told['loss']} at step {number + 1} (query rows {rows} …)")
-        set_rate(optimizer, lr)
-        learning = [p for p in self.objective.models.parameters() if p.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(learning, train["clip"] or math.inf)
-        optimizer.step()
-        return {**told, "gradient_norm": float(norm), "lr": lr}
+    def resumed(self) -> State:
+        """The state to go on from; every process reads the same files."""
+        state = self.segment.load(self.checkpoints, self.objective.models, self.optimizer)
+        if state.step and self.world.first:
+            say(f"train {self.job.key} · resumes at step {state.step:,}/{self.steps:,}")
+        return state
 
-    def maybe_validate(self, state: State, steps: int, checkpoints: Checkpoints) -> None:
+    def drawn(self, first: int) -> Iterator[tuple[Batch, int]]:
+        """The batches from step `first` on, with their tokens."""
+        train = self.job.params["train"]
+        per_batch, size, seed = train["queries_per_batch"], train["list_size"], train["seed"]
+        made = batches(self.lists, per_batch, size, seed, self.visits, first)
+        return ((batch, self.tokens_in(batch)) for batch in itertools.islice(made, self.last - first))
+
+    def step(self, state: State, batch: Batch) -> dict[str, float]:
+        """One optimizer step; returns the loss and its parts, the gradient's norm and the learning rate.
+
+        Raises:
+            UserError: loss or gradient is no number; the state before the step is kept as a checkpoint.
+        """
+        train, models = self.job.params["train"], self.objective.models
+        models.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        told = self.world.total(self.objective.backward(batch, Seeds((train["seed"], state.step), self.world.rank)))
+        self.world.sum_gradients(models)
+        lr = rate(state.step, self.steps, train)
+        set_rate(self.optimizer, lr)
+        learning = [p for p in models.parameters() if p.grad is not None]
+        told["gradient_norm"] = float(torch.nn.utils.clip_grad_norm_(learning, train["clip"] or math.inf))
+        for name in ("loss", "gradient_norm"):
+            if not math.isfinite(told[name]):
+                if self.world.first:
+                    self.checkpoints.save(state, models, self.optimizer)
+                found = f"{name} is {told[name]} at step {state.step + 1}"
+                raise UserError(f"train {self.job.key}: {found} (queries {', '.join(self.names(batch.queries[:8]))} …)")
+        self.optimizer.step()
+        state.step += 1
+        return {**told, "lr": lr}
+
+    def maybe_validate(self, state: State) -> None:
         """Validate every so many steps and after the last; keep the weights where the value is the best so far."""
         train = self.job.params["train"]
         every = train["validate_every"]
-        if self.validation is None or not every or (state.step % every and state.step != steps):
+        if self.validation is None or not every or (state.step % every and state.step != self.steps):
             return
-        values = validate(self.objective, self.validation, self.budget.graph_tokens)
+        values = validate(self.objective, self.validation, self.budget.graph_tokens, self.world)
         state.log += [(state.step, f"dev RR@10 ({part})", value) for part, value in values.items()]
         shown = ", ".join(f"{part} {value:.4f}" for part, value in values.items())
-        say(f"train {self.job.key} · step {state.step:,}/{steps:,} · dev RR@10 of lists: {shown}")
+        if self.world.first:
+            say(f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev RR@10 of lists: {shown}")
         value = values.get("dual", values.get("cross", 0.0))
         if train["select"] == "best" and (state.best is None or value > state.best[0]):
             state.best = (value, state.step)
-            checkpoints.save_best(self.objective.models, state.step)
+            if self.world.first:
+                self.checkpoints.save_best(self.objective.models, state.step)
 
     def tokens_in(self, batch: Batch) -> int:
         """Tokens of the batch's passages and queries, without special tokens: what throughput counts."""

@@ -13,45 +13,46 @@ from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_run
+from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
+from tandem.models.dropout import set_dropout
 from tandem.models.dual import DualEncoder
+from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
+from tandem.models.lora import add_lora
 from tandem.models.tokens import Tokens
+from tandem.training.card import write_card
 from tandem.training.checkpoint import Checkpoints, State
+from tandem.training.chosen import take_over
+from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget
-from tandem.training.lists import Batch, read_lists
+from tandem.training.lists import Batch, Lists, read_lists
 from tandem.training.loop import Training
 from tandem.training.objectives import Objective
 from tandem.training.objectives.cross import Cross
 from tandem.training.objectives.dual import Dual
 from tandem.training.objectives.joint import Joint
 from tandem.training.positives import Positives
+from tandem.training.segments import STATE, files
 from tandem.training.validation import Validation
 
 
 def start_dual(artifact: Artifact, params: dict[str, Any]) -> DualEncoder:
     """A dual encoder from an encoder or from a trained model."""
-    if artifact.manifest["kind"] == "encoder":
+    if (artifact.folder / "hf").is_dir():
         return DualEncoder.start(artifact.folder / "hf", params)
     return DualEncoder.load(artifact.folder / "dual")
 
 
 def start_cross(artifact: Artifact, params: dict[str, Any]) -> CrossEncoder:
     """A cross-encoder from a trained one, or with a new head from an encoder or a dual encoder's passage tower."""
-    if artifact.manifest["kind"] == "encoder":
+    if (artifact.folder / "hf").is_dir():
         return CrossEncoder.start(artifact.folder / "hf", params["pooling"])
     if (artifact.folder / "cross").is_dir():
         return CrossEncoder.load(artifact.folder / "cross")
     tower = next(name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir())
     return CrossEncoder.start(artifact.folder / "dual" / tower, params["pooling"])
-
-
-def set_dropout(models: nn.Module, probability: float | None) -> None:
-    """Set every dropout's probability; None leaves the encoder's own."""
-    for module in models.modules():
-        if isinstance(module, nn.Dropout) and probability is not None:
-            module.p = probability
 
 
 def known_positives(collection: Collection, rows: IdRows, queries: IdRows) -> Positives:
@@ -83,7 +84,16 @@ def read_validation(
     return Validation(Batch(queries.rows([q for q, _, _ in lists]), passages), relevant_at)
 
 
-def build(job: Job, positives: Positives, budget: Budget) -> Objective:
+def taught_lists(job: Job) -> Lists:
+    """The training lists, with a teacher's scores if there is one; a `UserError` if it has scored other lists."""
+    candidates, teacher = job.inputs["candidates"], job.inputs.get("teacher")
+    if teacher is not None and Path(teacher.upstream["candidates"]).name != candidates.key:
+        found = f"{teacher.folder} has scored {teacher.upstream['candidates']}"
+        raise UserError(f"model: teacher {found}; expected {candidates.folder}")
+    return read_lists(candidates.path("candidates.parquet"), teacher.path("scores.npy") if teacher else None)
+
+
+def build(job: Job, positives: Positives, budget: Budget, world: World = ALONE) -> Objective:
     """The objective with its models on the device, before any step."""
     params, train = job.params, job.params["train"]
     tokens = Tokens.open(job.inputs["tokens"])
@@ -91,41 +101,56 @@ def build(job: Job, positives: Positives, budget: Budget) -> Objective:
     objective: Objective
     match params["objective"]:
         case "dual":
-            objective = Dual(start_dual(job.inputs["start"], params), tokens, train, positives, budget)
+            objective = Dual(start_dual(job.inputs["start"], params), tokens, train, positives, budget, world)
         case "cross":
-            objective = Cross(start_cross(job.inputs["start"], params), tokens, train, budget)
+            objective = Cross(start_cross(job.inputs["start"], params), tokens, train, positives, budget, world)
         case _:
             dual, cross = start_dual(job.inputs["retriever"], params), start_cross(job.inputs["reranker"], params)
             cross_tokens = Tokens.open(job.inputs["cross_tokens"])
-            objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget)
-    objective.models.to(device())
-    if device().type == "cpu":
-        # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass is kept for encoding.
-        model: Any
-        for model in objective.models.modules():
-            if hasattr(model, "set_attn_implementation"):
-                model.set_attn_implementation("eager")
-    set_dropout(objective.models, train["dropout"])
+            objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
+    prepare(objective.models, train["dropout"], params.get("lora"))
+    accelerate(objective.models, job.execution, budget.micro_tokens, train["precision"], training=True)
     return objective
 
 
+def prepare(models: nn.Module, dropout: float | None, lora: dict[str, Any] | None = None) -> None:
+    """Make models ready to be trained: their dropout, adapters where there are any, and the device."""
+    set_dropout(models, dropout)
+    if lora:
+        add_lora(models, lora)
+    models.to(device())
+
+
 def run(job: Job) -> None:
-    """Train and write the model's parts, its log and what it is."""
+    """Train, up to `until` where the stage is a checkpoint, and write the model's parts, its log and what it is.
+
+    A model that has checkpoints is one of them, taken over. Of several processes the first one writes.
+    """
+    if "checkpoint.1" in job.inputs:
+        take_over(job)
+        return
+    with World.current().joined() as world:
+        train_in(job, world)
+
+
+def train_in(job: Job, world: World) -> None:
+    """One process' part of `run`."""
     train = job.params["train"]
     use_workers(job.execution.get("workers"))
     collection = Collection(job.inputs["dataset"])
     rows, queries = doc_rows(collection), query_rows(collection)
     told = {name: job.execution[name] for name in ("micro_tokens", "graph_tokens") if name in job.execution}
     budget = Budget(**told)
-    objective = build(job, known_positives(collection, rows, queries), budget)
+    objective = build(job, known_positives(collection, rows, queries), budget, world)
     validation = None
     if "validation" in job.inputs:
         count, depth = train["validation_queries"], train["validation_depth"]
         validation = read_validation(collection, job.inputs["validation"], rows, queries, count, depth)
-    lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
-    state = Training(job, objective, lists, validation, budget).run()
-    write(job, objective, state, len(lists))
-    Checkpoints(job.out / "checkpoints").remove()
+    lists = taught_lists(job)
+    state = Training(job, objective, lists, validation, budget, world, queries.ids).run()
+    if world.first:
+        write(job, objective, state, len(lists))
+        Checkpoints(job.out / "checkpoints").remove()
 
 
 def write(job: Job, objective: Objective, state: State, lists: int) -> None:
@@ -135,10 +160,17 @@ def write(job: Job, objective: Objective, state: State, lists: int) -> None:
         for part, model in objective.models.items():
             encoder = open_artifact(Path(job.inputs[parts[part]].upstream["encoder"]), verify=False)
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
+            write_card(draft.folder / part, job, job.inputs[parts[part]], state, lists)
         told = {"objective": job.params["objective"], "parts": sorted(objective.models), "steps": state.step}
         write_json(draft.path("model.json"), {**told, "best": state.best})
-        steps, names, values = zip(*state.log, strict=True)
-        table = pa.table({"step": pa.array(steps, pa.int64()), "name": list(names), "value": list(values)})
-        pq.write_table(table, draft.path("log.parquet"))
+        write_log(state, draft.path("log.parquet"))
         precision = resolve_precision(job.params["train"]["precision"])
         draft.facts |= {"lists": lists, "steps": state.step, "precision": precision, "device": device().type}
+        if "until" in job.params:
+            draft.facts[STATE] = files(job.out / STATE)
+
+
+def write_log(state: State, path: Path) -> None:
+    """What was logged, as rows of step, name and value."""
+    steps, names, values = zip(*state.log, strict=True)
+    pq.write_table(pa.table({"step": pa.array(steps, pa.int64()), "name": list(names), "value": list(values)}), path)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tandem.models.template import Ids
+from tandem.training.distributed import ALONE, World
 from tandem.training.forward import split
 from tandem.training.lists import Batch
 from tandem.training.objectives import Objective
@@ -44,8 +45,20 @@ def reciprocal_rank(scores: Ids, relevant: Ids, mask: Ids) -> float:
     return float(np.where(hits.any(1), 1.0 / (first + 1), 0.0).mean())
 
 
-def validate(objective: Objective, validation: Validation, tokens_per_part: int) -> dict[str, float]:
-    """RR@10 of each model part on the dev lists, by part."""
+def validate(
+    objective: Objective, validation: Validation, tokens_per_part: int, world: World = ALONE
+) -> dict[str, float]:
+    """RR@10 of each model part on the dev lists, by part; each process ranks a share of them."""
+    count = len(validation.batch.queries)
+    own = world.slice(count)
+    values = dict.fromkeys(objective.models, 0.0)
+    if own.start < own.stop:
+        values = ranked(objective, Validation(world.share(validation.batch), validation.relevant[own]), tokens_per_part)
+    return world.total({name: value * ((own.stop - own.start) / max(count, 1)) for name, value in values.items()})
+
+
+def ranked(objective: Objective, validation: Validation, tokens_per_part: int) -> dict[str, float]:
+    """RR@10 of each model part on some lists."""
     objective.models.eval()
     scores: dict[str, list[Ids]] = {}
     for part in split(validation.batch, objective.tokens, tokens_per_part):

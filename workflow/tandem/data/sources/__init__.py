@@ -28,6 +28,7 @@ SOURCES = {
     "rocketqa_tsv": "rocketqa_tsv:RocketQaTsv",
     "pair": "pair:Pair",
     "dissimilar": "dissimilar:Dissimilar",
+    "reduced": "reduced:Reduced",
 }
 
 Passage = tuple[str, str, str]  # document id, title, text

@@ -15,7 +15,7 @@ def dynamic_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Ten
     Returns:
         Scalar, in nats.
     """
-    return _divergence(retriever, reranker, mask).sum()
+    return divergence(retriever, reranker, mask).sum()
 
 
 def reference_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Tensor) -> Tensor:
@@ -26,10 +26,10 @@ def reference_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: T
 
     Args and returns: as `dynamic_listwise_distillation`.
     """
-    return (_divergence(reranker.detach(), retriever, mask).sum(-1) / mask.sum(-1)).sum()
+    return (divergence(reranker.detach(), retriever, mask).sum(-1) / mask.sum(-1)).sum()
 
 
-def _divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
+def divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     """The terms p log(p / q) of KL(softmax(first) ‖ softmax(second)); 0 where no passage stands."""
     log_p = first.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
     log_q = second.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)

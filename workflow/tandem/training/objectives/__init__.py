@@ -11,13 +11,21 @@ from tandem.training.lists import Batch
 
 
 class Objective(Protocol):
-    """A loss over batches, and the models it trains by part (`dual`, `cross`)."""
+    """A loss over batches, and the models it trains by part (`dual`, `cross`).
+
+    Where several processes train (`World`), each is given the whole batch, computes its share of the queries, and the
+    loop sums gradients and told values over the processes: both are divided by the whole batch's number of queries.
+    """
 
     models: nn.ModuleDict
     tokens: Tokens
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
-        """Add the batch's gradient to the weights; returns the loss and its parts, averaged over its queries."""
+        """Add the gradient of this process' share of the batch to the weights.
+
+        Returns:
+            `loss` and its parts, over the batch's number of queries; of all shares the same names in the same order.
+        """
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         """Scores of the lists by each model part, without gradient, shape (queries, list)."""

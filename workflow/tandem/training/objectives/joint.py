@@ -1,26 +1,26 @@
 """RocketQAv2's joint objective: a retriever and a re-ranker learn together on the same lists."""
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
-from tandem.training.forward import Budget, Seeds, batch_texts, list_scores, pair_scores, split
+from tandem.training.distributed import ALONE, World
+from tandem.training.forward import Budget, Replayed, Seeds, batch_pairs, batch_texts, list_scores, on_lists, split
 from tandem.training.lists import Batch
-from tandem.training.losses import DISTILLATIONS, supervision
-from tandem.training.objectives import mask_of
+from tandem.training.losses import distillation, supervision
+from tandem.training.objectives import add, backward, mask_of
 from tandem.training.positives import Positives
 
 
 class Joint:
     """L = L_KL + L_sup (RocketQAv2 Eq. 6): dynamic listwise distillation plus the re-ranker's supervision.
 
-    `semantics` is `paper` (Eq. 4, gradient to both) or `reference` (what the released code computes). A `static`
+    `semantics` is `paper` (Eq. 4, gradient to both), `reference` (what the released code computes) or any other
+    distillation of `training.losses`; but in `paper` the re-ranker has no gradient from it. A `static`
     teacher is frozen and not supervised (the paper's "w/ Static Distillation"). `supervision` is `listwise` (Eq. 5) or
     `pointwise` (its "w/ Pointwise"). `in_batch` lengthens each list by the other queries' positives.
     """
@@ -34,10 +34,11 @@ class Joint:
         train: dict[str, Any],
         positives: Positives,
         budget: Budget,
+        world: World = ALONE,
     ) -> None:
         self.models = nn.ModuleDict({"dual": dual, "cross": cross})
         self.dual, self.cross, self.tokens, self.cross_tokens = dual, cross, tokens, cross_tokens
-        self.train, self.positives, self.budget = train, positives, budget
+        self.train, self.positives, self.budget, self.world = train, positives, budget, world
         self.static = train["teacher"] == "static"
         if self.static:
             cross.requires_grad_(False)
@@ -45,44 +46,38 @@ class Joint:
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. Both losses fall apart per query: lists are computed a few at a time, exactly."""
         if self.train["in_batch"]:
-            batch = self.lengthened(batch)
-        told = {"loss": 0.0, "kl": 0.0, "sup": 0.0}
-        for number, part in enumerate(split(batch, self.cross_tokens, self.budget.graph_tokens)):
-            for name, value in self._part(part, len(batch.queries), seeds.child(number)).items():
-                told[name] += value
+            batch = self.positives.lengthened(batch)
+        told: dict[str, float] = {"loss": 0.0}
+        for number, part in enumerate(split(self.world.share(batch), self.cross_tokens, self.budget.graph_tokens)):
+            add(told, self._part(part, len(batch.queries), seeds.child(number)))
         return told
 
     def _part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
         """Gradient of a few lists' share of the loss; `queries` is the size of the whole batch."""
-        sides, de = self._dual_scores(batch, seeds.child(0))
+        sides = self._texts(batch, seeds.child(0))
+        de = list_scores(sides[0].values(), sides[1].values(), batch, self.dual.temperature)
         if self.static:
             self.cross.eval()
-        ce = self._cross_scores(batch, seeds.child(1))
+        pairs = self._pairs(batch, seeds.child(1))
+        with torch.set_grad_enabled(not self.static):
+            ce = on_lists(pairs.values(), batch)
         mask = mask_of(batch, de)
-        kl = DISTILLATIONS[self.train["semantics"]](de, ce, mask) / queries
-        sup = torch.zeros_like(kl) if self.static else supervision(self.train, "supervision")(ce, mask) / queries
-        loss = kl + sup
-        loss.backward()
-        for side in sides:
-            side.backward()
-        return {"loss": loss.item(), "kl": kl.item(), "sup": sup.item()}
+        kl = distillation(self.train, "semantics")(de, ce, mask)
+        sup = torch.zeros_like(kl) if self.static else supervision(self.train, "supervision")(ce, mask)
+        told = backward({"kl": kl, "sup": sup}, queries)
+        for computed in (*sides, pairs):
+            computed.backward()
+        return told
 
-    def _dual_scores(self, batch: Batch, seeds: Seeds) -> tuple[Any, Tensor]:
-        sides = batch_texts(self.dual, self.tokens, batch, self.train["precision"], self.budget, seeds)
-        return sides, list_scores(sides[0].vectors(), sides[1].vectors(), batch, self.dual.temperature)
+    def _texts(self, batch: Batch, seeds: Seeds) -> tuple[Replayed, Replayed]:
+        return batch_texts(self.dual, self.tokens, batch, self.train["precision"], self.budget, seeds)
 
-    def _cross_scores(self, batch: Batch, seeds: Seeds) -> Tensor:
-        mode, budget = self.train["precision"], self.budget.micro_tokens
-        return pair_scores(self.cross, self.cross_tokens, batch, mode, budget, seeds)
-
-    def lengthened(self, batch: Batch) -> Batch:
-        """Each list followed by the other queries' positives that are not its own query's."""
-        firsts = batch.passages[:, 0]
-        others = np.tile(firsts, (len(firsts), 1))
-        barred = self.positives.known(batch.queries, firsts) | np.eye(len(firsts), dtype=bool)
-        return replace(batch, passages=np.concatenate([batch.passages, np.where(barred, -1, others)], 1))
+    def _pairs(self, batch: Batch, seeds: Seeds) -> Replayed:
+        return batch_pairs(self.cross, self.cross_tokens, batch, self.train["precision"], self.budget, seeds)
 
     @torch.no_grad()
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         """See `Objective`."""
-        return {"dual": self._dual_scores(batch, Seeds((0,)))[1], "cross": self._cross_scores(batch, Seeds((0,)))}
+        queries, passages = (side.values() for side in self._texts(batch, Seeds((0,))))
+        dual = list_scores(queries, passages, batch, self.dual.temperature)
+        return {"dual": dual, "cross": on_lists(self._pairs(batch, Seeds((0,))).values(), batch)}

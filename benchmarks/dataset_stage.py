@@ -1,6 +1,6 @@
 """The stage `dataset` against ir_datasets' bare iteration, on generated collections: throughput, memory, linearity.
 
-    python benchmarks/datasets.py [--quick] [--passages N…] [--folder FOLDER] [--out FILE]
+    python benchmarks/dataset_stage.py [--quick] [--passages N…] [--folder FOLDER] [--out FILE]
 
 Each measurement is a process of its own; one line each, by tabs: what, ours, peer, ratio, unit. `--quick` takes 20 and
 80 thousand passages in place of 1 and 4 million. Without `--folder` the collections are generated in a temporary
@@ -23,9 +23,9 @@ from figures import Measured, comparison, linearity, markdown, peak_memory
 FULL, QUICK = (1_000_000, 4_000_000), (20_000, 80_000)
 OWN = {"corpus": "corpus.tsv", "queries": {"test": "queries.tsv"}, "qrels": {"test": "qrels/test.tsv"}}
 PARAMS = {"beir": {"source": "beir"}, "tsv": {"source": "files", **OWN}}
-NOTE = """`python benchmarks/datasets.py`: the stage reads, checks, measures, hashes and writes Parquet; ir_datasets
-iterates over the same passages and keeps nothing. Generated passages of 56 words on average. The stage has two threads;
-where its seconds are its processor's, other work on the machine left them one core."""
+NOTE = """`python benchmarks/dataset_stage.py`: the stage reads, checks, measures, hashes and writes Parquet; the peer,
+ir_datasets, iterates over the same passages and keeps nothing. Generated passages of 56 words on average. The stage has
+two threads; where its seconds are its processor's, other work on the machine left them one core."""
 
 
 def ours(form: str, folder: Path) -> int:

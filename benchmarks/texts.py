@@ -1,0 +1,43 @@
+"""Texts with the lengths of MS MARCO's, of whole words of a tokenizer's vocabulary: a word is a token."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+PASSAGE = (4.22, 0.38)  # log-normal: mean 73 tokens, one in twenty above 127
+QUERY = (2.0, 0.45)  # mean 8.2
+LONGEST = {"passage": 126, "query": 30}  # with two special tokens: 128 and 32
+
+
+@dataclass(frozen=True)
+class Made:
+    """Training lists as texts: of each list its query, then its passages, the first of them relevant."""
+
+    queries: list[str]
+    passages: list[list[str]]
+
+
+def lengths(rng: np.random.Generator, side: str, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Numbers of tokens of so many texts, special tokens left out."""
+    mean, spread = PASSAGE if side == "passage" else QUERY
+    drawn = rng.lognormal(mean, spread, count).round().astype(np.int64)
+    return drawn.clip(2, LONGEST[side])
+
+
+def whole_words(tokenizer: Any) -> list[str]:
+    """Words of the vocabulary that are one token each."""
+    return sorted(word for word in tokenizer.get_vocab() if word.isascii() and word.isalpha() and word.islower())
+
+
+def make(tokenizer: Any, lists: int, size: int, seed: int = 0) -> Made:
+    """So many lists of `size` passages; words are drawn at random, so only lengths mean something."""
+    rng, words = np.random.default_rng(seed), np.array(whole_words(tokenizer))
+
+    def text(length: int) -> str:
+        """A text of so many tokens."""
+        return " ".join(words[rng.integers(len(words), size=length)])
+
+    queries = [text(length) for length in lengths(rng, "query", lists)]
+    flat = [text(length) for length in lengths(rng, "passage", lists * size)]
+    return Made(queries, [flat[i * size : (i + 1) * size] for i in range(lists)])

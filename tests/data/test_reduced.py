@@ -1,0 +1,109 @@
+"""A dataset reduced for validation: the top of a run and what is relevant, nothing else."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tandem.artifact import Job, open_artifact, writing
+from tandem.data.collection import Collection
+from tandem.data.given import run as given
+from tandem.data.runs import iter_run, write_run
+from tandem.data.select import position
+from tandem.data.stage import run
+from tandem.errors import UserError
+
+RANKED = {"v1": "abcd", "v2": "cbad", "v3": "dcba"}  # what the reference run lists, best first
+
+
+@pytest.fixture
+def base(tmp_path, make):
+    """Passages a to h; dev queries v1 (relevant: e; judged irrelevant: b, h), v2 (relevant: c) and v3 (none)."""
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    docs = [json.dumps({"_id": i, "title": "", "text": f"text {i}"}) for i in "abcdefgh"]
+    (folder / "corpus.jsonl").write_text("\n".join(docs) + "\n")
+    asked = [json.dumps({"_id": q, "text": f"what {q}"}) for q in ("t1", "v1", "v2", "v3")]
+    (folder / "queries.jsonl").write_text("\n".join(asked) + "\n")
+    (folder / "qrels" / "train.tsv").write_text("t1\tf\t1\n")
+    (folder / "qrels" / "dev.tsv").write_text("v1\te\t1\nv1\tb\t0\nv1\th\t0\nv2\tc\t2\nv3\td\t0\n")
+    return make("base", {"source": "beir"}, path=str(folder))
+
+
+@pytest.fixture
+def reference(base, tmp_path):
+    """`reference(split)`: a run over the base."""
+
+    def made(split="dev"):
+        job = Job("bm25", tmp_path / "results" / f"bm25.{split}-0", {"split": split}, {"dataset": base})
+        with writing(job) as draft:
+            rows = ((query, list(docs), np.arange(4, 0, -1)) for query, docs in RANKED.items())
+            write_run(draft.path("run.trec"), rows, "bm25")
+        return open_artifact(job.out)
+
+    return made
+
+
+@pytest.fixture
+def reduce(base, reference, tmp_path):
+    """`reduce(**params)`: the base reduced by the reference run."""
+
+    def made(**params):
+        out = tmp_path / "results" / f"reduced-{len(list(tmp_path.glob('results/*')))}"
+        run(Job("dataset", out, {"source": "reduced"} | params, {"of": base, "run": reference()}))
+        return open_artifact(out)
+
+    return made
+
+
+def docs(artifact):
+    return "".join(Collection(artifact).doc_ids().to_pylist())
+
+
+def test_top_and_relevant_passages_of_the_dev_queries_by_hand(reduce):
+    made = reduce(depth=1, others=0)
+    # v1: a; v2: c, which is relevant; v3: d; and e, relevant for v1
+    assert docs(made) == "acde"
+    assert list(Collection(made).queries("dev")) == ["v1", "v2", "v3"]
+    # that b and h are irrelevant is dropped with them; d is here
+    assert Collection(made).qrels("dev") == {"v1": {"e": 1}, "v2": {"c": 2}, "v3": {"d": 0}}
+    assert made.manifest["warnings"] == []
+    with pytest.raises(UserError, match="holds no split train"):
+        Collection(made).queries("train")
+
+
+def test_the_reference_run_is_the_run_given(reduce, tmp_path):
+    made = reduce(depth=3, others=0)
+    job = Job("given", tmp_path / "results" / "given.dev-0", {"split": "dev", "depth": 2}, {"dataset": made})
+    given(job)
+    # c is relevant for v2 and stands in the run all the same
+    assert [(query, found) for query, found, _ in iter_run(job.out / "run.trec")] == [
+        (query, list(listed[:2])) for query, listed in RANKED.items()
+    ]
+
+
+def test_other_passages_are_drawn_by_hash(reduce):
+    few, more = reduce(depth=1, others=1), reduce(depth=1, others=2)
+    left = sorted("bfgh", key=position)
+    assert set(docs(few)) - set("acde") == set(left[:3])  # one for each of three queries
+    assert set(docs(more)) == set("abcdefgh")
+
+
+def test_fewer_queries_bring_fewer_passages(reduce):
+    import hashlib
+
+    made = reduce(depth=2, others=0, dev_queries=1)
+    (query,) = Collection(made).queries("dev")
+    assert query == min(RANKED, key=lambda q: hashlib.sha1(q.encode()).hexdigest())
+    relevant = {"v1": "e", "v2": "c", "v3": ""}[query]
+    assert set(docs(made)) == set(RANKED[query][:2] + relevant)
+
+
+def test_a_run_of_another_split_or_none_is_refused(base, reference, tmp_path):
+    def job(**inputs):
+        return Job("dataset", tmp_path / "no", {"source": "reduced", "depth": 1}, {"of": base, **inputs})
+
+    with pytest.raises(UserError, match="is a run of split test on base; expected dev on base"):
+        run(job(run=reference("test")))
+    with pytest.raises(UserError, match="the input run is missing or no run; give one of bm25, retrieve"):
+        run(job(run=base))

@@ -1,0 +1,171 @@
+"""Estimates follow from counts: worked out by hand for one training, and bounded by what was made."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from pytest import approx
+
+from tandem.errors import UserError
+from tandem.estimating.costs import cost, setting, totals, upstream_first
+from tandem.estimating.hardware import Hardware
+from tandem.estimating.show import clock, render, size
+from tandem.estimating.volumes import Volumes
+from tandem.planning.plan import Plan
+
+ROOT = Path(__file__).parents[2]
+BERT = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
+MINE = {
+    "dataset": "big",
+    "datasets": {
+        "big": {
+            "source": "ir_datasets", "id": "msmarco-passage", "language": "en",
+            "counts": {"passages": 1000, "train": 500, "dev": 10}, "tokens": {"passage": 60, "query": 8},
+        }
+    },
+    "encoder": "b",
+    "encoders": {"b": {"source": "hub", "name": "org/b", "revision": "main", "shape": BERT}},
+    "models": {
+        "de": {
+            "objective": "dual",
+            "candidates": {"from": "bm25", "depth": 20},
+            "train": {"queries_per_batch": 10, "list_size": 4, "epochs": 2, "in_batch": True},
+        }
+    },
+    "audits": {"retriever": None},
+    "execution": {"graph_tokens": 1000000},
+}  # fmt: skip
+
+
+@pytest.fixture
+def plan():
+    return Plan(MINE, ROOT)
+
+
+@pytest.fixture
+def machine():
+    work = dict.fromkeys(("encode", "rerank", "dual", "cross", "joint"), 0.5)
+    rates = dict.fromkeys(("passages", "tokens", "indexed", "bm25", "lines", "flat_search"), 100.0)
+    return Hardware("mine", 2.0, work, rates, 3.0, {})
+
+
+def test_a_training_by_hand(plan, machine):
+    stage = plan.resolver.model("de", "test")
+    found = cost(stage, setting(plan.config), machine)
+    about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
+    query, passage = about.tokens("query", 32), about.tokens("passage", 128)
+    each = 2 * (4 * 768**2 + 2 * 768 * 3072)
+
+    def forward(texts, n):
+        return texts * n * 12 * (each + 4 * n * 768)
+
+    steps = 100  # 500 lists, twice, ten at once
+    by_hand = steps * 3 * (forward(10, query + 2) + forward(40, passage + 2))
+    assert found.operations == approx(by_hand)
+    assert found.seconds == approx(by_hand / 1e12)
+    assert found.wall == approx(by_hand / 1e12 + 3)
+    assert found.measured is None
+
+
+def test_caching_gradients_costs_another_forward_pass(plan, machine):
+    about = setting(plan.config)
+    stage = plan.resolver.model("de", "test")
+    whole = cost(stage, about, machine)
+    about.execution["graph_tokens"] = 100
+    cached = cost(stage, about, machine)
+    assert cached.operations == approx(whole.operations * 4 / 3)
+    assert cached.memory < whole.memory
+
+
+def test_devices_share_the_wall_time_alone(plan, machine):
+    about = setting(plan.config)
+    stage = plan.resolver.model("de", "test")
+    one = cost(stage, about, machine)
+    about.execution["devices"] = 4
+    four = cost(stage, about, machine)
+    assert four.seconds == one.seconds
+    assert four.wall - 3 == approx((one.wall - 3) / 4)
+
+
+def test_mean_length_of_cut_texts():
+    drawn = 30 + np.random.default_rng(0).exponential(30, 400_000)
+    about = Volumes(1, {}, {"passage": 60.0})
+    for limit in (20, 64, 128, 512):
+        assert about.tokens("passage", limit) == approx(np.minimum(drawn, limit).mean(), rel=5e-3)
+
+
+def test_a_stage_is_counted_once_and_after_what_it_needs(plan):
+    stage = plan.resolver.model("de", "test")
+    order = [one.key for one in upstream_first([stage, stage])]
+    assert len(order) == len(set(order))
+    assert order[-1] == stage.key
+    assert all(order.index(one.key) < order.index(stage.key) for one in stage.upstream.values())
+
+
+def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less(machine):
+    def planned(**train):
+        de = MINE["models"]["de"]
+        return Plan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
+
+    whole, parts = planned(), planned(checkpoints=4, select="best")
+    one = cost(whole.resolver.model("de", "test"), setting(whole.config), machine)
+    stages = upstream_first([parts.resolver.model("de", "test")])
+    about = setting(parts.config)
+    found = [cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
+    assert sum(part.operations for part in found) == approx(one.operations)
+    assert cost(stages[-1], about, machine).operations == 0
+    (small,) = [about.sizes(stage) for stage in stages if stage.params.get("source") == "reduced"]
+    # ten dev queries bring at most 101 passages each, but there are only 1000
+    assert (small.passages, small.queries) == (1000, {"dev": 10})
+
+
+def test_sums(plan, machine):
+    about = setting(plan.config)
+    found = [cost(one, about, machine) for one in upstream_first([plan.resolver.model("de", "test")])]
+    told = totals(found)
+    assert told["wall"] == approx(sum(one.wall for one in found))
+    assert told["memory"] == max(one.memory for one in found)
+
+
+def test_unknown_sizes_are_one_line(machine):
+    encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main"}}
+    plan = Plan(MINE | {"encoders": encoders}, ROOT)
+    with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
+        cost(plan.resolver.model("de", "test"), setting(plan.config), machine)
+    datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
+    plan = Plan(MINE | {"datasets": datasets}, ROOT)
+    with pytest.raises(UserError, match="dataset big: its size is not known"):
+        cost(plan.resolver.model("de", "test"), setting(plan.config), machine)
+
+
+def test_unknown_hardware_is_one_line():
+    with pytest.raises(UserError, match=r"execution\.hardware: h2000 is unknown; did you mean h200\?"):
+        Hardware.load(ROOT / "config/hardware", "h2000")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config/hardware").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_entry_is_whole(path):
+    told = Hardware.load(path.parent, path.stem)
+    assert 0 < min(told.mfu.values()) <= max(told.mfu.values()) < 1
+
+
+def test_the_command_prints_a_table_and_imports_no_torch(configured):
+    line = "import sys; from tandem.estimating.show import main; main([]); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "| model rocketqav2 |" in done.stdout
+    assert done.stdout.count("| **all** |") == 1
+
+
+def test_the_table_of_a_paper_sized_configuration():
+    told = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+    plan = Plan(told, ROOT)
+    text = render(plan, Hardware.load(ROOT / "config/hardware", "h200"))
+    assert "not measured" in text
+
+
+def test_figures_for_a_person():
+    assert [clock(s) for s in (5, 90, 5400)] == ["5 s", "1.5 min", "1.5 h"]
+    assert [size(b) for b in (3 << 20, 3 << 29)] == ["3 MiB", "1.5 GiB"]

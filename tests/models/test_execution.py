@@ -1,0 +1,117 @@
+"""What is chosen for whom, and that compiled layers compute the same."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tandem.errors import UserError
+from tandem.models import attention
+from tandem.models.compiled import compile_layers
+from tandem.models.cross import CrossEncoder
+from tandem.models.device import device
+from tandem.models.dual import DualEncoder
+from tandem.models.execution import accelerate
+from tandem.models.template import Template
+
+TEMPLATE = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
+
+
+@pytest.fixture
+def model(encoder):
+    """A dual encoder of one tower, and a cross-encoder."""
+    folder = encoder.folder / "hf"
+    towers = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = {"dual": DualEncoder.start(folder, towers), "cross": CrossEncoder.start(folder, "cls")}
+    return nn.ModuleDict(made)
+
+
+def chosen(model):
+    """Attention and packing of both parts."""
+    encoders = {"dual": model["dual"].towers["query"], "cross": model["cross"].encoder}
+    return {part: (one.config._attn_implementation, model[part].packed) for part, one in encoders.items()}
+
+
+@pytest.mark.skipif(device().type != "cpu", reason="what auto is on a CPU")
+def test_auto_on_a_cpu_is_padded(model):
+    accelerate(model, {}, 2048, "auto", training=False)
+    assert chosen(model) == {"dual": ("sdpa", None), "cross": ("sdpa", None)}
+    accelerate(model, {"attention": "auto", "compile": "auto"}, 2048, "auto", training=True)
+    assert chosen(model) == {"dual": ("eager", None), "cross": ("eager", None)}
+
+
+@pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
+def test_packed_on_demand(model, tokens, row):
+    accelerate(model, {"attention": "packed"}, tokens, "fp32", training=True)
+    assert chosen(model) == {"dual": (attention.NAME, row), "cross": (attention.NAME, row)}
+
+
+def test_an_encoder_that_cannot_be_packed_is_refused(model):
+    model["cross"].encoder.config.model_type = "mpnet"
+    with pytest.raises(UserError, match=r"execution.attention is packed, which mpnet does not take; allowed: bert, "):
+        accelerate(model, {"attention": "packed"}, 2048, "fp32", training=True)
+    bag = DualEncoder(nn.Embedding(4, 2), nn.Embedding(4, 2), "mean", normalize=False, temperature=1.0)
+    with pytest.raises(UserError, match="an encoder without attention"):
+        accelerate(bag, {"attention": "packed"}, 2048, "fp32", training=True)
+    accelerate(bag, {}, 2048, "fp32", training=True)
+    assert bag.packed is None
+
+
+@pytest.fixture
+def traced():
+    """Compile by tracing alone, without generating code, which takes a minute; yields what was traced."""
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+
+    before = torch.compiler.get_default_backend()
+    torch._dynamo.reset()
+    counters.clear()
+    torch.compiler.set_default_backend("aot_eager")
+    yield counters
+    torch.compiler.set_default_backend(before)
+    torch._dynamo.reset()
+
+
+def texts(lengths):
+    rng = np.random.default_rng(len(lengths))
+    return [rng.integers(4, 90, length) for length in lengths]
+
+
+def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_texts(model, traced):
+    accelerate(model, {"attention": "packed"}, 128, "fp32", training=True)
+    model.eval()
+    dual = model["dual"]
+    names, found = list(dual.state_dict()), []
+    # with their special tokens 77, 96, 82 and 73: rows of 128
+    batches = [texts([9] * 7), texts([6] * 12), texts([20, 1, 53]), texts([71])]
+    for _ in ("eager", "compiled"):
+        for batch in batches:
+            dual.zero_grad()
+            vectors = dual.encode("query", batch, TEMPLATE, "fp32")
+            vectors.square().sum().backward()
+            found.append([vectors.detach(), *(p.grad.clone() for p in dual.parameters() if p.grad is not None)])
+        compile_layers(dual, packed=True)
+    for one, other in zip(found[: len(batches)], found[len(batches) :], strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert torch.allclose(a, b, atol=1e-4, rtol=1e-4)
+    # two layers and four batches: one code, without breaks
+    assert traced["stats"]["unique_graphs"] == 1
+    assert not traced["graph_break"]
+    assert list(dual.state_dict()) == names
+
+
+def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, traced):
+    """As cached gradients need it: first without a graph, then with one."""
+    accelerate(model, {"attention": "packed", "compile": "always"}, 128, "fp32", training=True)
+    model.train()
+    made = []
+    for learning in (False, True):
+        torch.manual_seed(5)
+        with torch.set_grad_enabled(learning):
+            made.append(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32").detach())
+    assert traced["stats"]["unique_graphs"] == 2
+    assert torch.equal(*made)
+    torch.manual_seed(6)
+    assert not torch.equal(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32"), made[0])

@@ -1,0 +1,180 @@
+"""Packed rows against padded inputs: the same vectors, scores and gradients, for every family of encoders."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel
+
+from tandem.models import attention
+from tandem.models.cross import CrossEncoder
+from tandem.models.dual import DualEncoder
+from tandem.models.inputs import Inputs
+from tandem.models.packed import FAMILIES, pack, row_length
+from tandem.models.template import Template
+
+SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "hidden_size": 32}
+OTHER_SIZES = {"distilbert": {"n_layers": 2, "n_heads": 4, "hidden_dim": 64, "dim": 32}}
+BUDGET = 128
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Six texts of 1 to 30 random tokens."""
+    rng = np.random.default_rng(0)
+    return [rng.integers(4, 90, length) for length in (1, 5, 9, 30, 2, 17)]
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
+
+
+@pytest.fixture
+def encoder(family):
+    """A random encoder of a family in float64, without dropout, and its template."""
+    told = OTHER_SIZES.get(family, SIZES | {"type_vocab_size": 2})
+    config = AutoConfig.for_model(family, vocab_size=90, max_position_embeddings=48, pad_token_id=0, **told)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        made = AutoModel.from_config(config).double().eval()
+    types = None if family == "distilbert" else (0, 0, 0, 1, 1)
+    return made, Template(((2,), (3,)), ((2,), (3, 3), (3,)), types, 0)
+
+
+def both(model, compute):
+    """Values and gradients of every parameter, padded and packed."""
+    attention.register()
+    found = []
+    for name, packed in (("sdpa", None), (attention.NAME, BUDGET)):
+        for module in model.modules():
+            if hasattr(module, "set_attn_implementation"):
+                module.set_attn_implementation(name)
+        model.packed = packed
+        model.zero_grad()
+        values = compute(model)
+        (values * torch.linspace(-1, 2, values.numel(), dtype=values.dtype).view_as(values)).sum().backward()
+        found.append((values.detach(), {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}))
+    return found
+
+
+def assert_equal(padded, packed, atol):
+    assert torch.allclose(padded[0], packed[0], atol=atol, rtol=0)
+    assert padded[1].keys() == packed[1].keys()
+    assert len(padded[1]) > 20
+    for name, gradient in padded[1].items():
+        assert torch.allclose(gradient, packed[1][name], atol=atol, rtol=atol), name
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_vectors_and_gradients_of_a_dual_encoder(encoder, texts, pooling):
+    model = DualEncoder(encoder[0], encoder[0], pooling, normalize=True, temperature=1.0)
+    assert_equal(*both(model, lambda model: model.encode("passage", texts, encoder[1], "fp32")), 1e-10)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_scores_and_gradients_of_a_cross_encoder(encoder, texts, pooling):
+    model = CrossEncoder(encoder[0], pooling).double().eval()
+    assert_equal(*both(model, lambda model: model(texts[:3] * 2, texts[::-1], encoder[1], "fp32")), 1e-10)
+
+
+@pytest.mark.parametrize("family", ["bert"])
+def test_float32_agrees_to_1e_5(encoder, texts, family):
+    model = DualEncoder(encoder[0].float(), encoder[0], "mean", normalize=True, temperature=1.0)
+    assert_equal(*both(model, lambda model: model.encode("query", texts, encoder[1], "fp32")), 1e-5)
+
+
+@pytest.mark.parametrize("family", ["bert"])
+def test_bf16_goes_through_and_weights_stay_float32(encoder, texts, family):
+    model = DualEncoder(encoder[0].float(), encoder[0], "mean", normalize=False, temperature=1.0)
+    (exact, gradients), packed = both(model, lambda model: model.encode("query", texts, encoder[1], "bf16"))
+    assert packed[0].dtype == torch.float32
+    assert {gradient.dtype for gradient in packed[1].values()} == {torch.float32}
+    assert float(torch.nn.functional.cosine_similarity(exact, packed[0]).min()) > 0.999
+    assert packed[1].keys() == gradients.keys()
+    assert all(bool(gradient.isfinite().all()) for gradient in packed[1].values())
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_an_encoder_for_packed_rows_takes_padded_inputs_too(encoder, texts, family):
+    attention.register()
+    model = DualEncoder(encoder[0], encoder[0], "mean", normalize=False, temperature=1.0)
+    with torch.inference_mode():
+        before = model.encode("query", texts, encoder[1], "fp32")
+        encoder[0].set_attn_implementation(attention.NAME)
+        assert torch.equal(model.encode("query", texts, encoder[1], "fp32"), before)
+
+
+@pytest.mark.parametrize("family", ["bert"])
+def test_a_saved_encoder_does_not_know_that_it_was_packed(encoder, tmp_path, family):
+    attention.register()
+    encoder[0].set_attn_implementation(attention.NAME)
+    encoder[0].save_pretrained(tmp_path)
+    assert attention.NAME not in (tmp_path / "config.json").read_text()
+    assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+
+
+def test_a_row_by_hand():
+    """Texts of 3 and 2 tokens in a row of 8: three tokens of filler, in one text of padding."""
+    inputs = Inputs(np.array([2, 7, 3, 2, 3]), np.array([0, 0, 0, 1, 1]), np.array([3, 2]), pad=0)
+    config = AutoConfig.for_model("bert", pad_token_id=0)
+    made = pack(inputs, 8, config)
+    assert made["input_ids"].tolist() == [[2, 7, 3, 2, 3, 0, 0, 0]]
+    assert made["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 0, 0, 0]]
+    assert made["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0, 1, 2]]
+    assert made["cu_seq_lens_q"].tolist() == [0, 3, 5, 8]
+    assert made["cu_seq_lens_q"].dtype == torch.int32
+    assert made["max_length_q"] == 128
+    # positions behind the padding's; filler of four tokens in texts of at most three
+    made = pack(inputs, 9, AutoConfig.for_model("roberta", pad_token_id=1))
+    assert made["position_ids"].tolist() == [[2, 3, 4, 2, 3, 2, 3, 4, 2]]
+    assert made["cu_seq_lens_q"].tolist() == [0, 3, 5, 8, 9]
+    # a full row has no filler
+    assert pack(inputs, 5, config)["cu_seq_lens_q"].tolist() == [0, 3, 5]
+
+
+def test_rows_have_few_lengths():
+    assert [row_length(tokens, 2048) for tokens in (2048, 2047, 1025, 1024, 513, 130, 128, 3)] == [
+        *(2048, 2048, 2048, 1024, 1024, 256, 128, 128)
+    ]
+    assert row_length(2049, 2048) == 2056
+
+
+def test_dropped_attention_is_right_on_average_and_follows_the_seed():
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 12, 2, 4)
+    told = (torch.tensor([0, 5, 12], dtype=torch.int32), 8, 0.5)
+    exact = attention.by_padding(query, key, value, *told, 0.0)
+    drawn = torch.stack([attention.by_padding(query, key, value, *told, 0.4) for _ in range(2000)])
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.allclose(drawn.mean(0), exact, atol=5 * float(drawn.std(0).max()) / 2000**0.5)
+    torch.manual_seed(1)
+    once = attention.by_padding(query, key, value, *told, 0.4)
+    torch.manual_seed(1)
+    assert torch.equal(attention.by_padding(query, key, value, *told, 0.4), once)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_kernel_is_called_as_pytorch_declares_it(dropout):
+    """Shapes alone, on the device `meta`: the operation and its derivative exist and take what they are given."""
+    q, k, v = (torch.empty(24, 4, 32, device="meta", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    bounds = torch.empty(5, dtype=torch.int32, device="meta")
+    made = attention.by_kernel(q, k, v, bounds, 128, 0.2, dropout)
+    made.sum().backward()
+    assert made.shape == q.grad.shape == (24, 4, 32)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel needs CUDA")
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_kernel_gives_what_padding_gives(dropout):
+    torch.manual_seed(0)
+    parts = torch.randn(3, 24, 4, 32, device="cuda", dtype=torch.bfloat16)
+    bounds = torch.tensor([0, 3, 20, 24], dtype=torch.int32, device="cuda")
+    found = []
+    for compute in (attention.by_padding, attention.by_kernel):
+        q, k, v = (part.clone().requires_grad_() for part in parts)
+        draws = [compute(q, k, v, bounds, 128, 0.2, dropout) for _ in range(1 if dropout == 0 else 4000)]
+        made = torch.stack(draws).float().mean(0)
+        made.square().sum().backward()
+        found.append((made.detach(), q.grad, k.grad, v.grad))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one.float(), other.float(), atol=0.05, rtol=0.05)

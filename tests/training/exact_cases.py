@@ -1,0 +1,79 @@
+"""What must give the same loss and gradients however it is computed; as a program under torchrun, one process' results.
+
+`torchrun exact_cases.py <folder>` writes `<folder>/<rank>.safetensors` and `<rank>.json`.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from tiny_training import BATCH, objective
+
+from tandem.training.distributed import ALONE, World
+from tandem.training.forward import Budget, Seeds
+from tandem.training.validation import Validation, validate
+
+BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
+SMALL = Budget(micro_tokens=60, graph_tokens=60)  # less than the tokens of most lists' pairs
+TAUGHT = replace(BATCH, teacher=np.random.RandomState(4).normal(0, 1, BATCH.passages.shape).astype(np.float32))
+DISTIL = {"loss": "margin_mse", "weight": 0.5, "supervision": 1.0}
+REGULARISE = {"query": {"flops": 0.1, "l1": 0.0}, "passage": {"flops": 0.2, "l1": 0.1}, "ramp": 0}
+CASES = {
+    "dual": ("dual", {}),
+    "dual in-batch": ("dual", {"in_batch": True}),
+    "dual in-batch, one tower": ("dual", {"in_batch": True, "shared": True}),
+    "dual distilled": ("dual", {"in_batch": True, "distil": DISTIL}),
+    "dual passage-centric": ("dual", {"in_batch": True, "passage_centric": 0.3}),
+    "dual regularised": ("dual", {"regularise": REGULARISE}),
+    "cross listwise": ("cross", {}),
+    "cross pointwise": ("cross", {"loss": "pointwise"}),
+    "cross in-batch": ("cross", {"in_batch": True}),
+    "cross distilled": ("cross", {"in_batch": True, "distil": DISTIL}),
+    "joint paper": ("joint", {}),
+    "joint reference": ("joint", {"semantics": "reference"}),
+    "joint pointwise in-batch": ("joint", {"supervision": "pointwise", "in_batch": True}),
+    "joint static": ("joint", {"teacher": "static"}),
+}
+DTYPES = {"fp64": (torch.float64, 1e-10), "fp32": (torch.float32, 1e-5)}
+# For 2 and 3 processes: even and uneven shares, and shares without a query.
+RUNS = [("fp64", 4, SMALL), ("fp64", 3, BIG), ("fp64", 1, SMALL), ("fp32", 3, SMALL)]
+
+
+def results(case, budget, dtype, queries=4, world=ALONE, **more):
+    """Told values, and the gradient of every parameter that has one, of a case over the first `queries` lists."""
+    name, train = CASES[case]
+    made = objective(name, budget, dtype, world=world, **train, **more)
+    batch = TAUGHT if "distil" in train else BATCH
+    told = world.total(made.backward(batch.part(0, queries), Seeds((1, 2))))
+    world.sum_gradients(made.models)
+    return told, {path: p.grad for path, p in made.models.named_parameters() if p.grad is not None}
+
+
+def dev_values(world=ALONE, lists=4):
+    """RR@10 of both parts of a joint model on dev lists."""
+    relevant = np.random.RandomState(5).rand(*BATCH.passages.shape) < 0.3
+    made = objective("joint", world=world)
+    return validate(made, Validation(BATCH.part(0, lists), relevant[:lists]), 1 << 20, world)
+
+
+def main(folder):
+    """Compute every case in this process of several."""
+    torch.set_num_threads(1)
+    every, gradients = {}, {}
+    with World.current().joined() as world:
+        for case in CASES:
+            for number, (dtype, queries, budget) in enumerate(RUNS):
+                key = f"{case}|{number}"
+                every[key], made = results(case, budget, DTYPES[dtype][0], queries, world)
+                gradients |= {f"{key}|{path}": gradient for path, gradient in made.items()}
+        every["dev"] = [dev_values(world), dev_values(world, 1)]
+        save_file({path: t.contiguous().clone() for path, t in gradients.items()}, folder / f"{world.rank}.safetensors")
+        (folder / f"{world.rank}.json").write_text(json.dumps(every))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,121 @@
+"""The card of a trained model against the job it tells of, and its code run as it stands."""
+
+import re
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+
+from tandem.artifact import open_artifact
+from tandem.training.stage import run
+
+
+@pytest.fixture
+def card():
+    """`card(folder)`: front matter, text and code blocks of a folder's README.md."""
+
+    def read(folder):
+        text = (folder / "README.md").read_text()
+        _, front, body = text.split("---\n", 2)
+        return yaml.safe_load(front), body, re.findall(r"```python\n(.*?)```", body, re.S)
+
+    return read
+
+
+def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
+    job = quick_job("dual", train={"select": "best"}, shape={"temperature": 0.5})
+    run(job)
+    front, body, _ = card(job.out / "dual/shared")
+    assert front["library_name"] == "sentence-transformers"
+    assert front["pipeline_tag"] == "sentence-similarity"
+    assert {"dual-encoder", "tandem"} <= set(front["tags"])
+    assert not {"base_model", "license"} & front.keys()  # a folder of random weights has neither
+    assert "# quick-0123456789: dual encoder" in body
+    assert "- `listwise`: " in body
+    for row in ("train.lr | 0.001", "train.queries_per_batch | 4", "temperature | 0.5", 'train.select | "best"'):
+        assert f"| {row} |" in body
+    for row in ("dataset | tiny-0000000001", "passages | 60", "training lists | 20", "negatives: depth | 9"):
+        assert f"| {row} |" in body
+    assert f"| negatives from | {runs['train'].key} |" in body
+    log = {(row["step"], row["name"]): row["value"] for row in pq.read_table(job.out / "log.parquet").to_pylist()}
+    for row in ("steps | 4", f"last loss | {log[4, 'loss']:.6g}", f"validation lists from | {runs['dev'].key}"):
+        assert f"| {row} |" in body
+    values = {step: value for (step, name), value in log.items() if name == "dev RR@10 (dual)"}
+    assert f"| best validation | {max(values.values()):.6g} at step {max(values, key=values.get)} |" in body
+    assert f"| start | {encoder.key} |" in body
+    assert f"| its weights' sha256 | {encoder.manifest['weights_sha256']} |" in body
+    assert f"| library torch | {torch.__version__} |" in body
+    manifest = open_artifact(job.out).manifest
+    assert f"| commit | {manifest['commit']}" in body
+    assert manifest["machine"]["node"] not in re.sub(r"[0-9a-f]{40,}", "", body).split()
+    assert manifest["finished"][:10] not in body
+
+
+def test_what_the_encoder_and_the_data_are_licensed_for_is_told(quick_job, card, encoder, dataset, monkeypatch):
+    monkeypatch.setitem(encoder.manifest, "execution", {"licence": "Apache-2.0"})
+    monkeypatch.setitem(encoder.manifest, "params", {"source": "hub", "name": "org/some-encoder", "revision": "0" * 40})
+    monkeypatch.setitem(dataset.manifest, "execution", {"licence": "CC-BY-SA-3.0"})
+    monkeypatch.setattr("tandem.training.card.open_artifact", lambda *_, **__: encoder)
+    job = quick_job("cross", train={"loss": "pointwise"})
+    run(job)
+    front, body, _ = card(job.out / "cross")
+    assert (front["base_model"], front["license"]) == ("org/some-encoder", "apache-2.0")
+    assert front["pipeline_tag"] == "text-ranking"
+    assert "| its licence | CC-BY-SA-3.0 |" in body
+    assert "Trained by Tandem from org/some-encoder" in body
+    assert "- `pointwise`: " in body
+
+
+@pytest.mark.parametrize(
+    ("objective", "shape"),
+    [
+        ("dual", {"shared": True, "pooling": "mean", "normalize": True, "temperature": 0.05}),
+        ("dual", {"shared": False, "pooling": "cls"}),
+        ("cross", {"pooling": "mean"}),
+        ("cross", {"pooling": "cls"}),
+    ],
+)
+def test_the_code_in_the_card_runs_and_gives_one_score(objective, shape, quick_job, card, monkeypatch):
+    job = quick_job(objective, shape=shape)
+    run(job)
+    monkeypatch.chdir(job.out)
+    scores = []
+    top = {"cross": "cross", "dual": "dual/shared" if shape.get("shared") else "dual"}[objective]
+    _, _, blocks = card(job.out / top)
+    assert [re.search(r"from (tandem|sentence_transformers|transformers)", block)[1] for block in blocks] == [
+        *("tandem", "sentence_transformers", "transformers")
+    ]
+    for block in blocks:
+        names: dict = {}
+        exec(block, names)
+        scores.append(float(torch.as_tensor(names["scores"]).detach().reshape(())))
+    assert scores == pytest.approx([scores[0]] * 3, rel=1e-4, abs=1e-5)
+    assert scores[0] != 0
+
+
+def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_the_same(quick_job, card):
+    first, second = (quick_job("joint", name, shape={"shared": False}) for name in ("aaaa", "bbbb"))
+    for job in (first, second):
+        run(job)
+    places = [path.parent.relative_to(first.out) for path in sorted(first.out.rglob("README.md"))]
+    assert [str(place) for place in places] == ["cross", "dual", "dual/passage", "dual/query"]
+    for place in places:
+        texts = [(job.out / place / "README.md").read_text() for job in (first, second)]
+        assert texts[0].replace("aaaa-0", "bbbb-0") == texts[1]
+    _, body, _ = card(first.out / "cross")
+    assert "RocketQAv2 Eq. 4" in body
+    assert "RocketQAv2 Eq. 5" in body
+    assert "dual/README.md" in open_artifact(first.out).manifest["files"]
+
+
+def test_the_card_of_a_model_of_a_model_names_where_the_weights_began(quick_job, card, encoder):
+    first = quick_job("dual", "first")
+    run(first)
+    second = quick_job("cross", "second")
+    second.inputs["start"] = open_artifact(first.out)
+    run(second)
+    _, body, _ = card(second.out / "cross")
+    assert f"Trained by Tandem from {encoder.key}." in body
+    assert "| start | first-0123456789 |" in body
+    assert f"| encoder | {encoder.key} |" in body

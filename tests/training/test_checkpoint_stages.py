@@ -1,0 +1,165 @@
+"""A training in several jobs equals the one in one piece, byte for byte; the right checkpoint becomes the model."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+from tiny_stages import OBJECTIVES
+
+from tandem.artifact import open_artifact, sha256, writing
+from tandem.errors import UserError
+
+STEPS = [2, 3, 5, 6]  # six steps in four parts: 1.5, 3, 4.5 and 6, rounded up
+
+
+def weights(folder):
+    return {
+        str(p.relative_to(folder)): sha256(p) for p in sorted(folder.rglob("*.safetensors")) if "state" not in p.parts
+    }
+
+
+def logged(folder):
+    """The log without the clock's part."""
+    return [r for r in pq.read_table(folder / "log.parquet").to_pylist() if r["name"] != "tokens_per_second"]
+
+
+@pytest.fixture(scope="module")
+def segment(model_job, make_job):
+    """`segment(objective, folder, number, **execution)`: the job of a checkpoint that goes on from the one before."""
+
+    def make(objective, folder, number, **execution):
+        job = model_job(objective, folder / f"{objective}.{number}-0000000000", **execution)
+        params = job.params | {"train": job.params["train"] | {"select": "last"}, "until": [number, len(STEPS)]}
+        before = folder / f"{objective}.{number - 1}-0000000000"
+        after = {"after": open_artifact(before)} if number > 1 else {}
+        return replace(job, kind="checkpoint", params=params, inputs=job.inputs | after)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def chains(segment, tmp_path_factory):
+    """Folder of the checkpoints of each objective, four of each."""
+    from tandem.training.stage import run
+
+    folder = tmp_path_factory.mktemp("chains")
+    for objective in OBJECTIVES:
+        for number in range(1, len(STEPS) + 1):
+            run(segment(objective, folder, number))
+    return folder
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_four_segments_are_the_training_in_one_piece(objective, model_job, chains, tmp_path):
+    from tandem.training.stage import run
+
+    job = model_job(objective, tmp_path / f"{objective}-0123456789")
+    run(replace(job, params=job.params | {"train": job.params["train"] | {"select": "last"}}))
+    made = [chains / f"{objective}.{number}-0000000000" for number in (1, 2, 3, 4)]
+    assert [open_artifact(one).manifest["steps"] for one in made] == STEPS
+    assert weights(made[-1]) == weights(job.out)
+    assert len({tuple(weights(one).items()) for one in made}) == 4
+    assert logged(made[-1]) == logged(job.out)
+    assert logged(made[1]) == [row for row in logged(job.out) if row["step"] <= STEPS[1]]
+
+
+def test_a_segment_that_was_interrupted_goes_on(segment, chains, tmp_path, monkeypatch, capfd):
+    from tandem.training.loop import Training
+    from tandem.training.stage import run
+
+    shutil.copytree(chains / "joint.2-0000000000", tmp_path / "joint.2-0000000000")
+    job, step = segment("joint", tmp_path, 3, checkpoint_seconds=0), Training.step
+
+    def stop(self, state, batch):
+        if state.step == 4:
+            raise KeyboardInterrupt
+        return step(self, state, batch)
+
+    monkeypatch.setattr(Training, "step", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(job)
+    assert not (job.out / "stage.json").exists()
+    monkeypatch.setattr(Training, "step", step)
+    run(job)
+    assert "resumes at step 4/6" in capfd.readouterr().err
+    there = chains / "joint.3-0000000000"
+    assert weights(job.out) == weights(there)
+    moments = "state/step-00000005/optimizer.safetensors"
+    assert sha256(job.out / moments) == sha256(there / moments)
+
+
+def test_a_state_that_is_gone_or_changed_is_refused(segment, chains, tmp_path):
+    from tandem.training.stage import run
+
+    before = tmp_path / "cross.1-0000000000"
+    shutil.copytree(chains / before.name, before)
+    weight = before / "state/step-00000002/weights.safetensors"
+    weight.write_bytes(weight.read_bytes()[:-4] + b"\0\0\0\1")
+    with pytest.raises(
+        UserError, match=r"cross\.1-0000000000/state: is not what the manifest says; delete .*stage\.json"
+    ):
+        run(segment("cross", tmp_path, 2))
+    shutil.rmtree(before / "state")
+    # the artifact itself is whole: the state is no part of it
+    assert open_artifact(before).path("cross/model.safetensors").is_file()
+    with pytest.raises(UserError, match=r"state: is gone; delete .*stage\.json and let Snakemake make it again"):
+        run(segment("cross", tmp_path, 2))
+
+
+def test_more_checkpoints_than_steps_are_refused(segment, tmp_path):
+    from tandem.training.stage import run
+
+    job = segment("cross", tmp_path, 1)
+    with pytest.raises(UserError, match="train.checkpoints is 7, but there are only 6 steps"):
+        run(replace(job, params=job.params | {"until": [1, 7]}))
+
+
+@pytest.fixture
+def validation(make_job, tmp_path):
+    """`validation(kind, number, measure, mean)`: an artifact with the statistics of a validation."""
+
+    def make(kind, number, measure, mean):
+        job = make_job(kind, tmp_path / kind / f"v.{number}-0000000000", {})
+        with writing(job) as draft:
+            draft.path("statistics.json").write_text(json.dumps({"mean": {measure: mean}}))
+        return open_artifact(job.out)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("kind", "means", "chosen"),
+    [
+        (None, [], 4),
+        ("score", [0.3, 0.5, 0.5, 0.4], 2),  # of equal ones the earlier
+        ("score", [0.1, 0.2, 0.3, 0.4], 4),
+        ("average_rank", [9.0, 4.0, 2.5, 2.5], 3),  # lower is better
+    ],
+)
+def test_the_chosen_checkpoint_becomes_the_model(kind, means, chosen, validation, make_job, chains, tmp_path):
+    from tandem.training.stage import run
+
+    inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2, 3, 4)}
+    inputs |= {f"validation.{n}": validation(kind, n, "m", mean) for n, mean in enumerate(means, 1)}
+    job = make_job("model", tmp_path / "dual-0123456789", {"objective": "dual"}, inputs)
+    run(job)
+    there = chains / f"dual.{chosen}-0000000000"
+    assert weights(job.out) == weights(there)
+    told = json.loads((job.out / "model.json").read_text())
+    assert told["checkpoint"] == there.name
+    assert told["best"] == ([means[chosen - 1], STEPS[chosen - 1]] if means else None)
+    # the log is that of the whole training, and the checkpoint's own files are as they were
+    assert sha256(job.out / "log.parquet") == sha256(chains / "dual.4-0000000000/log.parquet")
+    assert open_artifact(there).manifest["steps"] == STEPS[chosen - 1]
+    assert open_artifact(job.out).manifest["steps"] == STEPS[chosen - 1]
+
+
+def test_every_checkpoint_needs_its_validation(validation, make_job, chains, tmp_path):
+    from tandem.training.stage import run
+
+    inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2)}
+    inputs["validation.1"] = validation("score", 1, "RR@10", 0.5)
+    with pytest.raises(UserError, match="2 checkpoints, but 1 validations; one each is needed"):
+        run(make_job("model", tmp_path / "dual-0123456789", {"objective": "dual"}, inputs))

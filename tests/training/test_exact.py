@@ -1,0 +1,122 @@
+"""Micro-batches, cached gradients and several processes give one big batch's loss and gradient of every parameter."""
+
+import json
+import subprocess
+import sys
+
+import exact_cases
+import pytest
+import torch
+from exact_cases import BIG, CASES, DTYPES, RUNS, SMALL, dev_values, results
+from pytest import approx
+from safetensors.torch import load_file
+
+from tandem.training.forward import Budget
+
+WORLDS = (2, 3)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """`whole(case, dtype, queries)`: loss and gradients of the one big batch."""
+    made = {}
+
+    def make(case, dtype, queries=4):
+        key = case, dtype, queries
+        if key not in made:
+            made[key] = results(case, BIG, DTYPES[dtype][0], queries)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """`together(size)`: what each of so many processes told, and its gradients; started once by torchrun."""
+    made = {}
+
+    def make(size):
+        if size not in made:
+            folder = tmp_path_factory.mktemp(f"world-{size}")
+            launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+            line = [*launch, "--nproc-per-node", str(size), exact_cases.__file__, str(folder)]
+            done = subprocess.run(line, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            made[size] = [
+                (json.loads((folder / f"{rank}.json").read_text()), load_file(folder / f"{rank}.safetensors"))
+                for rank in range(size)
+            ]
+        return made[size]
+
+    return make
+
+
+def assert_same(one, other, tolerance):
+    """Told values and gradients agree, relative to the largest gradient."""
+    (told, made), (expected, gradients) = one, other
+    assert list(told) == list(expected)
+    assert told == approx(expected, rel=tolerance, abs=tolerance)
+    assert made.keys() == gradients.keys()
+    scale = max(float(g.abs().max()) for g in gradients.values())
+    for path, gradient in gradients.items():
+        torch.testing.assert_close(made[path], gradient, rtol=tolerance, atol=tolerance * scale, msg=path)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", CASES)
+def test_parts_equal_one_big_batch(case, dtype, whole):
+    assert_same(results(case, SMALL, DTYPES[dtype][0]), whole(case, dtype), DTYPES[dtype][1])
+
+
+@pytest.mark.parametrize("case", ["dual in-batch", "cross listwise", "cross in-batch", "joint paper", "joint static"])
+def test_cached_gradients_replay_dropout(case):
+    # One list: all of it is one part, whose micro-batches meet the same seeds with a graph and without.
+    queries = 4 if case.startswith("dual") else 1
+    told = [
+        results(case, Budget(micro_tokens=60, graph_tokens=kept), torch.float64, queries, dropout=0.3)
+        for kept in (1 << 20, 1)
+    ]
+    assert_same(told[1], told[0], 1e-10)
+    without = results(case, BIG, torch.float64, queries)[0]["loss"]
+    assert told[0][0]["loss"] != approx(without, rel=1e-3)
+
+
+@pytest.mark.parametrize("size", WORLDS)
+@pytest.mark.parametrize("case", CASES)
+def test_several_processes_equal_one(case, size, whole, together):
+    for number, (dtype, queries, _) in enumerate(RUNS):
+        start = f"{case}|{number}|"
+        for told, gradients in together(size):
+            own = {path.removeprefix(start): g for path, g in gradients.items() if path.startswith(start)}
+            assert_same((told[f"{case}|{number}"], own), whole(case, dtype, queries), DTYPES[dtype][1])
+
+
+@pytest.mark.parametrize("size", WORLDS)
+def test_several_processes_validate_what_one_does(size, together):
+    alone = [dev_values(), dev_values(lists=1)]
+    assert 0 < alone[0]["dual"] < 1
+    for told, _ in together(size):
+        assert [list(values) for values in told["dev"]] == [["dual", "cross"]] * 2
+        assert told["dev"][0] == approx(alone[0])
+        assert told["dev"][1] == approx(alone[1])
+
+
+def test_shares_cover_the_batch_in_order():
+    from tandem.training.distributed import World
+
+    # 7 = 3 + 2 + 2; two queries among three processes leave the last one without
+    assert [list(range(7))[World(rank, 3).slice(7)] for rank in range(3)] == [[0, 1, 2], [3, 4], [5, 6]]
+    assert [list(range(2))[World(rank, 3).slice(2)] for rank in range(3)] == [[0], [1], []]
+
+
+def test_one_process_needs_no_launcher(monkeypatch):
+    from tandem.training.distributed import ALONE, World
+
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    assert World.current() == ALONE
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert World.current() == ALONE  # somebody else's variables
+    monkeypatch.setenv("MASTER_ADDR", "here")
+    assert World.current() == World(1, 4)

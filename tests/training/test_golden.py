@@ -1,0 +1,81 @@
+"""Loss curves of every objective, kept: a change that should not change numerics must not.
+
+The curves were computed in float64 without dropout, so that another CPU's or library's order of summation shows in
+digits far behind the tolerance, even after 50 steps of Adam. Weights and texts come from NumPy's frozen generator, not
+from libraries that may draw otherwise tomorrow. Where a curve should change, write it anew and say why in the commit:
+`TANDEM_WRITE_CURVES=1 python -m pytest tests/training/test_golden.py`.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tandem.training.forward import Budget
+from tandem.training.lists import Lists
+from tandem.training.loop import Training
+
+KEPT = Path(__file__).with_name("golden_curves.json")
+STEPS, RELATIVE = 50, 1e-6
+TRAIN = {
+    "queries_per_batch": 4,
+    "list_size": 4,
+    "epochs": 1.0,
+    "steps": STEPS,
+    "lr": 1e-3,
+    "optimizer": "adamw",
+    "weight_decay": 0.01,
+    "warmup": 0.1,
+    "schedule": "linear",
+    "clip": 1.0,
+    "seed": 5,
+    "select": "last",
+    "validate_every": None,
+}
+CURVES = {
+    "DE": ("dual", {}),
+    "DE in-batch": ("dual", {"in_batch": True}),
+    "CE listwise": ("cross", {}),
+    "CE pointwise": ("cross", {"loss": "pointwise"}),
+    "CE in-batch": ("cross", {"in_batch": True}),
+    "joint paper": ("joint", {}),
+    "joint reference": ("joint", {"semantics": "reference"}),
+    "joint static": ("joint", {"teacher": "static"}),
+    "joint pointwise": ("joint", {"supervision": "pointwise"}),
+    "joint in-batch": ("joint", {"in_batch": True}),
+}
+
+
+@pytest.fixture(scope="module")
+def lists():
+    """One list a query: its subject's third passage, and seven negatives from the subjects after it."""
+    rows = [[3 * i + 2, *((3 * i + 3 + 2 * j) % 60 for j in range(7))] for i in range(20)]
+    return Lists(np.arange(20), np.arange(21) * 8, np.ones(20, np.int64), np.array(rows).reshape(-1))
+
+
+@pytest.fixture
+def curve(make_objective, make_job, lists, tmp_path):
+    """`curve(name)`: the loss of each step."""
+
+    def make(name):
+        (objective, own), budget = CURVES[name], Budget(200, 400)
+        job = make_job("model", tmp_path / "golden-0000000000", {"train": TRAIN})
+        made = make_objective(objective, budget, torch.float64, **TRAIN | own)
+        state = Training(job, made, lists, None, budget).run()
+        return [value for _, what, value in state.log if what == "loss"]
+
+    return make
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_a_curve_is_as_it_was(name, curve):
+    made = curve(name)
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    if os.environ.get("TANDEM_WRITE_CURVES"):
+        kept[name] = [float(f"{value:.10g}") for value in made]
+        KEPT.write_text(json.dumps({name: kept[name] for name in CURVES if name in kept}, indent=1) + "\n")
+    assert len(made) == STEPS
+    np.testing.assert_allclose(made, kept[name], rtol=RELATIVE)

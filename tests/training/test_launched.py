@@ -1,0 +1,83 @@
+"""A training on two devices by its own command: the model of one process, and the bytes of two nodes."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file
+
+from tandem.artifact import open_artifact, sha256
+
+WEIGHTS = "dual/shared/model.safetensors"
+
+
+def logged(folder):
+    """Loss, gradient norm and learning rate of each step."""
+    rows = pq.read_table(folder / "log.parquet").to_pylist()
+    names = ("loss", "gradient_norm", "lr")
+    return {(row["step"], row["name"]): row["value"] for row in rows if row["name"] in names}
+
+
+@pytest.fixture
+def start(command, tmp_path):
+    """`start(job, **environment)`: the job's command line, running; ranks find no GPU."""
+    started = []
+
+    def run(job, **environment):
+        line = [sys.executable, "-m", "tandem", "model", *command(job)]
+        told = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"} | environment
+        started.append(subprocess.Popen(line, env=told, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def dual(model_job, tmp_path):
+    """`dual(name, **execution)`: four steps with in-batch negatives, which ranks exchange, and no dropout."""
+
+    def make(name, **execution):
+        job = model_job("dual", tmp_path / f"{name}-0123456789", **execution)
+        job.params["train"] = job.params["train"] | {"dropout": 0.0, "steps": 4, "select": "last"}
+        return job
+
+    return make
+
+
+@pytest.fixture
+def slurm(tmp_path):
+    """The environment of a slurm job of two nodes, both of them this machine."""
+    program = tmp_path / "bin/scontrol"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\n[ "$*" = "show hostnames this,this" ] && printf "localhost\\nlocalhost\\n"\n')
+    program.chmod(0o755)
+    path = f"{program.parent}:{os.environ['PATH']}"
+    return {"PATH": path, "SLURM_JOB_NODELIST": "this,this", "SLURM_JOB_ID": str(os.getpid())}
+
+
+def test_two_devices_and_two_nodes_train_what_one_process_trains(dual, start, slurm):
+    from tandem.training.stage import run
+
+    alone, devices, nodes = dual("alone"), dual("devices", devices=2), dual("nodes", devices=1, nodes=2)
+    processes = [start(devices)]
+    processes += [start(nodes, **slurm, SLURM_NODEID=str(node)) for node in range(2)]
+    run(alone)
+    for process in processes:
+        said = process.communicate(timeout=120)[1]
+        assert process.returncode == 0, said
+        assert said.count("took") == (process is not processes[2])  # the first rank speaks
+    assert sha256(devices.out / WEIGHTS) == sha256(nodes.out / WEIGHTS)
+    one, two = (logged(job.out) for job in (alone, devices))
+    assert len(one) == 3 * 4
+    assert two == pytest.approx(one, rel=1e-4)
+    one, two = (load_file(job.out / WEIGHTS) for job in (alone, devices))
+    for name, value in one.items():
+        # Adam scales up gradients that are nothing but rounding, such as that of a key's bias, which softmax cancels.
+        np.testing.assert_allclose(two[name], value, atol=1e-2 if name.endswith("key.bias") else 2e-4, err_msg=name)
+    assert open_artifact(devices.out).manifest["execution"]["devices"] == 2

@@ -1,0 +1,67 @@
+"""Tiny texts, models and objectives out of NumPy's frozen generator, for tests and the processes they start."""
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertModel
+
+from tandem.models.cross import CrossEncoder
+from tandem.models.dropout import set_dropout
+from tandem.models.dual import DualEncoder
+from tandem.models.ragged import Ragged
+from tandem.models.template import Template
+from tandem.models.tokens import Tokens
+from tandem.training.distributed import ALONE
+from tandem.training.forward import Budget
+from tandem.training.lists import Batch
+from tandem.training.objectives.cross import Cross
+from tandem.training.objectives.dual import Dual
+from tandem.training.objectives.joint import Joint
+from tandem.training.positives import Positives
+
+WORDS = 200
+TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
+TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
+# Query 3 knows a passage of list 0 and list 1 as relevant, list 2 is short.
+BATCH = Batch(np.arange(4), np.array([[2, 5, 8, 11], [5, 2, 14, 17], [8, 20, -1, -1], [11, 23, 26, 2]]))
+POSITIVES = Positives(np.array([0, 1, 2, 3, 3]), np.array([2, 5, 8, 11, 5]))
+
+
+def texts():
+    """Random token ids: 60 passages of 4 to 20 and 20 queries of 3 to 8."""
+    rng = np.random.RandomState(1)
+
+    def ragged(rows, shortest, longest):
+        offsets = np.r_[0, rng.randint(shortest, longest + 1, rows)].cumsum()
+        return Ragged(rng.randint(4, WORDS, offsets[-1]), offsets)
+
+    return Tokens(ragged(60, 4, 20), ragged(20, 3, 8), Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0))
+
+
+def bert():
+    """A BERT of 2 layers and 32 dimensions; `objective` sets its weights."""
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    with torch.random.fork_rng():
+        return BertModel(BertConfig(vocab_size=WORDS, max_position_embeddings=64, **shape), add_pooling_layer=False)
+
+
+def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False, world=ALONE, **train):
+    """`dual`, `cross` or `joint` over tiny BERTs, with the same weights at each call."""
+    budget, told, opened = budget or Budget(), TRAIN | train, texts()
+
+    def dual():
+        query = bert()
+        return DualEncoder(query, query if shared else bert(), "mean", False, 1.0)
+
+    if name == "dual":
+        made = Dual(dual(), opened, told, POSITIVES, budget, world)
+    elif name == "cross":
+        made = Cross(CrossEncoder(bert(), "mean"), opened, told, POSITIVES, budget, world)
+    else:
+        made = Joint(dual(), CrossEncoder(bert(), "mean"), opened, opened, told, POSITIVES, budget, world)
+    rng = np.random.RandomState(2)
+    for path, parameter in sorted(made.models.named_parameters()):
+        centre = 1.0 if path.endswith("LayerNorm.weight") else 0.0
+        parameter.data = torch.from_numpy(rng.normal(centre, 0.2, tuple(parameter.shape))).to(dtype)
+    set_dropout(made.models, dropout)
+    made.models.train()
+    return made

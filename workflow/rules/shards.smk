@@ -1,0 +1,34 @@
+# Shards: jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, and pairs are scored into
+# a store that every stage looks them up in, so that the number of shards changes no result. The stage itself does
+# whatever is missing.
+
+SHARDS = {
+    "encode_shard": "embeddings",
+    "candidates_shard": "candidates",
+    "teacher_shard": "teacher",
+    "rerank_shard": "rerank",
+}
+for name, kind in SHARDS.items():
+
+    rule:
+        name:
+            name
+        input:
+            unpack(stages.inputs(kind)),
+        output:
+            temp("results/{dataset}/" + kind + "/{key}/shards/{shard}-of-{shards}.json"),
+        log:
+            "results/{dataset}/" + kind + "/{key}/shards/{shard}-of-{shards}.txt",
+        conda:
+            "../../envs/models.yaml"
+        params:
+            command=name.replace("_", "-"),
+            args=stages.args(kind),
+        threads: cores
+        retries: 2
+        resources:
+            how=stages.how(kind),
+            **plan.devices(kind),
+        shell:
+            "python -m tandem {params.command} {params.args} {resources.how} --run.workers {threads}"
+            " --run.shard {wildcards.shard} --run.shards {wildcards.shards} --out {output:q} 2>&1 | tee {log:q}"

@@ -1,0 +1,136 @@
+"""From stages to what they cost on a machine: operations, device hours, memory, disk, wall time."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from tandem.errors import UserError
+from tandem.estimating import training, work
+from tandem.estimating.encoders import shape_of
+from tandem.estimating.hardware import Hardware
+from tandem.estimating.volumes import Volumes, finished, volumes
+from tandem.estimating.work import Setting, Work
+from tandem.kinds import KINDS
+from tandem.planning.config import Config
+from tandem.planning.graph import Stage
+
+WORKS: dict[str, Callable[[Stage, Setting], Work]] = {
+    "dataset": work.dataset,
+    "encoder": work.encoder,
+    "vocabulary": work.vocabulary,
+    "pretrain": training.pretrain,
+    "tokens": work.tokens,
+    "lucene": work.lucene,
+    "bm25": work.bm25,
+    "candidates": work.candidates,
+    "teacher": work.teacher,
+    "model": training.model,
+    "checkpoint": training.checkpoint,
+    "embeddings": work.embeddings,
+    "retrieve": work.retrieve,
+    "rerank": work.rerank,
+    "score": work.score,
+    "average_rank": work.average_rank,
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one stage costs.
+
+    Attributes:
+        stage: the stage.
+        operations: floating-point operations of models.
+        seconds: of device time, the devices' together.
+        wall: seconds by the clock.
+        memory: bytes at the peak of one process.
+        disk: bytes.
+        measured: seconds it took where it is made, else None.
+    """
+
+    stage: Stage
+    operations: float
+    seconds: float
+    wall: float
+    memory: float
+    disk: float
+    measured: float | None
+
+
+def setting(config: Config) -> Setting:
+    """What the configuration tells beside the stages.
+
+    The functions of the result raise a UserError where a dataset's or an encoder's size is not known.
+    """
+
+    @cache
+    def sizes(stage: Stage) -> Volumes:
+        """The collection of a dataset stage; a derived one is as large as what it is made of."""
+        found = volumes(stage, config["datasets"].get(stage.name, {}))
+        for role in ("of", "corpus") if found is None else ():
+            if role in stage.upstream:
+                return reduced(stage, sizes(stage.upstream[role]))
+        if found is None:
+            raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
+        return found
+
+    return Setting(sizes, lambda stage: shape_of(stage, config["encoders"]), config["execution"])
+
+
+def reduced(stage: Stage, whole: Volumes) -> Volumes:
+    """The size of a derived dataset: of one reduced for validation at most what a query brings, times its queries."""
+    if stage.params["source"] != "reduced":
+        return whole
+    asked = min(whole.queries.get("dev", 0), stage.params.get("dev_queries") or whole.queries.get("dev", 0))
+    brought = asked * (stage.params["depth"] + stage.params["others"] + 1)
+    return replace(whole, passages=min(whole.passages, brought), queries={"dev": asked})
+
+
+def cost(stage: Stage, about: Setting, hardware: Hardware) -> Cost | None:
+    """What a stage costs; None for kinds that take a moment."""
+    if stage.kind not in WORKS:
+        return None
+    told = WORKS[stage.kind](stage, about)
+    how, spread = about.execution, 1
+    if told.kind:
+        ranks = KINDS[stage.kind].ranks
+        spread = how.get("devices", 1) * how.get("nodes", 1) if ranks else how.get("shards", 1)
+    computing = hardware.seconds(told.kind, told.operations) if told.kind else 0.0
+    passing = sum(rows / hardware.rates[name] for name, rows in told.rows)
+    start = hardware.start if told.kind else hardware.start / 4
+    made = finished(stage.folder)
+    return Cost(
+        stage,
+        told.operations,
+        computing,
+        start + passing + computing / spread,
+        told.memory,
+        told.disk,
+        float(made["seconds"]) if made else None,
+    )
+
+
+def upstream_first(wanted: Iterable[Stage]) -> list[Stage]:
+    """The wanted stages and all they need, each once, what is needed before what needs it."""
+    made: dict[tuple[str, str], Stage] = {}
+
+    def visit(stage: Stage) -> None:
+        """Enter what a stage needs, then the stage."""
+        if (stage.kind, stage.key) not in made:
+            for one in stage.upstream.values():
+                visit(one)
+            made[stage.kind, stage.key] = stage
+
+    for stage in wanted:
+        visit(stage)
+    return list(made.values())
+
+
+def totals(costs: Iterable[Cost]) -> dict[str, Any]:
+    """Sums over stages; the largest memory."""
+    known = list(costs)
+    made: dict[str, Any] = {
+        name: sum(getattr(one, name) for one in known) for name in ("operations", "seconds", "wall", "disk")
+    }
+    return made | {"memory": max((one.memory for one in known), default=0.0)}

@@ -1,0 +1,53 @@
+"""What a machine computes per second, kind of work by kind of work: measured figures with their origin."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from tandem.errors import UserError
+from tandem.planning.config import read_yaml
+from tandem.planning.schema import nearest
+
+WORK = ("encode", "rerank", "dual", "cross", "joint")
+RATES = ("passages", "tokens", "indexed", "bm25", "lines", "flat_search")
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One entry of config/hardware/.
+
+    Attributes:
+        name: its file's name.
+        peak: TFLOP/s of large matrix products in the precision that training uses.
+        mfu: kind of work → share of the peak that its model operations reach.
+        rates: work without a model, per second: passages read, tokens made, passages indexed, queries of BM25 on a
+            corpus of a million passages, lines scored, operations of exact search.
+        start: seconds to start a job with models.
+        origin: where the figures are from, and which of them were not measured.
+    """
+
+    name: str
+    peak: float
+    mfu: dict[str, float]
+    rates: dict[str, float]
+    start: float
+    origin: dict[str, str]
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Self:
+        """Read an entry; a `UserError` where there is none of this name or a figure is missing."""
+        path = folder / f"{name}.yaml"
+        if not path.is_file():
+            known = [found.stem for found in folder.glob("*.yaml")]
+            raise UserError(f"execution.hardware: {name} is unknown{nearest(name, known)}")
+        told: dict[str, Any] = read_yaml(path)
+        for section, keys in (("mfu", WORK), ("rates", RATES)):
+            for key in keys:
+                if key not in told.get(section, {}):
+                    raise UserError(f"{path}: {section}.{key} is missing")
+        rates = {key: rate * (1e12 if key == "flat_search" else 1) for key, rate in told["rates"].items()}
+        return cls(name, float(told["peak_tflops"]), told["mfu"], rates, told["start_seconds"], told.get("origin", {}))
+
+    def seconds(self, kind: str, operations: float) -> float:
+        """How long so many model operations of a kind of work take on one device."""
+        return operations / (self.peak * 1e12 * self.mfu[kind])

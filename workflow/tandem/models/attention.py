@@ -1,0 +1,103 @@
+"""Attention over packed rows, registered with transformers: PyTorch's variable-length kernel, or padding within."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention.varlen import AuxRequest, varlen_attn
+
+NAME = "tandem_packed"
+
+
+def register() -> None:
+    """Make the attention known to transformers; an encoder takes it by `set_attn_implementation(NAME)`."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    cu_seq_lens_q: Tensor | None = None,
+    max_length_q: int = 0,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """softmax(q kᵀ · scaling) v within each text, as transformers calls it; padded inputs go to PyTorch's usual kernel.
+
+    Args:
+        module: the layer that asks.
+        query, key, value: shape (1, heads, tokens, dim); for padded inputs (texts, heads, length, dim).
+        attention_mask: of padded inputs.
+        scaling: factor on the scores.
+        dropout: probability that a weight is dropped.
+        cu_seq_lens_q: where packed texts begin and end, int32, shape (texts + 1,); None for padded inputs.
+        max_length_q: no text is longer.
+        more: what other attentions are told.
+    Returns:
+        Shape (1, tokens, heads, dim), and no weights.
+    """
+    if cu_seq_lens_q is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        made: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **more)[0]
+        return made, None
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    compute = by_kernel if has_kernel(q) else by_padding
+    return compute(q, k, v, cu_seq_lens_q, max_length_q, scaling, dropout)[None], None
+
+
+def has_kernel(query: Tensor) -> bool:
+    """Whether PyTorch's variable-length kernel takes such tensors: on CUDA, of 16 bits, heads of a multiple of 8."""
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+
+
+def by_kernel(
+    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
+) -> Tensor:
+    """`by_padding` by the kernel.
+
+    `varlen_attn` drops no weights; where some are to be dropped, the operation that it is made of is called, which
+    can, and which nested tensors' attention calls likewise.
+    """
+    told = (query, key, value, bounds, bounds, longest, longest)
+    made: Tensor
+    if dropout:
+        made, *_ = torch.ops.aten._flash_attention_forward(*told, dropout, False, False, scale=scaling)
+    else:
+        made, _ = varlen_attn(*told, scale=scaling, return_aux=AuxRequest(lse=True))
+    return made
+
+
+def by_padding(
+    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
+) -> Tensor:
+    """Attention of each text to itself, computed on padded copies: for any device and precision.
+
+    Args:
+        query, key, value: shape (tokens, heads, dim).
+        bounds: where texts begin and end, from 0 to `tokens`, shape (texts + 1,).
+        longest: no text is longer; shapes depend on it, values do not.
+        scaling: factor on the scores.
+        dropout: probability that a weight is dropped.
+    Returns:
+        Shape (tokens, heads, dim).
+    """
+    tokens = torch.arange(len(query), device=query.device, dtype=bounds.dtype)
+    text = torch.searchsorted(bounds[1:], tokens, right=True)
+    place = bounds[:-1, None] + torch.arange(longest, device=query.device)
+    stands = place < bounds[1:, None]
+    place = place.clamp(max=len(query) - 1)
+    q, k, v = (part[place].transpose(1, 2) for part in (query, key, value))
+    scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~stands[:, None, None], torch.finfo(query.dtype).min)
+    weights = nn.functional.dropout(scores.softmax(-1), dropout)
+    made: Tensor = (weights @ v).transpose(1, 2)[text, tokens - bounds[text]]
+    return made

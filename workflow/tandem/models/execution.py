@@ -1,0 +1,58 @@
+"""How models are run: padded or packed, compiled or not. It changes no result beyond rounding and dropout's draws."""
+
+from typing import Any
+
+from torch import nn
+
+from tandem.errors import UserError
+from tandem.models import attention
+from tandem.models.compiled import compile_layers
+from tandem.models.cross import CrossEncoder
+from tandem.models.device import device, has_bf16, resolve_precision
+from tandem.models.dual import DualEncoder
+from tandem.models.packed import BLOCK, FAMILIES
+
+
+def accelerate(models: nn.Module, execution: dict[str, Any], tokens: int, mode: str, training: bool) -> None:
+    """Choose how the dual encoders and cross-encoders among `models` run, once they are on their device.
+
+    Args:
+        models: of any kind; what is neither is left alone.
+        execution: `attention` (`auto`, `padded`, `packed`) and `compile` (`auto`, `always`, `never`); missing: `auto`,
+            which packs in bf16 on CUDA, where the kernel is, and compiles what is packed there.
+        tokens: what packed rows are filled up to, rounded down to a multiple of `BLOCK`.
+        mode: precision, `auto`, `bf16` or `fp32`.
+        training: whether there will be backward passes.
+    Raises:
+        UserError: `packed` was asked for, and an encoder cannot be packed.
+    """
+    for model in models.modules():
+        if isinstance(model, DualEncoder | CrossEncoder):
+            encoders: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
+            packed = is_packed(encoders, execution.get("attention", "auto"), mode)
+            model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
+            for encoder in encoders:
+                _choose(encoder, packed, execution.get("compile", "auto"), training)
+
+
+def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
+    """Whether texts are packed for these encoders; see `accelerate`."""
+    families = {encoder.config.model_type for encoder in encoders}
+    fit = bool(families) and families <= FAMILIES.keys()
+    if setting == "packed" and not fit:
+        found = ", ".join(sorted(families - FAMILIES.keys())) or "an encoder without attention"
+        raise UserError(f"execution.attention is packed, which {found} does not take; allowed: {', '.join(FAMILIES)}")
+    kernel = device().type == "cuda" and has_bf16(device()) and resolve_precision(mode) == "bf16"
+    return setting == "packed" or (setting == "auto" and fit and kernel)
+
+
+def _choose(encoder: Any, packed: bool, compiled: str, training: bool) -> None:
+    """Set one encoder's attention, and compile its layers."""
+    if packed:
+        attention.register()
+        encoder.set_attn_implementation(attention.NAME)
+    elif training and device().type == "cpu":
+        # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass is kept for encoding.
+        encoder.set_attn_implementation("eager")
+    if compiled == "always" or (compiled == "auto" and packed and device().type == "cuda"):
+        compile_layers(encoder, packed)

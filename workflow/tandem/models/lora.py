@@ -1,0 +1,68 @@
+"""LoRA through `peft`: an encoder's weights stay, low-rank adapters beside its linear layers learn.
+
+h = W x + (alpha / rank) · B A x, with A drawn at random and B zero (Hu et al. 2021, §4.1): training starts from the
+encoder's own function. Saving adds (alpha / rank) · B A to W, so that whoever loads the folder needs no peft.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import nn
+
+from tandem.artifact import write_json
+from tandem.errors import UserError
+
+
+def add_lora(models: nn.Module, told: dict[str, Any]) -> None:
+    """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning.
+
+    Args:
+        models: encoders with what stands on them; those frozen already (a static teacher's) are left alone.
+        told: `rank`, `alpha`, `dropout`, and `targets`, the names of linear layers (`query`, `value`); None: all.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+    from transformers import PreTrainedModel
+
+    for encoder in [module for module in models.modules() if isinstance(module, PreTrainedModel)]:
+        if not any(parameter.requires_grad for parameter in encoder.parameters()):
+            continue
+        linear = {name.split(".")[-1] for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
+        unknown = sorted(set(told["targets"] or ()) - linear)
+        if unknown:
+            raise UserError(f"lora.targets: {unknown[0]} is no linear layer; allowed: {', '.join(sorted(linear))}")
+        config = LoraConfig(
+            r=told["rank"],
+            lora_alpha=told["alpha"],
+            lora_dropout=told["dropout"],
+            target_modules=told["targets"] or "all-linear",
+        )
+        inject_adapter_in_model(config, encoder)
+
+
+def _adapted(encoder: nn.Module) -> list[tuple[str, Any]]:
+    """Name and module of every layer with an adapter."""
+    return [(name, module) for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
+
+
+def merged(encoder: Any) -> Any:
+    """A copy with plain layers of W + (alpha / rank) · B A; the encoder itself where it has no adapter."""
+    if not _adapted(encoder):
+        return encoder
+    plain = copy.deepcopy(encoder)
+    for name, layer in _adapted(plain):
+        layer.merge()
+        plain.set_submodule(name, layer.get_base_layer())
+    return plain
+
+
+def save_adapter(encoder: Any, folder: Path) -> None:
+    """Write the adapter alone, as `peft.PeftModel.from_pretrained` loads it onto what the training started from."""
+    folder.mkdir(parents=True, exist_ok=True)
+    learned = {name: p.detach().cpu().contiguous() for name, p in encoder.named_parameters() if ".lora_" in name}
+    tensors = {f"base_model.model.{name.replace('.default.', '.')}": tensor for name, tensor in learned.items()}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    told = encoder.peft_config["default"].to_dict()
+    plain = {name: sorted(value) if isinstance(value, set) else value for name, value in told.items()}
+    write_json(folder / "adapter_config.json", dict(sorted(plain.items())))

@@ -1,0 +1,109 @@
+"""The stage `average_rank`: where the relevant passage of each query stands among all passages of a small collection.
+
+DPR validates its checkpoints so, because full retrieval costs too much to ask often (facebookresearch/DPR,
+`validate_average_rank`; the pool there: 30 hard and 30 other negatives of each query, all queries' together). DPR
+counts ranks from 0, here the first is 1; with several processes its pool is what one process read, here the whole.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tandem.artifact import Job, writing
+from tandem.data.collection import Collection
+from tandem.data.rows import IdRows, doc_rows
+from tandem.errors import UserError
+from tandem.progress import Progress
+from tandem.scoring.measures import Evaluation
+from tandem.scoring.scores import SCORES, STATISTICS
+from tandem.scoring.stage import long_form
+from tandem.search.blocks import Embeddings, Half
+from tandem.search.exact import ROUNDING, pack, pair_scores, unpack
+from tandem.search.retrieve import check
+
+Array = np.ndarray[Any, np.dtype[Any]]
+MEASURE = "average rank"
+BATCH = 256  # queries multiplied with a block at once
+
+
+def better(queries: Half, gold: Array, vectors: Half, ranks: Array, temperature: float) -> Array:
+    """How many passages of a block stand before each query's relevant one, exactly as `retrieve` would rank them.
+
+    float32 products decide but where they are within their rounding error of the relevant passage's score; there the
+    exact score does, and of equal scores the lower id.
+
+    Args:
+        queries: fp16, shape (queries, dim).
+        gold: score and rank of the relevant passage's id, packed, shape (queries,).
+        vectors: fp16, shape (passages, dim).
+        ranks: alphabetical rank of each passage's id, shape (passages,).
+        temperature: scores are divided by it.
+    Returns:
+        Shape (queries,).
+    """
+    asked, block = queries.astype(np.float32), vectors.astype(np.float32)
+    scores = asked @ block.T / np.float32(temperature)
+    lengths = np.linalg.norm(asked.astype(np.float64), axis=1) * float(np.linalg.norm(block, axis=1).max())
+    error = (asked.shape[1] + 8) * ROUNDING * lengths / temperature
+    from_gold = scores - unpack(gold)[0][:, None]
+    before: Array = (from_gold > 2 * error[:, None]).sum(1)
+    query, passage = np.nonzero(np.abs(from_gold) <= 2 * error[:, None])
+    exact = pack(pair_scores(queries[query], vectors[passage], temperature), ranks[passage])
+    np.add.at(before, query, exact > gold[query])
+    return before
+
+
+def ranked(queries: Embeddings, passages: Embeddings, docs: IdRows, relevant: list[list[str]]) -> Iterator[Array]:
+    """Ranks from 1, a batch of queries at a time: of each query's relevant passage that stands first.
+
+    Args:
+        relevant: ids per query, in the order of its vectors; 0 is the rank where the corpus has none of them.
+    """
+    _, ranks = docs.ranks()
+    temperature = passages.meta["temperature"]
+    with Progress("average rank", queries.rows, "queries") as progress:
+        for first in range(0, queries.rows, BATCH):
+            asked = queries.take(first, first + BATCH)
+            rows = [docs.rows(ids, missing_ok=True) for ids in relevant[first : first + BATCH]]
+            gold = np.zeros(len(asked), np.uint64)
+            for start, vectors in passages.blocks():
+                for at, own in enumerate(rows):
+                    here = own[(own >= start) & (own < start + len(vectors))]
+                    pairs = np.repeat(asked[at : at + 1], len(here), 0), vectors[here - start]
+                    keys = pack(pair_scores(*pairs, temperature), ranks[here])
+                    gold[at] = max(gold[at], keys.max(initial=np.uint64(0)))
+            found = np.flatnonzero(gold)
+            made = np.zeros(len(asked), np.int64)
+            made[found] = 1
+            for start, vectors in passages.blocks():
+                part = ranks[start : start + len(vectors)]
+                made[found] += better(asked[found], gold[found], vectors, part, temperature)
+            progress.add(len(asked))
+            yield made
+
+
+def run(job: Job) -> None:
+    """Write scores.parquet (query_id, measure, value) and statistics.json as the stage `score` does.
+
+    Params: split. Inputs: dataset, passages, queries (embeddings), as of `retrieve`. Queries whose relevant passages
+    the corpus lacks do not count; they are `missing` in statistics.json.
+    """
+    passages, queries = check(job)
+    collection = Collection(job.inputs["dataset"])
+    judged = collection.qrels(job.params["split"])
+    ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
+    relevant = [[doc for doc, grade in judged.get(query, {}).items() if grade > 0] for query in ids]
+    ranks = np.concatenate(list(ranked(queries, passages, doc_rows(collection), relevant)))
+    counted = np.flatnonzero(ranks)
+    if not len(counted):
+        raise UserError(f"{collection.artifact.folder}: split {job.params['split']} has no relevant passage to rank")
+    result = Evaluation([ids[at] for at in counted], ranks[counted, None].astype(np.float64), 0, 0)
+    missing = sum(map(bool, relevant)) - len(counted)
+    with writing(job) as draft:
+        pq.write_table(long_form(result, [MEASURE]), draft.path(SCORES))
+        told = {"mean": {MEASURE: float(result.values.mean())}, "queries": len(counted), "missing": missing}
+        draft.path(STATISTICS).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        draft.facts.update(queries=len(counted), passages=passages.rows)

@@ -1,0 +1,61 @@
+"""Which checkpoint a model becomes: the last, or the one that validates best."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tandem.artifact import Artifact, Job, write_json, writing
+from tandem.errors import UserError
+
+LOWER = ("average_rank",)  # kinds whose value is the better, the lower it is
+FACTS = ("lists", "steps", "precision", "device")
+
+
+def validated(validation: Artifact) -> tuple[str, float]:
+    """The measure of a validation and its mean over queries."""
+    told = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))["mean"]
+    ((measure, value),) = told.items()
+    return str(measure), float(value)
+
+
+def worth(validation: Artifact) -> float:
+    """A validation's value, turned so that higher is better."""
+    value = validated(validation)[1]
+    return -value if validation.manifest["kind"] in LOWER else value
+
+
+def best(worths: Sequence[float]) -> int:
+    """Index of the highest value, the first of equal ones."""
+    return max(range(len(worths)), key=lambda at: (worths[at], -at))
+
+
+def take_over(job: Job) -> None:
+    """Make a model of one of the checkpoints `checkpoint.<n>`: the last, or by `validation.<n>` the best.
+
+    Its files are hard links to the checkpoint's where the file system has them; the log is that of the whole training.
+    """
+    checkpoints, validations = job.many("checkpoint"), job.many("validation")
+    if validations and len(validations) != len(checkpoints):
+        found = f"{len(checkpoints)} checkpoints, but {len(validations)} validations"
+        raise UserError(f"model: {found}; one each is needed")
+    worths = [worth(one) for one in validations]
+    at = best(worths) if worths else len(checkpoints) - 1
+    taken, last = checkpoints[at], checkpoints[-1]
+    with writing(job) as draft:
+        for name in taken.manifest["files"]:
+            link(taken.path(name) if name != "log.parquet" else last.path(name), draft.path(name))
+        told = json.loads(taken.path("model.json").read_text(encoding="utf-8"))
+        value = [validated(validations[at])[1], taken.manifest["steps"]] if worths else None
+        draft.path("model.json").unlink()
+        write_json(draft.path("model.json"), told | {"best": value, "checkpoint": taken.key})
+        draft.facts |= {name: taken.manifest[name] for name in FACTS} | {"checkpoint": taken.key}
+
+
+def link(source: Path, target: Path) -> None:
+    """A hard link to a file, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

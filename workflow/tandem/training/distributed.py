@@ -1,0 +1,139 @@
+"""Several processes train one model: each computes a share of every batch's queries, and sums bind them together.
+
+The loss is divided by the number of queries of the whole batch, so that gradients are summed, never averaged: uneven
+shares and shares without a query are exact.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from tandem.models.device import device
+from tandem.training.lists import Batch
+
+STARTED = {"RANK", "WORLD_SIZE", "MASTER_ADDR"}  # what torchrun sets
+PATIENCE = timedelta(hours=2)  # for the first process, which alone writes
+
+
+class _Gather(torch.autograd.Function):
+    """Rows of all processes, one process after the other; gradients of all processes reach the rows' owner."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, counts: list[int], rank: int) -> Tensor:
+        """Shape (sum of counts, …) from this process' (counts[rank], …)."""
+        ctx.start, ctx.rows = sum(counts[:rank]), counts[rank]
+        padded = own.new_zeros((max(counts), *own.shape[1:]))
+        padded[: counts[rank]] = own
+        made = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(made, padded)
+        return torch.cat([rows[:count] for rows, count in zip(made, counts, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The sum over processes, of which the own rows are kept."""
+        whole = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(whole)
+        return whole[ctx.start : ctx.start + ctx.rows], None, None
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that train together.
+
+    Attributes:
+        rank: this one's number, from 0.
+        size: how many there are.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def current(cls) -> Self:
+        """The processes that torchrun started; this one alone where it started none."""
+        if not os.environ.keys() >= STARTED:
+            return cls()
+        return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes and reports."""
+        return self.rank == 0
+
+    @contextmanager
+    def joined(self) -> Iterator[Self]:
+        """Meet the other processes: over nccl with one CUDA device each (`LOCAL_RANK`), else over gloo."""
+        if self.size == 1:
+            yield self
+            return
+        if device().type == "cuda":
+            torch.cuda.set_device(device())
+        backend = "nccl" if device().type == "cuda" else "gloo"
+        dist.init_process_group(backend, rank=self.rank, world_size=self.size, timeout=PATIENCE)
+        try:
+            yield self
+        finally:
+            dist.destroy_process_group()
+
+    def slice(self, count: int) -> slice:
+        """This process' part of `count` things in a row; the first processes take one more where it is uneven."""
+        each, more = divmod(count, self.size)
+        start = self.rank * each + min(self.rank, more)
+        return slice(start, start + each + (self.rank < more))
+
+    def share(self, batch: Batch) -> Batch:
+        """This process' queries of a batch, with their lists; there may be none."""
+        own = self.slice(len(batch.queries))
+        return batch.part(own.start, own.stop)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """Rows of all processes in order, with gradient.
+
+        Args:
+            rows: this process' rows, shape (rows, …); their number may differ between processes, and be 0.
+        Returns:
+            Shape (all processes' rows, …). The gradient of a process' rows is the sum of what all processes ask for.
+        """
+        if self.size == 1:
+            return rows
+        if torch.is_grad_enabled() and not rows.requires_grad:
+            rows = rows.detach().requires_grad_()  # every process must meet the others in the backward pass
+        counts = torch.zeros(self.size, dtype=torch.int64, device=rows.device)
+        counts[self.rank] = len(rows)
+        dist.all_reduce(counts)
+        gathered: Tensor = _Gather.apply(rows, counts.tolist(), self.rank)  # type: ignore[no-untyped-call]
+        return gathered
+
+    def sum_gradients(self, models: nn.Module) -> None:
+        """Give every process the sum of all processes' gradients, in one exchange.
+
+        A parameter without a gradient counts as zeros; one that got none anywhere keeps none, as in one process.
+        """
+        if self.size == 1:
+            return
+        learning = [p for p in models.parameters() if p.requires_grad]
+        reached = torch.tensor([float(p.grad is not None) for p in learning], device=learning[0].device)
+        gradients = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in learning]
+        flat = torch.cat([reached.to(learning[0].dtype), *gradients])
+        dist.all_reduce(flat)
+        sums = flat[len(learning) :].split([p.numel() for p in learning])
+        for p, made, someone in zip(learning, sums, flat[: len(learning)].tolist(), strict=True):
+            p.grad = made.view_as(p).to(p.dtype) if someone else None
+
+    def total(self, values: dict[str, float]) -> dict[str, float]:
+        """Sums of values over the processes, by name; all processes name the same in the same order."""
+        if self.size == 1:
+            return values
+        sums = torch.tensor(list(values.values()), dtype=torch.float64, device=device())
+        dist.all_reduce(sums)
+        return dict(zip(values, sums.tolist(), strict=True))
+
+
+ALONE = World()

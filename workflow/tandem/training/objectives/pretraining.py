@@ -1,0 +1,122 @@
+"""What the objectives of pre-training share: passages on their own, as lists of one, with no query."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tandem.models.batching import token_batches
+from tandem.models.device import device, precision
+from tandem.models.dual import DualEncoder
+from tandem.models.ragged import Ids, Ragged
+from tandem.models.tokens import Tokens
+from tandem.training.distributed import ALONE, World
+from tandem.training.forward import MULTIPLE, Budget, Seeds
+from tandem.training.heads import LanguageHead
+from tandem.training.lists import Batch
+from tandem.training.masking import Vocabulary, aligned, generator
+from tandem.training.objectives import add, backward
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some passages of a batch.
+
+    Attributes:
+        texts: their tokens.
+        seen: the same with some hidden.
+        labels: the hidden ones.
+        places: where the passages stand in the whole batch, shape (passages,).
+        seeds: the step's.
+    """
+
+    texts: Ragged
+    seen: Ragged
+    labels: Ragged
+    places: Ids
+    seeds: Seeds
+
+
+class Pretraining(ABC):
+    """An encoder with a head that predicts hidden tokens.
+
+    Args:
+        model: the encoder, in both towers, and how it makes a text's vector.
+        tokens: passages; there are no queries.
+        train: the resolved `train` parameters.
+        vocabulary: what may be hidden.
+        budget: how much is computed at once.
+        world: the processes that train together.
+    """
+
+    def __init__(
+        self,
+        model: DualEncoder,
+        tokens: Tokens,
+        train: dict[str, Any],
+        vocabulary: Vocabulary,
+        budget: Budget,
+        world: World = ALONE,
+    ) -> None:
+        self.model, self.tokens, self.train, self.vocabulary = model, tokens, train, vocabulary
+        self.budget, self.world = budget, world
+        self.encoder: Any = model.towers["passage"]
+        self.head = LanguageHead(self.encoder)
+        self.models = nn.ModuleDict({"dual": model, "head": self.head, **self.further()})
+
+    def further(self) -> dict[str, nn.Module]:
+        """What else is trained and dropped afterwards, by name."""
+        return {}
+
+    @abstractmethod
+    def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
+        """See `Objective`."""
+
+    def inputs(self, texts: Ragged) -> dict[str, Tensor]:
+        """Padded inputs on the device."""
+        return {name: tensor.to(device()) for name, tensor in self.tokens.template.singles(texts, MULTIPLE).items()}
+
+    def predict(self, hidden: Tensor, labels: Ragged) -> Tensor:
+        """The head's loss of each passage, shape (passages,)."""
+        at = aligned(labels, len(self.tokens.template.single[0]), hidden.shape[1])
+        loss: Tensor = self.head(
+            hidden, torch.from_numpy(at).to(hidden.device), self.encoder.get_input_embeddings().weight
+        )
+        return loss
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        """See `Objective`: no lists are ranked."""
+        return {}
+
+
+class Separable(Pretraining):
+    """An objective whose loss falls apart per passage: passages are computed a few at a time, exactly.
+
+    Attributes:
+        names: the terms of its loss.
+    """
+
+    names: tuple[str, ...]
+
+    def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
+        """See `Objective`."""
+        texts, count = self.tokens.passages.take(batch.queries), len(batch.queries)
+        seen, labels = self.vocabulary.hide(texts, self.train["mask_probability"], generator(seeds))
+        own = np.arange(count)[self.world.slice(count)]
+        told = dict.fromkeys(("loss", *self.names) if len(self.names) > 1 else ("loss",), 0.0)
+        lengths = texts.lengths(own) + self.tokens.template.extra[0]
+        for number, rows in enumerate(token_batches(lengths, self.budget.micro_tokens)):
+            seeds.child(number).set()
+            at = own[rows]
+            part = Part(texts.take(at), seen.take(at), labels.take(at), at, seeds)
+            with precision(self.train["precision"]):
+                terms = self.terms(part)
+            add(told, backward(terms, count))
+        return told
+
+    @abstractmethod
+    def terms(self, part: Part) -> dict[str, Tensor]:
+        """The loss's terms by name, each a sum over the passages."""
