@@ -23,7 +23,7 @@ from pathlib import Path
 from figures import markdown, peak_memory
 
 NAMES = [f"{what}_{precision}" for precision in ("fp32", "bf16") for what in ("de", "ce", "joint")]
-WARM, STEPS, ROUNDS = 2, 8, 3
+WARM, STEPS, ROUNDS = 2, 6, 3
 NOTE = """`python benchmarks/training.py`: seconds a training step, ours and the peer's in turn, medians of {rounds}
 rounds. Dual encoder: 32 queries with a hard negative each and in-batch negatives; cross-encoder: 8 queries with 4
 passages, pointwise; joint: 8 queries with 8 passages, dynamic listwise distillation, the peer a plain loop over padded

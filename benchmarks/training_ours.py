@@ -11,6 +11,7 @@ from training_peers import LR, STEP, TEMPERATURE, crossed
 from tandem.artifact import Job
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
+from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.template import Template
@@ -31,6 +32,7 @@ TRAIN = {
     "loss": "listwise", "semantics": "paper", "teacher": "dynamic", "supervision": "listwise", "in_batch": False,
     "passage_centric": 0.0, "regularise": None, "margin": 1.0, "checkpoints": None,
 }  # fmt: skip
+EXECUTION: dict[str, Any] = {}  # as by default
 OWN = {"de": {"in_batch": True}, "ce": {"loss": "pointwise"}, "joint": {}}
 
 
@@ -54,6 +56,7 @@ def objective(what: str, folder: Path, made: Made, precision: str, budget: Budge
     positives = Positives(np.arange(count), rows[::size])
     goal = started(what, folder, tokens, train, positives, budget)
     prepare(goal.models, train["dropout"])
+    accelerate(goal.models, EXECUTION, budget.micro_tokens, precision, training=True)
     return goal, lists
 
 

@@ -12,6 +12,7 @@ import torch
 
 from tandem.artifact import Job
 from tandem.errors import UserError
+from tandem.models.device import keep_memory
 from tandem.models.ragged import Ids
 from tandem.progress import Progress, say
 from tandem.training.ahead import ahead
@@ -65,6 +66,7 @@ class Training:
         torch.use_deterministic_algorithms(True, warn_only=True)
         # It finds bugs, at a twelfth of a step's time; nothing here reads memory it has not written.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        keep_memory()
         state = self.resumed()
         seconds, saved = self.job.execution.get("checkpoint_seconds", 120), time.monotonic()
         label, quiet = f"train {self.job.key}", not self.world.first

@@ -1,0 +1,187 @@
+"""Joint training and encoding of BERT-base on one device: queries and passages a second, and the share of its peak.
+
+    python benchmarks/gpu.py [--quick] [--list 128] [--queries 8] [--out FILE]
+
+One line each, by tabs: what, ours, peer, ratio, unit. A joint step is RocketQAv2's: 8 queries with 128 passages each, MS
+MARCO's lengths, both models BERT-base with random weights, bf16. The peer is a plain loop with a micro-batch per query,
+padded to its longest text. `MFU` is model operations a second (2 per weight and token and attention, backward twice the
+forward) over the measured peak of large matrix products. `--quick` takes a tiny model and runs anywhere.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from figures import markdown
+from texts import Made, make
+from training import default_encoder
+from training_ours import objective, ragged
+from training_peers import LR, TEMPERATURE, autocast, joint_loss, joint_models
+
+from tandem.estimating.shape import Shape
+from tandem.models.batching import token_batches
+from tandem.models.device import device
+from tandem.models.dual import DualEncoder
+from tandem.models.execution import accelerate
+from tandem.models.hub import load_tokenizer
+from tandem.models.template import Template
+from tandem.training.forward import Budget, Seeds
+from tandem.training.lists import Batch
+from tandem.training.objectives import Objective
+
+BASE = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
+TINY = Shape(layers=2, hidden=64, feed_forward=128, vocabulary=30522)
+WAYS = {
+    "padded": {"attention": "padded", "compile": "never"},
+    "packed": {"attention": "packed", "compile": "never"},
+    "packed, compiled": {"attention": "packed", "compile": "always"},
+}
+NOTE = "`python benchmarks/gpu.py`: medians over steps, after as many that are not counted."
+
+
+def encoder_of(shape: Shape, into: Path) -> Path:
+    """A BERT of this shape with random weights, and the pinned encoder's tokenizer."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    heads = max(1, shape.hidden // 64)
+    config = BertConfig(
+        vocab_size=shape.vocabulary, hidden_size=shape.hidden, num_hidden_layers=shape.layers,
+        num_attention_heads=heads, intermediate_size=shape.feed_forward,
+    )  # fmt: skip
+    BertModel(config, add_pooling_layer=False).save_pretrained(into / "model")
+    load_tokenizer(default_encoder(into)).save_pretrained(into / "model")
+    return into / "model"
+
+
+def median(step: Callable[[int], None], count: int) -> float:
+    """Seconds of a step, after as many that are not counted."""
+    taken = []
+    for number in range(2 * count):
+        began = time.perf_counter()
+        step(number)
+        if device().type == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken[count:])
+
+
+def peak(size: int) -> float:
+    """TFLOP/s of a product of two square matrices in bf16."""
+    a, b = (torch.randn(size, size, device=device(), dtype=torch.bfloat16) for _ in range(2))
+    return 2 * size**3 / median(lambda _: torch.mm(a, b).sum(), 5) / 1e12
+
+
+def operations(shape: Shape, goal: Objective, queries: int, size: int) -> float:
+    """Floating-point operations of a joint step over the first lists."""
+    q, p = (float(len(side.ids)) / len(side) for side in (goal.tokens.queries, goal.tokens.passages))
+    dual = shape.forward(queries, q + 2) + shape.forward(queries * size, p + 2)
+    return 3 * (dual + shape.forward(queries * size, q + p + 3))
+
+
+def joint_ours(folder: Path, made: Made, way: dict[str, Any], budget: Budget, count: int) -> tuple[float, Objective]:
+    """Seconds of a step of ours."""
+    goal, lists = objective("joint", folder, made, "bf16", budget)
+    accelerate(goal.models, way, budget.micro_tokens, "bf16", training=True)
+    optimizer = torch.optim.AdamW(goal.models.parameters(), lr=LR, fused=True)
+    size = len(made.passages[0])
+    batch = Batch(lists.queries, lists.passages.reshape(-1, size))
+
+    def step(number: int) -> None:
+        """One optimizer step on all lists."""
+        optimizer.zero_grad(set_to_none=True)
+        goal.models.train()
+        goal.backward(batch, Seeds((0, number)))
+        optimizer.step()
+
+    return median(step, count), goal
+
+
+def joint_peer(folder: Path, made: Made, count: int) -> float:
+    """Seconds of a step of the plain loop."""
+    models = joint_models(folder)
+    learning = [p for name, model in models.items() if name != "tokenizer" for p in model.parameters()]
+    optimizer = torch.optim.AdamW(learning, lr=LR, fused=True)
+    queries, size = len(made.queries), len(made.passages[0])
+
+    def step(_: int) -> None:
+        """One optimizer step on all lists, a query at a time."""
+        optimizer.zero_grad(set_to_none=True)
+        for query in range(queries):
+            with autocast("bf16"):
+                loss = joint_loss(models, made, range(query, query + 1), size) / queries
+            loss.backward()
+        optimizer.step()
+
+    return median(step, count)
+
+
+def encoding(folder: Path, made: Made, way: dict[str, Any], budget: int, count: int) -> float:
+    """Passages a second."""
+    tokenizer = load_tokenizer(folder)
+    texts, template = ragged(tokenizer, [text for one in made.passages for text in one]), Template.of(tokenizer)
+    towers = {"shared": True, "pooling": "cls", "normalize": False, "temperature": TEMPERATURE}
+    model = DualEncoder.start(folder, towers).to(device()).eval()
+    accelerate(model, way, budget, "bf16", training=False)
+    sizes = texts.offsets[1:] - texts.offsets[:-1] + 2
+    parts = token_batches(sizes, budget, packed=model.packed is not None)
+
+    @torch.inference_mode()
+    def step(_: int) -> None:
+        """All passages."""
+        for rows in parts:
+            model.encode("passage", texts.take(rows), template, "bf16", 8)
+
+    return len(sizes) / median(step, count)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tiny model and lists of 4: whether it runs")
+    parser.add_argument("--queries", type=int, default=8)
+    parser.add_argument("--list", type=int, default=128)
+    parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
+    told = parser.parse_args()
+    shape, size, count = (TINY, 4, 1) if told.quick else (BASE, told.list, 5)
+    budget = Budget(2048, 8192) if told.quick else Budget(32768, 262144)
+    made_lines = []
+
+    def tell(name: str, ours: float, peer: float | None, unit: str) -> None:
+        """Print a line, and keep it."""
+        other = "\t\t" if peer is None else f"\t{peer:,.2f}\t{ours / peer:.2f}"
+        made_lines.append(f"{name}\t{ours:,.2f}{other}\t{unit}")
+        print(made_lines[-1], flush=True)
+
+    best = peak(512 if told.quick else 8192)
+    tell("peak", best, None, "TFLOP/s of matrix products in bf16")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = encoder_of(shape, Path(temporary))
+        made = make(load_tokenizer(folder), told.queries, size)
+        peer = told.queries / joint_peer(folder, made, count)
+        for name, way in WAYS.items():
+            seconds, goal = joint_ours(folder, made, way, budget, count)
+            tell(f"joint, {name}", told.queries / seconds, peer, "queries/s")
+            work = operations(shape, goal, told.queries, size)
+            tell(
+                f"joint, {name}, MFU", work / seconds / best / 1e12, work * peer / told.queries / best / 1e12, "of peak"
+            )
+        padded = encoding(folder, made, WAYS["padded"], budget.micro_tokens, count)
+        for name in ("packed", "packed, compiled"):
+            tell(
+                f"encoding, {name}",
+                encoding(folder, made, WAYS[name], budget.micro_tokens, count),
+                padded,
+                "passages/s",
+            )
+    if told.out:
+        told.out.write_text(markdown("One device", NOTE, made_lines))
+
+
+if __name__ == "__main__":
+    main()
