@@ -2,10 +2,10 @@
 
     python benchmarks/gpu.py [--quick] [--list 128] [--queries 8] [--out FILE]
 
-One line each, by tabs: what, ours, peer, ratio, unit. A joint step is RocketQAv2's: 8 queries with 128 passages each, MS
-MARCO's lengths, both models BERT-base with random weights, bf16. The peer is a plain loop with a micro-batch per query,
-padded to its longest text. `MFU` is model operations a second (2 per weight and token and attention, backward twice the
-forward) over the measured peak of large matrix products. `--quick` takes a tiny model and runs anywhere.
+One line each, by tabs: what, ours, peer, ratio, unit. A joint step is RocketQAv2's: 8 queries with 128 passages each,
+MS MARCO's lengths, both models BERT-base with random weights, bf16. The peer is a plain loop with a micro-batch per
+query, padded to its longest text. `MFU` is model operations a second (2 per weight and token and attention, backward
+twice the forward) over the measured peak of large matrix products. `--quick` takes a tiny model and runs anywhere.
 """
 
 import argparse
@@ -167,18 +167,12 @@ def main() -> None:
         for name, way in WAYS.items():
             seconds, goal = joint_ours(folder, made, way, budget, count)
             tell(f"joint, {name}", told.queries / seconds, peer, "queries/s")
-            work = operations(shape, goal, told.queries, size)
-            tell(
-                f"joint, {name}, MFU", work / seconds / best / 1e12, work * peer / told.queries / best / 1e12, "of peak"
-            )
+            share = operations(shape, goal, told.queries, size) / best / 1e12
+            tell(f"joint, {name}, MFU", share / seconds, share * peer / told.queries, "of peak")
         padded = encoding(folder, made, WAYS["padded"], budget.micro_tokens, count)
         for name in ("packed", "packed, compiled"):
-            tell(
-                f"encoding, {name}",
-                encoding(folder, made, WAYS[name], budget.micro_tokens, count),
-                padded,
-                "passages/s",
-            )
+            packed = encoding(folder, made, WAYS[name], budget.micro_tokens, count)
+            tell(f"encoding, {name}", packed, padded, "passages/s")
     if told.out:
         told.out.write_text(markdown("One device", NOTE, made_lines))
 

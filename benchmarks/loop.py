@@ -2,10 +2,10 @@
 
     python benchmarks/loop.py [--quick] [--out FILE]
 
-One line each, by tabs: what, ours, peer, ratio, unit. `overhead` is the share of the wall time of a training that is spent
-outside the encoders' forward passes, backward passes and optimizer steps, with an encoder of two layers, where it weighs
-most. `padding` is the share of computed tokens that are padding, for steps with MS MARCO's lengths; the peer pads batches
-of the same number of texts, in the order they come, to their longest.
+One line each, by tabs: what, ours, peer, ratio, unit. `overhead` is the share of the wall time of a training that is
+spent outside the encoders' forward passes, backward passes and optimizer steps, with an encoder of two layers, where it
+weighs most. `padding` is the share of computed tokens that are padding, for steps with MS MARCO's lengths; the peer
+pads batches of the same number of texts, in the order they come, to their longest.
 """
 
 import argparse

@@ -46,7 +46,7 @@ def test_packed_batches_are_cut_by_the_sum_of_their_lengths():
 
 
 def test_smaller_micro_batches_where_they_save_more_than_they_cost():
-    # one batch of 20 rows of 100 computes 2,000 tokens; one for each length 1,500, for an OVERHEAD of 128
+    # one batch of 20 rows of 100 computes 2,000 tokens; one for each length 1,500, for an OVERHEAD of 64
     lengths = np.array([50] * 10 + [100] * 10)
     assert [len(batch) for batch in micro_batches(lengths, 2000, 1, None)] == [10, 10]
     # 20 rows of 100 instead of 98 are 20 tokens: less than another batch

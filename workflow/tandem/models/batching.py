@@ -6,7 +6,7 @@ import numpy as np
 
 from tandem.models.ragged import Ids
 
-OVERHEAD = 128  # tokens: about what another forward and backward pass costs a small encoder on a CPU
+OVERHEAD = 64  # tokens: about what another forward and backward pass costs a small encoder on a CPU
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 

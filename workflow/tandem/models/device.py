@@ -35,8 +35,8 @@ def use_workers(count: int | None) -> None:
 def keep_memory() -> None:
     """Have this process keep what it frees for what it needs next; glibc gives large blocks back at once.
 
-    A training frees and takes the same activations every step: without it, a tenth of a dual encoder's step on a CPU goes
-    into fresh pages.
+    A training frees and takes the same activations every step: without it, a tenth of a dual encoder's step on a CPU
+    goes into fresh pages.
     """
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(MMAP_MAX, 0)
