@@ -63,8 +63,10 @@ class Origins(ABC):
             raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {spec['of']}")
         path, checksum, files = (spec.pop(key, None) for key in ("path", "checksum", "files"))
         self.deriving.append(name)
-        upstream = self._derived_from(name, spec)
-        self.deriving.pop()
+        try:
+            upstream = self._derived_from(name, spec)
+        finally:
+            self.deriving.pop()
         for told in (*NOTES, *UPSTREAM_KEYS):
             spec.pop(told, None)
         counts = None if "dev_from_train" in spec else self.dataset_spec(name).get("counts")
