@@ -49,12 +49,12 @@ def plan():
 def machine():
     work = dict.fromkeys(("encode", "rerank", "dual", "cross", "joint"), 0.5)
     rates = dict.fromkeys(("passages", "tokens", "indexed", "bm25", "lines", "flat_search"), 100.0)
-    return Hardware("mine", 2.0, work, rates, 3.0, {})
+    return Hardware("mine", 2.0, work, rates, 3.0, 2, 0, {})
 
 
 def test_a_training_by_hand(plan, machine):
     stage = plan.resolver.model("de", "test")
-    found = cost(stage, setting(plan.config), machine)
+    found = cost(stage, setting(plan.config, machine), machine)
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
     query, passage = about.tokens("query", 32), about.tokens("passage", 128)
     each = 2 * (4 * 768**2 + 2 * 768 * 3072)
@@ -71,7 +71,7 @@ def test_a_training_by_hand(plan, machine):
 
 
 def test_caching_gradients_costs_another_forward_pass(plan, machine):
-    about = setting(plan.config)
+    about = setting(plan.config, machine)
     stage = plan.resolver.model("de", "test")
     whole = cost(stage, about, machine)
     about.execution["graph_tokens"] = 100
@@ -81,7 +81,7 @@ def test_caching_gradients_costs_another_forward_pass(plan, machine):
 
 
 def test_devices_share_the_wall_time_alone(plan, machine):
-    about = setting(plan.config)
+    about = setting(plan.config, machine)
     stage = plan.resolver.model("de", "test")
     one = cost(stage, about, machine)
     about.execution["devices"] = 4
@@ -111,9 +111,9 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
         return Plan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
     whole, parts = planned(), planned(checkpoints=4, select="best")
-    one = cost(whole.resolver.model("de", "test"), setting(whole.config), machine)
+    one = cost(whole.resolver.model("de", "test"), setting(whole.config, machine), machine)
     stages = upstream_first([parts.resolver.model("de", "test")])
-    about = setting(parts.config)
+    about = setting(parts.config, machine)
     found = [cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
     assert sum(part.operations for part in found) == approx(one.operations)
     assert cost(stages[-1], about, machine).operations == 0
@@ -123,7 +123,7 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
 
 
 def test_sums(plan, machine):
-    about = setting(plan.config)
+    about = setting(plan.config, machine)
     found = [cost(one, about, machine) for one in upstream_first([plan.resolver.model("de", "test")])]
     told = totals(found)
     assert told["wall"] == approx(sum(one.wall for one in found))
@@ -134,11 +134,11 @@ def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main"}}
     plan = Plan(MINE | {"encoders": encoders}, ROOT)
     with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
-        cost(plan.resolver.model("de", "test"), setting(plan.config), machine)
+        cost(plan.resolver.model("de", "test"), setting(plan.config, machine), machine)
     datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
     plan = Plan(MINE | {"datasets": datasets}, ROOT)
     with pytest.raises(UserError, match="dataset big: its size is not known"):
-        cost(plan.resolver.model("de", "test"), setting(plan.config), machine)
+        cost(plan.resolver.model("de", "test"), setting(plan.config, machine), machine)
 
 
 def test_unknown_hardware_is_one_line():

@@ -22,7 +22,8 @@ def test_a_paper_sized_configuration_has_a_price(name):
     plan = planned(name)
     assert plan.made()
     stages = upstream_first(stage for table in plan.wanted() for _, stage in plan.tables[table])
-    about, machine = setting(plan.config), Hardware.load(ROOT / "config/hardware", "h200")
+    machine = Hardware.load(ROOT / "config/hardware", "h200")
+    about = setting(plan.config, machine)
     priced = {stage.kind: found for stage in stages if (found := cost(stage, about, machine))}
     assert {"dataset", "tokens", "bm25", "model", "embeddings", "retrieve", "rerank"} <= set(priced)
     assert all(found.measured is None for found in priced.values())
@@ -33,7 +34,8 @@ def test_msmarco_trains_jointly_as_the_paper_says():
     train = plan.config["models"]["rocketqav2"]["train"]
     assert (train["queries_per_batch"], train["list_size"], train["lr"], train["steps"]) == (96, 128, 1e-5, None)
     stage = plan.resolver.model("rocketqav2", "test")
-    found = cost(stage, setting(plan.config), Hardware.load(ROOT / "config/hardware", "h200"))
+    machine = Hardware.load(ROOT / "config/hardware", "h200")
+    found = cost(stage, setting(plan.config, machine), machine)
     # 3 visits of 502,939 queries; 108 million weights in two towers and a cross-encoder
     seconds_per_query = found.seconds / (3 * 502_939)
     assert 1 / 40 < seconds_per_query < 1 / 25

@@ -58,8 +58,8 @@ class Cost:
     measured: float | None
 
 
-def setting(config: Config) -> Setting:
-    """What the configuration tells beside the stages.
+def setting(config: Config, hardware: Hardware) -> Setting:
+    """What the configuration and the machine tell beside the stages.
 
     The functions of the result raise a UserError where a dataset's or an encoder's size is not known.
     """
@@ -75,7 +75,8 @@ def setting(config: Config) -> Setting:
             raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
         return found
 
-    return Setting(sizes, lambda stage: shape_of(stage, config["encoders"]), config["execution"])
+    kept = (hardware.activation_bytes, hardware.held)
+    return Setting(sizes, lambda stage: shape_of(stage, config["encoders"]), config["execution"], *kept)
 
 
 def reduced(stage: Stage, whole: Volumes) -> Volumes:

@@ -23,6 +23,8 @@ class Hardware:
         rates: work without a model, per second: passages read, tokens made, passages indexed, queries of BM25 on a
             corpus of a million passages, lines scored, operations of exact search.
         start: seconds to start a job with models.
+        activation_bytes: bytes that a training keeps of each number it needs for the backward pass.
+        held: bytes that a training's allocator holds beside what is in use.
         origin: where the figures are from, and which of them were not measured.
     """
 
@@ -31,6 +33,8 @@ class Hardware:
     mfu: dict[str, float]
     rates: dict[str, float]
     start: float
+    activation_bytes: int
+    held: int
     origin: dict[str, str]
 
     @classmethod
@@ -46,7 +50,8 @@ class Hardware:
                 if key not in told.get(section, {}):
                     raise UserError(f"{path}: {section}.{key} is missing")
         rates = {key: rate * (1e12 if key == "flat_search" else 1) for key, rate in told["rates"].items()}
-        return cls(name, float(told["peak_tflops"]), told["mfu"], rates, told["start_seconds"], told.get("origin", {}))
+        kept = (told["activation_bytes"], told["held_mib"] << 20)
+        return cls(name, float(told["peak_tflops"]), told["mfu"], rates, told["start_seconds"], *kept, told["origin"])
 
     def seconds(self, kind: str, operations: float) -> float:
         """How long so many model operations of a kind of work take on one device."""

@@ -51,7 +51,7 @@ def _training(stage: Stage, about: Setting) -> Work:
         once = shape.forward(queries, query + DUAL_SPECIAL) + shape.forward(queries * size, passage + DUAL_SPECIAL)
         operations += once * (BACKWARD if whole else CACHED)
         weights += towers * shape.parameters
-        kept += _kept(shape, tokens, graph, passage)
+        kept += _kept(shape, tokens, about, passage)
     if objective != "dual":
         read = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
         shape, (query, passage) = about.shape(read), about.lengths(read)
@@ -59,8 +59,8 @@ def _training(stage: Stage, about: Setting) -> Work:
         static = train.get("teacher") == "static"
         operations += shape.forward(queries * size, length) * (1 if static else BACKWARD)
         weights += shape.parameters
-        kept += 0.0 if static else _kept(shape, queries * size * length, graph, length)
-    memory = PROCESS + TRAINED * weights + kept
+        kept += 0.0 if static else _kept(shape, queries * size * length, about, length)
+    memory = PROCESS + about.held + TRAINED * weights + kept
     return Work(objective, operations * steps_of(stage, about), memory=memory, disk=4 * weights)
 
 
@@ -83,11 +83,10 @@ def pretrain(stage: Stage, about: Setting) -> Work:
         head = replace(shape, layers={"mlm": 0, "retromae": 1, "cocondenser": 2}[objective])
         hidden = count * passage * train["mask_probability"]
         operations += head.forward(count, length) + 2 * hidden * shape.hidden * shape.vocabulary
-    kept = shape.activations(min(count * length, about.execution["graph_tokens"]), length)
-    memory = PROCESS + TRAINED * shape.parameters + kept
+    memory = PROCESS + about.held + TRAINED * shape.parameters + _kept(shape, count * length, about, length)
     return Work("dual", BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)
 
 
-def _kept(shape: Shape, tokens: float, graph: float, length: float) -> float:
+def _kept(shape: Shape, tokens: float, about: Setting, length: float) -> float:
     """Bytes of activations of one backward pass."""
-    return shape.activations(min(tokens, graph), length)
+    return shape.activations(min(tokens, about.execution["graph_tokens"]), length, about.activation_bytes)

@@ -9,7 +9,7 @@ from tandem.estimating.volumes import Volumes, finished
 from tandem.planning.graph import Stage
 
 MIB = 1 << 20
-PROCESS = 500 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
+PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
 LINE = 60  # bytes of a run's line
 TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
 
@@ -41,11 +41,15 @@ class Setting:
         sizes: of a dataset stage's collection.
         shape: of the encoder that a stage's models descend from.
         execution: the configuration's `execution`.
+        activation_bytes: see `Hardware`.
+        held: likewise.
     """
 
     sizes: Callable[[Stage], Volumes]
     shape: Callable[[Stage], Shape]
     execution: dict[str, Any]
+    activation_bytes: int = 2
+    held: int = 0
 
     def lengths(self, tokens: Stage) -> tuple[float, float]:
         """Mean tokens of a (query, passage) under a `tokens` stage, without special tokens: counted if it is made."""
