@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from pytest import approx
 
 from tandem.errors import UserError
 from tandem.estimating.costs import cost, setting, totals, upstream_first
 from tandem.estimating.hardware import Hardware
-from tandem.estimating.show import clock, render, size
+from tandem.estimating.show import clock, size
 from tandem.estimating.volumes import Volumes
 from tandem.planning.plan import Plan
 
@@ -152,18 +151,13 @@ def test_every_entry_is_whole(path):
     assert 0 < min(told.mfu.values()) <= max(told.mfu.values()) < 1
 
 
-def test_the_command_prints_a_table_and_imports_no_torch(configured):
-    line = "import sys; from tandem.estimating.show import main; main([]); sys.exit('torch' in sys.modules)"
+def test_the_command_prints_a_table_and_imports_no_torch():
+    words = ["config/msmarco.yaml", "--hardware", "h200"]
+    line = f"import sys; from tandem.estimating.show import main; main({words}); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "| model rocketqav2 |" in done.stdout
     assert done.stdout.count("| **all** |") == 1
-
-
-def test_the_table_of_a_paper_sized_configuration():
-    told = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-    plan = Plan(told, ROOT)
-    text = render(plan, Hardware.load(ROOT / "config/hardware", "h200"))
-    assert "not measured" in text
+    assert "not measured: " in done.stdout
 
 
 def test_figures_for_a_person():
