@@ -6,7 +6,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSIONS = ("ir_datasets", "pyarrow", "numpy")
+VERSIONS = ("torch", "transformers", "sentence-transformers", "ir_datasets", "pyarrow", "numpy")
 
 
 @dataclass(frozen=True)
