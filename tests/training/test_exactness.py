@@ -7,6 +7,7 @@ import sys
 import exact_cases
 import pytest
 import torch
+from comparing import assert_same
 from exact_cases import BIG, CASES, DTYPES, RUNS, SMALL, dev_values, results
 from pytest import approx
 from safetensors.torch import load_file
@@ -49,17 +50,6 @@ def together(tmp_path_factory):
         return made[size]
 
     return make
-
-
-def assert_same(one, other, tolerance):
-    """Told values and gradients agree, relative to the largest gradient."""
-    (told, made), (expected, gradients) = one, other
-    assert list(told) == list(expected)
-    assert told == approx(expected, rel=tolerance, abs=tolerance)
-    assert made.keys() == gradients.keys()
-    scale = max(float(g.abs().max()) for g in gradients.values())
-    for path, gradient in gradients.items():
-        torch.testing.assert_close(made[path], gradient, rtol=tolerance, atol=tolerance * scale, msg=path)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,22 +7,12 @@ import sys
 import pretrain_cases
 import pytest
 import torch
+from comparing import assert_same
 from pretrain_cases import BIG, CASES, COUNTS, SMALL, results
 from pytest import approx
 from safetensors.torch import load_file
 
 from tandem.training.forward import Budget
-
-
-def assert_same(one, other, tolerance=1e-10):
-    """Told values and gradients agree, relative to the largest gradient."""
-    (told, made), (expected, gradients) = one, other
-    assert list(told) == list(expected)
-    assert told == approx(expected, rel=tolerance, abs=tolerance)
-    assert made.keys() == gradients.keys()
-    scale = max(float(g.abs().max()) for g in gradients.values())
-    for path, gradient in gradients.items():
-        torch.testing.assert_close(made[path], gradient, rtol=tolerance, atol=tolerance * scale, msg=path)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)], ids=["fp64", "fp32"])

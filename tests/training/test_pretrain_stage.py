@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from comparing import interrupt
 
 from tandem.artifact import open_artifact, sha256
 from tandem.errors import UserError
@@ -86,22 +87,12 @@ def curve(folder):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_killed_at_any_step_it_ends_with_the_same_bytes(objective, pretrain_job, undisturbed, tmp_path, monkeypatch):
-    from tandem.training.loop import Training
-
-    step, there = Training.step, undisturbed(objective)
+    there = undisturbed(objective)
     for broken in (1, 4):
-
-        def stop(self, state, batch, broken=broken):
-            if state.step == broken:
-                raise KeyboardInterrupt
-            return step(self, state, batch)
-
         out = tmp_path / f"{objective}-{broken:010d}"
-        monkeypatch.setattr(Training, "step", stop)
-        with pytest.raises(KeyboardInterrupt):
-            pretrain.run(pretrain_job(objective, out, checkpoint_seconds=0))
+        job = pretrain_job(objective, out, checkpoint_seconds=0)
+        interrupt(lambda job=job: pretrain.run(job), broken, monkeypatch)
         assert not (out / "stage.json").exists()
-        monkeypatch.setattr(Training, "step", step)
         pretrain.run(pretrain_job(objective, out))
         assert sha256(out / "hf/model.safetensors") == sha256(there.path("hf/model.safetensors"))
         assert curve(out) == curve(there.folder)

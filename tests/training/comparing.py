@@ -1,0 +1,33 @@
+"""What tests of training share: are two results the same, and a training that is interrupted at a step."""
+
+import pytest
+import torch
+from pytest import approx
+
+from tandem.training.loop import Training
+
+
+def assert_same(one, other, tolerance=1e-10):
+    """Told values and gradients agree, relative to the largest gradient."""
+    (told, made), (expected, gradients) = one, other
+    assert list(told) == list(expected)
+    assert told == approx(expected, rel=tolerance, abs=tolerance)
+    assert made.keys() == gradients.keys()
+    scale = max(float(g.abs().max()) for g in gradients.values())
+    for path, gradient in gradients.items():
+        torch.testing.assert_close(made[path], gradient, rtol=tolerance, atol=tolerance * scale, msg=path)
+
+
+def interrupt(train, at, monkeypatch):
+    """Call `train()`, which is interrupted before the step that follows `at` steps."""
+    step = Training.step
+
+    def stop(self, state, batch):
+        if state.step == at:
+            raise KeyboardInterrupt
+        return step(self, state, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "step", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train()
