@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
+from comparing import interrupt
 from tiny_stages import OBJECTIVES
 
 from tandem.artifact import open_artifact, sha256, writing
@@ -66,22 +67,12 @@ def test_four_segments_are_the_training_in_one_piece(objective, model_job, chain
 
 
 def test_a_segment_that_was_interrupted_goes_on(segment, chains, tmp_path, monkeypatch, capfd):
-    from tandem.training.loop import Training
     from tandem.training.stage import run
 
     shutil.copytree(chains / "joint.2-0000000000", tmp_path / "joint.2-0000000000")
-    job, step = segment("joint", tmp_path, 3, checkpoint_seconds=0), Training.step
-
-    def stop(self, state, batch):
-        if state.step == 4:
-            raise KeyboardInterrupt
-        return step(self, state, batch)
-
-    monkeypatch.setattr(Training, "step", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run(job)
+    job = segment("joint", tmp_path, 3, checkpoint_seconds=0)
+    interrupt(lambda: run(job), 4, monkeypatch)
     assert not (job.out / "stage.json").exists()
-    monkeypatch.setattr(Training, "step", step)
     run(job)
     assert "resumes at step 4/6" in capfd.readouterr().err
     there = chains / "joint.3-0000000000"
