@@ -39,6 +39,7 @@ class Joint:
         self.models = nn.ModuleDict({"dual": dual, "cross": cross})
         self.dual, self.cross, self.tokens, self.cross_tokens = dual, cross, tokens, cross_tokens
         self.train, self.positives, self.budget, self.world = train, positives, budget, world
+        self.distil, self.supervise = distillation(train, "semantics"), supervision(train, "supervision")
         self.static = train["teacher"] == "static"
         if self.static:
             cross.requires_grad_(False)
@@ -62,8 +63,8 @@ class Joint:
         with torch.set_grad_enabled(not self.static):
             ce = on_lists(pairs.values(), batch)
         mask = mask_of(batch, de)
-        kl = distillation(self.train, "semantics")(de, ce, mask)
-        sup = torch.zeros_like(kl) if self.static else supervision(self.train, "supervision")(ce, mask)
+        kl = self.distil(de, ce, mask)
+        sup = torch.zeros_like(kl) if self.static else self.supervise(ce, mask)
         told = backward({"kl": kl, "sup": sup}, queries)
         for computed in (*sides, pairs):
             computed.backward()
