@@ -6,7 +6,7 @@ Each measurement is a process of its own; ours and the peer's take turns, and th
 by tabs: what, ours, peer, ratio, unit. Both have the same encoder (all-MiniLM-L6-v2 of a pinned package), texts of MS
 MARCO's lengths, batch and optimizer, and no dropout; `gradients` is the largest difference of one batch's gradients in
 float32, as a share of the largest gradient. A process' first steps are left out: seconds a step are those of a longer
-training less those of a shorter one.
+training less those of a shorter one. A line in bf16 is given against the peer in bf16 and in fp32, its default.
 """
 
 import argparse
@@ -92,6 +92,7 @@ def lines(names: list[str], folder: Path, steps: int, rounds: int) -> Iterator[s
     """The lines of all measurements, as they come."""
     for what in dict.fromkeys(name.split("_")[0] for name in names):
         yield f"{what} gradients\t{run('difference', what, str(folder))[0]:.1e}\t\t\tof the largest norm"
+    peers = {}
     for name in names:
         what, precision = name.split("_")
         taken: dict[str, list[list[float]]] = {"ours": [], "peer": []}
@@ -99,7 +100,10 @@ def lines(names: list[str], folder: Path, steps: int, rounds: int) -> Iterator[s
             for side, found in taken.items():
                 found.append(run(side, what, precision, str(folder), str(steps)))
         ours, peer = (statistics.median(one for one, _ in taken[side]) for side in taken)
+        peers[name] = peer
         yield f"{name}\t{ours:.3f}\t{peer:.3f}\t{peer / ours:.2f}\ts/step, ratio of speeds"
+        if precision == "bf16" and (usual := peers.get(f"{what}_fp32")):
+            yield f"{name} (peer in fp32)\t{ours:.3f}\t{usual:.3f}\t{usual / ours:.2f}\ts/step, ratio of speeds"
         ours, peer = (statistics.median(memory for _, memory in taken[side]) for side in taken)
         yield f"{name} peak memory\t{ours:,.0f}\t{peer:,.0f}\t{ours / peer:.2f}\tMiB"
 

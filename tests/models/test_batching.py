@@ -1,5 +1,7 @@
 """Token batches: every row once, within the budget, similar lengths together."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -45,8 +47,23 @@ def test_packed_batches_are_cut_by_the_sum_of_their_lengths():
     ]
 
 
+def test_micro_batches_of_the_least_cost():
+    lengths = np.random.default_rng(3).permutation(np.arange(5, 160, 14))[:11]
+    ordered = np.sort(lengths)
+
+    def cost(cuts: tuple[int, ...]) -> int:
+        """Tokens and overheads of rows cut at these places; no batch may go beyond the budget."""
+        parts = np.split(ordered, cuts)
+        sizes = [len(part) * int(part[-1]) for part in parts]
+        return sum(sizes) + OVERHEAD * len(parts) if max(sizes) <= 500 else 10**9
+
+    every = [cuts for size in range(11) for cuts in combinations(range(1, 11), size)]
+    found = np.cumsum([len(rows) for rows in micro_batches(lengths, 500, 1, None)])[:-1]
+    assert cost(tuple(found)) == min(cost(cuts) for cuts in every)
+
+
 def test_smaller_micro_batches_where_they_save_more_than_they_cost():
-    # one batch of 20 rows of 100 computes 2,000 tokens; one for each length 1,500, for an OVERHEAD of 64
+    # one batch of 20 rows of 100 computes 2,000 tokens; one for each length 1,500, for one more OVERHEAD
     lengths = np.array([50] * 10 + [100] * 10)
     assert [len(batch) for batch in micro_batches(lengths, 2000, 1, None)] == [10, 10]
     # 20 rows of 100 instead of 98 are 20 tokens: less than another batch

@@ -6,8 +6,7 @@ import numpy as np
 
 from tandem.models.ragged import Ids
 
-OVERHEAD = 64  # tokens: about what another forward and backward pass costs a small encoder on a CPU
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+OVERHEAD = 128  # tokens: about what another forward and backward pass costs in casts of weights and sums of gradients
 
 
 def token_batches(lengths: Ids, budget: int, packed: bool = False) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
@@ -37,23 +36,40 @@ def token_batches(lengths: Ids, budget: int, packed: bool = False) -> list[np.nd
 
 
 def micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | None) -> list[Ids]:
-    """`token_batches` for a training: the smaller the batches, the less padding, but each costs `OVERHEAD`.
+    """Batches for a training: the smaller they are, the less padding, but each costs `OVERHEAD`.
+
+    Rows are sorted by (padded length, index) and cut where the sum of computed tokens and overheads is least, by
+    dynamic programming over the distinct padded lengths.
 
     Args:
         lengths: tokens of each row, special tokens included, shape (rows,).
-        budget: tokens of a padded batch, at most.
+        budget: tokens of a padded batch, at most; a row longer than it is a batch of its own.
         multiple: lengths are padded to one.
         packed: tokens of a packed row, which has no padding; None where rows are padded.
     Returns:
-        Row indices of each batch; of budgets that are parts of `budget`, those of the least cost.
+        Row indices of each batch.
     """
     if packed is not None:
         return token_batches(lengths, packed, packed=True)
     padded = -(-lengths // multiple) * multiple
-    tried = [token_batches(padded, max(1, budget // part)) for part in PARTS]
+    order = np.argsort(padded, kind="stable").astype(np.int64)
+    longest, counts = np.unique(padded, return_counts=True)
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    best, cuts = np.zeros(len(ends)), np.zeros(len(ends), np.int64)
+    for end in range(1, len(ends)):
+        rows, width = ends[end] - ends[:end], longest[end - 1]
+        costs = best[:end] + rows * width + OVERHEAD * _batches(rows, width, budget)
+        cuts[end] = np.argmin(costs)
+        best[end] = costs[cuts[end]]
+    made: list[Ids] = []
+    end = len(longest)
+    while end:
+        rows = order[ends[cuts[end]] : ends[end]]
+        made = [*np.array_split(rows, _batches(len(rows), longest[end - 1], budget)), *made]
+        end = cuts[end]
+    return made
 
-    def cost(batches: list[Ids]) -> int:
-        """Tokens that are computed, and what the batches cost beside, in tokens."""
-        return sum(len(rows) * int(padded[rows[-1]]) + OVERHEAD for rows in batches)
 
-    return min(tried, key=cost)
+def _batches(rows: Any, width: int, budget: int) -> Any:
+    """How many batches of at most `budget` tokens rows of this width make; counts or arrays of them."""
+    return -(-rows // max(1, budget // width))
