@@ -46,6 +46,8 @@ if workflow.is_main_process:
             planned(plan.made)
         elif target == "audits":
             planned(plan.audits)
+        elif target == "index_tradeoffs":
+            planned(plan.tradeoffs)
         elif target == "fidelity":
             planned(plan.fidelity)
         elif target in plan.targets:
@@ -64,7 +66,7 @@ cores = plan.config["execution"]["threads"] or workflow.cores
 
 wildcard_constraints:
     dataset=r"[A-Za-z0-9_.-]+",
-    key=r"[A-Za-z0-9_.+-]+-[0-9a-f]{10}",
+    key=r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}",
     table=r"[A-Za-z0-9_./-]+",
     shard=r"\d+",
     shards=r"\d+",
@@ -76,7 +78,10 @@ include: "workflow/rules/bm25.smk"
 include: "workflow/rules/candidates.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/search.smk"
+include: "workflow/rules/windows.smk"
+include: "workflow/rules/index.smk"
 include: "workflow/rules/shards.smk"
+include: "workflow/rules/fuse.smk"
 include: "workflow/rules/score.smk"
 include: "workflow/rules/audits.smk"
 include: "workflow/rules/statistics.smk"

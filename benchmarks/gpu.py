@@ -24,9 +24,9 @@ from training_ours import objective, ragged
 from training_peers import LR, TEMPERATURE, autocast, joint_loss, joint_models
 
 from tandem.estimating.shape import Shape
-from tandem.models.batching import token_batches
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder
+from tandem.models.encoding import encode_all
 from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
 from tandem.models.template import Template
@@ -41,6 +41,7 @@ WAYS = {
     "packed": {"attention": "packed", "compile": "never"},
     "packed, compiled": {"attention": "packed", "compile": "always"},
 }
+BLOCK = 16_384  # passages that are encoded, as many as a block of the stage has
 NOTE = "`python benchmarks/gpu.py`: medians over steps, after as many that are not counted."
 
 
@@ -128,16 +129,12 @@ def encoding(folder: Path, made: Made, way: dict[str, Any], budget: int, count: 
     towers = {"shared": True, "pooling": "cls", "normalize": False, "temperature": TEMPERATURE}
     model = DualEncoder.start(folder, towers).to(device()).eval()
     accelerate(model, way, budget, "bf16", training=False)
-    sizes = texts.offsets[1:] - texts.offsets[:-1] + 2
-    parts = token_batches(sizes, budget, packed=model.packed is not None)
 
-    @torch.inference_mode()
     def step(_: int) -> None:
-        """All passages."""
-        for rows in parts:
-            model.encode("passage", texts.take(rows), template, "bf16", 8)
+        """All passages, as the stage `embeddings` computes a block."""
+        encode_all(model, "passage", texts, template, "bf16", budget, torch.float16)
 
-    return len(sizes) / median(step, count)
+    return len(texts) / median(step, count)
 
 
 def main() -> None:
@@ -169,9 +166,10 @@ def main() -> None:
             tell(f"joint, {name}", told.queries / seconds, peer, "queries/s")
             share = operations(shape, goal, told.queries, size) / best / 1e12
             tell(f"joint, {name}, MFU", share / seconds, share * peer / told.queries, "of peak")
-        padded = encoding(folder, made, WAYS["padded"], budget.micro_tokens, count)
+        many = make(load_tokenizer(folder), 64 if told.quick else BLOCK, 1)
+        padded = encoding(folder, many, WAYS["padded"], budget.micro_tokens, count)
         for name in ("packed", "packed, compiled"):
-            packed = encoding(folder, made, WAYS[name], budget.micro_tokens, count)
+            packed = encoding(folder, many, WAYS[name], budget.micro_tokens, count)
             tell(f"encoding, {name}", packed, padded, "passages/s")
     if told.out:
         told.out.write_text(markdown("One device", NOTE, made_lines))

@@ -1,6 +1,10 @@
-"""Texts with the lengths of MS MARCO's, of whole words of a tokenizer's vocabulary: a word is a token."""
+"""Texts with the lengths of MS MARCO's, of whole words of a tokenizer's vocabulary, where a word is a token; and API
+documentation, which is real and which every machine has.
+"""
 
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,3 +45,23 @@ def make(tokenizer: Any, lists: int, size: int, seed: int = 0) -> Made:
     queries = [text(length) for length in lengths(rng, "query", lists)]
     flat = [text(length) for length in lengths(rng, "passage", lists * size)]
     return Made(queries, [flat[i * size : (i + 1) * size] for i in range(lists)])
+
+
+def documentation(lists: int, size: int, seed: int = 0) -> Made:
+    """So many lists of `size` passages of the embedded default's collection, `pydocs`, no passage twice."""
+    passages, queries = collected()
+    if lists * size > len(passages) or lists > len(queries):
+        raise SystemExit(f"{lists * size:,} passages are wanted, the collection has {len(passages):,}")
+    rng = np.random.default_rng(seed)
+    drawn, asked = rng.permutation(len(passages))[: lists * size].reshape(lists, size), rng.permutation(len(queries))
+    return Made([queries[i] for i in asked[:lists]], [[passages[i] for i in one] for one in drawn])
+
+
+@cache
+def collected() -> tuple[list[str], list[str]]:
+    """Passages and queries of `pydocs`."""
+    from tandem.artifact import Job
+    from tandem.data.sources.pydocs import PyDocs
+
+    source = PyDocs(Job("dataset", Path(), {"packages": ["numpy", "pandas", "sklearn"], "passage_words": 40}, {}))
+    return [text for _, _, text in source.corpus()], [text for _, text, _ in source.queries()]

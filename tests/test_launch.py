@@ -60,6 +60,8 @@ def test_nodes_that_are_not_there_are_a_mistake(scontrol):
         ("rerank --in.model m", "0"),
         ("rerank-shard --in.model m --run.devices 2", "0"),
         ("encode-shard --in.model m", "0"),
+        ("retrieve --in.passages p --in.queries q --run.engine auto", "0"),
+        ("retrieve-shard --in.passages p --in.queries q --run.engine faiss", None),
         ("report --tables t", None),
     ],
 )

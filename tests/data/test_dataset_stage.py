@@ -198,7 +198,7 @@ BAD = {
         lambda folder: None,
         {"source": "trec"},
         "source: 'trec' is unknown; allowed are beir, ir_datasets, files, squad, cmedqa2, dureader_retrieval,"
-        " dureader2, pydocs, dpr, entity_questions, rocketqa, rocketqa_tsv, pair, dissimilar, reduced",
+        " dureader2, pydocs, dpr, entity_questions, rocketqa, rocketqa_tsv, pair, dissimilar, reduced, windows",
     ),
     "wrong policy": (
         lambda folder: None,

@@ -163,3 +163,34 @@ def test_the_command_prints_a_table_and_imports_no_torch():
 def test_figures_for_a_person():
     assert [clock(s) for s in (5, 90, 5400)] == ["5 s", "1.5 min", "1.5 h"]
     assert [size(b) for b in (3 << 20, 3 << 29)] == ["3 MiB", "1.5 GiB"]
+
+
+def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
+    """60 tokens are 46.2 words: 1 + 26.2 / 10 windows of 20 words, and a pair each where all are scored."""
+    datasets = {**MINE["datasets"], "cut": {"source": "windows", "of": "big", "length": 20, "stride": 10}}
+    models = {**MINE["models"], "ce": {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}}
+    aggregations = {
+        name: {"of": "bm25", "by": "ce", "windows": "cut", "method": method}
+        for name, method in (("all", "max"), ("one", "first"))
+    }
+    more = {"datasets": datasets, "models": models, "aggregations": aggregations, "depth": {"train": 20, "dev": 100}}
+    plan = Plan(MINE | more, ROOT)
+    about = setting(plan.config, machine)
+    assert about.sizes(plan.resolver.dataset("cut")).passages == 3615
+    every, one = (cost(plan.resolver.run(name, "dev", "test"), about, machine) for name in aggregations)
+    assert every.operations == approx(3.615 * one.operations)
+    searched = plan.resolver.run("bm25", "dev", "test", "cut")
+    assert searched.params["depth"] == 10 * plan.resolver.run("bm25", "dev", "test").params["depth"]
+
+
+def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine):
+    cross = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
+    models = {**MINE["models"], "one": cross, "other": {**cross, "train": {"lr": 1e-3}}}
+    more = {"models": models, "ensembles": {"both": {"of": ["one", "other"]}}, "depth": {"dev": 50}}
+    plan = Plan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
+    about = setting(plan.config, machine)
+    alone, both = (cost(plan.resolver.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both"))
+    assert both.operations == approx(2 * alone.operations)
+    fused = cost(plan.resolver.run("rrf", "dev", "test"), about, machine)
+    depth = plan.resolver.runs.depth("dev", "big")  # 10 queries, two runs, 100 lines a second
+    assert fused.wall == approx(3 / 4 + 10 * 2 * depth / 100)

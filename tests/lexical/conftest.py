@@ -59,18 +59,40 @@ def stages() -> Callable[..., list[str | None]]:
 
 
 @pytest.fixture
-def collection(tmp_path: Path) -> Callable[..., Path]:
+def collection(make_dataset_of: Callable[..., Path]) -> Callable[..., Path]:
     """`collection(docs, queries)`: a dataset artifact `tmp_path / "dataset"`; every query is of the test split."""
 
     def made(docs: dict[str, str], queries: dict[str, str]) -> Path:
+        return make_dataset_of([(doc, "", text) for doc, text in docs.items()], queries)
+
+    return made
+
+
+@pytest.fixture
+def make_dataset_of(tmp_path: Path) -> Callable[..., Path]:
+    """`make_dataset_of(documents, queries)`: the same as `collection`, of documents (id, title, text)."""
+
+    def made(documents: list[tuple[str, str, str]], queries: dict[str, str]) -> Path:
         folder = tmp_path / "beir"
         (folder / "qrels").mkdir(parents=True)
-        for name, texts in (("corpus", docs), ("queries", queries)):
-            records = [json.dumps({"_id": key, "text": text}) + "\n" for key, text in texts.items()]
-            (folder / f"{name}.jsonl").write_text("".join(records))
-        judged = "".join(f"{query}\t{next(iter(docs))}\t1\n" for query in queries)
-        (folder / "qrels" / "test.tsv").write_text(judged)
+        rows = [json.dumps({"_id": doc, "title": title, "text": text}) + "\n" for doc, title, text in documents]
+        (folder / "corpus.jsonl").write_text("".join(rows))
+        asked = [json.dumps({"_id": query, "text": text}) + "\n" for query, text in queries.items()]
+        (folder / "queries.jsonl").write_text("".join(asked))
+        (folder / "qrels" / "test.tsv").write_text("".join(f"{query}\t{documents[0][0]}\t1\n" for query in queries))
         run(Job("dataset", tmp_path / "dataset", {"source": "beir"}, {}, {"path": str(folder)}))
         return tmp_path / "dataset"
 
     return made
+
+
+@pytest.fixture
+def in_java() -> Callable[..., Any]:
+    """`in_java(code, told)`: what code prints as JSON in a process of its own, which reads `told` likewise."""
+
+    def done(code: str, told: Any) -> Any:
+        ended = subprocess.run([sys.executable, "-c", code], input=json.dumps(told), capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    return done

@@ -14,6 +14,14 @@ def test_ragged_rows_may_be_empty(tmp_path):
     assert ragged.lengths(np.array([2, 0, 1])).tolist() == [1, 3, 0]
 
 
+def test_offsets_are_written_as_numpy_saves_them(tmp_path):
+    rng = np.random.default_rng(1)
+    lengths = [rng.integers(0, 4, size).tolist() for size in (7, 100, 0, 2000)]
+    write_ragged(tmp_path, "x", ([[1] * length for length in batch] for batch in lengths), "uint16")
+    np.save(tmp_path / "expected.npy", np.cumsum([0, *(length for batch in lengths for length in batch)]))
+    assert (tmp_path / "x.offsets.npy").read_bytes() == (tmp_path / "expected.npy").read_bytes()
+
+
 @pytest.mark.parametrize("batches", [[], [[[], []]]])
 def test_ragged_without_any_token(tmp_path, batches):
     rows, tokens = write_ragged(tmp_path, "x", batches, "uint32")

@@ -40,6 +40,13 @@ def test_a_joint_learning_rate_renames_the_joint_model_and_what_follows(new):
     assert all("rocketqav2" in name for _, name in names)
 
 
+def test_int8_renames_passages_and_what_follows_but_not_queries(new):
+    names = new("encode.dtype", "int8")
+    assert {("embeddings", "de_bm25neg.passages"), ("retrieve", "de_bm25neg.test")} <= names
+    assert ("embeddings", "de_bm25neg.test") not in names
+    assert new("encode.dtype", "fp16") == set()
+
+
 def test_a_teacher_renames_its_students_and_not_its_own_teacher(new):
     models = {name for kind, name in new("models.ce_bm25neg.train.lr", 1e-3) if kind == "model"}
     assert {"ce_bm25neg", "ce_deneg", "rocketqav2"} <= models
@@ -71,6 +78,8 @@ def test_meaning_is_in_the_key(new, path, value):
     ("path", "value"),
     [
         ("execution.shards", 3),
+        ("execution.engine", "torch"),
+        ("execution.search_memory", 64),
         ("execution.devices", 4),
         ("execution.nodes", 2),
         ("execution.threads", 1),
@@ -102,9 +111,17 @@ def test_devices_reach_trainings_alone(configured):
     assert gpus["model"] == {4}
     assert gpus["rerank"] == gpus["embeddings"] == {1}
     assert (gpus["candidates"], shards["candidates"]) == ({0, 1}, {0, 3})  # without a judge and with one
-    assert gpus["bm25"] == gpus["retrieve"] == {0}
+    assert (gpus["bm25"], gpus["retrieve"], shards["retrieve"]) == ({0}, {1}, {3})
     assert shards["embeddings"] == {0, 3}  # of queries and of passages
     assert shards["rerank"] == {3}
+
+
+def test_a_search_by_faiss_asks_for_no_gpu_but_is_shared(configured):
+    plan = Plan(configured("execution", {"engine": "faiss", "search_memory": 64, "shards": 2}), ROOT)
+    for stage in (stage for stage in plan.stages.values() if stage.kind == "retrieve"):
+        assert stage.how == "--run.engine faiss --run.search_memory 64"
+        assert plan.devices("retrieve")["gpu"](SimpleNamespace(key=stage.key)) == 0
+        assert len(plan.shards("retrieve", stage.key)) == 2
 
 
 def test_nodes_are_started_by_srun_with_their_devices_each(configured):

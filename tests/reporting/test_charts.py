@@ -11,6 +11,7 @@ from tandem.reporting.charts import (
     WIDTH,
     Plane,
     Series,
+    decades,
     histogram,
     line_chart,
     thinned,
@@ -37,6 +38,15 @@ def test_plane_maps_corners():
     assert (plane.across(0), plane.across(10)) == (LEFT, WIDTH - 14)
     assert (plane.down(0), plane.down(2)) == (HEIGHT - 44, 14)
     assert plane.down(1) == (HEIGHT - 44 + 14) / 2
+
+
+def test_a_logarithmic_axis_by_hand():
+    assert decades(math.log10(0.03), math.log10(4)) == [0.05, 0.1, 0.2, 0.5, 1, 2]
+    plane = Plane((0.1, 10), (0, 1), log=True)
+    assert plane.across(1) == round((LEFT + WIDTH - 14) / 2, 1)
+    chart = line_chart("c", [Series("a", [0.1, 1, 10], [1, 2, 3])], "ms", "recall", log=True)
+    across = [float(part.split('"')[0]) for part in chart.split('cx="')[1:]]
+    assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.11)
 
 
 def test_thinning_keeps_means():

@@ -47,6 +47,7 @@ def test_manifest_and_meta(passages, queries):
     assert meta == {
         "rows": 60,
         "block": 16,
+        "dtype": "fp16",
         "side": "passages",
         "model": "de-0000000004",
         "dimension": 32,
@@ -147,7 +148,7 @@ def test_vectors_that_fp16_cannot_hold_are_refused(tmp_path, make_job, dual_inpu
     save_file({**tensors, name: tensors[name] * 1e6}, weights, metadata={"format": "pt"})
     job = make_job("embeddings", tmp_path / "x-0123456789", PARAMS, dual_inputs)
     job.inputs["model"] = model
-    with pytest.raises(UserError, match=r"a vector holds [\d.e+]+, fp16 ends at 65504"):
+    with pytest.raises(UserError, match=r"a vector holds [\d.e+]+, float16 ends at 65504"):
         run(job)
     assert not list(job.out.rglob("*.npy"))
 

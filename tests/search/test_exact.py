@@ -4,7 +4,8 @@ import faiss
 import numpy as np
 import pytest
 
-from tandem.search.exact import EXTRA, Best, BlockSearch, pack, pair_scores, unpack
+from tandem.search.exact import EXTRA, Best, pack, pair_scores, unpack
+from tandem.search.flat import BlockSearch
 
 
 def brute(queries, passages, temperature=1.0):

@@ -9,10 +9,13 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
+from tandem.models.execution import accelerate
+from tandem.models.frozen import kernels
 from tandem.models.tokens import Tokens
 from tandem.search import pairs as module
 from tandem.search.pairs import PairScores, mean_probability, probability
@@ -29,6 +32,7 @@ def tokens(make_tokens, dataset, tmp_path):
 def direct(model, tokens, queries, passages, mode="fp32"):
     """The cross-encoder asked without a store."""
     opened, cross = Tokens.open(tokens), CrossEncoder.load(model.folder / "cross")
+    accelerate(cross, {}, 512, mode, training=False)
     texts = [opened.queries[q] for q in queries], [opened.passages[p] for p in passages]
     return cross.score(*texts, opened.template, mode, 512)
 
@@ -71,9 +75,18 @@ def test_precision_budget_and_model_have_scores_of_their_own(cross_model, joint_
     assert not np.allclose(scores[0], scores[3], atol=1e-2)
 
 
-def test_threads_change_no_bit(cross_model, make_tokens, dataset, tmp_path):
-    import torch
+@pytest.mark.skipif(kernels() != "cpu, oneDNN", reason="where there are two ways to multiply")
+def test_other_kernels_have_scores_of_their_own(cross_model, tokens):
+    here = PairScores(cross_model, tokens, "fp32", 512)
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
+        there = PairScores(cross_model, tokens, "fp32", 512)
+        scores = there.score(QUERIES[:9], PASSAGES[:9])
+    assert here.store.folder != there.store.folder
+    assert np.allclose(here.score(QUERIES[:9], PASSAGES[:9]), scores, atol=1e-4)
+    assert (here.computed, there.computed) == (9, 9)
 
+
+def test_threads_change_no_bit(cross_model, make_tokens, dataset, tmp_path):
     before, made = torch.get_num_threads(), set()
     try:
         for threads in (1, 2, 3):

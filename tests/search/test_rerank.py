@@ -13,6 +13,7 @@ from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, write_run
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
+from tandem.models.execution import accelerate
 from tandem.models.tokens import Tokens
 from tandem.search import rerank as module
 from tandem.search.rerank import main_shard, run
@@ -62,6 +63,7 @@ def test_order_equals_direct_scoring(
     collection, opened = Collection(dataset), Tokens.open(tokens)
     docs, queries = doc_rows(collection), query_rows(collection)
     cross = CrossEncoder.load(cross_model.folder / "cross")
+    accelerate(cross, {}, 512, "fp32", training=False)
     expected = []
     for query, found, scores in lists:
         top = [doc for _, doc in sorted((-score, doc) for doc, score in zip(found, scores, strict=True))[:10]]
@@ -132,3 +134,53 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(UserError, match=r"holds no passage unicorn \(1 of 2 ids unknown\)"):
         run(make_job("rerank", out, PARAMS, {**inputs, "run": unknown}))
     assert not list(out.glob("*"))
+
+
+@pytest.fixture
+def ensemble(dataset, make_run, lists, cross_model, joint_model, tokens):
+    """The inputs of two cross-encoders that re-rank together."""
+    inputs = {"dataset": dataset, "run": make_run(dataset, lists), "judge.0": cross_model, "judge.1": joint_model}
+    return inputs | {"judge_tokens.0": tokens, "judge_tokens.1": tokens}
+
+
+def test_an_ensemble_reranks_by_the_mean_of_its_logits(
+    tmp_path, make_job, dataset, cross_model, joint_model, tokens, ensemble
+):
+    job = make_job("rerank", tmp_path / "tiny" / "rerank" / "both-0123456789", PARAMS, ensemble)
+    run(job)
+    tops = []
+    for number, model in enumerate((cross_model, joint_model)):
+        inputs = {"dataset": dataset, "run": ensemble["run"], "model": model, "tokens": tokens}
+        alone = make_job("rerank", tmp_path / "tiny" / "rerank" / f"{number}", PARAMS, inputs)
+        run(alone)
+        assert open_artifact(alone.out).manifest["scored"] == 0  # the ensemble has asked both for every pair
+        found = {
+            query: dict(zip(docs[:10], scores, strict=False))
+            for query, docs, scores in iter_run(alone.out / "run.trec")
+        }
+        tops.append(found)
+    assert open_artifact(job.out).manifest["scored"] == 2 * (19 * 10 + 4)
+    for query, docs, scores in iter_run(job.out / "run.trec"):
+        means = {doc: np.float32((float(one) + float(tops[1][query][doc])) / 2) for doc, one in tops[0][query].items()}
+        assert docs[: len(means)] == sorted(means, key=lambda doc, means=means: (-means[doc], doc))
+        assert scores[: len(means)].tolist() == [means[doc] for doc in docs[: len(means)]]
+        assert len(docs) == (15 if len(means) == 10 else 4)
+
+
+def test_shards_of_an_ensemble_change_no_byte(tmp_path, make_job, command, ensemble):
+    job = make_job("rerank", tmp_path / "tiny" / "rerank" / "both-0123456789", PARAMS, ensemble)
+    run(job)
+    alone = (job.out / "run.trec").read_bytes()
+    shutil.rmtree(job.out)
+    shutil.rmtree(tmp_path / "tiny" / "pairs")
+    scored = []
+    for shard in (1, 0):
+        name = f"shards/{shard}-of-2.json"
+        assert (
+            main_shard(command(make_job("rerank", job.out, PARAMS, ensemble, {"shard": shard, "shards": 2}), name)) == 0
+        )
+        scored.append(json.loads((job.out / name).read_text())["scored"])
+    assert sum(scored) == 2 * (19 * 10 + 4)
+    run(job)
+    assert open_artifact(job.out).manifest["scored"] == 0
+    assert (job.out / "run.trec").read_bytes() == alone

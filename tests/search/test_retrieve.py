@@ -1,15 +1,21 @@
 """Stage `retrieve`: the run of a brute-force search, ties included; partners that do not fit are refused."""
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tandem.__main__ import read_job
+from tandem.artifact import open_artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.search.retrieve import run
+from tandem.search import flat, streamed
+from tandem.search import retrieve as module
+from tandem.search.retrieve import Retrieval, main_shard, run
 
 PARAMS = {"depth": 7, "split": "test"}
 
@@ -100,3 +106,122 @@ def test_the_command_line_brings_no_torch(tmp_path, make_job, command, inputs):
     assert "took" in done.stderr
     lines = (job.out / "run.trec").read_text().splitlines()
     assert lines == [f"{line} de.test-0123456789" for line in brute_force(inputs, 7)]
+
+
+@pytest.fixture
+def alone(tmp_path, make_job, inputs):
+    """The run of one process."""
+    job = make_job("retrieve", tmp_path / "alone" / "de.test-0123456789", PARAMS, inputs)
+    run(job)
+    return (job.out / "run.trec").read_bytes()
+
+
+@pytest.fixture
+def shard(tmp_path, make_job, command, inputs):
+    """`shard(number, count)`: run a shard's command; `shard.out` is the artifact's folder."""
+    out = tmp_path / "shared" / "de.test-0123456789"
+
+    def start(number, count, **execution):
+        job = make_job("retrieve", out, PARAMS, inputs, {"shard": number, "shards": count, **execution})
+        assert main_shard(command(job, f"shards/{number}-of-{count}.json")) == 0
+        return json.loads((out / f"shards/{number}-of-{count}.json").read_text())["blocks"]
+
+    start.out = out
+    return start
+
+
+@pytest.mark.parametrize(("count", "engine"), [(1, "faiss"), (3, "faiss"), (3, "torch"), (7, "auto")])
+def test_shards_change_no_byte(make_job, inputs, shard, alone, count, engine, monkeypatch):
+    """Each searches a range of the four blocks; the stage then searches none and keeps nothing of theirs."""
+    spans = [shard(number, count, engine=engine) for number in reversed(range(count))]
+    assert spans[::-1] == [[4 * n // count, 4 * (n + 1) // count] for n in range(count)]
+    monkeypatch.setattr(module, "engine", None)
+    job = make_job("retrieve", shard.out, PARAMS, inputs)
+    run(job)
+    assert (job.out / "run.trec").read_bytes() == alone
+    assert open_artifact(job.out).manifest["shards"] == min(count, 4)
+    assert sorted(path.suffix for path in (job.out / "shards").iterdir()) == [".json"] * count
+
+
+def test_a_shard_that_is_missing_damaged_or_of_another_search_is_done_by_the_stage(
+    make_job, inputs, shard, alone, monkeypatch
+):
+    for number in (0, 1, 2):
+        shard(number, 3)
+    folder = shard.out / "shards"
+    (folder / "0-1.npy").unlink()
+    with (folder / "1-2.npy").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\xff")
+    asked = []
+    searched = module.Stretches
+
+    def noted(embeddings, numbers, *rest):
+        asked.extend(numbers)
+        return searched(embeddings, numbers, *rest)
+
+    monkeypatch.setattr(module, "Stretches", noted)
+    run(make_job("retrieve", shard.out, PARAMS, inputs))
+    assert (shard.out / "run.trec").read_bytes() == alone
+    assert asked == [0, 1]
+    shard(0, 2)
+    other = make_job("retrieve", shard.out, {**PARAMS, "depth": 3}, inputs)
+    asked.clear()
+    run(other)
+    assert asked == [0, 1, 2, 3]
+    assert len((shard.out / "run.trec").read_text().splitlines()) == 20 * 3
+
+
+def test_shards_of_two_divisions_overlap_and_count_once(make_job, inputs, shard, alone):
+    for number, count in ((0, 3), (1, 2), (2, 3), (1, 3)):
+        shard(number, count)
+    run(make_job("retrieve", shard.out, PARAMS, inputs))
+    assert (shard.out / "run.trec").read_bytes() == alone
+
+
+def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monkeypatch):
+    monkeypatch.setattr(module, "engine", lambda setting: lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        shard(1, 2)
+    assert not list((shard.out / "shards").glob("*.told"))
+    monkeypatch.undo()
+    shard(1, 2)
+    before = (shard.out / "shards/2-4.npy").stat().st_mtime_ns
+    monkeypatch.setattr(module, "engine", None)
+    shard(1, 2)
+    assert (shard.out / "shards/2-4.npy").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("engine", "memory", "group"), [("faiss", 16, 20), ("torch", 16, 20), ("faiss", 0.008, 3), ("torch", 0.008, 3)]
+)
+def test_memory_and_engine_change_no_byte(tmp_path, make_job, inputs, alone, engine, memory, group):
+    """Of 8,388 bytes a quarter is for the bests of 3 queries, 16 (7 + 32) bytes each."""
+    how = {"engine": engine, "search_memory": memory, "workers": 1}
+    job = make_job("retrieve", tmp_path / "de.test-0123456789", PARAMS, inputs, how)
+    assert Retrieval(job).group == group
+    run(job)
+    assert (job.out / "run.trec").read_bytes() == alone
+
+
+def test_a_gpu_is_searched_by_torch_unless_told(monkeypatch):
+    engines = {"auto": streamed.search, "faiss": flat.search, "torch": streamed.search}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert {setting: module.engine(setting) for setting in engines} == engines
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert module.engine("auto") is flat.search
+
+
+def test_a_block_that_was_changed_is_refused_by_whoever_reads_it(
+    tmp_path, make_job, embed, dual_inputs, inputs, command
+):
+    """Other shards do not read it: hashing all vectors in every job would take longer than searching a part of them."""
+    other = embed(tmp_path / "embeddings" / "p-0123456789", dual_inputs, side="passages")
+    with other.path("blocks/00003.npy").open("ab") as file:
+        file.write(b"x")
+    made = make_job(
+        "retrieve", tmp_path / "r-0123456789", PARAMS, {**inputs, "passages": other}, {"shard": 0, "shards": 2}
+    )
+    assert main_shard(command(made, "shards/0-of-2.json")) == 0
+    with pytest.raises(UserError, match=r"blocks/00003.npy: changed since it was written"):
+        run(read_job("retrieve", command(replace(made, execution={}))))

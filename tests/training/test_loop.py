@@ -1,6 +1,4 @@
-"""What surrounds the steps: batches drawn ahead, losses that are no number, known positives."""
-
-import threading
+"""What surrounds the steps: losses that are no number, known positives."""
 
 import numpy as np
 import pytest
@@ -8,7 +6,6 @@ import torch
 from tiny_training import POSITIVES
 
 from tandem.errors import UserError
-from tandem.training.ahead import ahead
 from tandem.training.checkpoint import Checkpoints
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists
@@ -18,33 +15,6 @@ from tandem.training.positives import Positives
 TRAIN = {"queries_per_batch": 2, "list_size": 3, "epochs": 1.0, "steps": None, "lr": 1e-3, "optimizer": "adamw"}
 TRAIN |= {"weight_decay": 0.0, "warmup": 0.0, "schedule": "constant", "clip": 1.0, "seed": 1, "select": "last"}
 TRAIN |= {"validate_every": None}
-
-
-def test_things_made_ahead_come_in_order_and_so_does_an_error():
-    def things():
-        yield from range(5)
-        raise ValueError("the sixth")
-
-    seen = []
-    with ahead(things()) as coming, pytest.raises(ValueError, match="the sixth"):
-        seen.extend(iter(coming.__next__, None))
-    assert seen == [0, 1, 2, 3, 4]
-    with ahead(iter("abc")) as coming:
-        assert list(coming) == ["a", "b", "c"]
-
-
-def test_nothing_is_made_for_nobody():
-    made = []
-
-    def things():
-        for number in range(1000):
-            made.append(number)
-            yield number
-
-    with ahead(things()) as coming:
-        assert next(coming) == 0
-    assert len(made) == 2
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("batches")]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-# The sparse side: Lucene's index and BM25's runs.
+# The sparse side: indexes of Lucene and bm25s, the choice of k1 and b, BM25's runs.
 
 
 rule lucene:
@@ -35,3 +35,39 @@ rule bm25:
         how=stages.how("bm25"),
     shell:
         "python -m tandem bm25 {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule bm25s:
+    input:
+        unpack(stages.inputs("bm25s")),
+    output:
+        "results/{dataset}/bm25s/{key}/stage.json",
+    log:
+        "results/{dataset}/bm25s/{key}/log.txt",
+    conda:
+        "../../envs/lexical.yaml"
+    params:
+        args=stages.args("bm25s"),
+    threads: 1
+    resources:
+        how=stages.how("bm25s"),
+    shell:
+        "python -m tandem bm25s {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
+
+
+rule tune_bm25:
+    input:
+        unpack(stages.inputs("tune_bm25")),
+    output:
+        "results/{dataset}/tune_bm25/{key}/stage.json",
+    log:
+        "results/{dataset}/tune_bm25/{key}/log.txt",
+    conda:
+        "../../envs/lexical.yaml"
+    params:
+        args=stages.args("tune_bm25"),
+    threads: cores
+    resources:
+        how=stages.how("tune_bm25"),
+    shell:
+        "python -m tandem tune_bm25 {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"

@@ -24,6 +24,7 @@ rule encode:
 rule retrieve:
     input:
         unpack(stages.inputs("retrieve")),
+        shards=lambda wildcards: plan.shards("retrieve", wildcards.key),
     output:
         "results/{dataset}/retrieve/{key}/stage.json",
     log:
@@ -35,6 +36,7 @@ rule retrieve:
     threads: cores
     resources:
         how=stages.how("retrieve"),
+        **plan.devices("retrieve"),
     shell:
         "python -m tandem retrieve {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
 

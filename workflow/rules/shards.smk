@@ -1,12 +1,14 @@
-# Shards: jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, and pairs are scored into
-# a store that every stage looks them up in, so that the number of shards changes no result. The stage itself does
-# whatever is missing.
+# Shards: jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, searched in ranges of them
+# whose bests are merged, and pairs are scored into a store that every stage looks them up in, so that the number of
+# shards changes no result. The stage itself does whatever is missing.
 
 SHARDS = {
     "encode_shard": "embeddings",
+    "retrieve_shard": "retrieve",
     "candidates_shard": "candidates",
     "teacher_shard": "teacher",
     "rerank_shard": "rerank",
+    "rerank_windows_shard": "rerank_windows",
 }
 for name, kind in SHARDS.items():
 
@@ -20,7 +22,7 @@ for name, kind in SHARDS.items():
         log:
             "results/{dataset}/" + kind + "/{key}/shards/{shard}-of-{shards}.txt",
         conda:
-            "../../envs/models.yaml"
+            "../../envs/search.yaml" if kind == "retrieve" else "../../envs/models.yaml"
         params:
             command=name.replace("_", "-"),
             args=stages.args(kind),

@@ -20,10 +20,18 @@ from tandem.ranks import as_rank
 COMMANDS = {
     "datasets": "data.catalogue:main",
     "estimate": "estimating.show:main",
+    "search": "searching.command:main",
+    "search-worker": "searching.worker:main",
+    "export": "searching.export:main",
     "encode-shard": "search.encode:main_shard",
+    "retrieve-shard": "search.retrieve:main_shard",
     "rerank-shard": "search.rerank:main_shard",
+    "rerank-windows-shard": "search.rerank_windows:main_shard",
     "candidates-shard": "candidates.stage:main_shard",
     "teacher-shard": "candidates.teacher:main_shard",
+    "index-train": "search.indexes.stage:main_train",
+    "index-shard": "search.indexes.stage:main_shard",
+    "index-tradeoffs": "reporting.tradeoffs:main",
     "statistics": "reporting.statistics:main",
     "table": "reporting.tables:main",
     "report": "reporting.report:main",
@@ -77,7 +85,10 @@ def read_job(kind: str, words: list[str]) -> Job:
         kind=kind,
         out=Path(out).parent,
         params=nested({path: value(text) for path, text in groups["--params."].items()}),
-        inputs={role: open_artifact(Path(folder)) for role, folder in groups["--in."].items()},
+        inputs={
+            role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
+            for role, folder in groups["--in."].items()
+        },
         execution={name: value(text) for name, text in groups["--run."].items()},
     )
 

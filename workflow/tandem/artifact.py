@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,13 +100,19 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
         raise UserError(f"{folder / MANIFEST}: not valid JSON ({error}); delete it and run its stage again") from None
     if kind is not None and manifest["kind"] != kind:
         raise UserError(f"{folder}: is a {manifest['kind']}, expected a {kind}")
-    for name, told in manifest["files"].items() if verify else ():
-        path = folder / name
+    artifact = Artifact(folder, manifest)
+    check_files(artifact, manifest["files"] if verify else ())
+    return artifact
+
+
+def check_files(artifact: Artifact, names: Iterable[str]) -> None:
+    """Compare size and sha256 of some of an artifact's files with its manifest; a `UserError` names the first other."""
+    for name in names:
+        path, told = artifact.path(name), artifact.manifest["files"][name]
         size = path.stat().st_size if path.is_file() else None
         if size != told["bytes"] or sha256(path) != told["sha256"]:
             found = "missing" if size is None else f"changed since it was written ({size} bytes)"
-            raise UserError(f"{path}: {found}; delete {folder / MANIFEST} and run again to rebuild it")
-    return Artifact(folder, manifest)
+            raise UserError(f"{path}: {found}; delete {artifact.folder / MANIFEST} and run again to rebuild it")
 
 
 @dataclass(frozen=True)
@@ -142,16 +148,27 @@ class Job:
 
 @dataclass
 class Draft:
-    """An artifact being written: files go to a temporary folder, facts into the manifest."""
+    """An artifact being written: files go to a temporary folder, facts into the manifest.
+
+    Attributes:
+        folder: the temporary folder.
+        facts: what else the manifest says.
+        kept: files that are in their place: name, with size and hash as in the manifest.
+    """
 
     folder: Path
     facts: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def path(self, name: str) -> Path:
         """Where to write a file of the artifact; parents are created."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+    def keep(self, name: str, size: int, digest: str) -> None:
+        """Take over a file that stands under its final name already; its writer told size in bytes and sha256."""
+        self.kept[name] = {"bytes": size, "sha256": digest}
 
 
 @contextmanager
@@ -166,12 +183,13 @@ def writing(job: Job) -> Iterator[Draft]:
     draft = Draft(temporary)
     try:
         yield draft
-        files = {}
+        files = dict(draft.kept)
         for path in sorted(p for p in temporary.rglob("*") if p.is_file()):
             name = str(path.relative_to(temporary))
             files[name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
             (job.out / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, job.out / name)
+        files = dict(sorted(files.items(), key=lambda file: Path(file[0])))
         write_json(job.out / MANIFEST, _manifest(job, files, draft.facts))
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

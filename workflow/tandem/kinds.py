@@ -18,6 +18,8 @@ class Kind:
         modules: files and folders below the package whose sources are hashed into the manifest.
         gpu: roles of the inputs that it computes with on a GPU, without the number of one of several.
         ranks: whether several processes, one per device, may do its work.
+        shards: whether jobs may share its work though no model computes it.
+        lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
     """
 
     version: int
@@ -25,6 +27,8 @@ class Kind:
     modules: tuple[str, ...]
     gpu: tuple[str, ...] = ()
     ranks: bool = False
+    shards: bool = False
+    lazy: tuple[str, ...] = ()
 
     def computes(self, roles: Iterable[str]) -> bool:
         """Whether a stage with inputs of these roles wants a GPU."""
@@ -32,6 +36,9 @@ class Kind:
 
 
 _DATA = ("data/collection.py", "data/rows.py", "data/runs.py")
+_VECTORS = ("search/blocks.py", "search/quantised.py")
+_EXACT = ("search/exact.py", "search/stretches.py", "search/flat.py", "search/streamed.py", "search/fed.py")
+_WINDOWS = ("search/aggregation.py", "search/windows.py", "data/windowing.py")
 _STARTS = ("start", "retriever", "reranker")
 _SCORES = ("search/pairs.py", "search/store.py", "search/partners.py", "models")
 
@@ -44,7 +51,9 @@ KINDS: dict[str, Kind] = {
         1, "models.tokens:run", ("models/tokens.py", "models/ragged.py", "models/template.py", "data/collection.py")
     ),
     "lucene": Kind(1, "lexical.index:run", ("lexical", "data/collection.py")),
+    "bm25s": Kind(1, "lexical.terms:run", ("lexical", "data/collection.py", "data/segment.py", "models/ragged.py")),
     "bm25": Kind(1, "lexical.search:run", ("lexical", *_DATA)),
+    "tune_bm25": Kind(1, "lexical.tuning:run", ("lexical", "scoring/measures.py", "scoring/stage.py", *_DATA)),
     "candidates": Kind(1, "candidates.stage:run", ("candidates", *_SCORES, *_DATA), gpu=("judge",)),
     "teacher": Kind(
         1, "candidates.teacher:run", ("candidates/teacher.py", "training/lists.py", *_SCORES, *_DATA), gpu=("judge",)
@@ -52,18 +61,49 @@ KINDS: dict[str, Kind] = {
     "model": Kind(1, "training.stage:run", ("training", "models", *_DATA), gpu=_STARTS, ranks=True),
     "checkpoint": Kind(1, "training.stage:run", ("training", "models", *_DATA), gpu=_STARTS, ranks=True),
     "embeddings": Kind(
-        1, "search.encode:run", ("search/encode.py", "search/blocks.py", "search/partners.py", "models"), gpu=("model",)
+        1,
+        "search.encode:run",
+        ("search/encode.py", "search/encoder.py", "search/partners.py", "models", *_VECTORS),
+        gpu=("model",),
     ),
-    "retrieve": Kind(1, "search.retrieve:run", ("search/retrieve.py", "search/exact.py", "search/blocks.py", *_DATA)),
-    "rerank": Kind(1, "search.rerank:run", ("search/rerank.py", *_SCORES, *_DATA), gpu=("model",)),
+    "retrieve": Kind(
+        1,
+        "search.retrieve:run",
+        ("search/retrieve.py", "search/partials.py", "data/order.py", *_EXACT, *_VECTORS, *_DATA),
+        gpu=("passages",),
+        lazy=("dataset", "passages"),
+    ),
+    "index": Kind(1, "search.indexes.stage:run", ("search/indexes", *_VECTORS), shards=True, lazy=("passages",)),
+    "ann": Kind(
+        1,
+        "search.ann:run",
+        ("search/ann.py", "search/indexes", "data/order.py", *_EXACT, *_VECTORS, *_DATA),
+        lazy=("dataset",),
+    ),
+    "tradeoffs": Kind(
+        1,
+        "search.tradeoffs:run",
+        ("search/tradeoffs.py", "search/ann.py", "search/indexes", *_EXACT, *_VECTORS),
+        lazy=("dataset",),
+    ),
+    "rerank": Kind(1, "search.rerank:run", ("search/rerank.py", *_SCORES, *_DATA), gpu=("model", "judge")),
+    "rerank_windows": Kind(
+        1,
+        "search.rerank_windows:run",
+        ("search/rerank_windows.py", "search/rerank.py", *_WINDOWS, *_SCORES, *_DATA),
+        gpu=("judge",),
+    ),
+    "aggregate": Kind(1, "search.aggregate:run", ("search/aggregate.py", *_WINDOWS, *_DATA)),
+    "fuse": Kind(1, "fusion.stage:run", ("fusion", *_DATA)),
+    "tune_fusion": Kind(1, "fusion.tuning:run", ("fusion", "scoring", *_DATA)),
     "score": Kind(1, "scoring.stage:run", ("scoring", *_DATA)),
-    "average_rank": Kind(1, "scoring.average_rank:run", ("scoring", "search/exact.py", "search/blocks.py", *_DATA)),
+    "average_rank": Kind(1, "scoring.average_rank:run", ("scoring", "search/exact.py", *_VECTORS, *_DATA)),
     "given": Kind(1, "data.given:run", ("data/given.py", *_DATA)),
     "imported": Kind(1, "data.imported:run", ("data/imported.py", "data/triples.py", "data/reading.py", *_DATA)),
     "match": Kind(1, "scoring.answers.stage:run", ("scoring/answers", *_DATA)),
     "noise": Kind(1, "audits.noise.stage:run", ("audits/noise", *_DATA)),
     "similar_queries": Kind(
-        1, "audits.similar.stage:run", ("audits/similar", "search/blocks.py", *_SCORES, *_DATA), gpu=("judge",)
+        1, "audits.similar.stage:run", ("audits/similar", *_VECTORS, *_SCORES, *_DATA), gpu=("judge",)
     ),
     "false_negatives": Kind(
         1, "audits.false_negatives.stage:run", ("audits/false_negatives", *_SCORES, *_DATA), gpu=("judge",)

@@ -31,10 +31,11 @@ def place(words: list[str]) -> int | None:
     Raises:
         UserError: there are fewer devices or nodes than asked for.
     """
-    kind = KINDS.get(words[0])
+    kind = KINDS.get(words[0].removesuffix("-shard"))
     roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
     computes = kind.computes(roles) if kind else words[0].endswith("-shard")
-    if "RANK" in os.environ or not computes:
+    elsewhere = _told(words, "engine", "") == "faiss"  # exact search, which runs on a GPU by torch alone
+    if "RANK" in os.environ or not computes or elsewhere:
         return None
     several = kind is not None and kind.ranks
     devices, nodes = (_count(words, name) if several else 1 for name in ("devices", "nodes"))
@@ -47,11 +48,16 @@ def place(words: list[str]) -> int | None:
 
 def _count(words: list[str], name: str) -> int:
     """The whole number of `--run.<name>`, 1 if it is not told."""
-    flag = f"--run.{name}"
-    told = words[words.index(flag) + 1] if flag in words[:-1] else "1"
+    told = _told(words, name, "1")
     if not told.isdecimal() or int(told) < 1:
-        raise UserError(f"{words[0]}: {flag} is {told}; allowed are 1, 2, 3 …")
+        raise UserError(f"{words[0]}: --run.{name} is {told}; allowed are 1, 2, 3 …")
     return int(told)
+
+
+def _told(words: list[str], name: str, default: str) -> str:
+    """The word of `--run.<name>`."""
+    flag = f"--run.{name}"
+    return words[words.index(flag) + 1] if flag in words[:-1] else default
 
 
 def rendezvous(nodes: int, environment: Mapping[str, str]) -> list[str]:

@@ -21,7 +21,7 @@ from tandem.models.device import use_workers
 from tandem.models.template import Ids
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
-from tandem.search.pairs import PairScores, mean_probability
+from tandem.search.pairs import PairScores, mean_probability, open_judges
 from tandem.search.shards import Asked, score_shard
 
 GROUP = 1024  # queries judged together
@@ -83,14 +83,6 @@ def drawn(pool: Pool, params: dict[str, Any]) -> Iterator[TrainingList]:
         yield undenoised(pool, params["negatives"], np.random.default_rng([params["seed"], 0, pool.query]))
     if denoise is not None:
         yield denoised(pool, params["negatives"], denoise, np.random.default_rng([params["seed"], 1, pool.query]))
-
-
-def open_judges(job: Job) -> list[PairScores]:
-    """The judges' scores; none where nothing is denoised."""
-    return [
-        PairScores(model, tokens, job.params["precision"], job.params["batch_tokens"])
-        for model, tokens in zip(job.many("judge"), job.many("judge_tokens"), strict=True)
-    ]
 
 
 def asked(job: Job) -> Iterator[Asked]:

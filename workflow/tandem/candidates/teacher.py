@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 
 from tandem.artifact import Artifact, Job, writing
-from tandem.candidates.stage import open_judges
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
-from tandem.data.runs import iter_run
+from tandem.data.runs import iter_run, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.template import Ids
 from tandem.progress import Progress
-from tandem.search.pairs import mean_logit
+from tandem.search.pairs import mean_logit, open_judges
 from tandem.search.partners import require_dataset
 from tandem.search.shards import Asked, score_shard
 from tandem.search.store import pair_keys
@@ -101,11 +100,8 @@ def told_by_run(job: Job, lists: Lists, progress: Progress) -> Iterator[Part]:
 
 
 def scored(run: Artifact) -> Iterator[tuple[str, list[str], Ids]]:
-    """(query, documents, scores) of a run, as far as its scores say something.
-
-    A re-ranked run is scored down to its `depth`; below, its numbers only keep the first stage's order.
-    """
-    depth = run.params["depth"] if run.manifest["kind"] == "rerank" else None
+    """(query, documents, scores) of a run, as far as its scores say something."""
+    depth = scored_depth(run)
     for query, docs, scores in iter_run(run.path("run.trec")):
         yield query, docs[:depth], scores[:depth]
 

@@ -13,7 +13,8 @@ from tandem.data.tables import streaming
 from tandem.errors import UserError
 
 CORPUS, QUERIES, QRELS = "corpus.parquet", "queries.parquet", "qrels.parquet"
-# Relevance of a training passage that only holds the answer's words: no positive and, as in RocketQA, no negative.
+# Relevance of a training passage that only holds the answer's words, or is a window of a relevant document whose label
+# another window carries: no positive and, as in RocketQA, no negative.
 # -1 is left to collections that use it for what was judged irrelevant.
 LITERAL_MATCH = -2
 ANSWERS, LISTS = "answers.parquet", "lists.parquet"  # only where the source has them

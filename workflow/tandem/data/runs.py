@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.artifact import Artifact
 from tandem.errors import UserError
 
 Floats = NDArray[np.float32]
@@ -70,6 +71,20 @@ def iter_run(path: Path) -> Iterator[tuple[str, list[str], Floats]]:
                 raise UserError(f"{path}:{first}: query {query} lists document {twice} twice; once is allowed")
             done.add(query)
             yield query, docs, np.asarray(scores, np.float32)
+
+
+def followed(scores: Floats, documents: int) -> Floats:
+    """Scores of a re-ranked top and, up to so many documents, whole numbers falling from below the lowest."""
+    below = np.floor(scores.min(initial=0.0)) - 1 - np.arange(documents - len(scores), dtype=np.float32)
+    return np.concatenate([scores, below])
+
+
+def scored_depth(run: Artifact) -> int | None:
+    """Down to which rank the scores of a run artifact say something; None: all of them do.
+
+    A re-ranked run is scored down to its `depth`; below, its numbers only keep the first stage's order.
+    """
+    return int(run.params["depth"]) if run.manifest["kind"].startswith("rerank") else None
 
 
 def _lines(path: Path, file: Iterable[str]) -> Iterator[tuple[str, str, float, int]]:

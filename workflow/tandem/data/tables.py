@@ -4,7 +4,6 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+
+from tandem import overlap
 
 ROWS = 16384
 SWITCH = 5e-5  # seconds
@@ -105,17 +106,13 @@ def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.R
 
 
 def ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The items, the next one made by a thread while one is used; what making it raises is raised here."""
+    """`overlap.ahead` for items that are used by Arrow and numpy."""
     before = sys.getswitchinterval()
-    # Whoever uses items by Arrow and numpy gives Python's lock up dozens of times an item, and would get it back only
-    # after the usual 5 ms each time.
+    # These give Python's lock up dozens of times an item, and would get it back only after the usual 5 ms each time.
     sys.setswitchinterval(SWITCH)
     try:
-        with ThreadPoolExecutor(1) as thread:
-            coming = thread.submit(next, items, None)
-            while (item := coming.result()) is not None:
-                coming = thread.submit(next, items, None)
-                yield item
+        with overlap.ahead(items) as coming:
+            yield from coming
     finally:
         sys.setswitchinterval(before)
 

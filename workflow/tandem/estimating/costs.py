@@ -9,7 +9,7 @@ from tandem.errors import UserError
 from tandem.estimating import training, work
 from tandem.estimating.encoders import shape_of
 from tandem.estimating.hardware import Hardware
-from tandem.estimating.volumes import Volumes, finished, volumes
+from tandem.estimating.volumes import TOKENS_PER_WORD, Volumes, finished, volumes
 from tandem.estimating.work import Setting, Work
 from tandem.kinds import KINDS
 from tandem.planning.config import Config
@@ -22,7 +22,9 @@ WORKS: dict[str, Callable[[Stage, Setting], Work]] = {
     "pretrain": training.pretrain,
     "tokens": work.tokens,
     "lucene": work.lucene,
+    "bm25s": work.bm25s,
     "bm25": work.bm25,
+    "tune_bm25": work.tune_bm25,
     "candidates": work.candidates,
     "teacher": work.teacher,
     "model": training.model,
@@ -30,6 +32,9 @@ WORKS: dict[str, Callable[[Stage, Setting], Work]] = {
     "embeddings": work.embeddings,
     "retrieve": work.retrieve,
     "rerank": work.rerank,
+    "rerank_windows": work.rerank_windows,
+    "aggregate": work.aggregate,
+    "fuse": work.fuse,
     "score": work.score,
     "average_rank": work.average_rank,
 }
@@ -70,7 +75,7 @@ def setting(config: Config, hardware: Hardware) -> Setting:
         found = volumes(stage, config["datasets"].get(stage.name, {}))
         for role in ("of", "corpus") if found is None else ():
             if role in stage.upstream:
-                return reduced(stage, sizes(stage.upstream[role]))
+                return derived(stage, sizes(stage.upstream[role]))
         if found is None:
             raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
         return found
@@ -79,13 +84,27 @@ def setting(config: Config, hardware: Hardware) -> Setting:
     return Setting(sizes, lambda stage: shape_of(stage, config["encoders"]), config["execution"], *kept)
 
 
+def derived(stage: Stage, whole: Volumes) -> Volumes:
+    """The size of a derived dataset."""
+    made = {"reduced": reduced, "windows": cut}.get(stage.params["source"])
+    return made(stage, whole) if made else whole
+
+
 def reduced(stage: Stage, whole: Volumes) -> Volumes:
-    """The size of a derived dataset: of one reduced for validation at most what a query brings, times its queries."""
-    if stage.params["source"] != "reduced":
-        return whole
+    """Of one reduced for validation at most what a query brings, times its queries."""
     asked = min(whole.queries.get("dev", 0), stage.params.get("dev_queries") or whole.queries.get("dev", 0))
     brought = asked * (stage.params["depth"] + stage.params["others"] + 1)
     return replace(whole, passages=min(whole.passages, brought), queries={"dev": asked})
+
+
+def cut(stage: Stage, whole: Volumes) -> Volumes:
+    """Of windows as many as documents of the mean length have."""
+    params, tokens = stage.params, whole.lengths["passage"]
+    units = tokens / (TOKENS_PER_WORD if params["unit"] == "words" else 1.0)
+    windows = 1 + max(0.0, units - params["length"]) / params["stride"]
+    kept = min(windows, params["most"] or windows)
+    lengths = whole.lengths | {"passage": tokens * min(1.0, params["length"] / units)}
+    return replace(whole, passages=round(whole.passages * kept), lengths=lengths, counted=False)
 
 
 def cost(stage: Stage, about: Setting, hardware: Hardware) -> Cost | None:

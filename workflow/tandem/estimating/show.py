@@ -8,7 +8,7 @@ from tandem.errors import UserError
 from tandem.estimating.costs import Cost, cost, setting, totals, upstream_first
 from tandem.estimating.hardware import WORK, Hardware
 from tandem.estimating.volumes import Volumes
-from tandem.planning.config import Config, merged, read_yaml
+from tandem.planning.config import gathered
 from tandem.planning.plan import Plan
 
 ROOT = Path(__file__).parents[3]  # the checkout
@@ -33,10 +33,7 @@ def main(words: list[str]) -> int:
             raise UserError(f"estimate: {word} is no flag, or has no value; allowed: --hardware NAME, FILE.yaml …")
         else:
             files.append(Path(word))
-    config: Config = told if told is not None else read_yaml(ROOT / "config/config.yaml")
-    for file in files:
-        config = merged(config, read_yaml(file))
-    plan = Plan(config, ROOT)
+    plan = Plan(gathered(files, ROOT) if told is None else told, ROOT)
     chosen = Hardware.load(ROOT / "config/hardware", hardware or plan.config["execution"]["hardware"])
     print(render(plan, chosen), end="")
     return 0

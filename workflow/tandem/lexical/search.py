@@ -1,95 +1,88 @@
-"""The stage `bm25`: a run of Lucene's BM25 over one split's queries.
+"""The stage `bm25`: a run of BM25, or of a variant of it, over one split's queries.
 
-A query is a bag of words: characters of Lucene's query syntax mean nothing. Scores are Lucene's own float32;
-Anserini's step that rounds them to four digits and spreads ties is left out, so that equal passages tie. Which of tied
-passages make the cut at `depth`, and their order, is decided by document id.
+Two engines search: Lucene (`lucene.py`) over the input `lucene`, and bm25s (`eager.py`) over the input `bm25s`. Which
+of tied passages make the cut at `depth`, and their order, is decided by document id in both.
 """
 
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
 
-from tandem.artifact import Job, writing
+from tandem.artifact import Artifact, Job, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import write_run
 from tandem.errors import UserError
-from tandem.lexical import analyzers, jvm
+from tandem.lexical import ENGINES
+from tandem.lexical.engine import Engine
 from tandem.progress import Progress
 
-HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
-MOST_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
+CHOSEN = "chosen.json"  # of the stage `tune_bm25`
+RANGES = {"k1": (0, float("inf")), "b": (0, 1)}
 
 
 def run(job: Job) -> None:
-    """Search the input `lucene` with the queries of the input `dataset`; writes run.trec.
+    """Search the input `lucene` or `bm25s` with the queries of the input `dataset`; writes run.trec.
 
-    Parameters: `k1`, `b`, `depth`, `split`, `queries` (the first so many of the split, null for all). Execution:
-    `workers` threads, `heap` of Java. A query that finds nothing has no line.
+    Parameters: `k1`, `b` (absent where the input `tuned` has chosen them), `depth`, `split`, `queries` (the first so
+    many of the split, null for all). Of Lucene also `rm3` and `fields`, of bm25s `formula` and `delta`; absent means
+    plain BM25. Execution: `workers` threads, `heap` of Java. A query that finds nothing has no line.
     """
     params = job.params
-    _check(job)
+    index = index_of(job)
+    k1, b = parameters(job, index)
+    check(params | {"k1": k1, "b": b})
     queries = list(Collection(job.inputs["dataset"]).queries(params["split"]).items())[: params.get("queries")]
-    if split := analyzers.splitter(job.inputs["lucene"].params):
-        queries = [(query, split(text)) for query, text in queries]
-    java = jvm.start(int(job.execution.get("workers") or os.cpu_count() or 1), job.execution.get("heap"))
-    with writing(job) as draft:
-        searcher = _searcher(java, job)
+    with opened(job) as engine, writing(job) as draft:
         with Progress(f"bm25 {job.key}", len(queries), "queries") as progress:
-            found = _search(java, searcher, queries, params["depth"], progress)
+            found = engine.search(queries, k1, b, params["depth"], progress)
             lines = write_run(draft.path("run.trec"), found, job.key)
-        searcher.close()
-        draft.facts.update(queries=len(queries), lines=lines, lucene=jvm.versions(java))
+        draft.facts.update(queries=len(queries), lines=lines, **engine.facts)
 
 
-def _check(job: Job) -> None:
-    """Refuse parameters out of range, and an index of another dataset."""
-    ranges = {"k1": (0, float("inf")), "b": (0, 1)}
-    for name, (low, high) in ranges.items():
-        if not low <= job.params[name] <= high:
-            raise UserError(f"{name}: {job.params[name]}; a number from {low} to {high} is allowed")
+@contextmanager
+def opened(job: Job) -> Iterator[Engine]:
+    """The engine of a job's index, closed at the end."""
+    if "bm25s" in job.inputs:
+        from tandem.lexical.eager import Eager
+
+        yield Eager(job)
+        return
+    from tandem.lexical.lucene import Lucene
+
+    engine = Lucene(job)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def check(params: dict[str, float | None]) -> None:
+    """Refuse numbers out of range."""
+    for name, (low, high) in RANGES.items():
+        number = params[name]
+        if number is None or not low <= number <= high:
+            raise UserError(f"{name}: {number}; a number from {low} to {high} is allowed")
     for name in ("depth", "queries"):
-        number = job.params.get(name)
+        number = params.get(name)
         if number is not None and number < 1:
             raise UserError(f"{name}: {number}; a whole number from 1 is allowed")
-    dataset, index = job.inputs["dataset"], job.inputs["lucene"]
+
+
+def index_of(job: Job) -> Artifact:
+    """The index that is searched; a `UserError` where it is of another dataset."""
+    dataset, index = job.inputs["dataset"], next(job.inputs[role] for role in ENGINES if role in job.inputs)
     if os.path.basename(index.upstream["dataset"]) != dataset.key:
         raise UserError(f"{index.folder}: indexes {index.upstream['dataset']}, not {dataset.folder}; name its index")
+    return index
 
 
-def _searcher(java: jvm.JavaClass, job: Job) -> Any:
-    """Anserini's searcher with the index' analyzer and the BM25 of the parameters."""
-    java("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
-    index = job.inputs["lucene"]
-    searcher = java("io.anserini.search.SimpleSearcher")(str(index.folder / "index"))
-    searcher.set_bm25(float(job.params["k1"]), float(job.params["b"]))
-    searcher.set_analyzer(analyzers.build(java, index.params))
-    # Emptied, not replaced: pyjnius frees a reference that is not its own when it assigns an object to a field, and the
-    # machine dies in some later garbage collection.
-    searcher.cascade.rerankers.clear()
-    return searcher
-
-
-def _search(
-    java: jvm.JavaClass, searcher: Any, queries: list[tuple[str, str]], depth: int, progress: Progress
-) -> Iterator[tuple[str, list[str], list[float]]]:
-    """(query id, document ids, scores) of each query that finds something, in order.
-
-    A batch goes to Java's threads and comes back as one text of JSON: asking for one hit after the other takes longer
-    than the search itself. JSON keeps every float32.
-    """
-    mapper = java("com.fasterxml.jackson.databind.ObjectMapper")()
-    stored = java("java.lang.Class").forName("org.apache.lucene.document.Document")
-    mapper.configOverride(stored).setIsIgnoredType(java("java.lang.Boolean")(True))
-    size = max(1, HITS_AT_ONCE // depth)
-    for start in range(0, len(queries), size):
-        batch = queries[start : start + size]
-        ids, texts = java("java.util.ArrayList")(), java("java.util.ArrayList")()
-        for query, text in batch:
-            ids.add(query)
-            texts.add(text)
-        hits = json.loads(mapper.writeValueAsString(searcher.batch_search(texts, ids, depth, 1)))
-        for query, _ in batch:
-            if found := hits[query]:
-                yield query, [hit["docid"] for hit in found], [hit["score"] for hit in found]
-        progress.add(len(batch))
+def parameters(job: Job, index: Artifact) -> tuple[float, float]:
+    """k1 and b: told, or as the input `tuned` has chosen them on the same index."""
+    if "tuned" not in job.inputs:
+        return job.params["k1"], job.params["b"]
+    tuned = job.inputs["tuned"]
+    if index.key not in map(os.path.basename, tuned.upstream.values()):
+        raise UserError(f"{tuned.folder}: was tuned on another index than {index.folder}; tune on this one")
+    chosen = json.loads(tuned.path(CHOSEN).read_text(encoding="utf-8"))
+    return chosen["k1"], chosen["b"]

@@ -1,8 +1,27 @@
 """torch.compile of an encoder's layers: all layers of a family share one piece of compiled code per shape."""
 
+import os
+import shutil
+from functools import cache
+
 from torch import Tensor, nn
 
+from tandem.progress import say
+
 SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
+
+
+@cache
+def can_compile() -> bool:
+    """Whether a C compiler is there, which starting compiled code on a GPU takes; a line where none is."""
+    names = [os.environ.get("CC", "cc"), "gcc", "clang"]
+    found = any(map(shutil.which, names))
+    if not found:
+        say(
+            f"layers are not compiled: none of the C compilers {', '.join(names)} is on the path; a training step or "
+            "a batch takes longer, its results are the same within rounding"
+        )
+    return found
 
 
 def compile_layers(encoder: nn.Module, packed: bool) -> None:

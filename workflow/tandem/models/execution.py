@@ -6,10 +6,11 @@ from torch import nn
 
 from tandem.errors import UserError
 from tandem.models import attention
-from tandem.models.compiled import compile_layers
+from tandem.models.compiled import can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import device, has_bf16, resolve_precision
+from tandem.models.device import device, has_bf16, keep_memory, resolve_precision
 from tandem.models.dual import DualEncoder
+from tandem.models.frozen import by_onednn, freeze
 from tandem.models.packed import BLOCK, FAMILIES
 
 
@@ -22,16 +23,20 @@ def accelerate(models: nn.Module, execution: dict[str, Any], tokens: int, mode: 
             which packs in bf16 on CUDA, where the kernel is, and compiles what is packed there.
         tokens: what packed rows are filled up to, rounded down to a multiple of `BLOCK`.
         mode: precision, `auto`, `bf16` or `fp32`.
-        training: whether there will be backward passes.
+        training: whether there will be backward passes; without, encoders are frozen: see `freeze`.
     Raises:
         UserError: `packed` was asked for, and an encoder cannot be packed.
     """
+    if not training:
+        keep_memory()
     for model in models.modules():
         if isinstance(model, DualEncoder | CrossEncoder):
             encoders: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
             packed = is_packed(encoders, execution.get("attention", "auto"), mode)
             model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
             for encoder in encoders:
+                if not training:
+                    freeze(encoder, mode, tokens)
                 _choose(encoder, packed, execution.get("compile", "auto"), training)
 
 
@@ -47,12 +52,13 @@ def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
 
 
 def _choose(encoder: Any, packed: bool, compiled: str, training: bool) -> None:
-    """Set one encoder's attention, and compile its layers."""
+    """Set one encoder's attention, and compile its layers, unless oneDNN has laid out their weights."""
     if packed:
         attention.register()
         encoder.set_attn_implementation(attention.NAME)
     elif training and device().type == "cpu":
         # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass is kept for encoding.
         encoder.set_attn_implementation("eager")
-    if compiled == "always" or (compiled == "auto" and packed and device().type == "cuda"):
+    wanted = compiled == "always" or (compiled == "auto" and packed and device().type == "cuda" and can_compile())
+    if wanted and (training or not by_onednn()):
         compile_layers(encoder, packed)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 
@@ -62,16 +62,27 @@ class Ragged:
 
 
 def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dtype: str) -> tuple[int, int]:
-    """Write rows of ids as they come: `<name>.ids` (raw) and `<name>.offsets.npy` (int64).
+    """Write rows of ids as they come: `<name>.ids` (raw) and `<name>.offsets.npy` (int64), holding one batch.
 
     Returns:
         Number of rows and of tokens.
     """
-    lengths: list[Ids] = []
-    with open(folder / f"{name}.ids", "wb") as file:
+    rows = tokens = 0
+    with open(folder / f"{name}.ids", "wb") as ids, open(folder / f"{name}.offsets.npy", "wb") as offsets:
+        _header(offsets, 1)
+        offsets.write(np.zeros(1, "<i8").tobytes())
         for batch in batches:
-            lengths.append(np.array([len(row) for row in batch], np.int64))
-            file.write(np.concatenate([np.asarray(row, dtype) for row in batch] or [np.empty(0, dtype)]).tobytes())
-    offsets = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
-    np.save(folder / f"{name}.offsets.npy", offsets)
-    return len(offsets) - 1, int(offsets[-1])
+            stops = tokens + np.cumsum([len(row) for row in batch], dtype="<i8")
+            offsets.write(stops.tobytes())
+            rows += len(batch)
+            tokens = int(stops[-1]) if batch else tokens
+            ids.write(np.concatenate([np.asarray(row, dtype) for row in batch] or [np.empty(0, dtype)]).tobytes())
+        offsets.seek(0)
+        _header(offsets, rows + 1)
+    return rows, tokens
+
+
+def _header(file: BinaryIO, count: int) -> None:
+    """What a .npy file of so many int64 begins with; of the same length whatever the number."""
+    told = {"shape": (count,), "fortran_order": False, "descr": "<i8"}
+    np.lib.format.write_array_header_1_0(file, told)

@@ -8,11 +8,10 @@ from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
 from tandem.planning.graph import Stage
 from tandem.planning.runs import CROSS_PARTS
+from tandem.planning.window_datasets import UNSPACED
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
-
-UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces: a shingle is of characters
 
 
 class Audits:
@@ -28,7 +27,7 @@ class Audits:
 
     def judges(self, dataset: str) -> dict[str, Stage | None]:
         """The audits' cross-encoders and their token ids; none where they cannot be trained or the models lack them."""
-        names = self.config["audits"]["judges"] if self.trained(dataset) else []
+        names = self.of.ensembles.members(self.config["audits"]["judges"]) if self.trained(dataset) else []
         made: dict[str, Stage | None] = {}
         for i, name in enumerate(name for name in names if self.of.named(name) in self.config["models"]):
             made[f"judge.{i}"] = self.of.model(name, "audits.judges", CROSS_PARTS)
@@ -38,12 +37,20 @@ class Audits:
     def audited(self, dataset: str) -> list[str]:
         """The systems whose runs are looked at: those of `audits.systems` that can be had."""
         told: list[str] = self.config["audits"]["systems"]
-        can = [name for name in told if name.startswith("bm25") or name in self.config["runs"]]
-        return told if self.trained(dataset) and all(self._there(name) for name in told) else can
+        trained = self.trained(dataset)
+        return [name for name in told if all(self._there(part, trained) for part in name.split("+"))]
 
-    def _there(self, system: str) -> bool:
-        parts = system.split("+")
-        return all(part.startswith("bm25") or self.of.named(part) in self.config["models"] for part in parts)
+    def _there(self, part: str, trained: bool) -> bool:
+        """Whether a part of a system can be had; models only if they can be trained, fusions if their runs can."""
+        for key in ("fusions", "ensembles"):
+            if part in self.config[key]:
+                parts = (one for name in self.config[key][part]["of"] for one in name.split("+"))
+                return all(self._there(one, trained) for one in parts)
+        if told := self.config["aggregations"].get(part):
+            return all(self._there(one, trained) for one in (*told["of"].split("+"), *filter(None, [told["by"]])))
+        if self.of.sparse.names(part) or part in self.config["runs"]:
+            return True
+        return trained and self.of.named(part.partition("@")[0]) in self.config["models"]
 
     def similar_queries(self, dataset: str) -> Stage:
         """The audit of training queries that are similar to others."""

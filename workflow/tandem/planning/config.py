@@ -5,17 +5,21 @@ Later wins: a recipe of config/recipes/, then config/config.yaml and whatever Sn
 """
 
 import copy
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tandem.errors import UserError
+from tandem.planning.indexed import indexes
 from tandem.planning.pretrained import MADE, USUAL
 from tandem.planning.schema import mistakes, nearest, typed
+from tandem.planning.window_datasets import complete_windows
 
 Config = dict[str, Any]
-CATALOGUES = ("datasets", "encoders")
+CATALOGUES = ("datasets", "encoders", "indexes")
+OWN = ("source", "type", "factory")  # an entry that says one of these is one of its own
 
 
 def read_yaml(path: Path) -> Any:
@@ -32,6 +36,14 @@ def read_yaml(path: Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
         raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
+
+
+def gathered(files: Iterable[Path], root: Path) -> Config:
+    """config/config.yaml of the checkout with YAML files laid upon it, as Snakemake does with `--configfile`."""
+    config: Config = read_yaml(root / "config/config.yaml")
+    for file in files:
+        config = merged(config, read_yaml(file))
+    return config
 
 
 def merged(under: Any, over: Any) -> Any:
@@ -59,9 +71,9 @@ def complete(told: Config, root: Path) -> Config:
     recipes = told.get("recipes") or []
     config: Config = {name: catalogue(root / "config" / name) for name in CATALOGUES}
     for name in CATALOGUES:
-        # An entry that names its source is one of its own, whatever the catalogue has under that name.
+        # An entry that names its source or type is one of its own, whatever the catalogue has under that name.
         for entry, own in (told.get(name) or {}).items():
-            if isinstance(own, dict) and "source" in own:
+            if isinstance(own, dict) and any(key in own for key in OWN):
                 config[name].pop(entry, None)
     for name in recipes if isinstance(recipes, list) else ():
         config = merged(config, recipe(root, str(name)))
@@ -71,7 +83,9 @@ def complete(told: Config, root: Path) -> Config:
         config["datasets"], wrong = datasets(config["datasets"], sources, schema)
         config["models"], more = models(config["models"], schema)
         config["encoders"], others = encoders(config["encoders"], schema)
-        wrong += [*more, *others]
+        config["indexes"], unfit = indexes(config["indexes"], schema)
+        wrong += [*more, *others, *unfit]
+        wrong = wrong or complete_windows(config["datasets"])
     if wrong:
         raise UserError("\n".join(wrong))
     return config

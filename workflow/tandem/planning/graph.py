@@ -20,6 +20,7 @@ from tandem.kinds import KINDS
 # left out of the digest, so that artifacts made before the parameter existed keep their names.
 NEUTRAL: dict[str, dict[str, Any]] = {
     "encoder": {"layers": None},
+    "embeddings": {"dtype": "fp16"},
     "model": {
         "lora": None,
         "train.checkpoints": None,

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
-from tandem.planning.runs import CROSS_PARTS
 from tandem.planning.schema import nearest
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ class Lists:
         """The stage that draws a model's training lists."""
         at = f"{at}.candidates"
         pool = self.of.run(told["from"], "train", f"{at}.from", dataset)
+        deepest = max(told["depth"], ((told["denoise"] or {}).get("backfill") or {"depth": 0})["depth"])
+        self.of.fusions.require_depth(pool, deepest, f"{at}.depth")
         params = {k: told[k] for k in ("first_rank", "depth", "negatives", "queries")} | {
             "split": "train",
             "seed": self.of.seed(told["seed"]),
@@ -49,40 +50,36 @@ class Lists:
             denoise = dict(told["denoise"])
             judges = denoise.pop("by")
             params |= {"denoise": denoise, **self._scoring()}
-            upstream |= self._judges([judges] if isinstance(judges, str) else judges, f"{at}.denoise.by", dataset)
+            names = [judges] if isinstance(judges, str) else judges
+            upstream |= self.of.ensembles.judges(names, f"{at}.denoise.by", dataset)
         upstream["tokens"] = self.of.tokens(encoder, dataset)
         return self.of.stage("candidates", dataset, f"{told['from']}", params, upstream=upstream)
 
     def teacher(self, at: str, told: str | list[str], candidates: Stage, dataset: str) -> Stage:
-        """The stage that scores a model's training lists: by a cross-encoder, several, or any run.
+        """The stage that scores a model's training lists: by a cross-encoder, several, an ensemble, or any run.
 
         Of a joint model alone, or as `<model>.reranker`, the cross-encoder teaches; as `<model>.retriever`, its run.
         """
         where = f"{at}.train.distil.from"
         upstream: dict[str, Stage | None] = {"dataset": self.of.dataset(dataset), "candidates": candidates}
         if isinstance(told, str) and not self._scores_pairs(told):
-            known = [*self.config["models"], *self.config["runs"], "bm25", "given"]
-            if "+" not in told and self.of.named(told) not in known and told.split(".")[0] != "bm25":
+            named = ("models", "runs", "sparse", "fusions", "aggregations", "ensembles")
+            known = [*(name for key in named for name in self.config[key]), "bm25", "given"]
+            if not {"+", "@"} & set(told) and self.of.named(told) not in known and told.split(".")[0] != "bm25":
                 raise UserError(f"{where}: {told} is neither a model nor a run{nearest(told, known)}")
             upstream["run"] = self.of.run(told, "train", where, dataset)
             return self.of.stage("teacher", dataset, told, {}, upstream=upstream)
         names = [told] if isinstance(told, str) else told
-        upstream |= self._judges(names, where, dataset)
+        upstream |= self.of.ensembles.judges(names, where, dataset)
         return self.of.stage("teacher", dataset, "-".join(names), self._scoring(), upstream=upstream)
 
     def _scores_pairs(self, name: str) -> bool:
-        """Whether a name means a cross-encoder rather than a run."""
+        """Whether a name means a cross-encoder, or several, rather than a run."""
+        if name in self.config["ensembles"]:
+            return True
         spec = self.config["models"].get(self.of.named(name), {"objective": None})
         return spec["objective"] == "cross" or (spec["objective"] == "joint" and not name.endswith(".retriever"))
 
     def _scoring(self) -> dict[str, Any]:
         """How cross-encoders score pairs: as in re-ranking, so that all who ask share the scores."""
         return {key: self.config["rerank"][key] for key in ("precision", "batch_tokens")}
-
-    def _judges(self, names: list[str], where: str, dataset: str) -> dict[str, Stage]:
-        """Cross-encoders and the token ids that each reads, by role."""
-        made = {}
-        for i, name in enumerate(names):
-            made[f"judge.{i}"] = self.of.model(name, where, CROSS_PARTS)
-            made[f"judge_tokens.{i}"] = self.of.tokens(self.of.root(self.of.named(name), "cross"), dataset)
-        return made

@@ -17,7 +17,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What a dataset's entry says about it, and what is done with its runs: no part of the collection.
 NOTES = (
     *("licence", "description", "homepage", "access", "where", "bytes", "counts", "tokens"),
-    *("language", "analyzer", "measures", "score_split", "relevance", "match", "ignore_identical_ids"),
+    *("language", "analyzer", "measures", "score_split", "relevance", "match", "ignore_identical_ids", "factor"),
 )
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 # Of derived datasets: what they name is upstream, not a parameter.
@@ -92,6 +92,8 @@ class Origins(ABC):
             case "pair":
                 asked = self.dataset(spec["queries_of"]) if "queries_of" in spec else None
                 return {"corpus": self.dataset(spec["corpus_of"]), "queries": asked}
+            case "windows":
+                return {"of": self.dataset(spec["of"])}
             case "dissimilar":
                 return {"of": self.dataset(spec["of"]), "similar": self.similar_queries(spec["of"])}
             case "reduced":
@@ -127,7 +129,7 @@ class Origins(ABC):
             return {"dev"}
         if spec["source"] in SPLITS:
             return set(SPLITS[spec["source"]])
-        if spec["source"] in ("dissimilar", "group"):
+        if spec["source"] in ("dissimilar", "windows", "group"):
             return self.splits(spec["of"] if isinstance(spec["of"], str) else spec["of"][0])
         if spec["source"] == "pair" and "queries_of" in spec:
             return self.splits(spec["queries_of"])

@@ -47,6 +47,8 @@ class Plan:
                     raise
                 self.missing[name] = str(error)
                 self.resolver.opened.clear()
+        for system in self.config["systems"]:
+            self.resolver.run(system, self.split, "systems")
 
     @property
     def split(self) -> str:
@@ -113,6 +115,13 @@ class Plan:
             raise UserError("fidelity: no model of the wanted tables has train.checkpoints; set it to a number")
         return rows
 
+    def tradeoffs(self) -> Stage:
+        """The stage that measures indexes against one another."""
+        try:
+            return self.resolver.indexed.tradeoffs()
+        finally:
+            self.resolver.opened.clear()
+
     def counted(self, table: str) -> "Present":
         """The datasets of a statistics table: stages of those that are here, and why the others are not counted."""
         # Imported and asked only for these tables: looking for downloads takes a second or two.
@@ -125,11 +134,12 @@ class Plan:
     def shards(self, kind: str, key: str) -> list[str]:
         """The jobs that share a stage's work before it runs itself: `execution.shards` of them.
 
-        None for what computes with no model and for queries' embeddings; a single shard is no job of its own: the stage
+        None where nothing is to be shared and for queries' embeddings; a single shard is no job of its own: the stage
         does whatever is missing.
         """
         stage, count = self.stages.find(kind, key), self.config["execution"]["shards"]
-        if count == 1 or stage.params.get("side") == "queries" or not KINDS[kind].computes(stage.upstream):
+        shared = KINDS[kind].shards or KINDS[kind].computes(stage.upstream)
+        if count == 1 or stage.params.get("side") == "queries" or not shared:
             return []
         return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
 
@@ -149,7 +159,8 @@ class Plan:
 
         def gpu(wildcards: Any) -> int:
             """GPUs of a job on one node."""
-            return devices * KINDS[kind].computes(self.stages.find(kind, wildcards.key).upstream)
+            stage = self.stages.find(kind, wildcards.key)
+            return devices * (KINDS[kind].computes(stage.upstream) and stage.execution.get("engine") != "faiss")
 
         def srun(wildcards: Any, threads: int) -> str:
             """One launcher a node; what needs no device runs once."""

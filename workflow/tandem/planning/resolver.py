@@ -6,18 +6,22 @@ from functools import partial
 from typing import Any
 
 from tandem.errors import Unavailable, UserError
-from tandem.planning import losses
+from tandem.planning import fusion_checks, losses
 from tandem.planning.audited import Audits
 from tandem.planning.config import Config
+from tandem.planning.ensembles import Ensembles
+from tandem.planning.fused import Fusions
 from tandem.planning.graph import TRAINING, Stage, Stages
+from tandem.planning.indexed import Indexed
 from tandem.planning.lists import Lists
 from tandem.planning.origins import NAME, Origins
 from tandem.planning.runs import CROSS_PARTS, DUAL_PARTS, Runs
 from tandem.planning.schema import nearest
+from tandem.planning.sparse import Sparse
 from tandem.planning.validated import Validated
+from tandem.planning.windowed import Windowed
 
-# What of `execution` concerns a training.
-TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}
+TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # where neither model nor encoder says
 
 
 class Resolver(Origins):
@@ -29,6 +33,10 @@ class Resolver(Origins):
         self.opened: list[str] = []
         self.runs, self.lists, self.audits = Runs(self), Lists(self), Audits(self)
         self.validated = Validated(self)
+        self.fusions, self.ensembles = Fusions(self), Ensembles(self)
+        self.windowed = Windowed(self)
+        self.sparse = Sparse(self)
+        self.indexed = Indexed(self)
 
     def spec(self, name: str, where: str, objectives: tuple[str, ...] | None = None) -> dict[str, Any]:
         """A model's entry; `where` names the key that asked for it, `objectives` what it must be."""
@@ -157,11 +165,15 @@ class Resolver(Origins):
 
 
 def check_all(config: Config) -> None:
-    """Resolve every model and every encoder to be made, wanted or not: a mistake in any is named, all at once."""
+    """Resolve whatever the configuration names, wanted or not: mistakes are told all at once."""
     wrong, resolver = [], Resolver(config, Stages())
     made = [name for name, spec in config["encoders"].items() if spec["source"] == "pretrain"]
     asked: list[Callable[[], object]] = [partial(resolver.encoder, name) for name in made]
     asked += [partial(resolver.model, name, f"models.{name}") for name in config["models"]]
+    asked += [partial(resolver.ensembles.check, name) for name in config["ensembles"]]
+    asked += [partial(resolver.windowed.check, name) for name in config["aggregations"]]
+    asked += [partial(fusion_checks.check, resolver, name) for name in config["fusions"]]
+    asked += [partial(resolver.sparse.check, name) for name in config["sparse"]]
     for ask in asked:
         try:
             ask()

@@ -1,7 +1,8 @@
 """Runs and their scores: which stages write and measure the run that an expression names.
 
 `bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); a name of
-`runs:` (a file somebody released); a dual encoder; `<first stage>+<cross-encoder>`.
+`sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:` or `aggregations:`; a dual encoder, searched
+exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-encoder or name of ensembles:>`.
 """
 
 from pathlib import Path
@@ -9,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
-from tandem.lexical import ANALYZERS, LANGUAGES, SPLIT_BEFORE
 from tandem.planning.graph import Stage
-from tandem.planning.schema import nearest
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
@@ -38,38 +37,28 @@ class Runs:
         first, plus, judge = system.rpartition("+")
         if plus:
             return self._rerank(system, first, judge, split, where, dataset)
-        kind, _, analyzer = system.partition(".")
-        if kind == "bm25" and system not in self.config["models"]:
-            return self._bm25(analyzer, split, where, dataset)
+        if "@" in system:
+            return self.of.indexed.run(system, split, where, dataset)
+        if self.of.sparse.names(system):
+            return self.of.sparse.run(system, split, where, dataset)
         if system == "given":
             params = {"depth": self.depth(split, dataset), "split": split}
             return self.of.stage(
                 "given", dataset, f"given.{split}", params, upstream={"dataset": self.of.dataset(dataset)}
             )
+        if system in self.config["aggregations"]:
+            return self.of.windowed.run(system, split, where, dataset)
         if system in self.config["runs"]:
             return self._imported(system, split, dataset)
+        if system in self.config["fusions"]:
+            return self.of.fusions.run(system, split, dataset)
         return self._retrieve(system, split, where, dataset)
 
     def depth(self, split: str, dataset: str) -> int:
         """How deep runs on a split go; the split that is reported and further test sets as deep as `test`."""
         depth: dict[str, int] = self.config["depth"]
-        return depth["test"] if split == self.split(dataset) else depth.get(split, depth["test"])
-
-    def _bm25(self, analyzer: str, split: str, where: str, dataset: str) -> Stage:
-        if analyzer and analyzer not in ANALYZERS:
-            raise UserError(f"{where}: bm25.{analyzer} has an unknown analyzer{nearest(analyzer, list(ANALYZERS))}")
-        told, spec, data = self.config["bm25"], self.of.dataset_spec(dataset), self.of.dataset(dataset)
-        usual = told["analyzer"] or spec["analyzer"]
-        how = {"analyzer": analyzer or usual, "language": spec["language"]}
-        system = "bm25" if how["analyzer"] == usual else f"bm25.{analyzer}"
-        if how["analyzer"] not in SPLIT_BEFORE and how["language"] not in LANGUAGES:
-            known = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
-            raise UserError(
-                f"datasets.{dataset}.language is {how['language']}, which Lucene has no analyzer for; {known}"
-            )
-        index = self.of.stage("lucene", dataset, how["analyzer"], how, upstream={"dataset": data})
-        params = {"k1": told["k1"], "b": told["b"], "depth": self.depth(split, dataset), "split": split}
-        return self.of.stage("bm25", dataset, f"{system}.{split}", params, upstream={"dataset": data, "lucene": index})
+        told = depth["test"] if split == self.split(dataset) else depth.get(split, depth["test"])
+        return told * int(self.of.dataset_spec(dataset).get("factor", 1))  # several windows of a document may be found
 
     def _imported(self, system: str, split: str, dataset: str) -> Stage:
         told = self.config["runs"][system]
@@ -91,9 +80,12 @@ class Runs:
         model = self.of.model(system, where, DUAL_PARTS)
         encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision")}
         params = {"side": "queries", "split": split, **encode}
-        return self.of.stage(
-            "embeddings", dataset, f"{model.name}.{split}", params, upstream=self._encoded(model, dataset)
-        )
+        upstream = self._encoded(model, dataset)
+        return self.of.stage("embeddings", dataset, f"{model.name}.{split}", params, upstream=upstream, **self._how())
+
+    def _how(self) -> dict[str, Any]:
+        """How embeddings are computed; it is part of no key."""
+        return {key: self.config["execution"][key] for key in ("attention", "compile")}
 
     def _encoded(self, model: Stage, dataset: str) -> dict[str, Any]:
         tokens = self.of.tokens(self.of.root(model.name, "dual"), dataset)
@@ -102,10 +94,10 @@ class Runs:
     def vectors(self, system: str, split: str, where: str, dataset: str) -> dict[str, Stage | None]:
         """What a dual encoder's retrieval reads: the dataset, its passages' vectors and those of a split's queries."""
         model = self.of.model(system, where, DUAL_PARTS)
-        encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision")}
+        encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision", "dtype")}
         passages = self.of.stage(
             "embeddings", dataset, f"{model.name}.passages", {"side": "passages", **encode},
-            upstream=self._encoded(model, dataset),
+            upstream=self._encoded(model, dataset), **self._how(),
         )  # fmt: skip
         queries = self.queries(system, split, where, dataset)
         return {"dataset": self.of.dataset(dataset), "passages": passages, "queries": queries}
@@ -114,19 +106,28 @@ class Runs:
         name = self.of.model(system, where, DUAL_PARTS).name
         params = {"depth": self.depth(split, dataset), "split": split}
         upstream = self.vectors(system, split, where, dataset)
-        return self.of.stage("retrieve", dataset, f"{name}.{split}", params, upstream=upstream)
+        how = {key: self.config["execution"][key] for key in ("engine", "search_memory")}
+        return self.of.stage("retrieve", dataset, f"{name}.{split}", params, upstream=upstream, **how)
 
     def _rerank(self, system: str, first: str, judge: str, split: str, where: str, dataset: str) -> Stage:
-        pool = self.run(first, split, where, dataset)
+        pool, params = self.run(first, split, where, dataset), self.reranking(split, dataset)
+        self.of.fusions.require_depth(pool, params["depth"], "rerank.depth")
+        upstream = {"dataset": self.of.dataset(dataset), "run": pool}
+        if judge in self.config["ensembles"]:
+            upstream |= self.of.ensembles.judges([judge], where, dataset)
+        else:
+            upstream["model"] = model = self.of.model(judge, where, CROSS_PARTS)
+            upstream["tokens"] = self.of.tokens(self.of.root(model.name, "cross"), dataset)
+        return self.of.stage("rerank", dataset, f"{system}.{split}", params, upstream=upstream)
+
+    def reranking(self, split: str, dataset: str) -> dict[str, Any]:
+        """How cross-encoders re-rank a run; a `UserError` if runs on the split are not that deep."""
         told, depth = self.config["rerank"], self.depth(split, dataset)
         if told["depth"] > depth:
             raise UserError(
                 f"rerank.depth is {told['depth']}, but runs on {split} are {depth} deep; raise depth.{split}"
             )
-        model = self.of.model(judge, where, CROSS_PARTS)
-        tokens = self.of.tokens(self.of.root(model.name, "cross"), dataset)
-        upstream = {"dataset": self.of.dataset(dataset), "run": pool, "model": model, "tokens": tokens}
-        return self.of.stage("rerank", dataset, f"{system}.{split}", dict(told), upstream=upstream)
+        return dict(told)
 
     def split(self, dataset: str) -> str:
         """The split whose scores are reported: `score.split`, else the dataset's `score_split`, else test, else dev."""

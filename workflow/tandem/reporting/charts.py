@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 230, 58, 14, 14, 44
 MOST_POINTS = 300
+COLOURS = 8  # of the style sheet; more series begin again
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [round(n * step, 12) for n in range(first, last + 1)]
 
 
+def decades(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten whose decimal logarithms lie within the range."""
+    numbers = (m * 10.0**p for p in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5))
+    return [number for number in numbers if low - 1e-9 <= math.log10(number) <= high + 1e-9]
+
+
 def thinned(series: Series) -> Series:
     """At most MOST_POINTS points: means of equal numbers of neighbours."""
     if len(series.x) <= MOST_POINTS:
@@ -43,12 +50,17 @@ def thinned(series: Series) -> Series:
 class Plane:
     """The drawing area: from values to pixels, and the axes around it."""
 
-    def __init__(self, x: tuple[float, float], y: tuple[float, float]) -> None:
-        self.x, self.y = (_widened(*x), _widened(*y))
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], log: bool = False) -> None:
+        self.log = log
+        self.x, self.y = _widened(self._scaled(x[0]), self._scaled(x[1])), _widened(*y)
+
+    def _scaled(self, x: float) -> float:
+        """The decimal logarithm on a logarithmic axis."""
+        return math.log10(x) if self.log else x
 
     def across(self, value: float) -> float:
         """Pixels from the left."""
-        return round(LEFT + (value - self.x[0]) / (self.x[1] - self.x[0]) * (WIDTH - LEFT - RIGHT), 1)
+        return round(LEFT + (self._scaled(value) - self.x[0]) / (self.x[1] - self.x[0]) * (WIDTH - LEFT - RIGHT), 1)
 
     def down(self, value: float) -> float:
         """Pixels from the top."""
@@ -61,7 +73,8 @@ class Plane:
         for value in ticks(*self.y):
             y = self.down(value)
             parts += [_rule("grid", y), _text("tick end", LEFT - 6, y + 4, _short(value))]
-        parts += [_text("tick", self.across(value), foot + 17, _short(value)) for value in ticks(*self.x)]
+        marked = decades(*self.x) if self.log else ticks(*self.x)
+        parts += [_text("tick", self.across(value), foot + 17, _short(value)) for value in marked]
         parts += [_rule("axis", foot), _text("label", (LEFT + WIDTH) / 2, HEIGHT - 8, x_label)]
         parts.append(
             Markup('<text class="label" transform="translate(14 {}) rotate(-90)">{}</text>').format(middle, y_label)
@@ -79,18 +92,18 @@ def _text(style: str, x: float, y: float, words: str) -> Markup:
     return Markup('<text class="{}" x="{:g}" y="{:g}">{}</text>').format(style, x, y, words)
 
 
-def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Markup:
-    """Lines over a common x; a series of one point is a dot. The legend stands below."""
+def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, log: bool = False) -> Markup:
+    """Lines over a common x, logarithmic if told; a series of one point is a dot. The legend stands below."""
     lines = [thinned(one) for one in series]
     xs, ys = [x for one in lines for x in one.x], [y for one in lines for y in one.y if math.isfinite(y)]
-    plane = Plane((min(xs), max(xs)), (min(ys, default=0), max(ys, default=1)))
+    plane = Plane((min(xs), max(xs)), (min(ys, default=0), max(ys, default=1)), log)
     drawn = [plane.axes(x_label, y_label)]
     for at, one in enumerate(lines):
         points = [(plane.across(x), plane.down(y)) for x, y in zip(one.x, one.y, strict=True) if math.isfinite(y)]
         path = " ".join(f"{x:g},{y:g}" for x, y in points)
-        drawn.append(Markup('<polyline class="line c{}" points="{}"/>').format(at % 6, path))
+        drawn.append(Markup('<polyline class="line c{}" points="{}"/>').format(at % COLOURS, path))
         dots = points if len(points) <= 24 else []
-        drawn += [Markup('<circle class="c{}" cx="{}" cy="{}" r="2.5"/>').format(at % 6, x, y) for x, y in dots]
+        drawn += [Markup('<circle class="c{}" cx="{}" cy="{}" r="2.5"/>').format(at % COLOURS, x, y) for x, y in dots]
     return figure(title, drawn, [one.name for one in lines])
 
 
@@ -102,7 +115,7 @@ def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) ->
     for at, one in enumerate(series):
         for x, y in zip(one.x, one.y, strict=True):
             dot = Markup('<circle class="c{}" cx="{}" cy="{}" r="4"/>')
-            drawn.append(dot.format(at % 6, plane.across(x), plane.down(y)))
+            drawn.append(dot.format(at % COLOURS, plane.across(x), plane.down(y)))
     return figure(title, drawn, [one.name for one in series])
 
 
@@ -117,13 +130,13 @@ def histogram(title: str, edges: Sequence[float], counts: dict[str, Sequence[int
             x, y = plane.across(left), plane.down(share)
             size = (max(0.5, plane.across(right) - x - 1), plane.down(0) - y)
             bar = Markup('<rect class="bar c{}" x="{}" y="{}" width="{:.1f}" height="{:.1f}"/>')
-            drawn.append(bar.format(at % 6, x, y, *size))
+            drawn.append(bar.format(at % COLOURS, x, y, *size))
     return figure(title, drawn, [f"{name} ({sum(ns):,})" for name, ns in counts.items()])
 
 
 def figure(title: str, drawn: Sequence[Markup], names: Sequence[str]) -> Markup:
     """A figure with its title above and its legend below."""
-    keys = [Markup('<span class="key c{}">{}</span>').format(at % 6, name) for at, name in enumerate(names)]
+    keys = [Markup('<span class="key c{}">{}</span>').format(at % COLOURS, name) for at, name in enumerate(names)]
     return Markup(
         '<figure class="chart"><figcaption>{}</figcaption><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
         '<div class="legend">{}</div></figure>'

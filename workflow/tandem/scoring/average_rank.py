@@ -20,7 +20,7 @@ from tandem.progress import Progress
 from tandem.scoring.measures import Evaluation
 from tandem.scoring.scores import SCORES, STATISTICS
 from tandem.scoring.stage import long_form
-from tandem.search.blocks import Embeddings, Half
+from tandem.search.blocks import Embeddings, Vectors
 from tandem.search.exact import ROUNDING, pack, pair_scores, unpack
 from tandem.search.retrieve import check
 
@@ -29,7 +29,7 @@ MEASURE = "average rank"
 BATCH = 256  # queries multiplied with a block at once
 
 
-def better(queries: Half, gold: Array, vectors: Half, ranks: Array, temperature: float) -> Array:
+def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temperature: float) -> Array:
     """How many passages of a block stand before each query's relevant one, exactly as `retrieve` would rank them.
 
     float32 products decide but where they are within their rounding error of the relevant passage's score; there the
@@ -38,7 +38,7 @@ def better(queries: Half, gold: Array, vectors: Half, ranks: Array, temperature:
     Args:
         queries: fp16, shape (queries, dim).
         gold: score and rank of the relevant passage's id, packed, shape (queries,).
-        vectors: fp16, shape (passages, dim).
+        vectors: fp16, or float32 that int8 stands for, shape (passages, dim).
         ranks: alphabetical rank of each passage's id, shape (passages,).
         temperature: scores are divided by it.
     Returns:

@@ -1,32 +1,31 @@
-"""Exact top-k by inner product, the same to the last bit however many threads, queries or blocks there are.
+"""What decides an exact search: the score of a pair, the order of pairs, and each query's best so far.
 
-FAISS computes in float32 and its last bits depend on threads, on the other queries and on where a passage stands, so
-that even copies of one passage may differ. It therefore only proposes: everything within its rounding error of the
-cut. The score that counts is the product of the two fp16 vectors summed in float64 in one fixed order, rounded to
-float32: a function of the pair alone.
+Engines (`flat.py`: FAISS, `streamed.py`: torch) compute in float32 or less, and their last bits depend on threads, on
+the other queries and on where a passage stands, so that even copies of one passage may differ. They therefore only
+propose: everything within their rounding error of the cut. The score that counts is the product of the two stored
+vectors summed in float64 in one fixed order, rounded to float32: a function of the pair alone.
 """
 
 from typing import Any
 
-import faiss
 import numpy as np
-
-from tandem.search.blocks import Half
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Asked of FAISS beyond the depth; more is asked where ties or near-ties go on further than this.
+# Asked of an engine beyond the depth; more is asked where ties or near-ties go on further than this.
 EXTRA = 32
-CHUNK = 512  # pairs whose vectors stay in the processor's cache
-ROUNDING = 2.0**-24  # float32's unit round-off
+CHUNK = 128  # pairs whose vectors stay in the processor's cache
+ROUNDING, FINE = 2.0**-24, 2.0**-53  # unit round-offs of float32 and float64
+# More than there are terms: the rounding of norms, of scores and of the bounds themselves.
+SLACK = 8
 
 
 def pair_scores(queries: Array, passages: Array, temperature: float) -> Array:
     """s(q, p) = q · p / temperature of aligned vectors.
 
     Args:
-        queries: fp16 values, shape (pairs, dim).
-        passages: fp16 values, shape (pairs, dim).
+        queries: fp16 or float32 values, shape (pairs, dim).
+        passages: fp16 or float32 values, shape (pairs, dim).
         temperature: positive.
     Returns:
         Shape (pairs,), float32.
@@ -34,6 +33,34 @@ def pair_scores(queries: Array, passages: Array, temperature: float) -> Array:
     products = np.multiply(queries, passages, dtype=np.float64)
     scores: Array = (products.sum(axis=1) / temperature).astype(np.float32)
     return scores
+
+
+def settled(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
+    """Scores from sums in any order, and where the fixed order might round otherwise.
+
+    Products of stored values are exact in float64, and a sum of d of them is off by at most d round-offs of
+    Σ|qᵢpᵢ| ≤ |q||p| in whatever order (Higham 2002, Eq. 4.4): two orders differ by less than `spread`. Where both
+    ends of that interval round to one float32, so does the sum in the fixed order.
+
+    Args:
+        sums: float64, shape (pairs,).
+        width: half of the interval, of `spread`: shape (pairs,) or a number.
+        temperature: positive.
+    Returns:
+        float32 scores, and whether a pair is left to `pair_scores`; both of shape (pairs,).
+    """
+    low, high = (((sums + end) / temperature).astype(np.float32) for end in (-width, width))
+    return low, low != high
+
+
+def spread(dimension: int, lengths: Any) -> Any:
+    """Twice what two float64 sums of a pair's products may differ by.
+
+    Args:
+        dimension: of the vectors.
+        lengths: |q||p|, or an upper bound: a number, an array or a tensor.
+    """
+    return 4 * (dimension + SLACK) * FINE * lengths
 
 
 def pack(scores: Array, ranks: Array) -> Array:
@@ -75,57 +102,3 @@ class Best:
         keys = np.sort(self.keys[query])[::-1]
         scores, ranks = unpack(keys[keys > 0])
         return ranks, scores
-
-
-class BlockSearch:
-    """Search in one block of passages.
-
-    Args:
-        vectors: fp16, shape (passages, dim).
-        ranks: alphabetical rank of each passage's id, shape (passages,).
-        temperature: scores are divided by it.
-    """
-
-    def __init__(self, vectors: Half, ranks: Array, temperature: float) -> None:
-        self.vectors, self.ranks, self.temperature = vectors.astype(np.float64), ranks, temperature
-        self.longest = float(np.linalg.norm(self.vectors, axis=1).max())
-        self.index: Any = faiss.IndexFlatIP(vectors.shape[1])
-        self.index.add(vectors.astype(np.float32))
-
-    def candidates(self, queries: Half, depth: int, floors: Array) -> Array:
-        """Packed candidates that hold every one of the block's best `depth` passages that reach the floor.
-
-        Args:
-            queries: fp16, shape (queries, dim).
-            depth: how many of the best must be among them.
-            floors: lowest score of interest per query.
-        Returns:
-            Shape (queries, any), 0 where there is none.
-        """
-        labels, wanted = self._propose(queries, depth, floors * self.temperature)
-        keys, exact = np.zeros(labels.shape, np.uint64), queries.astype(np.float64)
-        query, column = np.nonzero(wanted)
-        for start in range(0, len(query), CHUNK):
-            q, c = query[start : start + CHUNK], column[start : start + CHUNK]
-            rows = labels[q, c]
-            keys[q, c] = pack(pair_scores(exact[q], self.vectors[rows], self.temperature), self.ranks[rows])
-        return keys
-
-    def _propose(self, queries: Half, depth: int, floors: Array) -> tuple[Array, Array]:
-        """Rows by FAISS and which of them may be in the exact top `depth`; both (queries, any).
-
-        A sum of d products is off by at most d unit round-offs of |q||p|, both for the passage and for the one at
-        the cut; a few more cover the rounding of the scores themselves.
-        """
-        asked = queries.astype(np.float32)
-        count = len(self.vectors)
-        error = (asked.shape[1] + 8) * ROUNDING * np.linalg.norm(asked.astype(np.float64), axis=1) * self.longest
-        k = min(count, depth + EXTRA)
-        while True:
-            scores, labels = self.index.search(asked, k)
-            cut = np.maximum(scores[:, min(depth, count) - 1], floors) - 2 * error
-            wanted = scores >= cut[:, None]
-            if k == count or not wanted[:, -1].any():
-                width = int(wanted.sum(axis=1).max(initial=0))
-                return labels[:, :width], wanted[:, :width]
-            k = min(count, 2 * k)

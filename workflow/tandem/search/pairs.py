@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tandem.artifact import Artifact, write_json
+from tandem.artifact import Artifact, Job, write_json
 from tandem.errors import UserError
 from tandem.models.cross import STEP, CrossEncoder
 from tandem.models.device import device, resolve_precision
+from tandem.models.execution import accelerate
+from tandem.models.frozen import kernels
 from tandem.models.hub import check_length
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
@@ -57,7 +59,7 @@ class PairScores:
             "tokens": {name: file["sha256"] for name, file in tokens.manifest["files"].items()},
             "precision": self.mode,
             "batch_tokens": self.budget,
-            "device": device().type,
+            "device": kernels(),
         }
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
         folder = tokens.folder.parent.parent / "pairs" / f"{model.key}-{digest}"
@@ -113,8 +115,17 @@ class PairScores:
         if self._model is None:
             model = CrossEncoder.load(self.folder).to(device())
             check_length(model.encoder, -(-self.longest // STEP) * STEP, f"{self.folder}: query with passage")
+            accelerate(model, {"attention": "padded"}, self.budget, self.mode, training=False)
             self._model = model
         return self._model
+
+
+def open_judges(job: Job) -> list[PairScores]:
+    """The scores of a stage's cross-encoders: inputs `judge.0` with `judge_tokens.0`, `judge.1`, …; maybe none."""
+    return [
+        PairScores(model, tokens, job.params["precision"], job.params["batch_tokens"])
+        for model, tokens in zip(job.many("judge"), job.many("judge_tokens"), strict=True)
+    ]
 
 
 def probability(logits: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Stage `rerank`: a cross-encoder puts the top of a run into a new order; what lies deeper keeps its own.
+"""Stage `rerank`: a cross-encoder, or several, puts the top of a run into a new order; what lies deeper keeps its own.
 
 So the measures that look deeper than the re-ranked top stay the first stage's, as the papers print them."""
 
@@ -10,11 +10,11 @@ import numpy as np
 from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
-from tandem.data.runs import Floats, iter_run, ranked_order, write_run
+from tandem.data.runs import Floats, followed, iter_run, ranked_order, write_run
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.progress import Progress
-from tandem.search.pairs import PairScores
+from tandem.search.pairs import PairScores, mean_logit, open_judges
 from tandem.search.partners import require_dataset
 from tandem.search.shards import Asked, score_shard
 from tandem.search.store import Array
@@ -41,33 +41,37 @@ def groups(job: Job) -> Iterator[tuple[list[Ranked], Array, Array]]:
         yield group, rows, docs.rows([doc for top in tops for doc in top])
 
 
-def rescored(job: Job, pairs: PairScores, progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
+def rescored(job: Job, judges: list[PairScores], progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores), a bounded group of queries at a time.
 
-    The first `depth` documents have the cross-encoder's logits, the others whole numbers falling from below the lowest.
+    The first `depth` documents have the mean of the cross-encoders' logits, the others whole numbers falling from below
+    the lowest.
     """
     for group, queries, passages in groups(job):
-        logits = pairs.score(queries, passages, progress)
+        logits = mean_logit(judges, queries, passages, progress)
         ends = np.cumsum([min(job.params["depth"], len(found)) for _, found in group])
         for (query, found), scores in zip(group, np.split(logits, ends[:-1]), strict=True):
-            below = np.floor(scores.min(initial=0.0)) - 1 - np.arange(len(found) - len(scores), dtype=np.float32)
-            yield query, found, np.concatenate([scores, below])
+            yield query, found, followed(scores, len(found))
 
 
-def judge(job: Job) -> PairScores:
-    """The cross-encoder's scores; a `UserError` where the inputs do not fit together (see `run`)."""
-    require_dataset(job, "run", "tokens")
+def judges(job: Job) -> list[PairScores]:
+    """The scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
+    require_dataset(job, "run", *(role for role in sorted(job.inputs) if "tokens" in role))
     depth, deepest = job.params["depth"], job.inputs["run"].params["depth"]
     if depth > deepest:
         raise UserError(f"rerank: depth is {depth}, but {job.inputs['run'].folder} goes only {deepest} deep")
-    return PairScores(job.inputs["model"], job.inputs["tokens"], job.params["precision"], job.params["batch_tokens"])
+    if "model" not in job.inputs:
+        return open_judges(job)
+    how = job.params["precision"], job.params["batch_tokens"]
+    return [PairScores(job.inputs["model"], job.inputs["tokens"], *how)]
 
 
 def asked(job: Job) -> Iterator[Asked]:
     """The pairs that the stage scores."""
-    pairs = judge(job)
+    scorers = judges(job)
     for _, queries, passages in groups(job):
-        yield pairs, queries, passages
+        for one in scorers:
+            yield one, queries, passages
 
 
 def main_shard(words: list[str]) -> int:
@@ -78,13 +82,16 @@ def main_shard(words: list[str]) -> int:
 def run(job: Job) -> None:
     """Score the top `depth` of `run` and write `run.trec`, as deep as the run.
 
+    Inputs: dataset, run, and a cross-encoder `model` with its `tokens`, or several (`judge.0` with `judge_tokens.0`, …)
+    whose logits are averaged.
+
     Raises:
-        UserError: the run or the token ids belong to another dataset, the run is not that deep, or the model has no
+        UserError: the run or the token ids belong to another dataset, the run is not that deep, or a model has no
             cross-encoder.
     """
     use_workers(job.execution.get("workers"))
-    pairs = judge(job)
-    total = sum(min(job.params["depth"], len(found)) for _, found in lists(job))
+    scores = judges(job)
+    total = len(scores) * sum(min(job.params["depth"], len(found)) for _, found in lists(job))
     with writing(job) as draft, Progress(f"rerank {job.key}", total, "pairs") as progress:
-        lines = write_run(draft.path("run.trec"), rescored(job, pairs, progress), job.key)
-        draft.facts |= {"lines": lines, "scored": pairs.computed}
+        lines = write_run(draft.path("run.trec"), rescored(job, scores, progress), job.key)
+        draft.facts |= {"lines": lines, "scored": sum(one.computed for one in scores)}

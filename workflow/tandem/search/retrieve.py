@@ -1,26 +1,35 @@
-"""Stage `retrieve`: the best passages of each query by exact inner product, block by block, as a TREC run.
+"""Stage `retrieve`: the best passages of each query by exact inner product, as a TREC run.
 
-Ties are broken by document id, also at the cut. No torch here: its OpenMP and FAISS's do not share a process well.
+Ties are broken by document id, also at the cut. Shards (`retrieve-shard`, one process or machine each) search a range
+of blocks each; the stage searches those that none has searched, and merges: the bytes are the same however the work
+was split, whichever engine did it, and however little memory it had.
 """
 
-from collections.abc import Iterator
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import faiss
+import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, writing
-from tandem.data.collection import Collection
-from tandem.data.rows import IdRows, doc_rows
+from tandem.artifact import Job, check_files, write_json, writing
+from tandem.data.order import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
+from tandem.leases import offered
 from tandem.progress import Progress
-from tandem.search.blocks import Embeddings
-from tandem.search.exact import Best, BlockSearch
+from tandem.search.blocks import Embeddings, Vectors, block_name
+from tandem.search.exact import Array, Best
+from tandem.search.partials import Partial, Partials, missing
 from tandem.search.partners import require_dataset
+from tandem.search.shards import read_shard
+from tandem.search.stretches import Stretches
 
-BATCH = 1024
-KEPT = 256 << 20  # bytes of running results: so many queries pass over the corpus together
+MEMORY = 2048  # MiB, where `execution.search_memory` says nothing
+Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
 
 
 def check(job: Job) -> tuple[Embeddings, Embeddings]:
@@ -37,35 +46,94 @@ def check(job: Job) -> tuple[Embeddings, Embeddings]:
     return Embeddings(passages, "passages"), Embeddings(queries, "queries")
 
 
-def search(
-    job: Job, passages: Embeddings, queries: Embeddings, docs: IdRows
-) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores) of each query, best first; memory does not grow with the number of passages."""
-    depth: int = min(job.params["depth"], passages.rows)
-    ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
-    order, ranks = docs.ranks()
-    group = max(BATCH, KEPT // (8 * depth) // BATCH * BATCH)
-    steps = -(-queries.rows // group) * len(passages)
-    with Progress(f"retrieve {job.key}", steps, "blocks") as progress:
-        for first in range(0, queries.rows, group):
-            asked = queries.take(first, first + group)
-            best = Best(len(asked), depth)
-            for start, vectors in passages.blocks():
-                block = BlockSearch(vectors, ranks[start : start + len(vectors)], passages.meta["temperature"])
-                for at in (slice(i, i + BATCH) for i in range(0, len(asked), BATCH)):
-                    best.add(at, block.candidates(asked[at], depth, best.floors(at)))
-                progress.add(1)
-            for query in range(len(asked)):
-                found, scores = best.ranked(query)
-                yield ids[first + query], docs.ids(order[found]), scores
+def engine(setting: str) -> Engine:
+    """What searches: torch on a GPU, else FAISS, unless told; imported only now, as a process holds one of them."""
+    if setting == "torch" or (setting == "auto" and offered(os.environ)):
+        from tandem.search.streamed import search
+    else:
+        from tandem.search.flat import search
+    return search
+
+
+class Retrieval:
+    """A search of some blocks for all queries, in memory that `execution.search_memory` bounds.
+
+    A quarter of it holds running results of a group of queries, half what the engine computes with; merging takes a
+    quarter again.
+
+    Raises:
+        UserError: passages and queries do not fit together.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.passages, self.queries = check(job)
+        self.order = Order(job.inputs["dataset"])
+        self.depth: int = min(job.params["depth"], self.passages.rows)
+        self.memory = int((job.execution.get("search_memory") or MEMORY) * (1 << 20))
+        # Of a query: its best passages and a copy of them, and its vector as fp16, float32 and float64.
+        each = 16 * self.depth + 16 * self.passages.dimension
+        self.group = min(self.queries.rows, max(1, self.memory // 4 // each))
+        files = {role: job.inputs[role].manifest["files"] for role in ("dataset", "passages", "queries")}
+        told = json.dumps([job.params, files], sort_keys=True)
+        self.partials = Partials(job.out, hashlib.sha256(told.encode()).hexdigest())
+
+    def groups(self) -> range:
+        """First query of each group."""
+        return range(0, self.queries.rows, self.group)
+
+    def search(self, numbers: Sequence[int]) -> Iterator[Array]:
+        """Packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""
+        if not numbers:
+            for first in self.groups():
+                yield np.zeros((min(self.group, self.queries.rows - first), self.depth), np.uint64)
+            return
+        workers = self.job.execution.get("workers")
+        names = ["meta.json", *map(block_name, numbers)]
+        with ThreadPoolExecutor(workers or 1) as threads:
+            list(threads.map(lambda name: check_files(self.passages.artifact, [name]), names))
+        run = engine(self.job.execution.get("engine", "auto"))
+        with Progress(f"retrieve {self.job.key}", 0, "passages") as progress:
+            stretches = Stretches(self.passages, numbers, self.order.ranks, progress)
+            progress.total = stretches.rows * len(self.groups())
+            for first in self.groups():
+                asked = self.queries.take(first, first + self.group)
+                yield run(asked, stretches, self.depth, self.memory // 2, workers)
+
+    def ranked(self, there: Sequence[Partial]) -> Iterator[tuple[str, list[str], Floats]]:
+        """(query, documents, scores) of each query, best first, of all blocks."""
+        ids: list[str] = pq.read_table(self.queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
+        own = self.search(missing(len(self.passages), there))
+        # What is merged is copied twice: together, and in parts.
+        step = max(1, self.memory // 4 // (24 * self.depth * (len(there) + 1)))
+        for first, found in zip(self.groups(), own, strict=True):
+            for start in range(0, len(found), step):
+                best = Best(len(found[start : start + step]), self.depth)
+                best.keys[:] = found[start : start + step]
+                for one in there:
+                    best.add(slice(0, len(best.keys)), one.keys[first + start : first + start + len(best.keys)])
+                for query in range(len(best.keys)):
+                    ranks, scores = best.ranked(query)
+                    yield ids[first + start + query], self.order.ids(ranks), scores
+
+
+def main_shard(words: list[str]) -> int:
+    """Command `retrieve-shard`: search this shard's range of blocks; see `read_shard`."""
+    job, shard, shards = read_shard("retrieve", words)
+    made = Retrieval(job)
+    count = len(made.passages)
+    blocks = range(count * shard // shards, count * (shard + 1) // shards)
+    if set(missing(count, made.partials.there())) & set(blocks):
+        made.partials.write(blocks, (made.queries.rows, made.depth), made.search(blocks))
+    write_json(Path(words[words.index("--out") + 1]), {"blocks": [blocks.start, blocks.stop]})
+    return 0
 
 
 def run(job: Job) -> None:
-    """Search and write `run.trec`."""
-    passages, queries = check(job)
-    if workers := job.execution.get("workers"):
-        faiss.omp_set_num_threads(workers)
-    docs = doc_rows(Collection(job.inputs["dataset"]))
+    """Search what no shard has searched, merge, and write `run.trec`."""
+    made = Retrieval(job)
     with writing(job) as draft:
-        lines = write_run(draft.path("run.trec"), search(job, passages, queries, docs), job.key)
-        draft.facts |= {"queries": queries.rows, "lines": lines}
+        there = made.partials.there()
+        lines = write_run(draft.path("run.trec"), made.ranked(there), job.key)
+        draft.facts |= {"queries": made.queries.rows, "lines": lines, "shards": len(there)}
+    made.partials.remove()

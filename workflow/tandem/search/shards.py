@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tandem.__main__ import read_job
 from tandem.artifact import Job, write_json
 from tandem.errors import UserError
-from tandem.models.device import use_workers
 from tandem.progress import Progress
-from tandem.search.pairs import PairScores
 from tandem.search.store import Array
 
-Asked = tuple[PairScores, Array, Array]  # whom a stage asks, and the query rows and passage rows of its pairs
+if TYPE_CHECKING:
+    from tandem.search.pairs import PairScores
+
+Asked = tuple["PairScores", Array, Array]  # whom a stage asks, and the query rows and passage rows of its pairs
 
 
 def read_shard(kind: str, words: list[str]) -> tuple[Job, int, int]:
@@ -35,6 +37,8 @@ def score_shard(kind: str, words: list[str], asked: Callable[[Job], Iterator[Ask
         words: the shard's command line.
         asked: the pairs, a bounded number at a time.
     """
+    from tandem.models.device import use_workers  # brings torch, which shards of searches do without
+
     job, shard, shards = read_shard(kind, words)
     use_workers(job.execution.get("workers"))
     scored = 0

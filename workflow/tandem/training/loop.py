@@ -14,8 +14,8 @@ from tandem.artifact import Job
 from tandem.errors import UserError
 from tandem.models.device import keep_memory
 from tandem.models.ragged import Ids
+from tandem.overlap import ahead
 from tandem.progress import Progress, say
-from tandem.training.ahead import ahead
 from tandem.training.checkpoint import Checkpoints, State
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Seeds

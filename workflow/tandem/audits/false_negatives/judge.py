@@ -8,7 +8,7 @@ from tandem.artifact import Job
 from tandem.audits.false_negatives.pool import Array, Pool
 from tandem.data.rows import IdRows
 from tandem.models.device import use_workers
-from tandem.search.pairs import PairScores, mean_probability
+from tandem.search.pairs import mean_probability, open_judges
 
 
 class Judge:
@@ -16,9 +16,7 @@ class Judge:
 
     def __init__(self, job: Job, queries: IdRows) -> None:
         use_workers(job.execution.get("workers"))
-        how = job.params["precision"], job.params["batch_tokens"]
-        both = zip(job.many("judge"), job.many("judge_tokens"), strict=True)
-        self.judges = [PairScores(model, tokens, *how) for model, tokens in both]
+        self.judges = open_judges(job)
         self.queries = queries
 
     def __call__(self, group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:

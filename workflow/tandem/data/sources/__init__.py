@@ -29,6 +29,7 @@ SOURCES = {
     "pair": "pair:Pair",
     "dissimilar": "dissimilar:Dissimilar",
     "reduced": "reduced:Reduced",
+    "windows": "windows:Windows",
 }
 
 Passage = tuple[str, str, str]  # document id, title, text

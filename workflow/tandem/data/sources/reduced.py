@@ -17,7 +17,7 @@ from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Sour
 from tandem.data.sources.artifact_rows import ArtifactRows, needed
 from tandem.errors import UserError
 
-RUNS = ("bm25", "retrieve", "rerank", "imported", "given")
+RUNS = ("bm25", "retrieve", "rerank", "imported", "given", "aggregate", "rerank_windows")
 
 
 class Reduced(Source):

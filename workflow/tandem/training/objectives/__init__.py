@@ -48,8 +48,9 @@ def backward(terms: dict[str, Tensor], queries: int) -> dict[str, float]:
     parts = {name: term / queries for name, term in terms.items()}
     loss = torch.stack(list(parts.values())).sum() if len(parts) > 1 else next(iter(parts.values()))
     loss.backward()
-    told = {"loss": loss.item()}
-    return told if len(parts) == 1 else told | {name: part.item() for name, part in parts.items()}
+    named = {"loss": loss} | (parts if len(parts) > 1 else {})
+    # Read at once: each value that is read makes a GPU wait.
+    return dict(zip(named, torch.stack(list(named.values())).tolist(), strict=True))
 
 
 def add(told: dict[str, float], more: dict[str, float]) -> None:

@@ -1,0 +1,154 @@
+"""BM25 by Lucene and by bm25s on one dataset: seconds of indexing, queries a second, memory, effectiveness.
+
+    python benchmarks/sparse.py [--quick] [--dataset FOLDER] [--split SPLIT] [--depth N] [--out FILE]
+
+FOLDER is an artifact of the stage `dataset`; without one the newest of pydocs below results/, as `make run` leaves it.
+Each stage is a process of its own. One line a figure, by tabs: what, Lucene, bm25s, ratio, unit. Queries a second
+leave out what a search costs before its first query (bm25s computes its scores then): on an opened index, the queries
+over and over up to some thousands, less the first hundred, in the time that they take longer. `--quick` asks 200.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from figures import machine, peak_memory
+
+ENGINES = ("lucene", "bm25s")
+FIRST, QUICK, MANY = 100, 200, 6000
+MEASURES = ("RR@10", "nDCG@10")
+NOTE = """`python benchmarks/sparse.py`: {passages:,} passages, {queries:,} queries of split {split}, depth {depth},
+k1 0.9, b 0.4, {cores} threads. pyserini {pyserini}, bm25s {bm25s}. Lucene indexes with threads, bm25s without; both
+search with them."""
+
+
+def job(kind: str, out: Path, params: dict[str, Any], inputs: dict[str, Path]) -> Any:
+    """A stage's job, as its command line would describe it."""
+    from tandem.artifact import Job, open_artifact
+
+    opened = {role: open_artifact(folder) for role, folder in inputs.items()}
+    return Job(kind, out, params, opened, {"workers": os.cpu_count()})
+
+
+def stage(told: dict[str, Any]) -> dict[str, Any]:
+    """Run a stage in this process: its seconds, starting Python left out, and peak memory in MiB."""
+    from tandem.__main__ import load
+    from tandem.kinds import KINDS
+
+    inputs = {role: Path(folder) for role, folder in told["inputs"].items()}
+    made = job(told["kind"], Path(told["out"]), told["params"], inputs)
+    if told["rate"]:
+        return {"rate": rate(made)}
+    started = time.perf_counter()
+    load(KINDS[told["kind"]].entry)(made)
+    return {"seconds": time.perf_counter() - started, "memory": peak_memory()}
+
+
+def rate(made: Any) -> float:
+    """Queries a second of a search whose index is open and whose engine is warm."""
+    from tandem.data.collection import Collection
+    from tandem.lexical.search import opened
+    from tandem.progress import Progress
+
+    params = made.params
+    asked = list(Collection(made.inputs["dataset"]).queries(params["split"]).items())[: params["queries"]]
+    many = [(f"{query}-{n}", text) for n in range(-(-MANY // len(asked))) for query, text in asked]
+    seconds = []
+    with opened(made) as engine:
+        for queries in (many[:FIRST], many[:FIRST], many):
+            started = time.perf_counter()
+            with Progress("", 0, "queries", quiet=True) as progress:
+                for _ in engine.search(queries, params["k1"], params["b"], params["depth"], progress):
+                    pass
+            seconds.append(time.perf_counter() - started)
+    return (len(many) - FIRST) / max(seconds[2] - seconds[1], 1e-9)
+
+
+def apart(kind: str, out: Path, params: dict[str, Any], *, rate: bool = False, **inputs: Path) -> dict[str, Any]:
+    """The same in a process of its own, or queries a second alone."""
+    at = {role: str(folder) for role, folder in inputs.items()}
+    told = {"kind": kind, "out": str(out), "params": params, "inputs": at, "rate": rate}
+    done = subprocess.run([sys.executable, __file__, "--stage", json.dumps(told)], stdout=subprocess.PIPE)
+    if done.returncode:
+        raise SystemExit(f"{kind}: exit status {done.returncode}")
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+def measured(engine: str, dataset: Path, folder: Path, split: str, depth: int, queries: int) -> dict[str, float]:
+    """An engine's figures, by name."""
+    how = {"analyzer": "default", "language": "en"}
+    index = apart(engine, folder / engine, how, dataset=dataset)
+    params = {"k1": 0.9, "b": 0.4, "depth": depth, "split": split}
+    inputs = {"dataset": dataset, engine: folder / engine}
+    run, params = folder / f"run-{engine}", params | {"queries": queries}
+    search = apart("bm25", run, params, **inputs)
+    warm = apart("bm25", run, params, rate=True, **inputs)
+    scored = folder / f"score-{engine}"
+    apart("score", scored, {"measures": list(MEASURES), "split": split}, dataset=dataset, run=run)
+    told = json.loads((scored / "statistics.json").read_text())
+    made = {
+        "index\ts": index["seconds"],
+        "index, peak memory\tMiB": index["memory"],
+        "search, the whole stage\ts": search["seconds"],
+        "search\tqueries/s": warm["rate"],
+        "search, peak memory\tMiB": search["memory"],
+    }
+    share = max(told["queries"] / queries, 1.0)  # queries that were not asked count as 0
+    return made | {f"{name}\t%": 100 * told["mean"][name] * share for name in MEASURES}
+
+
+def newest(root: Path) -> Path:
+    """The newest dataset `pydocs` below results/."""
+    made = sorted(root.glob("results/pydocs/dataset/*/stage.json"), key=lambda path: path.stat().st_mtime)
+    if not made:
+        raise SystemExit("no results/pydocs/dataset here: `make run` makes it, or name another with --dataset")
+    return made[-1].parent
+
+
+def main() -> None:
+    """Read the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--dataset", type=Path)
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--depth", type=int, default=100)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--stage", type=json.loads, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.stage:
+        print(json.dumps(stage(told.stage)))
+        return
+    from tandem.artifact import open_artifact
+    from tandem.data.collection import Collection
+
+    dataset = told.dataset or newest(Path(__file__).parents[1])
+    collection = Collection(open_artifact(dataset))
+    there = len(collection.queries(told.split))
+    queries = min(there, QUICK) if told.quick else there
+    with tempfile.TemporaryDirectory() as temporary:
+        figures = [measured(name, dataset, Path(temporary), told.split, told.depth, queries) for name in ENGINES]
+    lines = []
+    for name, ours in figures[0].items():
+        what, unit = name.split("\t")
+        other = figures[1][name]
+        lines.append(f"{what}\t{ours:,.2f}\t{other:,.2f}\t{ours / other:.2f}\t{unit}")
+        print(lines[-1])
+    if told.out:
+        versions = {name: version(name) for name in ("pyserini", "bm25s")}
+        about = {"passages": collection.passages, "queries": queries, "split": told.split, "depth": told.depth}
+        note = NOTE.format(**about, **versions, cores=os.cpu_count())
+        rows = "".join(f"| {' | '.join(line.split(chr(9)))} |\n" for line in lines)
+        head = "| what | Lucene | bm25s | ratio | unit |\n|---|--:|--:|--:|---|\n"
+        told.out.write_text(f"# BM25 by Lucene and by bm25s\n\n{note}\n\n{machine()}\n\n{head}{rows}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A collection, and models that start from an encoder, as artifacts: stages run on them as they are."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from texts import Made, documentation, make
+
+from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
+
+TOWERS = {"shared": True, "pooling": "mean", "normalize": True, "temperature": 0.05}
+
+
+def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_up: bool) -> None:
+    """Make the artifacts `dataset`, `encoder` and `model` in a folder.
+
+    Args:
+        folder: where; `made` opens what is in it.
+        encoder: the folder of the encoder that the model starts from.
+        part: of the model: `dual` or `cross`.
+        lists: queries.
+        size: passages of each.
+        made_up: texts with MS MARCO's lengths; otherwise API documentation.
+    """
+    import torch
+
+    from tandem.models.cross import CrossEncoder
+    from tandem.models.dual import DualEncoder
+    from tandem.models.encoder import run
+    from tandem.models.hub import load_tokenizer
+
+    tokenizer = load_tokenizer(encoder)
+    dataset(folder, make(tokenizer, lists, size) if made_up else documentation(lists, size))
+    run(Job("encoder", place(folder, "encoder"), {"source": "folder"}, {}, {"path": str(encoder)}))
+    torch.manual_seed(1)
+    model = DualEncoder.start(encoder, TOWERS) if part == "dual" else CrossEncoder.start(encoder, "mean")
+    with writing(Job("model", place(folder, "model"), {"part": part}, {})) as draft:
+        model.save(draft.folder / part, tokenizer)
+
+
+def dataset(folder: Path, made: Made) -> None:
+    """The texts as a dataset: the passages of all lists, and the queries, each in the split `test`."""
+    passages = [text for one in made.passages for text in one]
+    names, asked = (
+        [f"{of}{i}" for i in range(count)] for of, count in (("p", len(passages)), ("q", len(made.queries)))
+    )
+    first = [f"p{i * len(one)}" for i, one in enumerate(made.passages)]
+    test = ["test"] * len(asked)
+    with writing(Job("dataset", place(folder, "dataset"), {"source": "a benchmark"}, {})) as draft:
+        corpus = {"doc_id": names, "title": [""] * len(names), "text": passages}
+        pq.write_table(pa.table(corpus), draft.path("corpus.parquet"))
+        queries = {"query_id": asked, "text": made.queries, "split": test}
+        pq.write_table(pa.table(queries), draft.path("queries.parquet"))
+        relevance = pa.array([1] * len(asked), pa.int32())
+        qrels = {"query_id": asked, "doc_id": first, "relevance": relevance, "split": test}
+        pq.write_table(pa.table(qrels), draft.path("qrels.parquet"))
+        write_json(draft.path("statistics.json"), {})
+
+
+def place(folder: Path, kind: str) -> Path:
+    """Where an artifact of a kind is."""
+    return folder / kind / f"{kind}-0000000000"
+
+
+def made(folder: Path, *kinds: str) -> dict[str, Artifact]:
+    """Artifacts that were prepared, by kind."""
+    return {kind: open_artifact(place(folder, kind), verify=False) for kind in kinds}
+
+
+def stage(folder: Path, kind: str, run: Any, params: dict[str, Any], *inputs: str) -> Artifact:
+    """Run a stage anew on what is in the folder, and open what it made; `run` is the stage's function."""
+    out = place(folder, kind)
+    shutil.rmtree(out, ignore_errors=True)
+    run(Job(kind, out, params, made(folder, *inputs)))
+    return open_artifact(out, verify=False)
+
+
+def texts(folder: Path) -> Made:
+    """The texts as a peer reads them: queries, each with its passages."""
+    tables = {
+        name: pq.read_table(place(folder, "dataset") / f"{name}.parquet")["text"] for name in ("queries", "corpus")
+    }
+    queries, passages = (tables[name].to_pylist() for name in ("queries", "corpus"))
+    size = len(passages) // len(queries)
+    return Made(queries, [passages[i * size : (i + 1) * size] for i in range(len(queries))])

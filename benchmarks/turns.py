@@ -1,0 +1,134 @@
+"""Two sides doing the same work over the same texts, as processes that take turns; medians are compared.
+
+    python benchmarks/<work>.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER] [--out FILE]
+
+One line each, by tabs: what, ours, peer, ratio, unit. A process does the work once on a few texts, which imports and
+allocates, then on all of them by the clock: from loading the model to the last result, tokenisation included. Texts are
+API documentation, the embedded default's passages and queries; `--made-up` takes random words with MS MARCO's lengths.
+In bf16 ours is given against the peer in fp32, its default, and against the peer in bf16. `processor` are the seconds
+that all threads together computed: where other work disturbs, their ratio says more.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from figures import markdown, peak_memory
+
+ROUNDS, FEW = 3, 64
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is measured.
+
+    Attributes:
+        title: of the file of figures.
+        name: of the lines: `<name>_fp32`, `<name>_bf16`.
+        unit: what is counted.
+        texts: how many there are, in earnest and with `--quick`.
+        prepare: makes the texts in a folder: (folder, the encoder's folder, how many, made-up or not).
+        sides: `ours` and `peer`: (folder that was prepared, precision) → how much was done.
+        difference: the largest of the two sides' results, ours in a precision and the peer in fp32.
+        note: what is said above the figures.
+    """
+
+    title: str
+    name: str
+    unit: str
+    texts: tuple[int, int]
+    prepare: Callable[[Path, Path, int, bool], None]
+    sides: dict[str, Callable[[Path, str], int]]
+    difference: Callable[[Path, str], float]
+    note: str
+
+
+def child(work: Work, side: str, folder: Path, precision: str) -> list[float]:
+    """Do the work as one side; how much a second, processor seconds, and peak MiB."""
+    work.sides[side](folder / "few", precision)
+    began, computed = time.perf_counter(), time.process_time()
+    done = work.sides[side](folder / "whole", precision)
+    return [done / (time.perf_counter() - began), time.process_time() - computed, peak_memory()]
+
+
+def run(*words: str) -> list[float]:
+    """What a child process prints."""
+    done = subprocess.run([sys.executable, sys.argv[0], "--child", *words], capture_output=True)
+    if done.returncode:
+        raise SystemExit(f"--child {' '.join(words)} failed:\n{done.stderr.decode()[-2000:]}")
+    told: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def lines(work: Work, precisions: list[str], folder: Path, rounds: int) -> Iterator[str]:
+    """The lines of all measurements."""
+    for precision in precisions:
+        found = run("difference", precision, str(folder))[0]
+        yield f"{work.name}_{precision} difference\t{found:.1e}\t\t\tlargest, from the peer in fp32"
+    cases = [(side, precision) for precision in dict.fromkeys(["fp32", *precisions]) for side in work.sides]
+    wanted = [case for case in cases if case[0] == "peer" or case[1] in precisions]
+    taken: dict[tuple[str, str], list[list[float]]] = {case: [] for case in wanted}
+    for _ in range(rounds):
+        for (side, precision), found_here in taken.items():
+            found_here.append(run(side, precision, str(folder)))
+    rate, processor, memory = (
+        {case: statistics.median(one[i] for one in told) for case, told in taken.items()} for i in range(3)
+    )
+    for precision in precisions:
+        ours, name = rate["ours", precision], f"{work.name}_{precision}"
+        for of in dict.fromkeys(["fp32", precision]):
+            peer = rate["peer", of]
+            said = "" if of == "fp32" else f" (peer in {of})"
+            yield f"{name}{said}\t{ours:,.1f}\t{peer:,.1f}\t{ours / peer:.2f}\t{work.unit}/s"
+        mine, theirs = processor["ours", precision], processor["peer", "fp32"]
+        yield f"{name} processor\t{mine:,.1f}\t{theirs:,.1f}\t{theirs / mine:.2f}\ts, the peer in fp32"
+        mine, theirs = memory["ours", precision], memory["peer", precision]
+        yield f"{name} peak memory\t{mine:,.0f}\t{theirs:,.0f}\t{mine / theirs:.2f}\tMiB"
+
+
+def precisions_here() -> list[str]:
+    """fp32, and bf16 where the machine multiplies it natively."""
+    from tandem.models.device import device, has_bf16
+
+    return ["fp32", "bf16"] if has_bf16(device()) else ["fp32"]
+
+
+def take(work: Work) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=work.note)
+    parser.add_argument("--quick", action="store_true", help="few texts, one round: whether it runs")
+    parser.add_argument("--only", nargs="+", choices=["fp32", "bf16"], help="these precisions alone")
+    parser.add_argument("--texts", type=int, help=f"how many; otherwise {work.texts[0]:,}")
+    parser.add_argument("--made-up", action="store_true", help="random words, with MS MARCO's lengths")
+    parser.add_argument("--encoder", type=Path, help="another encoder's folder")
+    parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.child:
+        what, precision, folder = told.child
+        answer = [work.difference(Path(folder) / "few", precision)] if what == "difference" else None
+        print(json.dumps(answer or child(work, what, Path(folder), precision)))
+        return
+    count = told.texts or work.texts[told.quick]
+    made = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        from training import default_encoder
+
+        encoder = told.encoder or default_encoder(folder)
+        for part, texts in (("few", FEW), ("whole", count)):
+            work.prepare(folder / part, encoder, texts, told.made_up)
+        for line in lines(work, told.only or precisions_here(), folder, 1 if told.quick else ROUNDS):
+            print(line, flush=True)
+            made.append(line)
+    if told.out:
+        texts = "random words with MS MARCO's lengths" if told.made_up else "API documentation"
+        said = work.note.format(count=count, rounds=1 if told.quick else ROUNDS, texts=texts)
+        told.out.write_text(markdown(work.title, said, made))

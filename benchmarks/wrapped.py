@@ -1,0 +1,126 @@
+"""What searching an index costs beyond FAISS: ours against calling FAISS on the same file, in one process.
+
+    python benchmarks/wrapped.py [--quick] [--vectors N] [--out FILE]
+
+One line each, by tabs: what, ours, peer, ratio, unit. Both sides take turns on the same queries and threads, and
+medians are compared; scores must be the same but for rounding. Ours is what the stage `ann` calls, without exact
+scores: queries in fixed batches, a thread each, so that no bit depends on the threads; the peer hands FAISS all queries
+at once. FAISS says a line too where it puts lists on disk and opens them.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from figures import markdown
+
+from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
+from tandem.search.blocks import block_name
+from tandem.search.indexes.opened import Index
+from tandem.search.indexes.stage import run
+from tandem.search.indexes.threads import alone
+
+DIMENSION, CENTRES, BLOCK, K = 384, 2000, 16384, 100
+LEARNED = {"train_sample": None, "seed": 42, "part": 1 << 22}
+INDEXES: dict[str, dict[str, Any]] = {
+    "wrap_ivf": {"type": "ivf_flat", "nlist": None, **LEARNED},
+    "wrap_hnsw": {"type": "hnsw", "m": 32, "ef_construction": 100, "part": 1 << 22},
+}
+NPROBE, EF_SEARCH = 16, 128
+NOTE = """`python benchmarks/wrapped.py`: {vectors:,} vectors of {dimension} dimensions around {centres:,} centres,
+{queries:,} queries, {k} passages each, nprobe {nprobe}, efSearch {ef}, {threads} threads; medians of {rounds} rounds in
+turn."""
+
+
+def vectors(count: int, seed: int) -> Any:
+    """fp16 vectors of length 1 around centres that every seed has, shape (count, 384)."""
+    centres = np.random.default_rng(0).standard_normal((CENTRES, DIMENSION), np.float32)
+    rng = np.random.default_rng([1, seed])
+    made = centres[rng.integers(0, CENTRES, count)] + rng.standard_normal((count, DIMENSION), np.float32)
+    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float16)
+
+
+def embeddings(folder: Path, count: int) -> Artifact:
+    """An artifact like those of the stage `embeddings`."""
+    job = Job("embeddings", folder / "made.passages-0000000000", {"side": "passages"}, {})
+    with writing(job) as draft:
+        made = vectors(count, 0)
+        for number, start in enumerate(range(0, count, BLOCK)):
+            np.save(draft.path(block_name(number)), made[start : start + BLOCK])
+        meta = {"rows": count, "block": BLOCK, "dimension": DIMENSION, "temperature": 1.0}
+        write_json(draft.path("meta.json"), meta)
+    return open_artifact(job.out)
+
+
+def seconds(search: Callable[[], Any]) -> float:
+    """Wall time of a call."""
+    began = time.perf_counter()
+    search()
+    return time.perf_counter() - began
+
+
+def compared(artifact: Artifact, queries: Any, threads: int, rounds: int) -> tuple[float, float]:
+    """Queries a second, ours and the peer's."""
+    index = faiss.read_index(str(artifact.path("index.faiss")), faiss.IO_FLAG_ONDISK_SAME_DIR)
+    space = faiss.ParameterSpace()
+    name, value = ("efSearch", EF_SEARCH) if "ef_construction" in artifact.params else ("nprobe", NPROBE)
+    space.set_index_parameter(index, name, value)
+    ours: list[float] = []
+    peer: list[float] = []
+    for _ in range(rounds + 1):
+        with alone(threads) as pool:
+            opened = Index(artifact, pool)
+            opened.tune(NPROBE, EF_SEARCH)
+            opened.search(queries[:64], K)
+            ours.append(seconds(partial(opened.search, queries, K)))
+            found = opened.search(queries, K)[0]
+        faiss.omp_set_num_threads(threads)
+        peer.append(seconds(partial(index.search, queries, K)))
+    if not np.allclose(found, index.search(queries, K)[0], atol=1e-5):
+        raise SystemExit("the two sides find other passages")
+    return len(queries) / statistics.median(ours[1:]), len(queries) / statistics.median(peer[1:])
+
+
+def lines(folder: Path, count: int, asked: int, rounds: int) -> Iterator[str]:
+    """A line an index."""
+    passages, queries = embeddings(folder, count), vectors(asked, 1).astype(np.float32)
+    threads = os.cpu_count() or 1
+    for name, params in INDEXES.items():
+        job = Job("index", folder / f"made@{name}-0000000000", params, {"passages": passages}, {"workers": threads})
+        run(job)
+        ours, peer = compared(open_artifact(job.out), queries, threads, rounds)
+        yield f"{name}\t{ours:,.1f}\t{peer:,.1f}\t{ours / peer:.3f}\tqueries/s"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few vectors, one round: whether it runs")
+    parser.add_argument("--vectors", type=int, help="how many")
+    parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
+    told = parser.parse_args()
+    count = told.vectors or (5000 if told.quick else 100_000)
+    asked, rounds = (200, 1) if told.quick else (4000, 7)
+    made = []
+    with tempfile.TemporaryDirectory() as folder:
+        for line in lines(Path(folder), count, asked, rounds):
+            print(line, flush=True)
+            made.append(line)
+    if told.out:
+        note = NOTE.format(
+            vectors=count, dimension=DIMENSION, centres=CENTRES, queries=asked, k=K, nprobe=NPROBE, ef=EF_SEARCH,
+            threads=os.cpu_count(), rounds=rounds,
+        )  # fmt: skip
+        told.out.write_text(markdown("Searching an index", note, made))
+
+
+if __name__ == "__main__":
+    main()

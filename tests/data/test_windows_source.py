@@ -1,0 +1,124 @@
+"""A dataset of windows: passages, labels and lists by hand; the documents' queries; the same bytes again."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.artifact import Job, open_artifact, sha256, writing
+from tandem.data.collection import CORPUS, LITERAL_MATCH, QRELS, Collection
+from tandem.data.stage import run
+from tandem.data.tables import LISTS_SCHEMA
+from tandem.errors import UserError
+
+PARAMS = {
+    "source": "windows",
+    "length": 2,
+    "stride": 1,
+    "unit": "words",
+    "most": None,
+    "titles": "repeat",
+    "label": "all",
+}
+DOCUMENTS = [("d1", "One", "a b c d"), ("d2", "", "e"), ("d1#0", "Odd", "f g h"), ("empty", "None", "")]
+
+
+@pytest.fixture
+def base(tmp_path, make):
+    """Four documents; d1 is relevant for t1, d2 and d1#0 are judged irrelevant, e1 is for the empty one."""
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    rows = [json.dumps({"_id": i, "title": title, "text": text}) for i, title, text in DOCUMENTS]
+    (folder / "corpus.jsonl").write_text("\n".join(rows) + "\n")
+    asked = [json.dumps({"_id": q, "text": f"what {q}"}) for q in ("t1", "e1")]
+    (folder / "queries.jsonl").write_text("\n".join(asked) + "\n")
+    (folder / "qrels" / "train.tsv").write_text("t1\td1\t2\nt1\td2\t0\nt1\td1#0\t0\n")
+    (folder / "qrels" / "test.tsv").write_text("e1\tempty\t1\ne1\tgone\t1\n")
+    return make("base", {"source": "beir"}, path=str(folder))
+
+
+@pytest.fixture
+def windows(base, tmp_path):
+    """`windows(of=…, **params)`: the stage `dataset` on the documents."""
+
+    def made(of=base, **params):
+        out = tmp_path / "results" / f"windows-{len(list(tmp_path.glob('results/*')))}"
+        run(Job("dataset", out, PARAMS | params, {"of": of}))
+        return open_artifact(out)
+
+    return made
+
+
+def corpus(artifact):
+    return [tuple(row.values()) for row in pq.read_table(artifact.path(CORPUS)).to_pylist()]
+
+
+def test_passages_by_hand(windows):
+    made = windows()
+    assert corpus(made) == [
+        ("d1#0", "One", "a b"),
+        ("d1#1", "One", "b c"),
+        ("d1#2", "One", "c d"),
+        ("d2#0", "", "e"),
+        ("d1#0#0", "Odd", "f g"),
+        ("d1#0#1", "Odd", "g h"),
+        ("empty#0", "None", ""),
+    ]
+    assert made.manifest["source"] == {"of": "base", "documents": 4, "cut": 2}
+    assert Collection(made).queries("train") == {"t1": "what t1"}
+
+
+def test_titles_before_the_first_window_alone(windows):
+    assert [title for _, title, _ in corpus(windows(titles="first"))] == ["One", "", "", "", "Odd", "", "None"]
+
+
+def test_characters_and_fewer_windows(windows):
+    made = corpus(windows(unit="characters", length=3, stride=3, most=2))
+    assert [text for _, _, text in made] == ["a b", " c ", "e", "f g", " h", ""]
+
+
+def test_labels_of_all_windows(windows):
+    made = windows()
+    assert Collection(made).qrels("train") == {
+        "t1": {"d1#0": 2, "d1#1": 2, "d1#2": 2, "d2#0": 0, "d1#0#0": 0, "d1#0#1": 0}
+    }
+    # a document that is not there stays one that no run can find
+    assert Collection(made).qrels("test") == {"e1": {"empty#0": 1, "gone#0": 1}}
+
+
+def test_the_first_window_alone_carries_a_label_and_the_others_are_no_negatives(windows):
+    made = Collection(windows(label="first")).qrels("train")
+    assert made == {"t1": {"d1#0": 2, "d1#1": LITERAL_MATCH, "d1#2": LITERAL_MATCH, "d2#0": 0, "d1#0#0": 0}}
+    assert Collection(windows(label="first", most=2)).qrels("train")["t1"].keys() == {"d1#0", "d1#1", "d2#0", "d1#0#0"}
+
+
+def test_training_lists_name_windows(base, windows, tmp_path):
+    job = Job("dataset", tmp_path / "results" / "listed", base.params, {})
+    with writing(job) as draft:
+        for name in ("corpus", "queries", "qrels"):
+            pq.write_table(pq.read_table(base.path(f"{name}.parquet")), draft.path(f"{name}.parquet"))
+        rows = [("t1", "d1", 1, 0.5), ("t1", "d1#0", 0, None)]
+        columns = [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), LISTS_SCHEMA, strict=True)]
+        pq.write_table(pa.table(columns, schema=LISTS_SCHEMA), draft.path("lists.parquet"))
+    listed = open_artifact(job.out)
+    ((query, found),) = Collection(windows(of=listed)).lists()
+    assert (query, [(doc, label) for doc, label, _ in found]) == (
+        "t1", [("d1#0", 1), ("d1#1", 1), ("d1#2", 1), ("d1#0#0", 0), ("d1#0#1", 0)]
+    )  # fmt: skip
+    ((_, found),) = Collection(windows(of=listed, label="first")).lists()
+    assert found == [("d1#0", 1, 0.5), ("d1#0#0", 0, None)]
+
+
+def test_the_same_again_and_windows_of_windows(windows):
+    one, other = windows(), windows()
+    assert sha256(one.path(CORPUS)) == sha256(other.path(CORPUS))
+    assert sha256(one.path(QRELS)) == sha256(other.path(QRELS))
+    assert corpus(windows(of=one, length=1))[:3] == [
+        ("d1#0#0", "One", "a"), ("d1#0#1", "One", "b"), ("d1#1#0", "One", "b")
+    ]  # fmt: skip
+
+
+def test_documents_are_needed(tmp_path):
+    with pytest.raises(UserError, match="the input of is missing; give a dataset"):
+        run(Job("dataset", tmp_path / "no", PARAMS, {}))

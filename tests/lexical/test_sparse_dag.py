@@ -1,0 +1,82 @@
+"""Variants of BM25 through Snakemake: their table, a second run, and a grid that reruns what it decides."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+SPARSE = {
+    "expanded": {"rm3": {"fb_docs": 3, "fb_terms": 5}, "tuned": True},
+    "plus": {"engine": "bm25s", "formula": "bm25+", "tuned": True},
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, documents):
+    """`project(*words)`: Snakemake's exit status and output in a folder with the tiny collection."""
+    folder = tmp_path_factory.mktemp("sparse")
+    (folder / "beir/qrels").mkdir(parents=True)
+    rows = [{"_id": doc, "title": title, "text": text} for doc, title, text in documents]
+    (folder / "beir/corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    subjects, asked = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")], []
+    for split, part, text in (("dev", 1, "what kind of animal is the {}"), ("test", 2, "how does the {} behave")):
+        asked += [{"_id": f"{split}-{one}", "text": text.format(one)} for one in subjects]
+        judged = "".join(f"{split}-{one}\t{one}-{part}\t1\n" for one in subjects)
+        (folder / f"beir/qrels/{split}.tsv").write_text(judged)
+    (folder / "beir/queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    layout = {
+        "title": "Sparse",
+        "columns": [{"measure": "RR@10"}],
+        "rows": [{"system": name, "run": name} for name in ("bm25", *SPARSE)],
+    }
+    (folder / "sparse_tiny.yaml").write_text(yaml.safe_dump(layout))
+    config = {
+        "dataset": "tiny",
+        "datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}},
+        "tables": [str(folder / "sparse_tiny.yaml")],
+        "bm25": {"tune": {"k1": [0.5, 1.5], "b": [0.2, 0.8]}},
+        "sparse": SPARSE,
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def run(*words):
+        command = [
+            *(sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder)),
+            *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
+            *("--configfile", str(folder / "config.yaml")),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    run.folder = folder
+    return run
+
+
+def test_variants_make_a_table_of_their_own_runs(project):
+    code, output = project("sparse_tiny")
+    assert code == 0, output
+    rows = list(csv.DictReader((project.folder / "results/tables/sparse_tiny.csv").open()))
+    assert [row["system"] for row in rows] == ["bm25", *SPARSE]
+    assert all(float(row["value"]) > 20 for row in rows)
+    made = {path.parent.parent.name: path for path in project.folder.glob("results/tiny/*/*/stage.json")}
+    assert set(made) == {"dataset", "lucene", "bm25s", "bm25", "tune_bm25", "score"}
+    assert len(list(project.folder.glob("results/tiny/lucene/*/stage.json"))) == 2
+    for grid in project.folder.glob("results/tiny/tune_bm25/*/grid.csv"):
+        points = [float(line.split(",")[2]) for line in grid.read_text().splitlines()[1:]]
+        assert len(points) == 4
+        assert json.loads((grid.parent / "chosen.json").read_text())["mean"] == max(points)
+
+
+def test_another_grid_reruns_the_tuned_runs_alone(project):
+    code, output = project("sparse_tiny", "-n")
+    assert (code, "Nothing to be done" in output) == (0, True)
+    code, output = project("sparse_tiny", "-n", "--config", "bm25={tune: {measure: 'nDCG@10'}}")
+    assert code == 0, output
+    told = [line.split() for line in output[output.index("Job stats:") :].splitlines()[3:]]
+    counts = {words[0]: int(words[1]) for words in told[: told.index([])] if words[0] != "total"}
+    assert counts == {"tune_bm25": 2, "bm25": 2, "score": 2, "table": 1, "sparse_tiny": 1}

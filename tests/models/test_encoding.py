@@ -1,0 +1,43 @@
+"""Many texts give each its own vector, in their order."""
+
+import numpy as np
+import pytest
+import torch
+
+from tandem.errors import UserError
+from tandem.models.dual import DualEncoder
+from tandem.models.encoding import encode_all
+from tandem.models.execution import accelerate
+from tandem.models.tokens import Tokens
+
+
+@pytest.fixture
+def model(dual_model):
+    return DualEncoder.load(dual_model.folder / "dual").eval()
+
+
+@pytest.mark.parametrize("attention", ["padded", "packed"])
+@pytest.mark.parametrize("budget", [1, 64, 100_000])
+def test_each_text_gets_its_own_vector(model, tokens, budget, attention):
+    opened, counted = Tokens.open(tokens), []
+    with torch.inference_mode():
+        alone = [model.encode("passage", [opened.passages[i]], opened.template, "fp32") for i in range(60)]
+    accelerate(model, {"attention": attention}, budget, "fp32", training=False)
+    texts = opened.passages.take(np.arange(60))
+    made = encode_all(model, "passage", texts, opened.template, "fp32", budget, told=lambda part: counted.extend(part))
+    assert made.shape == (60, 32)
+    assert torch.allclose(made, torch.cat(alone), atol=1e-5 * float(made.abs().max()))
+    assert sum(counted) == len(texts.ids) + 60 * 2
+    assert len(counted) == 60
+
+
+def test_what_does_not_fit_is_refused_whatever_its_place(model, tokens):
+    opened = Tokens.open(tokens)
+    texts = opened.passages.take(np.arange(60))
+    how = model, "passage", texts, opened.template, "fp32", 64
+    assert encode_all(*how, torch.float16).dtype == torch.float16
+    for value, told in ((1e6, r"[\d.e+]+"), (float("nan"), "nan")):
+        with torch.no_grad():
+            model.towers["passage"].encoder.layer[1].output.LayerNorm.weight[3] = value
+        with pytest.raises(UserError, match=f"a vector holds {told}, float16 ends at 65504"):
+            encode_all(*how, torch.float16)

@@ -1,0 +1,109 @@
+"""Frozen layers compute what plain ones do, in every family, whatever the threads."""
+
+import pytest
+import torch
+from torch import nn
+
+from tandem.models.device import device
+from tandem.models.dual import DualEncoder
+from tandem.models.frozen import FrozenLinear, by_onednn, freeze
+from tandem.models.hub import load_tokenizer
+from tandem.models.template import Template
+
+TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
+TEXTS = ["The lynx eats hares and roe deer.", "an owl", "The owl turns its head far around, it is a night bird."]
+FAMILIES = (
+    *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "albert", "mpnet"),
+    *("deberta-v2", "modernbert", "nomic_bert"),
+)
+onednn = pytest.mark.skipif(not by_onednn(), reason="PyTorch without oneDNN, or a GPU")
+
+
+@onednn
+def test_a_layer_by_hand():
+    plain = nn.Linear(2, 2)
+    with torch.no_grad():
+        plain.weight.copy_(torch.tensor([[1.0, 2.0], [-3.0, 0.5]]))
+        plain.bias.copy_(torch.tensor([0.25, -1.0]))
+    made = FrozenLinear(plain, torch.float32, rows=64, gelu=False)(torch.tensor([[[1.0, 1.0], [2.0, -4.0]]]))
+    assert made.tolist() == [[[3.25, -3.5], [-5.75, -9.0]]]
+    # x Φ(x) at 3.25 and -3.5: 3.25 · 0.99942297, -3.5 · 0.00023263
+    gelu = FrozenLinear(plain, torch.float32, rows=64, gelu=True)(torch.tensor([[1.0, 1.0]]))
+    assert gelu.flatten().tolist() == pytest.approx([3.2481247, -0.0008142], abs=1e-6)
+
+
+@onednn
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+def test_any_number_of_rows(dtype, error, bias):
+    torch.manual_seed(0)
+    plain = nn.Linear(384, 96, bias=bias)
+    frozen = FrozenLinear(plain, dtype, rows=4096, gelu=False)
+    for rows in (1, 7, 64, 1000):
+        inputs = torch.randn(rows, 3, 384)
+        with torch.inference_mode():
+            made, expected = frozen(inputs), plain(inputs)
+        assert made.dtype == dtype
+        assert made.shape == expected.shape
+        assert float((made - expected).abs().max()) < error
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_gives_the_same_vectors(family, family_folder):
+    folder = family_folder(family)
+    tokenizer = load_tokenizer(folder)
+    ids, template = tokenizer(TEXTS, add_special_tokens=False)["input_ids"], Template.of(tokenizer)
+    for mode, error in (("fp32", 1e-5), ("bf16", 0.05)):
+        model = DualEncoder.start(folder, TOWERS).to(device()).eval()
+        with torch.inference_mode():
+            expected = model.encode("passage", ids, template, "fp32", 8)
+            freeze(model.towers["passage"], mode, 64)
+            made = model.encode("passage", ids, template, mode, 8)
+        assert float((made - expected).abs().max() / expected.abs().max()) < error
+        assert not any(type(module) is nn.Linear and by_onednn() for module in model.modules())
+
+
+@onednn
+def test_gelu_is_computed_with_the_product_where_it_is_the_exact_one(family_folder):
+    def activations(**told):
+        model = DualEncoder.start(family_folder("bert"), TOWERS).towers["query"]
+        for layer in model.encoder.layer:
+            layer.intermediate.intermediate_act_fn = told.get("act", layer.intermediate.intermediate_act_fn)
+        freeze(model, "fp32", 64)
+        return {
+            (type(one.intermediate.intermediate_act_fn), one.intermediate.dense.then[0]) for one in model.encoder.layer
+        }
+
+    assert activations() == {(nn.Identity, "gelu")}
+    assert activations(act=nn.GELU("tanh")) == {(nn.GELU, "none")}
+    assert activations(act=nn.SiLU()) == {(nn.SiLU, "none")}
+
+
+@onednn
+@pytest.mark.parametrize("mode", ["fp32", "bf16"])
+def test_threads_change_no_bit(mode):
+    before, made = torch.get_num_threads(), set()
+    torch.manual_seed(0)
+    plain, inputs = nn.Linear(1536, 384), torch.randn(3, 88, 1536)
+    dtype = torch.bfloat16 if mode == "bf16" else torch.float32
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            made.add(FrozenLinear(plain, dtype, 4096, gelu=True)(inputs).float().numpy().tobytes())
+    finally:
+        torch.set_num_threads(before)
+    assert len(made) == 1
+
+
+def test_without_onednn_weights_are_cast_alone(family_folder):
+    tokenizer = load_tokenizer(family_folder("bert"))
+    ids, template = tokenizer(TEXTS, add_special_tokens=False)["input_ids"], Template.of(tokenizer)
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), torch.inference_mode():
+        for mode in ("fp32", "bf16"):
+            model = DualEncoder.start(family_folder("bert"), TOWERS).to(device()).eval()
+            expected = model.encode("passage", ids, template, mode, 8)
+            freeze(model.towers["passage"], mode, 64)
+            kinds = {type(module) for module in model.modules()}
+            assert FrozenLinear not in kinds
+            # autocast does the same with every batch
+            assert torch.equal(model.encode("passage", ids, template, mode, 8), expected)

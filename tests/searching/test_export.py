@@ -1,0 +1,142 @@
+"""`tandem export`: the page's own lines find what the stage found, where Tandem cannot be imported."""
+
+import contextlib
+import json
+import re
+
+import faiss
+import numpy as np
+import pytest
+
+from tandem.artifact import open_artifact
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+from tandem.progress import Progress
+from tandem.search.blocks import Embeddings
+from tandem.searching.export import fresh, main
+from tandem.searching.export_card import Exported, opened
+from tandem.searching.flat import write_flat
+
+ALONE = "import sys; sys.modules['tandem'] = None\n"
+ASK = "\nimport json; print(json.dumps([search(query) for query in json.loads(sys.stdin.read())]))\n"
+BOTH = "\nimport json; print(json.dumps([[doc for doc, _ in found], [ids[row] for row in rows[0]]]))\n"
+
+
+def blocks(folder):
+    """The Python of the page, block by block."""
+    return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.S)
+
+
+def finds_the_run(built, folder, kind, name):
+    """Run the page's first block in its folder and compare its top ten with a stage's run."""
+    (path,) = built.folder.glob(f"results/tiny/{kind}/{name}.test-*/run.trec")
+    run = {query: (docs[:10], scores[:10]) for query, docs, scores in iter_run(path)}
+    asked = [f"how does the {query.removeprefix('test-')} behave" for query in run]
+    script = f"import os; os.chdir({str(folder)!r})\n{ALONE}{blocks(folder)[0]}{ASK}"
+    done = built.run(["-c", script], json.dumps(asked))
+    assert done.returncode == 0, done.stderr
+    for found, (docs, scores) in zip(json.loads(done.stdout.splitlines()[-1]), run.values(), strict=True):
+        assert [doc for doc, _ in found] == docs
+        np.testing.assert_allclose([value for _, value in found], scores, rtol=1e-5, atol=1e-5)
+
+
+def exported(built, folder, *words):
+    with contextlib.chdir(built.folder):
+        assert main([*words, "config.yaml", "--out", str(folder)]) == 0
+
+
+def test_two_towers_and_a_flat_index(built, tmp_path):
+    folder = tmp_path / "out" / "exported"
+    exported(built, folder, "de_bm25neg", "--texts")
+    assert {path.name for path in folder.iterdir()} == {
+        "README.md",
+        "dual",
+        "ids.txt",
+        "passages.faiss",
+        "texts.parquet",
+    }
+    assert [path.name for path in folder.parent.iterdir()] == ["exported"]
+    finds_the_run(built, folder, "retrieve", "de_bm25neg")
+    assert len((folder / "ids.txt").read_text().split("\n")) == 60
+
+
+def test_an_index_of_lists_on_disk(built, tmp_path):
+    folder = tmp_path / "exported"
+    exported(built, folder, "de_bm25neg", "--index", "lists")
+    page = (folder / "README.md").read_text()
+    assert '"nprobe", 2' in page.replace("'", '"')
+    assert "IVF4,Flat" in page
+    finds_the_run(built, folder, "ann", "de_bm25neg@lists")
+
+
+def test_sentence_transformers_finds_the_same_in_the_same_folder(built, tmp_path):
+    folder = tmp_path / "exported"
+    exported(built, folder, "rocketqav2")
+    plain, theirs = blocks(folder)
+    begin, between = f"import os; os.chdir({str(folder)!r})\n{ALONE}", "\nfound = search('how does the otter behave')\n"
+    done = built.run(["-c", begin + plain + between + theirs + BOTH])
+    assert done.returncode == 0, done.stderr
+    one, other = json.loads(done.stdout.splitlines()[-1])
+    assert one == other
+    assert len(one) == 10
+
+
+def test_the_flat_file_is_the_one_that_faiss_writes(built, tmp_path):
+    (folder,) = built.folder.glob("results/tiny/embeddings/de_bm25neg.passages-*")
+    passages = Embeddings(open_artifact(folder), "passages")
+    assert len(passages) > 2  # blocks
+    index = faiss.IndexFlatIP(passages.dimension)
+    index.add(passages.take(0, passages.rows).astype(np.float32))
+    faiss.write_index(index, str(tmp_path / "theirs"))
+    with Progress("", passages.rows, "passages", quiet=True) as progress:
+        write_flat(tmp_path / "ours", passages, progress)
+    assert progress.done == passages.rows
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def test_a_folder_with_something_in_it_is_refused_and_left_alone(built, tmp_path, monkeypatch):
+    monkeypatch.chdir(built.folder)
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="is there already and not an empty folder; name another, or remove it"):
+        main(["de_bm25neg", "config.yaml", "--out", str(tmp_path)])
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_nothing_appears_where_writing_failed(tmp_path):
+    with pytest.raises(RuntimeError), fresh(tmp_path / "out") as draft:
+        (draft / "half").write_text("half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["de_bm25neg"], "say one model and --out FOLDER"),
+        (["bm25", "--out", "x"], "bm25 is no dual encoder; only vectors can be exported as an index"),
+        (["de_bm25ne", "--out", "x"], "de_bm25ne is no system; did you mean de_bm25neg?"),
+        (["de_bm25neg", "--index", "list", "--out", "x"], "list is no system; did you mean lists?"),
+    ],
+)
+def test_a_mistake_is_one_line(built, monkeypatch, words, message):
+    monkeypatch.chdir(built.folder)
+    with pytest.raises(UserError, match=message):
+        main([*words, "config.yaml"])
+
+
+def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
+    """An index that FAISS cannot merge is a file a part: the page's lines make one of them, rows going on."""
+    monkeypatch.chdir(tmp_path)
+    vectors = np.random.default_rng(3).standard_normal((50, 8)).astype(np.float32)
+    for name, rows in (("a.faiss", vectors[:20]), ("b.faiss", vectors[20:])):
+        part = faiss.IndexFlatIP(8)
+        part.add(rows)
+        faiss.write_index(part, name)
+    told = Exported(
+        dual={"dimension": 8}, tokens=(1, 1), passages=50, precision=[], indexes=["a.faiss", "b.faiss"],
+        factory="HNSW32,Flat", tuned={}, texts=False, query="", lineage={},
+    )  # fmt: skip
+    names = {"faiss": faiss}
+    exec("\n".join(opened(told)), names)
+    _, rows = names["index"].search(vectors[[3, 33]], 5)
+    assert rows.tolist() == np.argsort(-vectors[[3, 33]] @ vectors.T, axis=1)[:, :5].tolist()

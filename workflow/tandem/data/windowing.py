@@ -1,0 +1,58 @@
+"""Windows over a text: overlapping pieces of a fixed length, so that a model with a short input reads all of it.
+
+Dai & Callan (2019) slide a window of 150 words in steps of 75 over every document.
+"""
+
+import re
+
+WORD = re.compile(r"\S+")
+UNITS = ("words", "characters")
+MARK = "#"  # between a document's id and the number of a window
+
+
+def count(units: int, length: int, stride: int) -> int:
+    """How many windows a text of so many units has; one if it is empty.
+
+    Window n holds the units from n · stride to n · stride + length; the last one is the first that reaches the end.
+    With stride ≤ length no unit is left out.
+    """
+    return 1 + max(0, -(-(units - length) // stride))
+
+
+def pieces(text: str, unit: str) -> list[tuple[int, int]] | range:
+    """The units of a text: where each word begins and ends (white space separates words), or its characters."""
+    return range(len(text)) if unit == "characters" else [word.span() for word in WORD.finditer(text)]
+
+
+def cut(text: str, length: int, stride: int, unit: str, most: int | None = None) -> list[str]:
+    """The windows of a text, in order, as they stand in it.
+
+    Args:
+        text: any text.
+        length: units of a window; the last may have fewer.
+        stride: units from one window's beginning to the next one's, at most `length`.
+        unit: `words` or `characters`.
+        most: no more than so many windows, what follows is left out; None for all.
+    """
+    units = pieces(text, unit)
+    firsts = [number * stride for number in range(count(len(units), length, stride))][:most]
+    if isinstance(units, range):
+        return [text[first : first + length] for first in firsts]
+    if not units:
+        return [""]
+    return [text[units[first][0] : units[min(first + length, len(units)) - 1][1]] for first in firsts]
+
+
+def window_id(document: str, number: int) -> str:
+    """`<document>#<number>`, numbered from 0.
+
+    The number holds no `#`, so what stands before the last one is the document: no two windows share an id, whatever
+    the documents are called.
+    """
+    return f"{document}{MARK}{number}"
+
+
+def document_of(window: str) -> tuple[str, int]:
+    """A window's document and number."""
+    document, _, number = window.rpartition(MARK)
+    return document, int(number)

@@ -1,0 +1,79 @@
+"""Linear layers of models that learn no more: weights cast and laid out once, not anew with every batch.
+
+On a CPU, oneDNN reads weights in blocks of its own, which fit what the processor multiplies at once; PyTorch's plain
+layer hands them over row by row. GELU is computed while a product's result is still in the cache. What comes out is
+the plain layers' within rounding, and nothing needs compiling.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tandem.models.device import device, resolve_precision
+
+# Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
+ACTIVATED = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
+
+
+class FrozenLinear(nn.Module):
+    """`nn.Linear` by oneDNN on a CPU, with GELU behind it or without.
+
+    Args:
+        plain: the layer it takes the place of.
+        dtype: of the product's factors and of the result; sums are float32.
+        rows: about how many rows it will be given at once; weights are laid out for so many.
+        gelu: whether GELU (by the error function) follows.
+    """
+
+    def __init__(self, plain: nn.Linear, dtype: torch.dtype, rows: int, gelu: bool) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.dtype = plain.in_features, plain.out_features, dtype
+        self.then: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else ("none", [], "")
+        weight = plain.weight.detach().to(dtype).contiguous()
+        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+        self.bias = None if plain.bias is None else plain.bias.detach().to(dtype)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Shape (…, in_features) → (…, out_features)."""
+        made: Tensor = torch.ops.mkldnn._linear_pointwise(inputs.to(self.dtype), self.weight, self.bias, *self.then)
+        return made
+
+
+def by_onednn() -> bool:
+    """Whether `freeze` lays weights out for oneDNN here."""
+    return device().type == "cpu" and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+
+
+def kernels() -> str:
+    """What multiplies here, `cpu, oneDNN`, `cpu` or `cuda`: another one gives other last bits."""
+    return "cpu, oneDNN" if by_onednn() else device().type
+
+
+def freeze(model: nn.Module, mode: str, rows: int) -> None:
+    """Make a model's linear layers ready for inference, in place; it can be neither trained nor saved any more.
+
+    Args:
+        model: on its device.
+        mode: precision of the computing, `auto`, `bf16` or `fp32`; layers cast what they get.
+        rows: about how many tokens a batch has.
+    """
+    dtype = torch.bfloat16 if resolve_precision(mode) == "bf16" else torch.float32
+    for parent in list(model.modules()):
+        fused = {linear: act for linear, act in ACTIVATED if _is_gelu(getattr(parent, act, None))}
+        for name, child in list(parent.named_children()):
+            if type(child) is not nn.Linear:
+                continue
+            if by_onednn():
+                setattr(parent, name, FrozenLinear(child, dtype, rows, name in fused))
+                if name in fused:
+                    setattr(parent, fused[name], nn.Identity())
+            else:
+                child.to(dtype)  # what autocast would do with every batch
+
+
+def _is_gelu(module: Any) -> bool:
+    """Whether a module is GELU by the error function, as transformers or PyTorch have it."""
+    if isinstance(module, nn.GELU):
+        return module.approximate == "none"
+    return getattr(module, "act", None) is nn.functional.gelu

@@ -1,0 +1,47 @@
+"""Datasets of source `windows`: what they take over from the documents they are cut from, and mistakes in them."""
+
+from typing import Any
+
+from tandem.data.windowing import UNITS
+from tandem.errors import UserError
+from tandem.planning.schema import nearest
+
+INHERITED = ("language", "analyzer", "relevance", "match", "score_split")  # null: that of the documents
+UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
+
+
+def complete_windows(datasets: dict[str, Any]) -> list[str]:
+    """Fill in what datasets of windows leave to others; one line per mistake."""
+    wrong: list[str] = []
+    for name, spec in datasets.items():
+        if spec["source"] == "windows":
+            try:
+                _complete(name, spec, datasets)
+            except UserError as error:
+                wrong.append(str(error))
+    return wrong
+
+
+def _complete(name: str, spec: dict[str, Any], datasets: dict[str, Any]) -> None:
+    """The same for one of them; a `UserError` if it cannot be cut."""
+    documents = _documents(name, datasets)
+    for key in INHERITED:
+        spec[key] = documents.get(key) if spec[key] is None else spec[key]
+    spec["unit"] = spec["unit"] or UNITS[spec["language"] in UNSPACED]
+    if spec["stride"] > spec["length"]:
+        skipped = f"datasets.{name}.stride is {spec['stride']}, which skips {spec['unit']} between windows of length"
+        raise UserError(f"{skipped} {spec['length']}; allowed: ≤ {spec['length']}")
+
+
+def _documents(name: str, datasets: dict[str, Any]) -> dict[str, Any]:
+    """The entry of the documents that a dataset is windows of, windows of windows included."""
+    opened, spec = [name], datasets[name]
+    while spec["source"] == "windows":
+        of = spec.get("of")
+        if of not in datasets:
+            raise UserError(f"datasets.{opened[-1]}.of is {of}, which is no dataset{nearest(str(of), list(datasets))}")
+        if of in opened:
+            raise UserError(f"datasets form a cycle: {' -> '.join([*opened, of])}")
+        opened.append(of)
+        spec = datasets[of]
+    return dict(spec)

@@ -1,0 +1,1 @@
+"""Indexes: FAISS's structures over a dual encoder's passages, trained on a sample, filled by parts, merged on disk."""

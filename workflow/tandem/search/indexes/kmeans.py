@@ -1,0 +1,91 @@
+"""Spherical k-means, the same to the last bit however many threads there are.
+
+Lloyd's algorithm as FAISS runs it for inner products: centroids have length 1, and one without points takes half of the
+largest. FAISS's own would be tied to one thread to give the same bits; here points are assigned in pieces of a fixed
+size side by side, or on GPUs.
+"""
+
+from typing import Any
+
+import faiss
+import numpy as np
+
+from tandem.search.indexes.gpus import on_gpus
+from tandem.search.indexes.sample import PIECE, Floats
+from tandem.search.indexes.threads import Threads
+
+Labels = np.ndarray[Any, np.dtype[np.int64]]
+
+ITERATIONS = 10  # FAISS's number for inverted lists
+EPSILON = 1 / 1024  # FAISS's: how far the halves of a split centroid are moved apart
+TOGETHER = 64  # centroids whose points are added up by one thread at a time
+
+
+def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = "none") -> Floats:
+    """Centroids of vectors by the angle between them.
+
+    Args:
+        vectors: shape (vectors, dim), at least `count` of them.
+        count: how many centroids.
+        seed: draws the vectors to start from.
+        threads: share the work.
+        gpu: see `on_gpus`.
+    Returns:
+        Shape (count, dim), of length 1.
+    """
+    made = unit(vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))])
+    for _ in range(ITERATIONS):
+        index = faiss.IndexFlatIP(made.shape[1])
+        index.add(made)
+        labels = assigned(on_gpus(index, gpu), vectors, threads)
+        made = unit(_sums(vectors, labels, count, threads))
+    return made
+
+
+def unit(vectors: Floats) -> Floats:
+    """The vectors at length 1; one of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    made: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return made
+
+
+def assigned(index: Any, vectors: Floats, threads: Threads) -> Labels:
+    """The nearest vector of an index for each vector, shape (vectors,)."""
+
+    def nearest(start: int) -> Labels:
+        """Those of one piece."""
+        labels: Labels = index.search(vectors[start : start + PIECE], 1)[1][:, 0]
+        return labels
+
+    return np.concatenate(list(threads.map(nearest, range(0, len(vectors), PIECE))))
+
+
+def _sums(vectors: Floats, labels: Labels, count: int, threads: Threads) -> Floats:
+    """Sum of the vectors of each label, in the order of the vectors; empty ones split the largest."""
+    order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels, minlength=count)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    made = np.zeros((count, vectors.shape[1]), np.float32)
+
+    def add(first: int) -> None:
+        """Sum the vectors of the labels from `first`."""
+        own = np.arange(first, min(first + TOGETHER, count))
+        own = own[sizes[own] > 0]
+        if len(own):
+            points = vectors[order[starts[own[0]] : ends[own[-1]]]]
+            made[own] = np.add.reduceat(points, starts[own] - starts[own[0]], axis=0)
+
+    for _ in threads.map(add, range(0, count, TOGETHER)):
+        pass
+    _split(made, sizes)
+    return made
+
+
+def _split(made: Floats, sizes: Labels) -> None:
+    """Give every empty centroid half of the largest one's points, in place."""
+    apart = np.where(np.arange(made.shape[1]) % 2, -EPSILON, EPSILON).astype(np.float32)
+    for empty in np.flatnonzero(sizes == 0):
+        largest = int(sizes.argmax())
+        made[empty], made[largest] = made[largest] * (1 + apart), made[largest] * (1 - apart)
+        sizes[empty] = sizes[largest] // 2
+        sizes[largest] -= sizes[empty]
