@@ -21,14 +21,14 @@ from typing import Any
 import faiss
 import numpy as np
 from figures import markdown
+from made_vectors import CENTRES, embeddings, vectors
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
-from tandem.search.blocks import block_name
+from tandem.artifact import Artifact, Job, open_artifact
 from tandem.search.indexes.opened import Index
 from tandem.search.indexes.stage import run
 from tandem.search.indexes.threads import alone
 
-DIMENSION, CENTRES, BLOCK, K = 384, 2000, 16384, 100
+DIMENSION, K = 384, 100
 LEARNED = {"train_sample": None, "seed": 42, "part": 1 << 22}
 INDEXES: dict[str, dict[str, Any]] = {
     "wrap_ivf": {"type": "ivf_flat", "nlist": None, **LEARNED},
@@ -38,26 +38,6 @@ NPROBE, EF_SEARCH = 16, 128
 NOTE = """`python benchmarks/wrapped.py`: {vectors:,} vectors of {dimension} dimensions around {centres:,} centres,
 {queries:,} queries, {k} passages each, nprobe {nprobe}, efSearch {ef}, {threads} threads; medians of {rounds} rounds in
 turn."""
-
-
-def vectors(count: int, seed: int) -> Any:
-    """fp16 vectors of length 1 around centres that every seed has, shape (count, 384)."""
-    centres = np.random.default_rng(0).standard_normal((CENTRES, DIMENSION), np.float32)
-    rng = np.random.default_rng([1, seed])
-    made = centres[rng.integers(0, CENTRES, count)] + rng.standard_normal((count, DIMENSION), np.float32)
-    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float16)
-
-
-def embeddings(folder: Path, count: int) -> Artifact:
-    """An artifact like those of the stage `embeddings`."""
-    job = Job("embeddings", folder / "made.passages-0000000000", {"side": "passages"}, {})
-    with writing(job) as draft:
-        made = vectors(count, 0)
-        for number, start in enumerate(range(0, count, BLOCK)):
-            np.save(draft.path(block_name(number)), made[start : start + BLOCK])
-        meta = {"rows": count, "block": BLOCK, "dimension": DIMENSION, "temperature": 1.0}
-        write_json(draft.path("meta.json"), meta)
-    return open_artifact(job.out)
 
 
 def seconds(search: Callable[[], Any]) -> float:
@@ -91,7 +71,7 @@ def compared(artifact: Artifact, queries: Any, threads: int, rounds: int) -> tup
 
 def lines(folder: Path, count: int, asked: int, rounds: int) -> Iterator[str]:
     """A line an index."""
-    passages, queries = embeddings(folder, count), vectors(asked, 1).astype(np.float32)
+    passages, queries = embeddings(folder, count, DIMENSION), vectors(asked, DIMENSION, 1).astype(np.float32)
     threads = os.cpu_count() or 1
     for name, params in INDEXES.items():
         job = Job("index", folder / f"made@{name}-0000000000", params, {"passages": passages}, {"workers": threads})

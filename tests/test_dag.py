@@ -175,9 +175,11 @@ def test_three_shards_change_no_bit(project, copied):
         shutil.rmtree(copied.folder / "results/tiny" / kind)
     shutil.rmtree(copied.folder / "results/tables")
     # models and training lists stand, so the runs they were made from are not made again
-    code, output = copied.run("--config", "execution={shards: 3}")
+    code, output = copied.run("--config", "execution={shards: 3, search_memory: 16, engine: torch}")
     assert code == 0, output
     assert "rule encode_shard" in output
+    assert output.count("rule retrieve_shard") == 3 * len(list(copied.folder.glob("results/tiny/retrieve/*")))
+    assert not list(copied.folder.glob("results/tiny/retrieve/*/shards/*.npy"))
     assert output.count("rule rerank_shard") == 3
     made = copied.files("run.trec")
     assert made == {path: runs[path] for path in made}

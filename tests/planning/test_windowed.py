@@ -87,7 +87,8 @@ def test_only_what_means_something_to_the_method_is_in_the_key(run):
     assert run(DE | {"k": 2}).digest == run(DE).digest
     assert run(DE | {"method": "kmax", "k": 2}).digest != run(DE | {"method": "kmax"}).digest
     assert run(DE | {"missing": "zero"}).digest == run(DE).digest
-    assert run(DE | {"method": "sum", "missing": "zero"}).digest != run(DE | {"method": "sum"}).digest
+    assert run(DE | {"method": "sum"}).params["missing"] == "zero"
+    assert run(DE | {"method": "sum", "missing": "lowest"}).digest != run(DE | {"method": "sum"}).digest
 
 
 def test_an_aggregated_run_stands_wherever_a_run_may(config):

@@ -43,7 +43,7 @@ def test_int8_is_the_models_vector_within_half_a_scale(in_int8, dual_model, toke
 
 def test_int8_is_told(in_int8):
     told = json.loads((in_int8.folder / "blocks/00003.json").read_text())
-    assert told.keys() == {"rows", "dtype", "sha256", "origin", "model", "precision"}
+    assert told.keys() == {"rows", "dtype", "sha256", "origin", "model", "precision", "device"}
     assert (told["rows"], told["dtype"], told["precision"]) == (12, "int8", "fp32")
     assert json.loads(in_int8.path("meta.json").read_text())["dtype"] == "int8"
 

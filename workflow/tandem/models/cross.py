@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.artifact import write_json
+from tandem.models.device import device
 from tandem.models.hub import load_encoder, save_encoder
 from tandem.models.inputs import Inputs
 from tandem.models.pooling import pooled
@@ -20,6 +21,8 @@ from tandem.models.template import Template, Texts
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
 # batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.
 STEP, ROWS = 16, 8
+# Tokens of a batch on a CPU, at most: it gains nothing from more, and the last batch of a length has fewer rows to fill.
+CPU_TOKENS = 1024
 HEAD = "2_Dense/model.safetensors"
 
 
@@ -92,12 +95,13 @@ class CrossEncoder(nn.Module):
 
         Pairs are grouped by padded length (a multiple of `STEP`) and computed in batches of a fixed number of rows,
         the last one filled up: a pair then always meets the same tensor shape. `budget` is tokens per batch, of which
-        there are `ROWS` pairs at least; another budget may change last bits.
+        there are `ROWS` pairs at least, and on a CPU at most `CPU_TOKENS`; another budget may change last bits.
 
         Returns:
             Logits, shape (pairs,), float32.
         """
         self.eval()
+        budget = min(budget, CPU_TOKENS) if device().type == "cpu" else budget
         first, second = Ragged.of(queries), Ragged.of(passages)
         padded = -(-(np.diff(first.offsets) + np.diff(second.offsets) + template.extra[1]) // STEP) * STEP
         scores = np.empty(len(padded), np.float32)

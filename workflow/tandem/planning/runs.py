@@ -1,8 +1,8 @@
 """Runs and their scores: which stages write and measure the run that an expression names.
 
 `bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); a name of
-`sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:` or `aggregations:`; a dual encoder, searched
-exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-encoder or name of ensembles:>`.
+`sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:` or `aggregations:`; a dual encoder,
+searched exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-encoder or name of ensembles:>`.
 """
 
 from pathlib import Path

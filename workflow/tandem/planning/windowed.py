@@ -55,7 +55,8 @@ class Windowed:
         run = self.of.run(told["of"], split, f"aggregations.{name}.of", told["windows"])
         params = {**self._method(told), "depth": self.of.runs.depth(split, dataset), "split": split}
         if told["method"] in MISSING:
-            params["missing"] = told["missing"] or "lowest"
+            # A sum over hundreds of lowest scores would be about the length of a document.
+            params["missing"] = told["missing"] or ("zero" if told["method"] == "sum" else "lowest")
         upstream = {**self._datasets(told, dataset), "run": run}
         return self.of.stage("aggregate", dataset, f"{name}.{split}", params, upstream=upstream)
 

@@ -1,7 +1,7 @@
 """Stage `aggregate`: a run over windows becomes a run over their documents, query by query.
 
 A window that was not found scores no more than the lowest one that was. That decides nothing in MaxP, and FirstP leaves
-out documents whose first window was not found; in SumP and K-MaxP such windows count with that lowest score, or with 0.
+out documents whose first window was not found; in SumP and K-MaxP such windows count 0 or that lowest score.
 """
 
 from collections.abc import Iterator

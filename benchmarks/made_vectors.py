@@ -1,0 +1,31 @@
+"""Made-up vectors around centres, and embeddings of them as the stage `embeddings` leaves them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
+from tandem.search.blocks import block_name
+
+CENTRES, BLOCK = 2000, 16384
+
+
+def vectors(count: int, dimension: int, seed: int) -> Any:
+    """fp16 vectors of length 1 around centres that every seed has, shape (count, dimension)."""
+    centres = np.random.default_rng(0).standard_normal((CENTRES, dimension), np.float32)
+    rng = np.random.default_rng([1, seed])
+    made = centres[rng.integers(0, CENTRES, count)] + rng.standard_normal((count, dimension), np.float32)
+    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float16)
+
+
+def embeddings(folder: Path, count: int, dimension: int) -> Artifact:
+    """An artifact of so many passages' vectors, made and written block by block."""
+    job = Job("embeddings", folder / "made.passages-0000000000", {"side": "passages"}, {})
+    with writing(job) as draft:
+        for number, start in enumerate(range(0, count, BLOCK)):
+            made = vectors(min(BLOCK, count - start), dimension, 1000 + number)
+            np.save(draft.path(block_name(number)), made)
+        meta = {"rows": count, "block": BLOCK, "dimension": dimension, "temperature": 1.0}
+        write_json(draft.path("meta.json"), meta)
+    return open_artifact(job.out)

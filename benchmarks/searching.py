@@ -1,0 +1,180 @@
+"""Exact search against calling FAISS or torch directly: speed, memory, and whether the same passages are found.
+
+    python benchmarks/searching.py [--quick] [--vectors N] [--queries N] [--depth K] [--memory MIB] [--out FILE]
+
+One line each, by tabs: what, ours, peer, ratio, unit. Each side is a process of its own; they take turns, and medians
+are compared. Both begin with the vectors' files and end with each query's best: ours as the stage `retrieve` searches,
+stretch by stretch, every score exact; `exact_faiss`' peer fills an IndexFlatIP and asks it, `exact_torch`'s multiplies
+with all vectors and takes the top. `same` is the share of the peer's passages that are ours too; `equal` says whether
+our engines give the same bytes. Where CUDA is, torch runs there, and MS MARCO's size is measured too.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from figures import markdown, peak_memory
+from made_vectors import embeddings, vectors
+
+from tandem.artifact import open_artifact
+from tandem.progress import Progress
+from tandem.search.blocks import Embeddings
+from tandem.search.exact import unpack
+from tandem.search.stretches import Stretches
+
+DIMENSION, WARM, ROUNDS = 768, 32, 3
+MS_MARCO = (8_841_823, 6_980)
+SIDES = ("exact_faiss", "exact_torch", "faiss", "torch")
+NOTE = """`python benchmarks/searching.py`: {vectors:,} vectors of {dimension} dimensions, {queries:,} queries,
+{depth:,} passages each, {memory:,} MiB for ours, {threads} threads; medians of {rounds} rounds in turn, from files to
+results."""
+
+
+def ours(engine: str, passages: Embeddings, queries: Any, depth: int, memory: int) -> Any:
+    """Rows of the best passages by the stage's search, shape (queries, depth)."""
+    if engine == "faiss":
+        from tandem.search.flat import search
+    else:
+        from tandem.search.streamed import search
+    read = Stretches(passages, range(len(passages)), np.arange(passages.rows, dtype=np.uint32), Progress("", 0, ""))
+    read.progress.quiet = True
+    keys = search(queries, read, depth, memory << 20, os.cpu_count())
+    return unpack(np.sort(keys, axis=1)[:, ::-1])[1]
+
+
+def by_faiss(passages: Embeddings, queries: Any, depth: int) -> Any:
+    """The same by an IndexFlatIP."""
+    import faiss
+
+    index = faiss.IndexFlatIP(passages.dimension)
+    for _, block in passages.blocks():
+        index.add(block.astype(np.float32))
+    return index.search(queries.astype(np.float32), depth)[1]
+
+
+def by_torch(passages: Embeddings, queries: Any, depth: int) -> Any:
+    """The same by matrix products and topk: fp16 on CUDA, else float32."""
+    import torch
+
+    where, kind = ("cuda", torch.float16) if torch.cuda.is_available() else ("cpu", torch.float32)
+    blocks = [torch.from_numpy(np.array(block)).to(where, kind) for _, block in passages.blocks()]
+    held, found = torch.cat(blocks), []
+    for batch in torch.from_numpy(queries).to(where, kind).split(256):
+        found.append((batch @ held.T).topk(depth, dim=1).indices.cpu())
+    return torch.cat(found).numpy()
+
+
+def child(side: str, folder: Path, depth: int, memory: int) -> list[float]:
+    """Search as one side, keeping what it found; queries a second, and peak MiB."""
+    passages, queries = Embeddings(open_artifact(folder, verify=False), "passages"), np.load(folder / "queries.npy")
+    searches: dict[str, Callable[[Any], Any]] = {
+        "exact_faiss": lambda asked: ours("faiss", passages, asked, depth, memory),
+        "exact_torch": lambda asked: ours("torch", passages, asked, depth, memory),
+        "faiss": lambda asked: by_faiss(passages, asked, depth),
+        "torch": lambda asked: by_torch(passages, asked, depth),
+    }
+    searches[side](queries[:WARM])  # imports, and reads the files into memory
+    began = time.perf_counter()
+    found = searches[side](queries)
+    taken = time.perf_counter() - began
+    np.save(folder / f"{side}.npy", found)
+    return [len(queries) / taken, peak_memory()]
+
+
+def run(side: str, folder: Path, depth: int, memory: int) -> list[float]:
+    """What a child process prints."""
+    words = [sys.executable, __file__, "--child", side, str(folder), str(depth), str(memory)]
+    done = subprocess.run(words, capture_output=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)} failed:\n{done.stderr.decode()[-2000:]}")
+    told: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def lines(folder: Path, depth: int, memory: int, rounds: int, sides: tuple[str, ...] = SIDES) -> Iterator[str]:
+    """The lines of one collection."""
+    taken: dict[str, list[list[float]]] = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side, told in taken.items():
+            told.append(run(side, folder, depth, memory))
+    found = {side: np.load(folder / f"{side}.npy") for side in sides}
+    rate, peak = ({side: statistics.median(one[i] for one in told) for side, told in taken.items()} for i in (0, 1))
+    for name in (side for side in sides if side.startswith("exact_")):
+        peer = name.removeprefix("exact_")
+        if peer in sides:
+            yield f"{name}\t{rate[name]:,.1f}\t{rate[peer]:,.1f}\t{rate[name] / rate[peer]:.3f}\tqueries/s"
+            yield f"{name} peak memory\t{peak[name]:,.0f}\t{peak[peer]:,.0f}\t{peak[name] / peak[peer]:.2f}\tMiB"
+            pairs = zip(found[name], found[peer], strict=True)
+            same = np.mean([len(np.intersect1d(a, b)) / depth for a, b in pairs])
+            yield f"{name} same\t{same:.5f}\t\t\tof the peer's passages"
+        else:
+            yield f"{name}\t{rate[name]:,.1f}\t\t\tqueries/s"
+    if {"exact_faiss", "exact_torch"} <= found.keys():
+        yield f"engines equal\t{np.array_equal(found['exact_faiss'], found['exact_torch'])}\t\t\t"
+
+
+def cuda() -> bool:
+    """Whether torch finds a GPU; asked in another process, as it and FAISS do not share one."""
+    asked = [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"]
+    return subprocess.run(asked).returncode == 0
+
+
+def collection(folder: Path, count: int, asked: int) -> Path:
+    """Embeddings and queries in a folder."""
+    made = embeddings(folder, count, DIMENSION).folder
+    np.save(made / "queries.npy", vectors(asked, DIMENSION, 1))
+    return made
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few vectors, one round: whether it runs")
+    parser.add_argument("--vectors", type=int, help="how many; otherwise 200,000")
+    parser.add_argument("--queries", type=int, help="how many; otherwise 1,000")
+    parser.add_argument("--depth", type=int, help="passages a query; otherwise 1,000")
+    parser.add_argument("--memory", type=int, default=2048, help="MiB for ours, as execution.search_memory")
+    parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
+    told = parser.parse_args()
+    if told.child:
+        side, folder, depth, memory = told.child
+        print(json.dumps(child(side, Path(folder), int(depth), int(memory))))
+        return
+    usual = (5000, 64, 100) if told.quick else (200_000, 1000, 1000)
+    wanted = zip((told.vectors, told.queries, told.depth), usual, strict=True)
+    count, asked, depth = (given or default for given, default in wanted)
+    rounds, made = 1 if told.quick else ROUNDS, []
+
+    def tell(line: str) -> None:
+        """Print a line, and keep it."""
+        print(line, flush=True)
+        made.append(line)
+
+    with tempfile.TemporaryDirectory() as temporary:
+        for line in lines(collection(Path(temporary), count, asked), depth, told.memory, rounds):
+            tell(line)
+    if cuda() and not told.quick:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = collection(Path(temporary), *MS_MARCO)
+            for line in lines(folder, 1000, max(told.memory, 16384), rounds, ("exact_torch",)):
+                tell(f"MS MARCO's {MS_MARCO[0]:,} for {MS_MARCO[1]:,} queries: {line}")
+    if told.out:
+        note = NOTE.format(
+            vectors=count, dimension=DIMENSION, queries=asked, depth=depth, memory=told.memory, threads=os.cpu_count(),
+            rounds=rounds,
+        )  # fmt: skip
+        told.out.write_text(markdown("Exact search", note, made))
+
+
+if __name__ == "__main__":
+    main()
