@@ -116,8 +116,8 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(kept, monkeypat
 
     def products(held, asked):
         lengths = asked.double().norm(dim=1)[:, None] * held.longest / 1.001
-        sign = torch.randint(0, 2, (len(asked), len(held.values)), generator=rng) * 2 - 1
-        exact = asked.double() @ held.values.double().T
+        sign = torch.randint(0, 2, (len(asked), len(held.factor)), generator=rng) * 2 - 1
+        exact = asked.double() @ held.factor.double().T
         return (exact + sign * 0.999 * (asked.shape[1] + SLACK) * unit * lengths).float()
 
     monkeypatch.setattr(streamed, "ROUNDING", unit)

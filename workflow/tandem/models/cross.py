@@ -21,7 +21,7 @@ from tandem.models.template import Template, Texts
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
 # batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.
 STEP, ROWS = 16, 8
-# Tokens of a batch on a CPU, at most: it gains nothing from more, and the last batch of a length has fewer rows to fill.
+# Tokens of a batch on a CPU, at most: it gains nothing from more, and a length's last batch has fewer rows to fill.
 CPU_TOKENS = 1024
 HEAD = "2_Dense/model.safetensors"
 

@@ -21,11 +21,12 @@ class Held:
         scale: of int8 vectors, float32, shape (passages,).
         ranks: alphabetical rank of each passage's id, int64, shape (passages,).
     Attributes:
+        factor: the values as they are multiplied.
         longest: an upper bound of the vectors' lengths, a float64 tensor without dimensions.
     """
 
     def __init__(self, values: Tensor, scale: Tensor | None, ranks: Tensor) -> None:
-        self.values, self.scale, self.ranks = values, scale, ranks
+        self.scale, self.ranks = scale, ranks
         # Multiplied as fp16, which holds int8 too, where the device sums that in float32; else as float32.
         self.factor = values.half() if values.is_cuda else values.float()
         lengths = torch.linalg.vector_norm(self.factor, dim=1, dtype=torch.float32)
@@ -42,7 +43,7 @@ class Held:
 
     def exact(self, rows: Tensor) -> Tensor:
         """Vectors in float64, shape (rows, dim)."""
-        made = self.values[rows].double()
+        made = self.factor[rows].double()
         return made if self.scale is None else made * self.scale[rows, None].double()
 
 

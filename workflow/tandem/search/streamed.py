@@ -16,6 +16,7 @@ from tandem.search.fed import Held, fed
 from tandem.search.stretches import Stretches
 
 SEGMENT = 64  # passages of which first the best alone is looked at
+CACHED = 1 << 17  # float64 numbers that stay in a processor's cache
 LOWEST = -(1 << 63)  # no passage
 LOW = 0xFFFFFFFF
 # Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
@@ -59,7 +60,7 @@ class Search:
 
     def add(self, held: Held) -> None:
         """Search a stretch of passages."""
-        batch = max(1, self.tile // len(held.values))
+        batch = max(1, self.tile // len(held.ranks))
         for first in range(0, len(self.keys), batch):
             self._tile(slice(first, min(first + batch, len(self.keys))), held)
 
@@ -91,7 +92,7 @@ class Search:
         """Merge pairs, those of a query together, into the best so far."""
         if not len(query):
             return
-        chunk = max(1, self.tile // (8 * self.half.shape[1]))
+        chunk = max(1, (self.tile // 8 if query.is_cuda else CACHED) // self.half.shape[1])
         pairs = zip((query + at.start).split(chunk), row.split(chunk), strict=True)
         keys = torch.cat([pack(self._scores(q, r, held), held.ranks[r]) for q, r in pairs])
         counts = torch.bincount(query, minlength=at.stop - at.start)
@@ -102,7 +103,7 @@ class Search:
 
     def _scores(self, query: Tensor, row: Tensor, held: Held) -> Tensor:
         """Scores of pairs, float32, as `pair_scores` has them; see `exact.settled`."""
-        sums = (self.half[query].double() * held.exact(row)).sum(dim=1)
+        sums = (self.asked[query].double() * held.exact(row)).sum(dim=1)
         width: Tensor = spread(self.half.shape[1], self.lengths[query] * held.longest)
         low, high = (((sums + end) / self.temperature).float() for end in (-width, width))
         close = (low != high).nonzero()[:, 0]
