@@ -125,6 +125,34 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(kept, monkeypat
     assert np.array_equal(found(streamed.search, embeddings, ranks, queries, 25), expected)
 
 
+@pytest.fixture
+def like_cuda(monkeypatch):
+    """Vectors held, multiplied and decided as on CUDA, by the processor."""
+
+    def hold(held, values, scale, ranks):
+        held.factor, held.scale, held.ranks = values.half(), scale, ranks
+        held.longest = 1.001 * (held.factor.float().norm(dim=1) * (1 if scale is None else scale)).max().double()
+
+    def products(held, asked):
+        made = asked @ held.factor.float().T
+        return made if held.scale is None else made * held.scale
+
+    monkeypatch.setattr(fed.Held, "__init__", hold)
+    monkeypatch.setattr(fed.Held, "products", products)
+    monkeypatch.setattr(streamed.Search, "_scores", streamed.Search._settled)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "int8"])
+@pytest.mark.parametrize("left", [1.0, 1e7])
+def test_what_is_decided_on_the_device_is_brute_force(kept, like_cuda, monkeypatch, dtype, left):
+    """Also where the bound is so wide that many a pair is left to the fixed order."""
+    monkeypatch.setattr(streamed, "spread", lambda dimension, lengths: left * spread(dimension, lengths))
+    vectors, queries = copies(normal(15, 700, 48)), normal(16, 20, 48)
+    ranks, embeddings = np.random.default_rng(17).permutation(700), kept(vectors, dtype=dtype, temperature=0.3)
+    made = found(streamed.search, embeddings, ranks, queries, 60)
+    assert made.tobytes() == brute(embeddings, ranks, queries, 60).tobytes()
+
+
 def test_sums_in_another_order_are_settled_or_left():
     """Where `settled` gives a score it is that of the fixed order; it leaves less than one in a hundred."""
     queries, passages = normal(10, 4000, 768), normal(11, 4000, 768)

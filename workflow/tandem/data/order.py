@@ -24,7 +24,7 @@ from tandem.artifact import Artifact, check_files, sha256, write_json
 from tandem.data.collection import CORPUS, Collection
 from tandem.data.rows import Rows
 
-PART = 1 << 22  # ids that are sorted at once: about 100 bytes each are held
+PART = 1 << 21  # ids that are sorted at once: 250 bytes each are held; as many files are open as there are parts
 SAMPLED = 256  # ids that are looked at for each part
 RANKS, ENDS, IDS, TOLD = "ranks.npy", "ends.npy", "ids.bin", "order.json"
 DEALT = pa.schema([("id", pa.large_string()), ("row", pa.uint32())])

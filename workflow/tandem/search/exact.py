@@ -63,6 +63,29 @@ def spread(dimension: int, lengths: Any) -> Any:
     return 4 * (dimension + SLACK) * FINE * lengths
 
 
+def query_scores(query: Array, vectors: Array, rows: Array, longest: float, temperature: float) -> Array:
+    """Scores of one query's pairs, as `pair_scores` has them, which is asked only where rounding is close.
+
+    Args:
+        query: stored values, shape (dim,).
+        vectors: stored values as float32, shape (passages, dim).
+        rows: of the passages, shape (pairs,).
+        longest: an upper bound of their lengths.
+        temperature: positive.
+    Returns:
+        Shape (pairs,), float32.
+    """
+    exact, sums = query.astype(np.float64), np.empty(len(rows))
+    for at in (slice(start, start + CHUNK) for start in range(0, len(rows), CHUNK)):
+        sums[at] = np.vecdot(vectors.take(rows[at], axis=0).astype(np.float64), exact)
+    width = spread(len(exact), float(np.linalg.norm(exact)) * longest)
+    scores, close = settled(sums, width, temperature)
+    for pairs in np.array_split(np.flatnonzero(close), close.sum() // CHUNK + 1):
+        left = vectors[rows[pairs]].astype(np.float64)
+        scores[pairs] = pair_scores(np.broadcast_to(exact, left.shape), left, temperature)
+    return scores
+
+
 def pack(scores: Array, ranks: Array) -> Array:
     """One uint64 per (score, alphabetical rank of the document) that sorts ascending by score, then descending by rank.
 

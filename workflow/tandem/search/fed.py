@@ -21,16 +21,18 @@ class Held:
         scale: of int8 vectors, float32, shape (passages,).
         ranks: alphabetical rank of each passage's id, int64, shape (passages,).
     Attributes:
-        factor: the values as they are multiplied.
+        factor: what is multiplied: on CUDA the values as fp16, which sums in float32; else the vectors as float32.
         longest: an upper bound of the vectors' lengths, a float64 tensor without dimensions.
     """
 
     def __init__(self, values: Tensor, scale: Tensor | None, ranks: Tensor) -> None:
-        self.scale, self.ranks = scale, ranks
-        # Multiplied as fp16, which holds int8 too, where the device sums that in float32; else as float32.
-        self.factor = values.half() if values.is_cuda else values.float()
+        self.ranks = ranks
+        if values.is_cuda:  # fp16 holds int8 too
+            self.factor, self.scale = values.half(), scale
+        else:
+            self.factor, self.scale = values.float() if scale is None else values * scale[:, None], None
         lengths = torch.linalg.vector_norm(self.factor, dim=1, dtype=torch.float32)
-        lengths = lengths if scale is None else lengths * scale
+        lengths = lengths if self.scale is None else lengths * self.scale
         self.longest = 1.001 * lengths.max().double()  # a float32 sum may be low by less than a thousandth
 
     def products(self, queries: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tandem.overlap import ahead
 from tandem.search.blocks import Vectors
-from tandem.search.exact import CHUNK, EXTRA, ROUNDING, SLACK, Array, Best, pack, pair_scores, settled, spread
+from tandem.search.exact import EXTRA, ROUNDING, SLACK, Array, Best, pack, query_scores
 from tandem.search.stretches import Stretches
 
 BATCH = 1024  # queries that are searched at once, where memory allows
@@ -53,22 +53,11 @@ class BlockSearch:
             """The keys of a few queries' proposals."""
             for query in range(at.start, at.stop):
                 rows = labels[query, : counts[query]]
-                keys[query, : len(rows)] = pack(self._scores(queries[query], rows), self.ranks[rows])
+                scores = query_scores(queries[query], self.vectors, rows, self.longest, self.temperature)
+                keys[query, : len(rows)] = pack(scores, self.ranks[rows])
 
         list(run(decide, [slice(i, min(i + SLICE, len(queries))) for i in range(0, len(queries), SLICE)]))
         return keys
-
-    def _scores(self, query: Vectors, rows: Array) -> Array:
-        """Scores of one query's pairs, as `pair_scores` has them: only where rounding is close in its order."""
-        exact, sums = query.astype(np.float64), np.empty(len(rows))
-        for at in (slice(i, i + CHUNK) for i in range(0, len(rows), CHUNK)):
-            sums[at] = np.vecdot(self.vectors.take(rows[at], axis=0).astype(np.float64), exact)
-        width = spread(len(exact), float(np.linalg.norm(exact)) * self.longest)
-        scores, close = settled(sums, width, self.temperature)
-        for pairs in np.array_split(np.flatnonzero(close), close.sum() // CHUNK + 1):
-            vectors = self.vectors[rows[pairs]].astype(np.float64)
-            scores[pairs] = pair_scores(np.broadcast_to(exact, vectors.shape), vectors, self.temperature)
-        return scores
 
     def _propose(self, queries: Vectors, depth: int, floors: Array) -> tuple[Array, Array]:
         """Rows by FAISS, best first, shape (queries, any), and how many may be in the exact top `depth`, (queries,).

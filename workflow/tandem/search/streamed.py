@@ -5,18 +5,19 @@ close are left to `exact.py`, so that the result is the one of `flat.py` to the 
 torch's do not share a process well.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from tandem.models.device import device, use_workers
 from tandem.search.blocks import Vectors
-from tandem.search.exact import EXTRA, ROUNDING, SLACK, Array, pair_scores, spread
+from tandem.search.exact import EXTRA, ROUNDING, SLACK, Array, pair_scores, query_scores, spread
 from tandem.search.fed import Held, fed
 from tandem.search.stretches import Stretches
 
 SEGMENT = 64  # passages of which first the best alone is looked at
-CACHED = 1 << 17  # float64 numbers that stay in a processor's cache
 LOWEST = -(1 << 63)  # no passage
 LOW = 0xFFFFFFFF
 # Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
@@ -92,9 +93,8 @@ class Search:
         """Merge pairs, those of a query together, into the best so far."""
         if not len(query):
             return
-        chunk = max(1, (self.tile // 8 if query.is_cuda else CACHED) // self.half.shape[1])
-        pairs = zip((query + at.start).split(chunk), row.split(chunk), strict=True)
-        keys = torch.cat([pack(self._scores(q, r, held), held.ranks[r]) for q, r in pairs])
+        scores = self._scores(query + at.start, row, held)
+        keys = pack(scores, held.ranks[row])
         counts = torch.bincount(query, minlength=at.stop - at.start)
         column = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
         wide = keys.new_full((at.stop - at.start, int(counts.max())), LOWEST)
@@ -102,8 +102,15 @@ class Search:
         self.keys[at] = torch.cat([self.keys[at], wide], dim=1).topk(self.depth, dim=1).values
 
     def _scores(self, query: Tensor, row: Tensor, held: Held) -> Tensor:
-        """Scores of pairs, float32, as `pair_scores` has them; see `exact.settled`."""
-        sums = (self.asked[query].double() * held.exact(row)).sum(dim=1)
+        """Scores of pairs, those of a query together, float32, as `pair_scores` has them."""
+        if not query.is_cuda:
+            return self._decided(query.numpy(), row.numpy(), held)
+        chunk = max(1, self.tile // 8 // self.half.shape[1])
+        return torch.cat([self._settled(q, r, held) for q, r in zip(query.split(chunk), row.split(chunk), strict=True)])
+
+    def _settled(self, query: Tensor, row: Tensor, held: Held) -> Tensor:
+        """The same by the device that holds the vectors; see `exact.settled`."""
+        sums = (self.half[query].double() * held.exact(row)).sum(dim=1)
         width: Tensor = spread(self.half.shape[1], self.lengths[query] * held.longest)
         low, high = (((sums + end) / self.temperature).float() for end in (-width, width))
         close = (low != high).nonzero()[:, 0]
@@ -111,6 +118,19 @@ class Search:
             q, r = query[close].cpu().numpy(), held.exact(row[close]).cpu().numpy()
             low[close] = torch.from_numpy(pair_scores(self.stored[q], r, self.temperature)).to(low.device)
         return low
+
+    def _decided(self, query: Array, row: Array, held: Held) -> Tensor:
+        """The same by threads that work alone: torch's wait for one another after each of many small steps."""
+        made, vectors, longest = np.empty(len(row), np.float32), held.factor.numpy(), float(held.longest)
+        edges = np.append(np.flatnonzero(np.diff(query, prepend=-1)), len(query))
+
+        def decide(at: slice) -> None:
+            """One query's."""
+            made[at] = query_scores(self.stored[query[at.start]], vectors, row[at], longest, self.temperature)
+
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            list(pool.map(decide, map(slice, edges[:-1], edges[1:])))
+        return torch.from_numpy(made)
 
     def best(self) -> Array:
         """Packed as in `exact.pack`, shape (queries, depth); 0 where there is none."""
