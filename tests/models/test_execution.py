@@ -7,11 +7,12 @@ from torch import nn
 
 from tandem.errors import UserError
 from tandem.models import attention
-from tandem.models.compiled import compile_layers
+from tandem.models.compiled import can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder
 from tandem.models.execution import accelerate
+from tandem.models.frozen import kernels
 from tandem.models.template import Template
 
 TEMPLATE = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
@@ -115,3 +116,31 @@ def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, trace
     assert torch.equal(*made)
     torch.manual_seed(6)
     assert not torch.equal(model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32"), made[0])
+
+
+def test_a_machine_without_a_compiler_says_so_once(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("CC", "gcc-of-nobody")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    can_compile.cache_clear()
+    try:
+        assert [can_compile(), can_compile()] == [False, False]
+        said = capsys.readouterr().err
+        assert said.count("none of the C compilers gcc-of-nobody, gcc, clang is on the path") == 1
+        (tmp_path / "clang").write_text("#!/bin/sh")
+        (tmp_path / "clang").chmod(0o755)
+        can_compile.cache_clear()
+        assert can_compile()
+    finally:
+        can_compile.cache_clear()
+
+
+@pytest.mark.skipif(kernels() != "cpu, oneDNN", reason="where encoders are frozen by oneDNN")
+def test_without_training_encoders_are_frozen_and_not_compiled(model, traced):
+    before = model.eval()["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32").detach()
+    accelerate(model, {"compile": "always"}, 128, "fp32", training=False)
+    plain = {name for name, module in model.named_modules() if type(module) is nn.Linear}
+    assert plain == {"cross.head"}
+    with torch.inference_mode():
+        made = model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32")
+    assert torch.allclose(made, before, atol=1e-5 * float(before.abs().max()))
+    assert not traced["stats"]["unique_graphs"]

@@ -118,6 +118,7 @@ def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
     running = subprocess.Popen(
         line, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, cwd=built.folder, env=environment,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
     )  # fmt: skip
     os.close(theirs)
     shown, deadline = "", time.monotonic() + 60
