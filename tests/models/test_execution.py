@@ -81,7 +81,8 @@ def texts(lengths):
 
 
 def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_texts(model, traced):
-    accelerate(model, {"attention": "packed"}, 128, "fp32", training=True)
+    with torch.backends.mkldnn.flags(enabled=False):  # layers that learn by oneDNN are never compiled
+        accelerate(model, {"attention": "packed"}, 128, "fp32", training=True)
     model.eval()
     dual = model["dual"]
     names, found = list(dual.state_dict()), []

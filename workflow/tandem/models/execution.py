@@ -11,6 +11,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, has_bf16, keep_memory, resolve_precision
 from tandem.models.dual import DualEncoder
 from tandem.models.frozen import by_onednn, freeze
+from tandem.models.learning import make_ready
 from tandem.models.packed import BLOCK, FAMILIES
 
 
@@ -35,9 +36,12 @@ def accelerate(models: nn.Module, execution: dict[str, Any], tokens: int, mode: 
             packed = is_packed(encoders, execution.get("attention", "auto"), mode)
             model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
             for encoder in encoders:
+                compiled = is_compiled(packed, execution.get("compile", "auto"), training)
                 if not training:
                     freeze(encoder, mode, tokens)
-                _choose(encoder, packed, execution.get("compile", "auto"), training)
+                elif by_onednn() and not compiled:
+                    make_ready(encoder, tokens)
+                _choose(encoder, packed, compiled, training)
 
 
 def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
@@ -51,14 +55,19 @@ def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
     return setting == "packed" or (setting == "auto" and fit and kernel)
 
 
-def _choose(encoder: Any, packed: bool, compiled: str, training: bool) -> None:
-    """Set one encoder's attention, and compile its layers, unless oneDNN has laid out their weights."""
+def is_compiled(packed: bool, setting: str, training: bool) -> bool:
+    """Whether an encoder's layers are compiled; those whose weights oneDNN has laid out for inference never are."""
+    wanted = setting == "always" or (setting == "auto" and packed and device().type == "cuda" and can_compile())
+    return wanted and (training or not by_onednn())
+
+
+def _choose(encoder: Any, packed: bool, compiled: bool, training: bool) -> None:
+    """Set one encoder's attention, and compile its layers."""
     if packed:
         attention.register()
         encoder.set_attn_implementation(attention.NAME)
     elif training and device().type == "cpu":
         # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass is kept for encoding.
         encoder.set_attn_implementation("eager")
-    wanted = compiled == "always" or (compiled == "auto" and packed and device().type == "cuda" and can_compile())
-    if wanted and (training or not by_onednn()):
+    if compiled:
         compile_layers(encoder, packed)

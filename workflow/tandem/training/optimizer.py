@@ -15,7 +15,14 @@ def make_optimizer(models: nn.Module, train: dict[str, Any]) -> torch.optim.Opti
             (plain if parameter.dim() == 1 or "LayerNorm" in name else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": train["weight_decay"]}, {"params": plain, "weight_decay": 0.0}]
     make = torch.optim.AdamW if train["optimizer"] == "adamw" else torch.optim.Adam
-    return make(groups, lr=train["lr"], fused=True)
+    optimizer = make(groups, lr=train["lr"], fused=True)
+    optimizer.register_step_post_hook(_changed)
+    return optimizer
+
+
+def _changed(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Count a change of every parameter, which the fused kernel leaves out: what is made of them looks at the count."""
+    torch.autograd.graph.increment_version([p for group in optimizer.param_groups for p in group["params"]])
 
 
 def rate(step: int, steps: int, train: dict[str, Any]) -> float:
