@@ -10,7 +10,7 @@ import pytest
 
 from tandem.data import order as module
 from tandem.data.collection import Collection
-from tandem.data.order import IDS, RANKS, TOLD, Order, make
+from tandem.data.order import IDS, RANKS, ROWS, TOLD, Order, make
 from tandem.errors import UserError
 
 
@@ -35,8 +35,28 @@ def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_pa
     assert [alphabetical[rank] for rank in order.ranks] == ids
     assert order.ids(np.arange(2000)) == alphabetical
     assert order.ids(np.array([1999, 0, 5, 5])) == [alphabetical[rank] for rank in (1999, 0, 5, 5)]
+    assert order.rows(ids[::-1]).tolist() == list(range(2000))[::-1]
     assert (folder / IDS).read_bytes() == "".join(alphabetical).encode()
-    assert sorted(path.name for path in folder.iterdir()) == sorted((RANKS, "ends.npy", IDS, TOLD))
+    assert sorted(path.name for path in folder.iterdir()) == sorted((RANKS, ROWS, "ends.npy", IDS, TOLD))
+
+
+def test_ids_that_are_not_there_are_named_or_minus_one(collection):
+    order = Order(collection)
+    there = Collection(collection).doc_ids().to_pylist()[:2]
+    assert order.rows([there[1], "", "nope", "\U0010ffff", there[0]], missing_ok=True).tolist() == [1, -1, -1, -1, 0]
+    with pytest.raises(UserError, match="odd-0123456789: holds no passage nope"):
+        order.rows([there[0], "nope"])
+    assert order.rows([]).tolist() == []
+
+
+def test_an_order_of_an_older_kind_is_made_again(collection, tmp_path):
+    folder = tmp_path / "order" / collection.key
+    whole = Order(collection).rows(["nope"], missing_ok=True).tolist()
+    told = json.loads((folder / TOLD).read_text())
+    del told["files"][ROWS]
+    (folder / TOLD).write_text(json.dumps(told))
+    (folder / ROWS).unlink()
+    assert Order(collection).rows(["nope"], missing_ok=True).tolist() == whole
 
 
 def test_a_part_holds_about_as_many_as_it_may(collection):

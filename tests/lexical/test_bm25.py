@@ -164,6 +164,12 @@ def test_wrong_searches_are_one_line(stages, words, collection, tmp_path):
     index = words("lucene", "index", ENGLISH, DATASET)
     told = stages(index, *(words("bm25", "run", BM25 | wrong, BOTH) for wrong in bad.values()))
     assert told == [None, *bad]
+    rm3 = {"fb_terms": 10, "fb_docs": 10, "original_query_weight": 0.5}
+    told = stages(*(words("bm25", "run", BM25 | more, BOTH) for more in ({"rm3": rm3}, {"fields": {"title": 1}})))
+    assert told == [
+        f"{tmp_path}/index: was made without {kept}, which {asked} needs; name an index with {kept}"
+        for asked, kept in (("rm3", "vectors"), ("fields", "fields"))
+    ]
     (tmp_path / "dataset").rename(tmp_path / "other")
     [told] = stages(words("bm25", "run", BM25, {"dataset": "other", "lucene": "index"}))
     assert told == f"{tmp_path}/index: indexes {tmp_path}/dataset, not {tmp_path}/other; name its index"

@@ -104,8 +104,10 @@ def by_hand(docs, formula):
         ({"formula": "bm25+"}, plus),
         ({"formula": "bm25+", "delta": 0.3}, lambda *given: plus(*given, delta=0.3)),
         ({"formula": "bm25l"}, long),
+        ({"formula": "bm25+", "k1": 0}, lambda *given: plus(*given, k1=0)),
+        ({"formula": "bm25l", "k1": 0}, lambda *given: long(*given, k1=0)),
     ],
-    ids=["lucene", "plus", "plus of another delta", "long"],
+    ids=["lucene", "plus", "plus of another delta", "long", "plus without frequencies", "long without frequencies"],
 )
 def test_scores_by_their_formula(indexed, searched, told, formula):
     docs = texts(200, 90, seed=1)

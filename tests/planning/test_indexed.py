@@ -88,6 +88,7 @@ def test_gpus_and_shards_change_no_key(configured):
     ("told", "line"),
     [
         ({"type": "hnws"}, "indexes.x.type is 'hnws'; did you mean hnsw?"),
+        ({"type": ["hnsw"]}, "indexes.x.type is ['hnsw']; did you mean hnsw?"),
         ({"m": 3}, "indexes.x.type is None; allowed: factory, flat, hnsw"),
         ({"type": "hnsw", "nprobe": 3}, "indexes.x.nprobe is not a known key"),
         ({"type": "ivf_flat", "nlist": 0}, "indexes.x.nlist is 0; allowed: ≥ 1"),
@@ -101,6 +102,13 @@ def test_a_mistake_is_one_line(resolver, told, line):
     with pytest.raises(UserError, match=r"^indexes\.x.*$") as error:
         resolver(x=told)
     assert line in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a+b", "my index", "de@x", "../x"])
+def test_an_index_has_a_name_that_a_run_can_say(resolver, name):
+    with pytest.raises(UserError) as error:
+        resolver(**{name: {"type": "flat"}})
+    assert str(error.value) == f"indexes.{name}: a name is letters, digits, '_', '-' and '.'"
 
 
 def test_what_a_run_names_must_be_there(resolver):
@@ -135,5 +143,7 @@ def test_tradeoffs_measure_what_they_name(configured):
     assert stage.upstream["index.1"] is run(plan.resolver).upstream["index"]
     with pytest.raises(UserError, match="tradeoffs.indexes: ivff is no index"):
         Plan(configured("tradeoffs.indexes", ["ivff"]), ROOT).tradeoffs()
+    with pytest.raises(UserError, match="tradeoffs.split: queries are asked on split nope, but dataset pydocs has dev"):
+        Plan(configured("tradeoffs.split", "nope"), ROOT).tradeoffs()
     with pytest.raises(UserError, match="tradeoffs.model: ce_bm25neg is a cross model"):
         Plan(configured("tradeoffs.model", "ce_bm25neg"), ROOT).tradeoffs()

@@ -135,6 +135,10 @@ def test_a_model_draws_from_a_fusion_and_learns_from_one(planned, configured):
             "fusions.both.tune.measure: RR@10 looks deeper than the 5 passages of a query on dev; "
             "raise depth.dev and fusions.both.depth",
         ),
+        (
+            {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [float("inf"), 1]},
+            "fusions.both.weights is [inf, 1.0]; allowed: 2 numbers, one a run, not all 0",
+        ),
         (TUNED | {"tune": {"step": 0.3}}, "fusions.both.tune.step is 0.3, which does not divide 1"),
         (
             {"of": ["bm25"] * 6, "method": "weighted"},

@@ -104,6 +104,8 @@ def test_a_variant_stands_wherever_a_run_does(configured):
     ("name", "told", "message"),
     [
         ("ce_deneg", {}, "sparse.ce_deneg has the name of another run"),
+        ("my bm25", {}, "sparse.my bm25: a name is letters, digits, '_', '-' and '.'"),
+        ("a+b", {}, r"sparse.a\+b: a name is letters"),
         ("bm25", {}, "sparse.bm25 has the name of another run"),
         ("bm25.none", {}, "sparse.bm25.none has the name of another run"),
         (

@@ -42,6 +42,7 @@ def test_bytes_of_a_code_divide_the_dimension():
 def test_samples():
     assert sample_size({"nlist": 2048, "train_sample": None}, 10**7) == 131_072
     assert sample_size({"factory": "IVF4096,Flat", "train_sample": None}, 10**7) == 262_144
+    assert sample_size({"factory": "IVF64k_HNSW32,PQ64", "train_sample": None}, 10**7) == 64 * 65_536
     assert sample_size({"type": "sq", "train_sample": None}, 10**7) == 65_536
     assert sample_size({"train_sample": 500}, 400) == 400
 
@@ -51,7 +52,13 @@ def test_samples():
     [
         ({"nlist": 500, "train_sample": 400}, "indexes.x: 500 lists cannot be learned from 400 passages"),
         ({"factory": "IVF2000,Flat"}, "indexes.x: 2000 lists cannot be learned from 1000 passages"),
+        ({"factory": "OPQ8,IVF2048_HNSW32,PQ8"}, "indexes.x: 2048 lists cannot be learned from 1000 passages"),
+        ({"factory": "IVF2k,Flat"}, "indexes.x: 2048 lists cannot be learned from 1000 passages"),
         ({"bits": 12, "m": 8}, "indexes.x.bits is 12: 4096 centroids cannot be learned from 1000 passages"),
+        (
+            {"bits": 4, "m": 4, "opq": True, "train_sample": 23},
+            "indexes.x.opq: a rotation of 24 dimensions cannot be learned from 23 passages; set it to false",
+        ),
         (
             {"bits": 8, "m": 5},
             "indexes.x.m is 5, which does not divide the vectors' 24 dimensions; allowed: 1, 2, 3, 4",

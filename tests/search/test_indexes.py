@@ -131,6 +131,46 @@ def test_several_graphs_are_all_searched(build, asked):
     assert set(np.unique(rows // 1100)) == {0, 1, 2}
 
 
+def test_a_rotation_learns_from_few_passages(tmp_path, make_job):
+    """FAISS rotates by codes of 256 centroids; 100 passages are enough for 64."""
+    few = vectors(100, 5)
+    passages = write_embeddings(tmp_path / "de.passages-0123456789", few, "passages", {})
+    out = tmp_path / "de@x-0123456789"
+    told = {"type": "pq", "part": ROWS, **LEARNED, "m": 16, "bits": 6, "opq": True}
+    run(make_job("index", out, told, {"passages": passages}))
+    rows = found(open_artifact(out), few, 5)[1]
+    assert recall(rows.tolist(), brute(few, few, 5).tolist()) > 0.7
+
+
+def test_a_rotation_is_not_learned_from_fewer_vectors_than_dimensions(tmp_path, make_job):
+    """FAISS would corrupt the heap, and crash later or never."""
+    passages = write_embeddings(tmp_path / "de.passages-0123456789", vectors(31, 5), "passages", {})
+    for told, line in (
+        ({"type": "pq", "m": 16, "bits": 2, "opq": True}, r"x.opq: a rotation of 32 dimensions .* from 31 passages"),
+        (
+            {"type": "factory", "factory": "OPQ16,PQ16x2"},
+            "index: OPQ of 32 dimensions .* from 31 passages; leave it out",
+        ),
+    ):
+        with pytest.raises(UserError, match=line):
+            run(
+                make_job("index", tmp_path / "de@x-0123456789", LEARNED | {"part": ROWS} | told, {"passages": passages})
+            )
+
+
+def test_lists_are_found_behind_what_refines_them(build, asked):
+    """`nprobe` reaches lists whatever FAISS's words wrap around them."""
+    made = build("factory", factory="PCA24,IVF16,PQ8x4,Refine(SQ8)")
+    few, all_of_them = (found(made, asked, ROWS, nprobe)[1] for nprobe in (1, 16))
+    assert (few >= 0).sum() < (all_of_them >= 0).sum() == len(asked) * ROWS
+
+
+def test_what_faiss_cannot_add_is_one_line(tmp_path, make_job, passages):
+    told = {"type": "factory", "factory": "IDMap,Flat", "part": ROWS, **LEARNED}
+    with pytest.raises(UserError, match="index: FAISS cannot build IDMap,Flat: .*add does not make sense"):
+        run(make_job("index", tmp_path / "de@x-0123456789", told, {"passages": passages}))
+
+
 def test_lists_stay_on_disk(built):
     index = faiss.read_index(str(built["ivf_flat"].folder / "index.faiss"), faiss.IO_FLAG_ONDISK_SAME_DIR)
     assert isinstance(faiss.downcast_InvertedLists(faiss.extract_index_ivf(index).invlists), faiss.OnDiskInvertedLists)

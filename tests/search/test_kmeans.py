@@ -1,10 +1,13 @@
 """Spherical k-means: the same bits on any number of threads, as good as FAISS's own, no empty centroids."""
 
+import threading
+import time
+
 import faiss
 import numpy as np
 from clustered import vectors
 
-from tandem.search.indexes import kmeans
+from tandem.search.indexes import gpus, kmeans
 from tandem.search.indexes.kmeans import centroids
 from tandem.search.indexes.threads import alone
 
@@ -44,3 +47,32 @@ def test_more_centroids_than_distinct_points_split_the_largest():
     assert np.allclose(np.linalg.norm(made, axis=1), 1, atol=1e-6)
     assert (points @ made.T).max(axis=1).min() > 0.999
     assert (made[:, 0] > 0.9).sum() >= 4
+
+
+def test_gpus_serve_one_call_at_a_time(monkeypatch):
+    """Threads that share a GPU's index take turns; those of a CPU do not. There is no GPU in the tests."""
+    calls = []
+
+    class Busy:
+        """An index that says how many threads are in it."""
+
+        def __init__(self):
+            self.within, self.lock = 0, threading.Lock()
+
+        def search(self, vectors, k):
+            with self.lock:
+                self.within += 1
+                calls.append(self.within)
+            time.sleep(0.02)
+            with self.lock:
+                self.within -= 1
+            return None, np.zeros((len(vectors), k), np.int64)
+
+    monkeypatch.setattr(gpus, "on_gpus", lambda index, how: index)
+    monkeypatch.setattr(kmeans, "PIECE", 10)
+    for how, most in (("replicate", 1), ("none", 4)):
+        calls.clear()
+        with alone(4) as threads:
+            labels = kmeans.assigned(gpus.Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
+        assert labels.shape == (95,)
+        assert max(calls) == most

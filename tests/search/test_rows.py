@@ -57,12 +57,6 @@ def test_an_id_that_stands_twice_is_refused():
         made(["a", "owl", "b", "owl"])
 
 
-def test_ranks_are_alphabetical_by_code_point():
-    order, ranks = made(IDS).ranks()
-    assert [IDS[i] for i in order] == sorted(IDS)
-    assert [int(ranks[i]) for i in order] == list(range(10))
-
-
 def test_rows_of_a_collection(dataset):
     collection = Collection(dataset)
     assert doc_rows(collection).rows(["heron-1", "otter-3"]).tolist() == [3, 2]

@@ -14,7 +14,7 @@ from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.search.blocks import Embeddings
 from tandem.searching.export import fresh, main
-from tandem.searching.export_card import Exported, opened
+from tandem.searching.export_card import Exported, card, opened
 from tandem.searching.flat import write_flat
 
 ALONE = "import sys; sys.modules['tandem'] = None\n"
@@ -124,6 +124,15 @@ def test_a_mistake_is_one_line(built, monkeypatch, words, message):
         main([*words, "config.yaml"])
 
 
+def test_the_page_says_how_vectors_were_kept():
+    told = Exported(
+        dual={"dimension": 8, "shared": True, "pooling": "cls", "normalize": True, "temperature": 1.0}, tokens=(1, 1),
+        passages=50, precision=["bf16"], dtype="int8", indexes=["a.faiss"], factory="Flat", tuned={}, texts=False,
+        query="", lineage={},
+    )  # fmt: skip
+    assert "computed in bf16 and kept in int8" in card("x", told)
+
+
 def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
     """An index that FAISS cannot merge is a file a part: the page's lines make one of them, rows going on."""
     monkeypatch.chdir(tmp_path)
@@ -133,7 +142,7 @@ def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
         part.add(rows)
         faiss.write_index(part, name)
     told = Exported(
-        dual={"dimension": 8}, tokens=(1, 1), passages=50, precision=[], indexes=["a.faiss", "b.faiss"],
+        dual={"dimension": 8}, tokens=(1, 1), passages=50, precision=[], dtype="fp16", indexes=["a.faiss", "b.faiss"],
         factory="HNSW32,Flat", tuned={}, texts=False, query="", lineage={},
     )  # fmt: skip
     names = {"faiss": faiss}

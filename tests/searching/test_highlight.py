@@ -45,6 +45,10 @@ def test_a_short_text_is_shown_whole_with_its_spaces_tidied():
     assert excerpt("a  short\ntext", {"text"}, 60) == "a short text"
 
 
+def test_what_a_terminal_would_obey_is_not_shown():
+    assert excerpt("red \x1b[31malarm\x07 \x9b2J", {"alarm"}, 60) == "red [31malarm 2J"
+
+
 def test_lines_break_between_words_and_count_wide_characters_twice():
     assert list(lines("one two three four", 9)) == ["one two", "three", "four"]
     assert list(lines("水獭吃螃蟹", 4)) == ["水獭", "吃螃", "蟹"]

@@ -89,6 +89,23 @@ def test_a_joint_model_is_ranked_by_its_retriever_beside_its_re_ranker(built):
     assert all(one["scores"]["CE rocketqav2.reranker"] is not None for told in answers for one in told["passages"])
 
 
+def test_odd_queries_are_answered(built):
+    """Some find nothing, end as a file does, begin as a flag does, or are no UTF-8."""
+    line = ["-m", "tandem", "search", "both", "config.yaml", "--json", "--alone", "--k", "3"]
+    for query, before in (("how to edit otter.yaml", []), ("--otter", ["--"]), ("水獭 ∅", [])):
+        done = built.run([*line, *before, query])
+        assert done.returncode == 0, done.stderr
+        (told,) = map(json.loads, done.stdout.splitlines())
+        assert told["query"] == query
+        assert len(told["passages"]) == 3
+    words = [sys.executable, "-m", "tandem", "search", "bm25", "config.yaml", "--json", "--alone"]
+    done = subprocess.run(words, input=b"otter \xff\nzzzz\nheron\n", capture_output=True, cwd=built.folder)
+    assert done.returncode == 0, done.stderr
+    first, nothing, second = map(json.loads, done.stdout.splitlines())
+    assert [first["passages"][0]["doc_id"][:5], second["passages"][0]["doc_id"][:5]] == ["otter", "heron"]
+    assert nothing["passages"] == []
+
+
 def test_an_index_gives_its_run(built):
     answers = asked(built, "de_bm25neg@lists", "--alone")
     run = run_of(built, "ann", "de_bm25neg@lists")

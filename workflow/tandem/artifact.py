@@ -22,6 +22,8 @@ from typing import Any
 
 from tandem.errors import UserError
 from tandem.kinds import KINDS
+from tandem.redacted import redacted
+from tandem.verified import Record
 
 MANIFEST = "stage.json"
 LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "peft", "faiss", "ir_measures")
@@ -87,7 +89,8 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
     Args:
         folder: the artifact's folder, or its `stage.json`.
         kind: the kind it must be of, if it matters.
-        verify: compare every file's size and sha256 with the manifest.
+        verify: compare every file's size and sha256 with the manifest, unless that was done and it has not changed
+            since (`verified.py`).
     Raises:
         UserError: no manifest, another kind, or a file that is missing or changed.
     """
@@ -101,7 +104,10 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
     if kind is not None and manifest["kind"] != kind:
         raise UserError(f"{folder}: is a {manifest['kind']}, expected a {kind}")
     artifact = Artifact(folder, manifest)
-    check_files(artifact, manifest["files"] if verify else ())
+    if verify:
+        record = Record(folder, manifest["files"])
+        check_files(artifact, record.unread())
+        record.keep()
     return artifact
 
 
@@ -195,14 +201,27 @@ def writing(job: Job) -> Iterator[Draft]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def content(manifest: dict[str, Any]) -> str:
+    """16 hex digits over the names and checksums of an artifact's files: equal for equal bytes, whenever made."""
+    told = sorted((name, file["sha256"]) for name, file in manifest.get("files", {}).items())
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
 def _manifest(job: Job, files: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """What is known about an artifact, in the order a person would ask."""
+    """What is known about an artifact, in the order a person would ask; no secret that a URL carries."""
+    told: dict[str, Any] = redacted(_known(job, files, facts))
+    return told
+
+
+def _known(job: Job, files: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """`_manifest` as it is."""
     return {
         "kind": job.kind,
         "key": job.key,
         "version": KINDS[job.kind].version,
         "params": job.params,
         "upstream": {role: str(artifact.folder) for role, artifact in sorted(job.inputs.items())},
+        "inputs": {role: content(artifact.manifest) for role, artifact in sorted(job.inputs.items())},
         "files": files,
         **facts,
         "execution": job.execution,

@@ -100,17 +100,6 @@ class IdRows:
         found: list[str] = self.all.take(pa.array(rows)).to_pylist()
         return found
 
-    def ranks(self) -> tuple[Rows, Rows]:
-        """The ids' alphabetical order, by code points.
-
-        Returns:
-            Row of each rank, and rank of each row.
-        """
-        order = np.asarray(pc.sort_indices(self.all)).astype(np.int64)
-        ranks = np.empty_like(order)
-        ranks[order] = np.arange(len(order))
-        return order, ranks
-
 
 def _twice(ids: pa.Array) -> str:
     """The first id, alphabetically, that stands twice."""

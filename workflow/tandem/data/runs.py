@@ -56,21 +56,26 @@ def iter_run(path: Path) -> Iterator[tuple[str, list[str], Floats]]:
     Raises:
         UserError: a malformed line, a query whose lines are not together, or a document listed twice for a query.
     """
-    done: set[str] = set()
     with open(path, encoding="utf-8", newline="\n") as file:
-        for query, lines in groupby(_lines(path, file), key=itemgetter(0)):
-            first, docs, scores = 0, [], []
-            for _, doc, score, number in lines:
-                first = first or number
-                docs.append(doc)
-                scores.append(score)
-            if query in done:
-                raise UserError(f"{path}:{first}: query {query} again; the lines of a query must stand together")
-            if len(set(docs)) != len(docs):
-                twice = next(d for i, d in enumerate(docs) if d in docs[:i])
-                raise UserError(f"{path}:{first}: query {query} lists document {twice} twice; once is allowed")
-            done.add(query)
-            yield query, docs, np.asarray(scores, np.float32)
+        yield from lists(path, file)
+
+
+def lists(path: Path, lines: Iterable[str], first_line: int = 1) -> Iterator[tuple[str, list[str], Floats]]:
+    """`iter_run` of some lines of a run; `path` and the number of the first line are for messages."""
+    done: set[str] = set()
+    for query, group in groupby(_lines(path, lines, first_line), key=itemgetter(0)):
+        first, docs, scores = 0, [], []
+        for _, doc, score, number in group:
+            first = first or number
+            docs.append(doc)
+            scores.append(score)
+        if query in done:
+            raise UserError(f"{path}:{first}: query {query} again; the lines of a query must stand together")
+        if len(set(docs)) != len(docs):
+            twice = next(d for i, d in enumerate(docs) if d in docs[:i])
+            raise UserError(f"{path}:{first}: query {query} lists document {twice} twice; once is allowed")
+        done.add(query)
+        yield query, docs, np.asarray(scores, np.float32)
 
 
 def followed(scores: Floats, documents: int) -> Floats:
@@ -87,9 +92,9 @@ def scored_depth(run: Artifact) -> int | None:
     return int(run.params["depth"]) if run.manifest["kind"].startswith("rerank") else None
 
 
-def _lines(path: Path, file: Iterable[str]) -> Iterator[tuple[str, str, float, int]]:
+def _lines(path: Path, file: Iterable[str], first: int) -> Iterator[tuple[str, str, float, int]]:
     """(query, document, score, line number) of each line."""
-    for number, line in enumerate(file, start=1):
+    for number, line in enumerate(file, start=first):
         try:
             query, _, doc, _, score, _ = line.split()
             value = float(score)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from tandem.errors import UserError
-from tandem.estimating import training, work
+from tandem.estimating import indexes, training, work
 from tandem.estimating.encoders import shape_of
 from tandem.estimating.hardware import Hardware
 from tandem.estimating.volumes import TOKENS_PER_WORD, Volumes, finished, volumes
@@ -31,10 +31,14 @@ WORKS: dict[str, Callable[[Stage, Setting], Work]] = {
     "checkpoint": training.checkpoint,
     "embeddings": work.embeddings,
     "retrieve": work.retrieve,
+    "index": indexes.index,
+    "ann": indexes.ann,
+    "tradeoffs": indexes.tradeoffs,
     "rerank": work.rerank,
     "rerank_windows": work.rerank_windows,
     "aggregate": work.aggregate,
     "fuse": work.fuse,
+    "tune_fusion": work.tune_fusion,
     "score": work.score,
     "average_rank": work.average_rank,
 }
@@ -112,23 +116,28 @@ def cost(stage: Stage, about: Setting, hardware: Hardware) -> Cost | None:
     if stage.kind not in WORKS:
         return None
     told = WORKS[stage.kind](stage, about)
-    how, spread = about.execution, 1
-    if told.kind:
-        ranks = KINDS[stage.kind].ranks
-        spread = how.get("devices", 1) * how.get("nodes", 1) if ranks else how.get("shards", 1)
     computing = hardware.seconds(told.kind, told.operations) if told.kind else 0.0
-    passing = sum(rows / hardware.rates[name] for name, rows in told.rows)
+    passing, before = (sum(rows / hardware.rates[name] for name, rows in part) for part in (told.rows, told.alone))
     start = hardware.start if told.kind else hardware.start / 4
     made = finished(stage.folder)
     return Cost(
         stage,
         told.operations,
         computing,
-        start + passing + computing / spread,
+        start + before + (passing + computing) / spread(stage, about.execution),
         told.memory,
         told.disk,
         float(made["seconds"]) if made else None,
     )
+
+
+def spread(stage: Stage, execution: dict[str, Any]) -> int:
+    """How many processes share a stage's work: devices those of a training, shards those that the plan cuts in jobs."""
+    kind = KINDS[stage.kind]
+    if kind.ranks:
+        return int(execution.get("devices", 1) * execution.get("nodes", 1))
+    shared = kind.shards or kind.computes(stage.upstream)
+    return int(execution.get("shards", 1)) if shared and stage.params.get("side") != "queries" else 1
 
 
 def upstream_first(wanted: Iterable[Stage]) -> list[Stage]:

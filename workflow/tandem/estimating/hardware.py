@@ -9,7 +9,8 @@ from tandem.planning.config import read_yaml
 from tandem.planning.schema import nearest
 
 WORK = ("encode", "rerank", "dual", "cross", "joint")
-RATES = ("passages", "tokens", "indexed", "bm25", "lines", "flat_search")
+RATES = ("passages", "tokens", "indexed", "bm25", "lines", "flat_search", "faiss", "faiss_alone")
+OPERATIONS = ("flat_search", "faiss", "faiss_alone")  # rates that are told in millions of millions
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,8 @@ class Hardware:
         peak: TFLOP/s of large matrix products in the precision that training uses.
         mfu: kind of work → share of the peak that its model operations reach.
         rates: work without a model, per second: passages read, tokens made, passages indexed, queries of BM25 on a
-            corpus of a million passages, lines scored, operations of exact search.
+            corpus of a million passages, lines scored, operations of exact search, and of FAISS by all and by one of
+            the processor's threads.
         start: seconds to start a job with models.
         activation_bytes: bytes that a training keeps of each number it needs for the backward pass.
         held: bytes that a training's allocator holds beside what is in use.
@@ -49,7 +51,7 @@ class Hardware:
             for key in keys:
                 if key not in told.get(section, {}):
                     raise UserError(f"{path}: {section}.{key} is missing")
-        rates = {key: rate * (1e12 if key == "flat_search" else 1) for key, rate in told["rates"].items()}
+        rates = {key: rate * (1e12 if key in OPERATIONS else 1) for key, rate in told["rates"].items()}
         kept = (told["activation_bytes"], told["held_mib"] << 20)
         return cls(name, float(told["peak_tflops"]), told["mfu"], rates, told["start_seconds"], *kept, told["origin"])
 

@@ -13,9 +13,14 @@ DUAL_SPECIAL, PAIR_SPECIAL = 2, 3
 
 
 def lists_of(stage: Stage, about: Setting) -> float:
-    """Training lists: one a query, two where undenoised and denoised ones are mixed."""
-    drawn = stage.upstream["candidates"].params
-    queries = about.sizes(stage.upstream["dataset"]).queries.get("train", 0)
+    """Training lists: one a query, two where undenoised and denoised ones are mixed; of all that are joined."""
+    return sum(_drawn(one, about) for role, one in stage.upstream.items() if role.split(".")[0] == "candidates")
+
+
+def _drawn(candidates: Stage, about: Setting) -> float:
+    """Lists of one stage `candidates`."""
+    drawn, splits = candidates.params, about.sizes(candidates.upstream["dataset"]).queries
+    queries = splits.get(drawn["split"], 0)
     queries = min(queries, drawn.get("queries") or queries)
     return queries * (2 if (drawn.get("denoise") or {}).get("hybrid") else 1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import comb
 from typing import Any
 
 from tandem.estimating.shape import Shape
@@ -11,6 +12,7 @@ from tandem.planning.graph import Stage
 MIB = 1 << 20
 PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
 LINE = 60  # bytes of a run's line
+Rows = tuple[tuple[str, float], ...]  # rate's name → how many rows pass at that rate
 TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
 
 
@@ -21,14 +23,16 @@ class Work:
     Attributes:
         kind: what its model operations are (`encode`, `rerank`, `dual`, `cross`, `joint`); None without a model.
         operations: floating-point operations of models.
-        rows: rate's name → how many rows pass at that rate.
+        rows: what passes without a model; shards share it.
+        alone: the same before they begin, by one job.
         memory: bytes at the peak.
         disk: bytes of the artifact.
     """
 
     kind: str | None = None
     operations: float = 0.0
-    rows: tuple[tuple[str, float], ...] = ()
+    rows: Rows = ()
+    alone: Rows = ()
     memory: float = PROCESS
     disk: float = 0.0
 
@@ -114,7 +118,7 @@ def pairs_read(about: Setting, tokens: Stage, pairs: float, models: int, disk: f
 def candidates(stage: Stage, about: Setting) -> Work:
     """Drawing lists; with a judge every passage of the window is scored."""
     size, params = about.sizes(stage.upstream["dataset"]), stage.params
-    queries = min(size.queries.get("train", 0), params.get("queries") or 1 << 62)
+    queries = min(size.queries.get(params["split"], 0), params.get("queries") or 1 << 62)
     depth, judges = params["depth"], [role for role in stage.upstream if role.startswith("judge.")]
     if judges:
         read = stage.upstream["judge_tokens.0"]
@@ -151,11 +155,16 @@ def retrieve(stage: Stage, about: Setting) -> Work:
     return Work(rows=(("flat_search", operations),), disk=asked * stage.params["depth"] * LINE)
 
 
+def split_of(run: Stage) -> str:
+    """The split of a run; a re-ranked one is of that of what it re-ranks."""
+    return str(run.params["split"]) if run.params.get("split") else split_of(run.upstream["run"])
+
+
 def rerank(stage: Stage, about: Setting) -> Work:
     """Scoring the top of every query's list, by each cross-encoder of an ensemble."""
     size, params = about.sizes(stage.upstream["dataset"]), stage.params
     run = stage.upstream["run"].params
-    asked = size.queries.get(params.get("split") or run.get("split", "test"), 0)
+    asked = size.queries.get(split_of(stage), 0)
     judges = max(1, sum(role.startswith("judge.") for role in stage.upstream))
     read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
     return pairs_read(about, read, asked * params["depth"], judges, disk=asked * run["depth"] * LINE)
@@ -187,6 +196,15 @@ def fuse(stage: Stage, about: Setting) -> Work:
     return Work(rows=(("lines", lines),), memory=150 * MIB, disk=lines * LINE / runs)
 
 
+def tune_fusion(stage: Stage, about: Setting) -> Work:
+    """Reading the runs once, and fusing them by every setting."""
+    told, runs = stage.params, sum(role.startswith("run.") for role in stage.upstream)
+    asked = about.sizes(stage.upstream["dataset"]).queries.get(told["split"], 0)
+    settings = len(told["k"]) if told["method"] == "rrf" else comb(round(1 / told["step"]) + runs - 1, runs - 1)
+    lines = asked * told["depth"] * runs
+    return Work(rows=(("lines", lines * (1 + settings)),), memory=150 * MIB + 8.0 * settings * asked)
+
+
 def score(stage: Stage, about: Setting) -> Work:
     """Measuring a run."""
     if "run" not in stage.upstream:
@@ -200,7 +218,8 @@ def average_rank(stage: Stage, about: Setting) -> Work:
     """Ranking the relevant passage of every query among all of a small collection."""
     size = about.sizes(stage.upstream["dataset"])
     hidden = about.shape(stage.upstream["passages"].upstream["tokens"]).hidden
-    return Work(rows=(("flat_search", 2.0 * size.queries.get("dev", 0) * size.passages * hidden),))
+    asked = size.queries.get(stage.params["split"], 0)
+    return Work(rows=(("flat_search", 2.0 * asked * size.passages * hidden),))
 
 
 def vocabulary(stage: Stage, about: Setting) -> Work:

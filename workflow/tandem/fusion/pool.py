@@ -1,18 +1,17 @@
 """What several runs found for one query, side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem.artifact import Artifact
-from tandem.data.runs import Floats, iter_run, ranked_order, scored_depth
-from tandem.errors import UserError
+from tandem.data.runs import Floats, ranked_order, scored_depth
+from tandem.fusion.aligned import aligned
 
 Floats64 = NDArray[np.float64]
 
@@ -72,13 +71,13 @@ def pools(runs: Sequence[Artifact], queries: Sequence[str]) -> Iterator[tuple[st
 
     Args:
         runs: run artifacts of one dataset and split.
-        queries: the split's queries, in the order in which every run lists those it found something for.
+        queries: the split's queries: the order in which they are fused, whatever that of the runs.
     Raises:
-        UserError: a run lists a query that is not among them, or in another order.
+        UserError: a run lists a query that is not among them.
     """
     places = {query: place for place, query in enumerate(queries)}
     scored = [scored_depth(run) for run in runs]
-    streams = [_placed(run.path("run.trec"), number, places) for number, run in enumerate(runs)]
+    streams = [_numbered(number, aligned(run.path("run.trec"), places)) for number, run in enumerate(runs)]
     for place, group in groupby(merge(*streams, key=itemgetter(0)), key=itemgetter(0)):
         lists: list[tuple[Sequence[str], Floats]] = [((), np.empty(0, np.float32))] * len(runs)
         for _, number, docs, scores in group:
@@ -86,17 +85,9 @@ def pools(runs: Sequence[Artifact], queries: Sequence[str]) -> Iterator[tuple[st
         yield queries[place], pool(lists, scored)
 
 
-def _placed(path: Path, number: int, places: dict[str, int]) -> Iterator[tuple[int, int, list[str], Floats]]:
-    """(place of the query, number of the run, documents, scores), places ascending."""
-    last = -1
-    for query, docs, scores in iter_run(path):
-        place = places.get(query)
-        if place is None:
-            raise UserError(f"{path}: holds query {query}, which the split lacks; fuse runs of one split")
-        if place < last:
-            raise UserError(
-                f"{path}: query {query} comes after a later one of the split; runs are fused query by query, "
-                "so sort the file by the order of the dataset's queries"
-            )
-        last = place
+def _numbered(
+    number: int, lists: Iterable[tuple[int, list[str], Floats]]
+) -> Iterator[tuple[int, int, list[str], Floats]]:
+    """(place of the query, number of the run, documents, scores) of a run's lists."""
+    for place, docs, scores in lists:
         yield place, number, docs, scores

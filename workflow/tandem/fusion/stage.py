@@ -24,7 +24,7 @@ def run(job: Job) -> None:
     that no run has an answer for has no line. Memory: ids of the split's queries, and two queries of each run.
 
     Raises:
-        UserError: runs of another dataset or split, or in another order; settings tuned for other runs.
+        UserError: runs of another dataset or split; settings tuned for other runs.
     """
     queries, runs = opened(job)
     tuned = chosen(job) if "tuned" in job.inputs else {}

@@ -30,7 +30,7 @@ def run(job: Job) -> None:
     named first. Memory: 8 bytes a setting and query, and the pools of `CHUNK` queries.
 
     Raises:
-        UserError: runs of another dataset or split, or in another order; no such measure.
+        UserError: runs of another dataset or split; no such measure.
     """
     (measure,) = parse_measures([job.params["measure"]])
     queries, runs = opened(job)

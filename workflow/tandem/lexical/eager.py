@@ -35,6 +35,7 @@ from tandem.models.ragged import Ragged
 from tandem.progress import Progress
 
 ROWS = 8192  # passages whose terms are lists at a time
+SMALLEST = 1e-9  # k1 that a float32 score does not tell from 0
 AHEAD = 64  # queries a thread may be ahead of the reader
 
 
@@ -87,7 +88,8 @@ class Eager:
         """bm25s' index of the corpus under k1 and b: a column of scores for each term."""
         from bm25s import BM25
 
-        made = BM25(k1=k1, b=b, delta=self.delta or 0.0, method=self.formula)
+        # At 0 BM25+ of a term that is absent, which bm25s asks for, would be 0 / 0 and no passage be found.
+        made = BM25(k1=max(k1, SMALLEST), b=b, delta=self.delta or 0.0, method=self.formula)
         made.index(self.corpus, show_progress=False)
         if made.nonoccurrence_array is not None:
             # bm25s keeps what a term scores above its absence; the papers score it as it is, and its absence with 0.

@@ -18,6 +18,7 @@ from tandem.lexical.engine import Engine
 from tandem.progress import Progress
 
 CHOSEN = "chosen.json"  # of the stage `tune_bm25`
+NEEDED = {"rm3": "vectors", "fields": "fields"}  # parameter of a search → of the index
 RANGES = {"k1": (0, float("inf")), "b": (0, 1)}
 
 
@@ -70,10 +71,13 @@ def check(params: dict[str, float | None]) -> None:
 
 
 def index_of(job: Job) -> Artifact:
-    """The index that is searched; a `UserError` where it is of another dataset."""
+    """The index that is searched; a `UserError` where it is of another dataset, or lacks what the search reads."""
     dataset, index = job.inputs["dataset"], next(job.inputs[role] for role in ENGINES if role in job.inputs)
     if os.path.basename(index.upstream["dataset"]) != dataset.key:
         raise UserError(f"{index.folder}: indexes {index.upstream['dataset']}, not {dataset.folder}; name its index")
+    for asked, kept in NEEDED.items():
+        if job.params.get(asked) and not index.params.get(kept):
+            raise UserError(f"{index.folder}: was made without {kept}, which {asked} needs; name an index with {kept}")
     return index
 
 

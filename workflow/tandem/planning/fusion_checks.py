@@ -1,6 +1,6 @@
 """What may be wrong with an entry of `fusions:`, found before anything is planned with it."""
 
-from math import comb, isclose
+from math import comb, isclose, isfinite
 from typing import TYPE_CHECKING, Any
 
 from tandem.errors import UserError
@@ -43,7 +43,7 @@ def _check_weights(at: str, told: dict[str, Any]) -> None:
             raise UserError(f"{at}.weights is {weights}, but {told['method']} takes none; used by weighted")
         return
     if weights is not None:
-        if len(weights) != count or not any(weights):
+        if len(weights) != count or not any(weights) or not all(map(isfinite, weights)):
             raise UserError(f"{at}.weights is {weights}; allowed: {count} numbers, one a run, not all 0")
         return
     parts = round(1 / step)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
-from tandem.planning.schema import mistakes, nearest, typed
+from tandem.planning.schema import NAME, mistakes, nearest, typed
 from tandem.search.indexes.types import SEARCHED, TYPES, check
 
 if TYPE_CHECKING:
@@ -17,7 +17,10 @@ def indexes(told: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any
     wrong = []
     for name, spec in told.items():
         at, kind = f"indexes.{name}", spec.get("type", "factory" if "factory" in spec else None)
-        if kind not in TYPES:
+        if not NAME.fullmatch(name):
+            wrong.append(f"{at}: a name is letters, digits, '_', '-' and '.'")
+            continue
+        if not isinstance(kind, str) or kind not in TYPES:
             hint = nearest(str(kind), list(TYPES))
             allowed = "" if "allowed" in hint else f" Allowed: {', '.join(TYPES)}"
             wrong.append(f"{at}.type is {kind!r}{hint}{allowed}")
@@ -67,6 +70,7 @@ class Indexed:
         """The stage that measures indexes against one another: recall, latency and size."""
         told, dataset = self.config["tradeoffs"], self.config["dataset"]
         split = told["split"] or self.of.runs.split(dataset)
+        self.of.require_split(dataset, split, "tradeoffs.split: queries are asked")
         upstream = self.of.runs.vectors(told["model"], split, "tradeoffs.model", dataset)
         passages = upstream["passages"]
         assert passages is not None

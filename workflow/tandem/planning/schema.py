@@ -2,11 +2,13 @@
 
 import difflib
 import json
+import re
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what may be part of a key
 WORDS = {"true": True, "false": False, "null": None}
 
 

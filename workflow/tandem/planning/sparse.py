@@ -10,7 +10,7 @@ from tandem.errors import UserError
 from tandem.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 from tandem.planning.graph import Stage
 from tandem.planning.runs import cutoff
-from tandem.planning.schema import nearest
+from tandem.planning.schema import NAME, nearest
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
@@ -107,6 +107,8 @@ class Sparse:
         """Refuse a variant whose name is taken or whose keys do not go together."""
         told, at = self.config["sparse"][name], f"sparse.{name}"
         engine = self._engine(told)
+        if not NAME.fullmatch(name):
+            raise UserError(f"{at}: a name is letters, digits, '_', '-' and '.'")
         if name in TAKEN or name.startswith("bm25.") or any(name in self.config[key] for key in RUNS):
             named = ", ".join(("bm25", "bm25.…", "given", *RUNS))
             raise UserError(f"{at} has the name of another run ({named}); name it otherwise")

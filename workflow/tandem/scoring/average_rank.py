@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
-from tandem.data.rows import IdRows, doc_rows
+from tandem.data.order import Order
 from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.scoring.measures import Evaluation
@@ -56,13 +56,13 @@ def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temper
     return before
 
 
-def ranked(queries: Embeddings, passages: Embeddings, docs: IdRows, relevant: list[list[str]]) -> Iterator[Array]:
+def ranked(queries: Embeddings, passages: Embeddings, docs: Order, relevant: list[list[str]]) -> Iterator[Array]:
     """Ranks from 1, a batch of queries at a time: of each query's relevant passage that stands first.
 
     Args:
         relevant: ids per query, in the order of its vectors; 0 is the rank where the corpus has none of them.
     """
-    _, ranks = docs.ranks()
+    ranks = docs.ranks
     temperature = passages.meta["temperature"]
     with Progress("average rank", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, BATCH):
@@ -96,7 +96,7 @@ def run(job: Job) -> None:
     judged = collection.qrels(job.params["split"])
     ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
     relevant = [[doc for doc, grade in judged.get(query, {}).items() if grade > 0] for query in ids]
-    ranks = np.concatenate(list(ranked(queries, passages, doc_rows(collection), relevant)))
+    ranks = np.concatenate(list(ranked(queries, passages, Order(job.inputs["dataset"]), relevant)))
     counted = np.flatnonzero(ranks)
     if not len(counted):
         raise UserError(f"{collection.artifact.folder}: split {job.params['split']} has no relevant passage to rank")

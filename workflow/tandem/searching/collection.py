@@ -8,26 +8,26 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tandem.artifact import Artifact
-from tandem.data.collection import CORPUS, QRELS, QUERIES, Collection
-from tandem.data.rows import doc_rows
+from tandem.data.collection import CORPUS, QRELS, QUERIES
+from tandem.data.order import Order
 from tandem.data.tables import streaming
 
 
 class Passages:
-    """A corpus by row: about 28 bytes a passage in memory, texts stay on disk.
+    """A corpus by row; ids and texts stay on disk.
 
     Attributes:
-        ids: ids to rows and back.
+        ids: ids to rows.
     """
 
     def __init__(self, dataset: Artifact) -> None:
-        self.ids = doc_rows(Collection(dataset))
+        self.ids = Order(dataset)
         self._file: pq.ParquetFile = streaming(dataset.path(CORPUS))
         meta = self._file.metadata
         self._starts = np.cumsum([0, *(meta.row_group(i).num_rows for i in range(meta.num_row_groups))])
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.ids.ranks)
 
     def texts(self, rows: list[int]) -> list[tuple[str, str]]:
         """(title, text) of some rows; each row group that holds one is read once."""

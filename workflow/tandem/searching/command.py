@@ -37,9 +37,10 @@ def main(words: list[str]) -> int:
         queries = iter(told.names[1:]) if told.names[1:] else _asked()
         with opened(system, told) as session:
             for query in queries:
-                if not query.strip():
+                text = query.encode(errors="replace").decode().strip()  # an argument's bytes may be no UTF-8
+                if not text:
                     continue
-                made = answer(session, query.strip(), count)
+                made = answer(session, text, count)
                 print(as_json(session, made) if "--json" in told.switches else shown(session, made), flush=True)
     except KeyboardInterrupt:
         print(file=sys.stderr)
@@ -68,7 +69,8 @@ def opened(system: str, told: command_line.Words) -> Session:
 def _asked() -> Iterator[str]:
     """Queries from standard input, as they come."""
     if not sys.stdin.isatty():
-        yield from sys.stdin
+        with open(sys.stdin.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
+            yield from lines
         return
     with suppress(ImportError):  # arrow keys and history, where Python has them
         import readline  # noqa: F401

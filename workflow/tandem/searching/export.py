@@ -95,6 +95,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         tokens=(query, passage),
         passages=passages.rows,
         precision=needs["passages"].manifest["precision"],
+        dtype=passages.dtype,
         indexes=files,
         factory=factory,
         tuned={TUNED[key]: value for key, value in run.params.items() if key in TUNED and value},

@@ -21,7 +21,7 @@ def encode(query):
     inputs = tokenizer(query, truncation=True, max_length={tokens}, return_tensors="pt")
     hidden = model(**inputs).last_hidden_state
     vectors = {pool}
-    return {made}.half().float()  # rounded as the index's own
+    return {made}.half().float()  # rounded as the stages do
 
 def search(query, k=10):
     scores, rows = index.search(encode(query).numpy(), k)
@@ -49,6 +49,7 @@ class Exported:
         tokens: longest query and passage, special tokens included.
         passages: how many there are.
         precision: in which their vectors were computed.
+        dtype: how they were kept, `fp16` or `int8`.
         indexes: files of the index, each with the passages that follow those of the one before.
         factory: FAISS's name of the index.
         tuned: FAISS's search parameters, by name.
@@ -61,6 +62,7 @@ class Exported:
     tokens: tuple[int, int]
     passages: int
     precision: list[str]
+    dtype: str
     indexes: list[str]
     factory: str
     tuned: dict[str, int]
@@ -126,6 +128,6 @@ def _numbers(told: Exported) -> list[str]:
         f"Queries are cut to {told.tokens[0]} tokens and passages were to {told.tokens[1]}, special tokens included;",
         "a passage is its title, a space and its text.",
         f"A score is the inner product divided by {told.dual['temperature']}, which changes no ranking.",
-        f"The passages' vectors were computed in {' and '.join(told.precision)} and kept in fp16;",
+        f"The passages' vectors were computed in {' and '.join(told.precision)} and kept in {told.dtype};",
         "a query encoded in another precision, as above in fp32, gets scores with other last digits.",
     ]

@@ -9,6 +9,7 @@ from tandem.lexical.words import STOP_WORDS
 
 # Scripts without spaces: a pair of neighbouring characters is a term, as in Lucene's analyzers of Chinese and Japanese.
 SOLID = "぀-ヿ㐀-鿿豈-﫿"
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 PIECE = re.compile(rf"[{SOLID}]|[^\W_{SOLID}]+")
 
 
@@ -37,9 +38,10 @@ def spans(text: str, wanted: set[str]) -> list[tuple[int, int, str]]:
 def excerpt(text: str, wanted: set[str], cells: int) -> str:
     """The part of a text of about so many terminal cells that holds most of the terms, the first of several.
 
-    What is left out is marked by `…`. Parts begin at the text's start or shortly before a term.
+    What is left out is marked by `…`. Parts begin at the text's start or shortly before a term. Control characters,
+    which a terminal would obey, are not shown.
     """
-    text = " ".join(text.split())
+    text = CONTROL.sub("", " ".join(text.split()))
     if width(text) <= cells:
         return text
     found = spans(text, wanted)

@@ -60,8 +60,10 @@ class Words:
 def read(words: list[str], values: Iterable[str], switches: Iterable[str]) -> Words:
     """Take a command line apart.
 
+    Several words in one that end in `.yaml` are a query, unless there is such a file.
+
     Args:
-        words: after the command.
+        words: after the command; what follows a `--` is neither flag nor file.
         values: flags that take a value.
         switches: flags that take none.
     Raises:
@@ -74,10 +76,13 @@ def read(words: list[str], values: Iterable[str], switches: Iterable[str]) -> Wo
             made.values[word] = rest.pop(0)
         elif word in switches:
             made.switches.add(word)
+        elif word == "--":
+            made.names.extend(rest)
+            break
         elif word.startswith("--"):
             allowed = ", ".join([*(f"{flag} …" for flag in values), *switches])
             raise UserError(f"{word} is no flag, or has no value; allowed: {allowed}")
-        elif word.endswith((".yaml", ".yml")):
+        elif word.endswith((".yaml", ".yml")) and (len(word.split()) == 1 or Path(word).is_file()):
             made.files.append(Path(word))
         else:
             made.names.append(word)

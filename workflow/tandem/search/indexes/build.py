@@ -16,7 +16,7 @@ from faiss.contrib.ondisk import merge_ondisk
 from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.search.blocks import Embeddings
-from tandem.search.indexes.gpus import on_gpus
+from tandem.search.indexes.gpus import Nearest
 from tandem.search.indexes.kmeans import Labels, centroids
 from tandem.search.indexes.sample import Floats, pieces, read
 from tandem.search.indexes.threads import Threads
@@ -69,9 +69,10 @@ def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) ->
         gpu: see `on_gpus`.
     """
     transforms, inner = chain(index)
-    with _without_warnings(transforms, inner):
+    with _quiet_codes(transforms, inner, len(vectors)):
         for transform in transforms:
             if not transform.is_trained:
+                _check_rotation(transform, len(vectors))
                 transform.train(vectors)
             vectors = transform.apply(vectors)
     if isinstance(inner, faiss.IndexIVF):
@@ -82,13 +83,24 @@ def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) ->
     index.is_trained = True
 
 
+def _check_rotation(transform: Any, sample: int) -> None:
+    """Refuse to learn OPQ from fewer vectors than dimensions: FAISS would write beyond the end of its arrays."""
+    least = max(transform.d_in, transform.d_out)
+    if isinstance(transform, faiss.OPQMatrix) and sample < least:
+        raise UserError(f"index: OPQ of {least} dimensions cannot be learned from {sample} passages; leave it out")
+
+
 @contextmanager
-def _without_warnings(transforms: Sequence[Any], inner: Any) -> Iterator[None]:
-    """Keep FAISS from warning of few vectors for each part of a code and each round: 2,400 lines on a small corpus."""
+def _quiet_codes(transforms: Sequence[Any], inner: Any, sample: int) -> Iterator[None]:
+    """Keep FAISS from warning of few vectors for each part of a code and each round: 2,400 lines on a small corpus.
+
+    A rotation learns with codes of 8 bits, as FAISS makes them, or of as many as `sample` vectors are enough for.
+    """
     if isinstance(inner, faiss.IndexPQ | faiss.IndexIVFPQ):
         inner.pq.cp.min_points_per_centroid = 1
     rotations = [transform for transform in transforms if isinstance(transform, faiss.OPQMatrix)]
-    codes = [faiss.ProductQuantizer(rotation.d_out, rotation.M, 8) for rotation in rotations]  # as FAISS makes them
+    bits = min(8, sample.bit_length() - 1)
+    codes = [faiss.ProductQuantizer(rotation.d_out, rotation.M, bits) for rotation in rotations]
     for rotation, code in zip(rotations, codes, strict=True):
         code.cp.min_points_per_centroid = 1
         rotation.pq = code
@@ -109,14 +121,14 @@ def fill(index: Any, passages: Embeddings, rows: range, threads: Threads, gpu: s
             progress.add(len(piece))
         return
     transforms, inner = chain(index)
-    quantizer = on_gpus(faiss.downcast_index(inner.quantizer), gpu)
+    nearest = Nearest(faiss.downcast_index(inner.quantizer), gpu)
 
     def prepared(piece: range) -> tuple[range, Floats, Labels]:
         """A piece's transformed vectors and their lists."""
         vectors = read(passages, piece)
         for transform in transforms:
             vectors = transform.apply(vectors)
-        return piece, vectors, np.ascontiguousarray(quantizer.search(vectors, 1)[1][:, 0])
+        return piece, vectors, nearest(vectors)
 
     for piece, vectors, labels in threads.map(prepared, pieces(passages, rows)):
         ids = np.arange(piece.start, piece.stop, dtype=np.int64)

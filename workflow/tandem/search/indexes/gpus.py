@@ -1,8 +1,11 @@
 """Indexes on GPUs, where faiss-gpu is installed: `execution.index_gpu` says how several share an index."""
 
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any
 
 import faiss
+import numpy as np
 
 from tandem.artifact import Job
 from tandem.errors import UserError
@@ -48,3 +51,20 @@ def on_gpus(index: Any, how: str) -> Any:
     except RuntimeError as error:
         told = str(error).strip().splitlines()[-1]
         raise UserError(f"execution.index_gpu is {how}, but FAISS cannot search this index on GPUs: {told}") from None
+
+
+class Nearest:
+    """Finds the nearest vector of an index, from any number of threads: FAISS's GPUs serve one call at a time.
+
+    Args:
+        index: FAISS's, on the CPU.
+        how: see `on_gpus`.
+    """
+
+    def __init__(self, index: Any, how: str) -> None:
+        self.index, self.turn = on_gpus(index, how), nullcontext() if how == NONE else Lock()
+
+    def __call__(self, vectors: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The row of the nearest vector for each, shape (vectors,)."""
+        with self.turn:
+            return np.ascontiguousarray(self.index.search(vectors, 1)[1][:, 0])

@@ -10,7 +10,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from tandem.search.indexes.gpus import on_gpus
+from tandem.search.indexes.gpus import Nearest
 from tandem.search.indexes.sample import PIECE, Floats
 from tandem.search.indexes.threads import Threads
 
@@ -37,7 +37,7 @@ def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str
     for _ in range(ITERATIONS):
         index = faiss.IndexFlatIP(made.shape[1])
         index.add(made)
-        labels = assigned(on_gpus(index, gpu), vectors, threads)
+        labels = assigned(Nearest(index, gpu), vectors, threads)
         made = unit(_sums(vectors, labels, count, threads))
     return made
 
@@ -49,15 +49,10 @@ def unit(vectors: Floats) -> Floats:
     return made
 
 
-def assigned(index: Any, vectors: Floats, threads: Threads) -> Labels:
-    """The nearest vector of an index for each vector, shape (vectors,)."""
-
-    def nearest(start: int) -> Labels:
-        """Those of one piece."""
-        labels: Labels = index.search(vectors[start : start + PIECE], 1)[1][:, 0]
-        return labels
-
-    return np.concatenate(list(threads.map(nearest, range(0, len(vectors), PIECE))))
+def assigned(nearest: Nearest, vectors: Floats, threads: Threads) -> Labels:
+    """The nearest vector of an index for each vector, shape (vectors,), found a piece at a time."""
+    pieces = (vectors[start : start + PIECE] for start in range(0, len(vectors), PIECE))
+    return np.concatenate(list(threads.map(nearest, pieces)))
 
 
 def _sums(vectors: Floats, labels: Labels, count: int, threads: Threads) -> Floats:

@@ -38,7 +38,8 @@ class Index:
         opened = [faiss.read_index(str(artifact.path(one["file"])), how) for one in self.meta["indexes"]]
         self.firsts: list[int] = [one["first"] for one in self.meta["indexes"]]
         inner = chain(opened[0])[1]
-        self.lists: int = inner.nlist if isinstance(inner, faiss.IndexIVF) else 0
+        listed: Any = faiss.try_extract_index_ivf(opened[0])  # behind whatever refines it
+        self.lists: int = listed.nlist if listed else 0
         self.is_graph = isinstance(inner, faiss.IndexHNSW)
         if self.is_graph and gpu != NONE:
             say(f"{artifact.folder}: FAISS has no HNSW on GPUs; the CPU searches")

@@ -9,13 +9,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import faiss
 
 from tandem.artifact import Draft, Job, check_files, write_json, writing
+from tandem.errors import UserError
 from tandem.progress import Progress, say
 from tandem.search.blocks import Embeddings, block_name
 from tandem.search.indexes.build import INDEX, empty, fill, is_merged, merge, train
@@ -62,6 +64,15 @@ class Building:
             pass
         self.unchecked -= set(blocks)
 
+    @contextmanager
+    def faiss(self) -> Iterator[None]:
+        """What FAISS refuses is a `UserError` with its words."""
+        try:
+            yield
+        except RuntimeError as error:
+            name, told = factory(self.params, self.passages.dimension), str(error).strip().splitlines()[-1]
+            raise UserError(f"index: FAISS cannot build {name}: {told}") from None
+
     def train(self, threads: Threads) -> None:
         """Train the index, unless that is done."""
         if self.kept.there(TRAINED):
@@ -72,7 +83,9 @@ class Building:
             if (bits := self.params.get("bits")) and size < LEAST << bits:
                 say(f"index {self.job.key} · {LEAST << bits:,} passages would be better for its codes")
             self.check(range(len(self.passages)), threads)
-            train(self.index, sample(self.passages, size, self.params["seed"]), self.params["seed"], threads, self.gpu)
+            learned = sample(self.passages, size, self.params["seed"])
+            with self.faiss():
+                train(self.index, learned, self.params["seed"], threads, self.gpu)
         self.kept.keep(TRAINED, self.index)
 
     def fill(self, numbers: Iterable[int], threads: Threads) -> None:
@@ -84,7 +97,8 @@ class Building:
                 rows, size = self.parts[number], self.passages.size
                 self.check(range(rows.start // size, -(-rows.stop // size)), threads)
                 index = faiss.read_index(str(self.kept.path(TRAINED)))
-                fill(index, self.passages, rows, threads, self.gpu, progress)
+                with self.faiss():
+                    fill(index, self.passages, rows, threads, self.gpu, progress)
                 self.kept.keep(part_name(number), index)
 
     def finish(self, draft: Draft) -> None:

@@ -65,10 +65,13 @@ def factory(params: Params, dimension: int) -> str:
 
 
 def lists(params: Params) -> int | None:
-    """How many inverted lists there are; None where there are none or the corpus decides."""
+    """How many inverted lists there are; None where there are none or the corpus decides.
+
+    FAISS's words may name what finds the lists, and count in 1,024: `IVF65536_HNSW32,PQ64` is `IVF64k_HNSW32,PQ64`.
+    """
     told: int | None = params.get("nlist")
-    found = re.search(r"\bIVF(\d+)\b", params.get("factory", ""))
-    return int(found[1]) if found else told
+    found = re.search(r"\bIVF(\d+)([kM]?)", params.get("factory", ""))
+    return int(found[1]) * {"": 1, "k": 1 << 10, "M": 1 << 20}[found[2]] if found else told
 
 
 def sample_size(params: Params, rows: int) -> int:
@@ -96,6 +99,9 @@ def check(params: Params, where: str, rows: int | None = None, dimension: int | 
         raise UserError(
             f"{where}.bits is {bits}: {1 << bits} centroids cannot be learned from {trained} passages; lower it"
         )
+    if trained and dimension and params.get("opq") and trained < dimension:
+        found = f"a rotation of {dimension} dimensions cannot be learned from {trained} passages"
+        raise UserError(f"{where}.opq: {found}; set it to false")
     if dimension and bits and m and dimension % m:
         fit = ", ".join(map(str, divisors(dimension)))
         raise UserError(f"{where}.m is {m}, which does not divide the vectors' {dimension} dimensions; allowed: {fit}")
