@@ -198,7 +198,8 @@ BAD = {
         lambda folder: None,
         {"source": "trec"},
         "source: 'trec' is unknown; allowed are beir, ir_datasets, files, squad, cmedqa2, dureader_retrieval,"
-        " dureader2, pydocs, dpr, entity_questions, rocketqa, rocketqa_tsv, pair, dissimilar, reduced, windows",
+        " dureader2, pydocs, dpr, entity_questions, rocketqa, rocketqa_tsv, pair, dissimilar, reduced, windows,"
+        " unlabelled",
     ),
     "wrong policy": (
         lambda folder: None,
@@ -214,8 +215,8 @@ BAD = {
         lambda folder: None,
         {"packages": ["numpy"]},
         "packages: no parameter of source beir; allowed are blank_queries, checksum, description, dev_from_train,"
-        " dev_queries, downloads, fingerprint, language, licence, source, test_queries, title, train_queries,"
-        " unknown_documents",
+        " dev_queries, downloads, fingerprint, language, licence, source, test_queries, title, train_from_test,"
+        " train_queries, unknown_documents",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""From a pool to training lists: undenoised (RocketQAv2 §3.3's first kind) and denoised by a judge (RocketQA §3.2)."""
+"""From a pool to training lists: undenoised (RocketQAv2 §3.3), denoised or labelled by a judge (RocketQA §3.2)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,8 @@ class TrainingList:
         ranks: rank in the run, 0 for a passage that was not taken from it.
         scores: the run's scores, NaN where there is none.
         judged: the judge's probabilities, NaN where there is none.
-        sources: `qrels`, `run` or `judge` (a positive by the judge's word).
+        sources: of a positive `qrels`, `answer` (it holds one) or `judge` (by the judge's word); of a negative `run`,
+            or `random` where no run was asked.
     """
 
     kind: str
@@ -34,22 +35,31 @@ class TrainingList:
     sources: list[str]
 
 
-def choose(count: int, wanted: int | None, rng: np.random.Generator) -> Ids:
-    """Indices of `wanted` of `count` things without replacement, in their order; all of them for None."""
+def choose(count: int, wanted: int | None, rng: np.random.Generator, first: bool = False) -> Ids:
+    """Indices of `wanted` of `count` things without replacement, in their order; all of them for None.
+
+    Args:
+        count: how many there are.
+        wanted: how many are taken.
+        rng: draws them.
+        first: take the first ones instead.
+    """
     if wanted is None or wanted >= count:
         return np.arange(count)
-    return np.sort(rng.permutation(count)[:wanted])
+    return np.arange(wanted) if first else np.sort(rng.permutation(count)[:wanted])
 
 
-def undenoised(pool: Pool, negatives: int | None, rng: np.random.Generator) -> TrainingList:
-    """The known positives and random passages of the window."""
-    chosen = choose(len(pool.rows), negatives, rng)
+def undenoised(pool: Pool, negatives: int | None, rng: np.random.Generator, first: bool = False) -> TrainingList:
+    """The known positives and passages of the window: random ones, or the first."""
+    chosen = choose(len(pool.rows), negatives, rng, first)
     judged = None if pool.judged is None else pool.judged[chosen]
     return _assemble("undenoised", pool, pool.positives, (pool.rows, pool.ranks, pool.scores), chosen, judged)
 
 
-def denoised(pool: Pool, negatives: int | None, denoise: dict[str, Any], rng: np.random.Generator) -> TrainingList:
-    """The known positives, those the judge is sure of, and negatives the judge is sure of.
+def denoised(
+    pool: Pool, negatives: int | None, denoise: dict[str, Any], rng: np.random.Generator, first: bool = False
+) -> TrainingList:
+    """The known positives, those the judge is sure of, and negatives the judge is sure of: random ones, or the first.
 
     A passage of the window is a negative if its probability is below `negative_below` and, where `positive_above` is
     set, a positive if above it. Too few negatives are filled up at random from the backfill window, unjudged (as
@@ -61,7 +71,7 @@ def denoised(pool: Pool, negatives: int | None, denoise: dict[str, Any], rng: np
     accepted = np.flatnonzero(pool.judged > above) if above is not None else np.empty(0, np.int64)
     pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - len(accepted)
     pool.dropped["accepted as positive"] = len(accepted)
-    chosen = certain[choose(len(certain), negatives, rng)]
+    chosen = certain[choose(len(certain), negatives, rng, first)]
     rows, ranks, scores = pool.rows, pool.ranks, pool.scores
     judged = pool.judged
     if negatives is not None and len(chosen) < negatives and len(pool.beyond[0]):
@@ -71,6 +81,27 @@ def denoised(pool: Pool, negatives: int | None, denoise: dict[str, Any], rng: np
         rows, ranks, scores = (np.concatenate([a, b]) for a, b in zip((rows, ranks, scores), pool.beyond, strict=True))
         judged = np.concatenate([judged, np.full(len(pool.beyond[0]), np.nan, np.float32)])
     return _assemble("denoised", pool, pool.positives, (rows, ranks, scores), chosen, judged[chosen], accepted)
+
+
+def judge_labelled(
+    pool: Pool, negatives: int | None, denoise: dict[str, Any], rng: np.random.Generator, first: bool = False
+) -> TrainingList | None:
+    """Positive and negatives by the judge's word alone, for a query without labels (RocketQA's fourth step).
+
+    The passage that the judge gives most, of equals the first, is the positive if its probability is above
+    `positive_above`; negatives are below `negative_below`. None where no passage is good enough.
+    """
+    assert pool.judged is not None
+    if not len(pool.judged) or not pool.judged.max() > denoise["positive_above"]:
+        return None
+    best = np.array([pool.judged.argmax()])
+    certain = np.flatnonzero(pool.judged < denoise["negative_below"])
+    certain = certain[certain != best]
+    pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - 1
+    pool.dropped["accepted as positive"] = 1
+    chosen = certain[choose(len(certain), negatives, rng, first)]
+    run = (pool.rows, pool.ranks, pool.scores)
+    return _assemble("denoised", pool, pool.positives, run, chosen, pool.judged[chosen], best)
 
 
 def _assemble(
@@ -99,5 +130,5 @@ def _assemble(
         ranks=np.concatenate([np.zeros(known, np.int32), run[1][taken]]).astype(np.int32),
         scores=np.concatenate([nothing, run[2][taken]]).astype(np.float32),
         judged=probabilities,
-        sources=["qrels"] * known + ["judge"] * more + ["run"] * less,
+        sources=[pool.labelled] * known + ["judge"] * more + [pool.source] * less,
     )

@@ -19,6 +19,8 @@ class Pool:
         beyond: the same three for the ranks of the backfill window.
         dropped: how many passages of the window each rule took out.
         judged, judged_positives: the judge's probabilities for `rows` and `positives`, once there is a judge.
+        labelled: whose word makes `positives` such: `qrels` or `answer`.
+        source: where `rows` come from: `run` or `random`.
     """
 
     query: int
@@ -30,6 +32,8 @@ class Pool:
     dropped: dict[str, int] = field(default_factory=dict)
     judged: Ids | None = None
     judged_positives: Ids | None = None
+    labelled: str = "qrels"
+    source: str = "run"
 
 
 def make_pool(
@@ -51,7 +55,7 @@ def make_pool(
         backfill: the ranks to fill up from where too few are left, likewise; None for none.
         text: a passage's content by row; equal content is a duplicate.
         barred: rows that are neither positive nor negative: passages that match the answer literally (RocketQA's
-            `qrels.train.addition.tsv`).
+            `qrels.train.addition.tsv`, or found by answers).
     """
     rows, scores = run
     ranks = np.arange(1, len(rows) + 1)

@@ -31,7 +31,7 @@ class Report:
         self.queries += 1
         self.dropped.update(pool.dropped)
         if pool.judged is None:
-            self.scores["negatives"].append(pool.scores)
+            self.scores["negatives"].append(pool.scores[np.isfinite(pool.scores)])  # random passages have no score
         elif pool.judged_positives is not None:
             self.scores["negatives"].append(pool.judged)
             self.scores["positives"].append(pool.judged_positives)

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tandem.artifact import Job, write_json, writing
-from tandem.candidates.lists import TrainingList, denoised, undenoised
+from tandem.candidates.labels import Labels
+from tandem.candidates.lists import TrainingList, denoised, judge_labelled, undenoised
 from tandem.candidates.pool import Pool, make_pool
+from tandem.candidates.ranked import ranked
 from tandem.candidates.report import Report
 from tandem.candidates.table import SCHEMA, table
-from tandem.data.collection import LITERAL_MATCH, Collection
+from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.template import Ids
@@ -28,31 +29,27 @@ GROUP = 1024  # queries judged together
 
 
 def pools(job: Job, docs: IdRows, queries: IdRows, report: Report) -> Iterator[Pool]:
-    """The pool of every query of the run that has a known positive in the corpus."""
-    collection, params = Collection(job.inputs["dataset"]), job.params
+    """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
+    params, labels = job.params, Labels(job, docs)
     passages = Tokens.open(job.inputs["tokens"]).passages
-    qrels = collection.qrels(params["split"])
     backfill = (params.get("denoise") or {}).get("backfill")
     beyond = (backfill["first_rank"], backfill["depth"]) if backfill else None
-    report.without_run = len(qrels)
-    wanted = subset(list(qrels), params.get("queries"), params["seed"])
-    for query, ids, scores in iter_run(job.inputs["run"].path("run.trec")):
-        report.without_run -= query in qrels
-        if query in qrels and query not in wanted:
+    window = (params["first_rank"], params["depth"])
+    known = set(labels.queries)
+    report.without_run = len(known)
+    wanted = subset(labels.queries, params.get("queries"), params["seed"])
+    for query, ids, rows, scores in ranked(job, labels, docs, queries):
+        report.without_run -= query in known
+        if query in known and query not in wanted:
             continue
-        relevant = [doc for doc, relevance in qrels.get(query, {}).items() if relevance > 0]
-        positives = docs.rows(relevant, missing_ok=True)
-        positives = positives[positives >= 0]
-        if not len(positives):
+        positives = labels.positives(query, ids)
+        if not len(positives) and labels.told != "judge":
             report.without_positive += 1
             continue
-        literal = [doc for doc, relevance in qrels[query].items() if relevance == LITERAL_MATCH]
-        barred = docs.rows(literal, missing_ok=True)
-        row = int(queries.rows([query])[0])
-        window = (params["first_rank"], params["depth"])
-        yield make_pool(
-            row, positives, (docs.rows(ids), scores), window, beyond, lambda i: passages[i].tobytes(), barred
-        )
+        barred, row = labels.barred(query), int(queries.rows([query])[0])
+        pool = make_pool(row, positives, (rows, scores), window, beyond, lambda i: passages[i].tobytes(), barred)
+        pool.labelled, pool.source = labels.name, "run" if "run" in job.inputs else "random"
+        yield pool
 
 
 def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
@@ -77,12 +74,20 @@ def judge(group: list[Pool], judges: list[PairScores]) -> None:
 
 
 def drawn(pool: Pool, params: dict[str, Any]) -> Iterator[TrainingList]:
-    """The lists of one query; the draw depends on (seed, query) alone."""
-    denoise = params.get("denoise")
+    """The lists of one query, none where the judge finds no positive; the draw depends on (seed, query) alone."""
+    denoise, wanted, first = params.get("denoise"), params["negatives"], params.get("take") == "first"
+    if wanted is not None and params.get("negatives_per") == "positive":
+        wanted *= max(1, len(pool.positives))
+    rng = np.random.default_rng([params["seed"], 1, pool.query])
+    if params.get("labels") == "judge" and denoise is not None:
+        made = judge_labelled(pool, wanted, denoise, rng, first)
+        if made is not None:
+            yield made
+        return
     if denoise is None or denoise["hybrid"]:
-        yield undenoised(pool, params["negatives"], np.random.default_rng([params["seed"], 0, pool.query]))
+        yield undenoised(pool, wanted, np.random.default_rng([params["seed"], 0, pool.query]), first)
     if denoise is not None:
-        yield denoised(pool, params["negatives"], denoise, np.random.default_rng([params["seed"], 1, pool.query]))
+        yield denoised(pool, wanted, denoise, rng, first)
 
 
 def asked(job: Job) -> Iterator[Asked]:
@@ -112,10 +117,11 @@ def run(job: Job) -> None:
             while group := list(islice(source, GROUP)):
                 if judges:
                     judge(group, judges)
-                made = [one for pool in group for one in drawn(pool, job.params)]
+                made = [list(drawn(pool, job.params)) for pool in group]
+                report.without_positive += sum(not lists for lists in made)
                 for pool in group:
                     report.pool(pool)
-                kept = [one for one in made if report.list(one)]
+                kept = [one for lists in made for one in lists if report.list(one)]
                 if kept:
                     writer.write_table(table(kept, docs, queries))
                 progress.add(len(group))

@@ -19,6 +19,7 @@ class Options:
         dev_queries: likewise.
         test_queries: likewise.
         dev_from_train: share of the training queries that become the dev split where the source has none.
+        train_from_test: share of the test queries that become the train split where the source has none.
         unknown_documents: what to do about qrels naming a document the corpus lacks: `warn` keeps them, `drop` leaves
             them out, `error` refuses the dataset.
         blank_queries: what to do about queries without text: `drop` or `error`.
@@ -29,6 +30,7 @@ class Options:
     dev_queries: int | None = None
     test_queries: int | None = None
     dev_from_train: float | None = None
+    train_from_test: float | None = None
     unknown_documents: str = "warn"
     blank_queries: str = "drop"
 
@@ -39,9 +41,10 @@ class Options:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise UserError(f"{name}: {value!r}; a whole number from 1 is allowed, or null for all")
-        share = self.dev_from_train
-        if share is not None and (type(share) is not float or not 0 < share < 1):
-            raise UserError(f"dev_from_train: {share!r}; a number between 0 and 1 is allowed")
+        for name in ("dev_from_train", "train_from_test"):
+            share = getattr(self, name)
+            if share is not None and (type(share) is not float or not 0 < share < 1):
+                raise UserError(f"{name}: {share!r}; a number between 0 and 1 is allowed")
         policies = {"unknown_documents": ("warn", "drop", "error"), "blank_queries": ("drop", "error")}
         for name, allowed in policies.items():
             if getattr(self, name) not in allowed:

@@ -83,6 +83,10 @@ def read_queries(
 
 
 def _choose(origins: dict[str, str], options: Options) -> dict[str, str]:
-    """Query id → split, after the dev split was made and each split cut to its number."""
-    splits = origins if options.dev_from_train is None else select.dev_from_train(origins, options.dev_from_train)
+    """Query id → split, after the splits that the source lacks were made and each split cut to its number."""
+    splits = origins
+    if options.train_from_test is not None:
+        splits = select.train_from_test(splits, options.train_from_test)
+    if options.dev_from_train is not None:
+        splits = select.dev_from_train(splits, options.dev_from_train)
     return select.subset(splits, {split: options.most(split) for split in ("train", "dev", "test")})

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tandem.errors import UserError
 
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
+UNLABELLED = "unlabelled"  # the split of queries of which nothing is known
 VALIDATED = "dev"  # the split that decides between checkpoints
 PRECEDENCE = ("dev", "train")  # what is in a test set is never validated or trained on
 
@@ -48,9 +49,23 @@ def position(query_id: str) -> float:
 
 def dev_from_train(splits: dict[str, str], share: float) -> dict[str, str]:
     """Move the training queries whose id hashes below `share` into the dev split, which must not exist yet."""
-    if "dev" in splits.values():
-        raise UserError("dev_from_train: the source has a dev split of its own; leave dev_from_train out")
-    return {q: "dev" if split == "train" and position(q) < share else split for q, split in splits.items()}
+    return _moved(splits, share, "train", "dev")
+
+
+def train_from_test(splits: dict[str, str], share: float) -> dict[str, str]:
+    """Move the test queries whose id hashes below `share` into the train split, which must not exist yet.
+
+    Collections in several languages that share ids (XQuAD) are cut alike.
+    """
+    return _moved(splits, share, "test", "train")
+
+
+def _moved(splits: dict[str, str], share: float, source: str, target: str) -> dict[str, str]:
+    """The splits with a share of the one's queries in the other, which must not exist yet."""
+    if target in splits.values():
+        key = f"{target}_from_{source}"
+        raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
+    return {q: target if split == source and position(q) < share else split for q, split in splits.items()}
 
 
 def subset(splits: dict[str, str], most: dict[str, int | None]) -> dict[str, str]:

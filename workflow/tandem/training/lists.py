@@ -4,7 +4,7 @@ A list is a query with its positives and its drawn negatives. The order of lists
 negatives follow from (seed, epoch, list) alone: resuming needs no state, and workers or shards change nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tandem.data.tables import streaming
 from tandem.errors import UserError
+from tandem.models.ragged import spread
 from tandem.models.template import Ids
 
 
@@ -37,6 +38,11 @@ class Lists:
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    def relevant(self) -> tuple[Ids, Ids]:
+        """Query row and passage row of every positive."""
+        first = self.offsets[:-1]
+        return np.repeat(self.queries, self.positives), self.passages[spread(first, self.positives)]
 
     def pairs(self, start: int, stop: int) -> tuple[Ids, Ids]:
         """Query row and passage row of the rows from start to stop, whatever lists they belong to."""
@@ -75,6 +81,18 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
     if taught is not None and len(taught) != at:
         raise UserError(f"{scores}: holds {len(taught):,} scores, but {path} has {at:,} rows; make the teacher again")
     return Lists(np.concatenate(queries), np.append(firsts, at), positives, passages, taught)
+
+
+def joined(parts: Sequence[Lists]) -> Lists:
+    """Several sets of lists as one, in their order; none of them has a teacher's scores."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([0, *(len(part.passages) for part in parts)])
+    offsets = [part.offsets[:-1] + start for part, start in zip(parts, ends, strict=False)]
+    queries, positives, passages = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("queries", "positives", "passages")
+    )
+    return Lists(queries, np.append(np.concatenate(offsets), ends[-1]), positives, passages)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Stage `model`: train a dual encoder, a cross-encoder or both together."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tandem.training.checkpoint import Checkpoints, State
 from tandem.training.chosen import take_over
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget
-from tandem.training.lists import Batch, Lists, read_lists
+from tandem.training.lists import Batch, Lists, joined, read_lists
 from tandem.training.loop import Training
 from tandem.training.objectives import Objective
 from tandem.training.objectives.cross import Cross
@@ -55,13 +56,14 @@ def start_cross(artifact: Artifact, params: dict[str, Any]) -> CrossEncoder:
     return CrossEncoder.start(artifact.folder / "dual" / tower, params["pooling"])
 
 
-def known_positives(collection: Collection, rows: IdRows, queries: IdRows) -> Positives:
-    """The relevant pairs of the train split; judged documents that the corpus lacks are left out."""
+def known_positives(collection: Collection, rows: IdRows, queries: IdRows, lists: Sequence[Lists] = ()) -> Positives:
+    """The relevant pairs of the train split, and the positives of lists; what the corpus lacks is left out."""
     qrels = collection.qrels("train")
     pairs = [(q, d) for q, judged in qrels.items() for d, relevance in judged.items() if relevance > 0]
     docs = rows.rows([d for _, d in pairs], missing_ok=True)
     at = queries.rows([q for q, _ in pairs])
-    return Positives(at[docs >= 0], docs[docs >= 0])
+    more = [one.relevant() for one in lists]
+    return Positives(*(np.concatenate(pairs) for pairs in zip((at[docs >= 0], docs[docs >= 0]), *more, strict=True)))
 
 
 def read_validation(
@@ -85,12 +87,20 @@ def read_validation(
 
 
 def taught_lists(job: Job) -> Lists:
-    """The training lists, with a teacher's scores if there is one; a `UserError` if it has scored other lists."""
+    """The training lists, joined, with a teacher's scores if there is one; a `UserError` if it has scored others."""
     candidates, teacher = job.inputs["candidates"], job.inputs.get("teacher")
     if teacher is not None and Path(teacher.upstream["candidates"]).name != candidates.key:
         found = f"{teacher.folder} has scored {teacher.upstream['candidates']}"
         raise UserError(f"model: teacher {found}; expected {candidates.folder}")
-    return read_lists(candidates.path("candidates.parquet"), teacher.path("scores.npy") if teacher else None)
+    first = read_lists(candidates.path("candidates.parquet"), teacher.path("scores.npy") if teacher else None)
+    return joined([first, *(read_lists(one.path("candidates.parquet")) for one in job.many("candidates"))])
+
+
+def labelled_otherwise(job: Job) -> list[Lists]:
+    """Those of the training lists whose positives are not the qrels': a judge or answers made them."""
+    drawn = [job.inputs["candidates"], *job.many("candidates")]
+    others = [one for one in drawn if one.params.get("labels", "qrels") != "qrels"]
+    return [read_lists(one.path("candidates.parquet")) for one in others]
 
 
 def build(job: Job, positives: Positives, budget: Budget, world: World = ALONE) -> Objective:
@@ -141,7 +151,8 @@ def train_in(job: Job, world: World) -> None:
     rows, queries = doc_rows(collection), query_rows(collection)
     told = {name: job.execution[name] for name in ("micro_tokens", "graph_tokens") if name in job.execution}
     budget = Budget(**told)
-    objective = build(job, known_positives(collection, rows, queries), budget, world)
+    positives = known_positives(collection, rows, queries, labelled_otherwise(job))
+    objective = build(job, positives, budget, world)
     validation = None
     if "validation" in job.inputs:
         count, depth = train["validation_queries"], train["validation_depth"]

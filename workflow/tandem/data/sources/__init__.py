@@ -30,6 +30,7 @@ SOURCES = {
     "dissimilar": "dissimilar:Dissimilar",
     "reduced": "reduced:Reduced",
     "windows": "windows:Windows",
+    "unlabelled": "unlabelled:Unlabelled",
 }
 
 Passage = tuple[str, str, str]  # document id, title, text

@@ -1,0 +1,88 @@
+"""Queries without labels beside a dataset's own: from another dataset, a file, or its own training queries."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.artifact import Job, open_artifact
+from tandem.data.collection import Collection
+from tandem.data.select import position, train_from_test
+from tandem.data.stage import run
+from tandem.errors import UserError
+
+
+@pytest.fixture
+def derive(tmp_path):
+    """`derive(name, inputs, params, **execution)`: run the stage `dataset` for the source `unlabelled`."""
+
+    def made(name, inputs, params=None, **execution):
+        out = tmp_path / "results" / name
+        run(Job("dataset", out, {"source": "unlabelled", **(params or {})}, inputs, execution))
+        return open_artifact(out, "dataset")
+
+    return made
+
+
+@pytest.fixture
+def base(beir, make):
+    """q1 … q8 of train ask for d1, q9 of test for d2; the first three have answers."""
+    texts = {f"q{i}": f"what is {i}" for i in range(1, 10)}
+    (beir / "queries.jsonl").write_text("".join(json.dumps({"_id": q, "text": t}) + "\n" for q, t in texts.items()))
+    (beir / "qrels" / "train.tsv").write_text("".join(f"q{i}\td1\t1\n" for i in range(1, 9)))
+    (beir / "qrels" / "test.tsv").write_text("q9\td2\t1\n")
+    answers = [json.dumps({"_id": f"q{i}", "answers": [str(i)]}) for i in (1, 2, 3)]
+    (beir / "answers.jsonl").write_text("\n".join(answers) + "\n")
+    return make("base", {"source": "beir"}, path=str(beir))
+
+
+def test_a_share_of_the_training_queries_loses_its_labels(base, derive):
+    share = sorted(position(f"q{i}") for i in range(1, 9))[3]  # three lie below
+    made = derive("part", {"of": base}, {"share": share})
+    collection = Collection(made)
+    lost = {f"q{i}" for i in range(1, 9) if position(f"q{i}") < share}
+    assert set(collection.queries("unlabelled")) == lost
+    assert len(lost) == 3
+    assert set(collection.queries("train")) == {f"q{i}" for i in range(1, 9)} - lost == set(collection.qrels("train"))
+    assert collection.queries("test") == {"q9": "what is 9"}
+    with pytest.raises(UserError, match="holds no split unlabelled"):
+        collection.qrels("unlabelled")
+    answered = {row["query_id"] for row in pq.read_table(made.path("answers.parquet")).to_pylist()}
+    assert answered == {"q1", "q2", "q3"} - lost
+    assert made.manifest["warnings"] == []
+
+
+def test_another_datasets_training_queries(base, derive, beir, make):
+    texts = {"q1": "another question", "x": "what is 9", "y": "tested elsewhere"}
+    (beir / "queries.jsonl").write_text("".join(json.dumps({"_id": q, "text": t}) + "\n" for q, t in texts.items()))
+    (beir / "qrels" / "train.tsv").write_text("q1\td1\t1\nx\td1\t1\n")
+    (beir / "qrels" / "test.tsv").write_text("y\td2\t1\n")
+    (beir / "answers.jsonl").unlink()
+    other = make("other", {"source": "beir"}, path=str(beir))
+    made = derive("more", {"of": base, "queries": other})
+    # the same id is another query; a text that is asked in the test set would leak it; a test query is none of training
+    assert Collection(made).queries("unlabelled") == {"unlabelled-q1": "another question"}
+    assert made.manifest["source"]["asked_already"] == 1
+    assert len(Collection(made).queries("train")) == 8
+
+
+def test_a_file_of_queries(base, derive, tmp_path):
+    folder = tmp_path / "queries"
+    folder.mkdir()
+    (folder / "unlabelled.query.txt").write_text("7\twho knows\n8\twhat is 1\n")
+    made = derive("file", {"of": base}, path=str(folder))
+    assert Collection(made).queries("unlabelled") == {"unlabelled-7": "who knows"}
+
+
+def test_queries_come_from_one_place(base, derive):
+    for inputs, params in (({}, {}), ({"queries": base}, {"share": 0.5})):
+        with pytest.raises(UserError, match="one of queries_of, path .* and share"):
+            derive("none", {"of": base, **inputs}, params)
+
+
+def test_a_train_split_is_carved_out_of_test_by_hash():
+    splits = {f"q{i}": "test" for i in range(100)}
+    moved = train_from_test(splits, 0.5)
+    assert {q for q, s in moved.items() if s == "train"} == {q for q in splits if position(q) < 0.5}
+    with pytest.raises(UserError, match="train_from_test: the source has a train split of its own"):
+        train_from_test(splits | {"t": "train"}, 0.5)
