@@ -56,7 +56,7 @@ class Sheet:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(COLUMNS)
             for row in rows:
-                words = [_safe(text) for text in (row.query, row.title, row.passage)]
+                words = [safe(text) for text in (row.query, row.title, row.passage)]
                 writer.writerow([row.query_id, row.doc_id, *words, row.score, row.rank, ""])
         groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]
         shown, passages = 0, 0
@@ -85,6 +85,6 @@ class Sheet:
             yield Asked(query, doc, " ".join(self.queries[query].split()), title, shown, f"{score:.6g}", rank)
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """A text that no spreadsheet computes: an apostrophe before what would begin a formula."""
     return f"'{text}" if text.startswith(FORMULA) else text

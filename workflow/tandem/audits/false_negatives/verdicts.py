@@ -1,7 +1,7 @@
 """Reading a filled sheet back: whatever spreadsheet saved it, every mistake is one line with its row."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -29,25 +29,34 @@ def read_verdicts(path: Path) -> Iterator[Verdict]:
     """The answered rows of a filled sheet, in its order; rows without a verdict are left out.
 
     Raises:
-        UserError: no CSV file in UTF-8, a column is missing, a row has too few, or a verdict is none of 1, 0, yes, no.
+        UserError: what `filled_rows` refuses, or a verdict is none of 1, 0, yes, no.
+    """
+    for number, (query, doc, told) in filled_rows(path, NEEDED):
+        if told and told.lower() not in VERDICTS:
+            raise UserError(f"{path}:{number}: verdict is {told[:40]!r}; allowed are 1, 0, yes, no or nothing")
+        if told:
+            yield Verdict(number, query, doc, VERDICTS[told.lower()])
+
+
+def filled_rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Number and needed cells of each row of a filled sheet, stripped; empty rows are left out.
+
+    Raises:
+        UserError: no CSV file in UTF-8, a column is missing, or a row has too few.
     """
     rows = _rows(path)
     header = [name.strip() for name in next(rows, (0, []))[1]]
-    missing = [name for name in NEEDED if name not in header]
+    missing = [name for name in needed if name not in header]
     if missing:
         found = ", ".join(header[:12]) or "nothing"
         raise UserError(f"{path}:1: no column {', '.join(missing)} (found: {found}); keep the sheet's first row")
-    columns = [header.index(name) for name in NEEDED]
+    columns = [header.index(name) for name in needed]
     for number, cells in rows:
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) <= max(columns):
             raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
-        query, doc, told = (cells[at].strip() for at in columns)
-        if told and told.lower() not in VERDICTS:
-            raise UserError(f"{path}:{number}: verdict is {told[:40]!r}; allowed are 1, 0, yes, no or nothing")
-        if told:
-            yield Verdict(number, query, doc, VERDICTS[told.lower()])
+        yield number, [cells[at].strip() for at in columns]
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
