@@ -19,9 +19,13 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 
 from tandem.errors import UserError
 from tandem.planning.plan import Plan
+from tandem.slurm import clear
 
 
 configfile: f"{workflow.basedir}/config/config.yaml"
+
+
+report: "workflow/report/workflow.rst"
 
 
 try:
@@ -44,14 +48,28 @@ if workflow.is_main_process:
     for target in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]:
         if target == "all":
             planned(plan.made)
+            planned(plan.sweeps)
         elif target == "audits":
             planned(plan.audits)
+        elif target == "notebooks":
+            planned(plan.analyses.files)
+        elif target == "dureader_retrieval_table10":
+            planned(plan.analyses.stage, "error_analysis")
+            planned(plan.analyses.sheet)
         elif target == "index_tradeoffs":
             planned(plan.tradeoffs)
         elif target == "fidelity":
             planned(plan.fidelity)
+        elif target in plan.papers:
+            planned(plan.of_paper, target)
+            for line in plan.absent(target):
+                print(line, file=sys.stderr)
+        elif target in plan.swept.targets:
+            planned(plan.swept.files, plan.swept.targets[target])
         elif target in plan.targets:
             planned(plan.made, plan.targets[target])
+else:
+    plan.by_name()
 
 # Jobs run this checkout's library in the interpreter that runs Snakemake, unless conda or a container brings one. A prefix
 # of one's own replaces Snakemake's, so the strict mode must be said again. Compiled modules are kept, whatever the
@@ -67,7 +85,8 @@ cores = plan.config["execution"]["threads"] or workflow.cores
 wildcard_constraints:
     dataset=r"[A-Za-z0-9_.-]+",
     key=r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}",
-    table=r"[A-Za-z0-9_./-]+",
+    table=r"(?!dureader_retrieval/table10\.)[A-Za-z0-9_./-]+",  # which has no layout: rule error_table
+    sweep=r"[A-Za-z0-9_-]+",
     shard=r"\d+",
     shards=r"\d+",
 
@@ -85,7 +104,14 @@ include: "workflow/rules/fuse.smk"
 include: "workflow/rules/score.smk"
 include: "workflow/rules/audits.smk"
 include: "workflow/rules/statistics.smk"
+include: "workflow/rules/sweeps.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/notebooks.smk"
+
+
+# This Snakemake has the folder's lock: slurm jobs that are there already belong to one that was killed.
+onstart:
+    clear(Path.cwd())
 
 
 localrules:
@@ -96,4 +122,5 @@ rule all:
     default_target: True
     input:
         lambda wildcards: planned(plan.made),
+        lambda wildcards: planned(plan.sweeps),
         "results/report.html",

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -18,7 +19,10 @@ import yaml
 from tandem.artifact import sha256
 
 ROOT = Path(__file__).parents[1]
-COLUMNS = ["system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"]
+COLUMNS = [
+    *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"),
+    *("name", "sd", "seeds", "verdict", "printed_dataset", "printed_split"),
+]
 TRAIN = {"steps": 4, "queries_per_batch": 4, "list_size": 4, "lr": 1e-3, "precision": "fp32"}
 LAYOUT = {
     "title": "Tiny",
@@ -137,6 +141,29 @@ def test_a_second_run_has_nothing_to_do(project):
     code, output = project.run()
     assert code == 0
     assert "Nothing to be done" in output
+
+
+def test_snakemakes_own_report_has_the_page_and_the_tables(project):
+    code, output = project.run("--report", "own.zip")
+    assert code == 0, output
+    with zipfile.ZipFile(project.folder / "own.zip") as archive:
+        held = {Path(name).name: archive.read(name) for name in archive.namelist() if "/data/raw/" in name}
+        index = archive.read("own/report.html").decode()
+    assert held == {
+        "tiny.html": (project.folder / "results/tables/tiny.html").read_bytes(),
+        "report.html": (project.folder / "results/report.html").read_bytes(),
+    }
+    for words in ("The whole run on one page", "what the paper prints", "Passage retrieval on", "Tables", "Report"):
+        assert words in index
+
+
+def test_a_second_seed_trains_again_and_shares_what_no_seed_touches(project):
+    code, output = project.run("-n", "tiny", "--config", "seeds=[42, 7]")
+    assert code == 0
+    assert jobs(output) == {
+        # both first models draw one list from BM25; the dual encoder's run on train feeds the joint model's
+        "tiny": 1, "candidates": 2, "train": 3, "encode": 4, "retrieve": 2, "rerank": 1, "score": 2, "table": 1
+    }  # fmt: skip
 
 
 def test_an_override_reruns_the_joint_model_and_what_follows(project):

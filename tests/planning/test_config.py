@@ -50,6 +50,10 @@ def mistakes(config):
             ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@2000"],
             "score.measures: R@2000 looks deeper than the runs go (1000); raise depth.test",
         ),
+        ("score.usual", ["RR@10", "nDGC@10"], "score.usual: nDGC@10 is not a measure; did you mean nDCG?"),
+        ("score.measures", ["RR@10", "MRR@10"], "score.measures: MRR@10 is RR@10 again; each is listed once"),
+        ("bm25.tune.measure", "RRR", "bm25.tune.measure: RRR is not a measure"),
+        ("datasets.pydocs.measures", ["R"], "datasets.pydocs.measures: R is malformed; write R@10"),
         ("tables", ["baselin"], "tables: baselin is unknown; did you mean baseline?"),
         ("train_on", "scifct", "dataset: scifct is unknown"),
         (

@@ -28,7 +28,9 @@ def new(base, configured):
 
     def of(path, value):
         made = stages(configured(path, value))
-        return {(made[f].kind, made[f].name) for f in made.keys() - base.keys()}
+        # A dataset without similar queries is made from a judge: what is trained on it follows that as well.
+        fresh = [made[f] for f in made.keys() - base.keys() if not made[f].dataset.endswith("-dissimilar")]
+        return {(stage.kind, stage.name) for stage in fresh}
 
     return of
 
@@ -38,6 +40,13 @@ def test_a_joint_learning_rate_renames_the_joint_model_and_what_follows(new):
     assert ("model", "rocketqav2") in names
     assert {kind for kind, _ in names} == {"model", "embeddings", "retrieve", "rerank", "score"}
     assert all("rocketqav2" in name for _, name in names)
+
+
+def test_a_joint_model_may_start_from_an_encoder(configured):
+    config = configured("models.rocketqav2.init", {"retriever": "encoder", "reranker": "ce_deneg"})
+    made = next(one for one in Plan(config, ROOT).stages.values() if (one.kind, one.name) == ("model", "rocketqav2"))
+    assert made.upstream["retriever"].kind == "encoder"
+    assert made.params["shared"]
 
 
 def test_int8_renames_passages_and_what_follows_but_not_queries(new):

@@ -137,7 +137,7 @@ def test_audits_with_training_queries(folder, plan):
     assert similar.params["splits"] == ["test"]
     rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/table6"]}
     assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}
-    without = rows["without similar queries"].upstream["dataset"]
+    without = rows["without similar queries"].upstream["run"].upstream["model"].upstream["dataset"]
     assert (without.dataset, without.params["source"]) == ("d-dissimilar", "dissimilar")
     assert without.upstream["similar"] is similar
 

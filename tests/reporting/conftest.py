@@ -12,8 +12,11 @@ import pytest
 
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 from tandem.data.runs import write_run
+from tandem.reporting import tables
+from tandem.reporting.report import main as report_main
 from tandem.scoring.stage import run as score
 
+PAPERS = Path(__file__).parents[2] / "config/papers"
 NASTY = '</script><script>alert("x")</script><!-- & <b>bold</b> \u2028'
 MEASURES = ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]
 VOCABULARY = "array axis buffer cache column copy dtype file frame graph index join key label merge parse query"
@@ -196,6 +199,17 @@ def build(root: Path, queries=24, passages=80) -> World:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory) -> World:
     return build(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def report(world, tmp_path_factory) -> Path:
+    """The report of the small run, with the table of all systems beside it."""
+    folder, rows = tmp_path_factory.mktemp("report"), json.dumps(world.rows)
+    flags = ["--layout", str(PAPERS / "summary.yaml"), "--rows", rows, "--dataset", "toy", "--split", "test"]
+    tables.main([*flags, "--out", str(folder / "summary.csv")])
+    out = folder / "report.html"
+    assert report_main(["--tables", str(folder / "summary.csv"), "--rows", rows, "--out", str(out)]) == 0
+    return out
 
 
 @pytest.fixture

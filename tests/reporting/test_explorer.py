@@ -1,7 +1,10 @@
 """The explorer's data: which queries, which passages, and how much of them."""
 
+import json
+
 from tandem.reporting import explorer as module
 from tandem.reporting.explorer import chosen, explorer
+from tandem.reporting.vega import bundle
 
 
 def systems(artifact_of):
@@ -21,7 +24,7 @@ def test_content(artifact_of):
     data = explorer(systems(artifact_of))
     assert data["systems"] == ["BM25", "CE w/ DE Neg on BM25"]
     assert data["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50"]
-    assert data["total"] == len(data["queries"]) == 24
+    assert data["total"] == data["shown"] == len(data["queries"]) == 24
     for query in data["queries"]:
         assert [len(top) for top in query["top"]] == [10, 10]
         (relevant,) = query["relevant"]
@@ -36,7 +39,20 @@ def test_bounds(artifact_of, monkeypatch):
     assert max(len(text) for _, _, text in short["passages"]) <= 51
     monkeypatch.setattr(module, "BUDGET", 3000)
     few = explorer(systems(artifact_of))
-    assert 0 < len(few["queries"]) < 24
+    assert 0 < few["shown"] < 24
     spent = sum(len("".join(passage).encode()) for passage in few["passages"])
     assert spent <= 3000
-    assert few["queries"] == short["queries"][: len(few["queries"])]
+    assert few["queries"][: few["shown"]] == short["queries"][: few["shown"]]
+    # the others have their values and no passages; how many there are is bounded by how many numbers that is
+    assert len(few["queries"]) == 24
+    assert all(set(query) == {"id", "text", "values"} for query in few["queries"][few["shown"] :])
+    monkeypatch.setattr(module, "NUMBERS", 2 * 4 * 10)
+    assert len(explorer(systems(artifact_of))["queries"]) == 10
+
+
+def test_seven_thousand_queries_stay_small():
+    # What grows with the queries is a line each: id, text, and values of seven systems and four measures.
+    line = {"id": "1234567", "text": "x" * 160, "values": [[0.1234] * 4] * 7}
+    texts, numbers = module.BUDGET * 1.2, 7000 * len(json.dumps(line, separators=(",", ":")))
+    assert module.NUMBERS >= 7 * 4 * 7000
+    assert texts + numbers + len(bundle()) < 16_000_000

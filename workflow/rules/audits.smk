@@ -1,4 +1,4 @@
-# Smaller stages: a dataset's own lists and released files as runs, answers found in passages, and the audits.
+# Smaller stages: a dataset's own lists and released files as runs, answers found in passages, the audits and the analyses.
 
 SMALL = {
     "given": ("data", 1),
@@ -9,6 +9,9 @@ SMALL = {
     "similar_queries": ("models", cores),
     "false_negatives": ("models", cores),
     "relabel": ("data", 1),
+    "errors": ("data", 1),
+    "dynamics": ("models", cores),
+    "hardness": ("models", cores),
 }
 for kind, (env, threads) in SMALL.items():
 
@@ -39,7 +42,7 @@ rule audits:
     input:
         parts=lambda wildcards: planned(plan.audits),
     output:
-        report("results/audits.html", category="Audits"),
+        report("results/audits.html", caption="../report/audits.rst", category="Audits"),
         "results/tables/audits.csv",
     log:
         "results/audits.log",

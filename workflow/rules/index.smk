@@ -124,7 +124,7 @@ rule index_tradeoffs:
     output:
         "results/tables/index_tradeoffs.csv",
         "results/tables/index_tradeoffs.md",
-        report("results/tables/index_tradeoffs.html", category="Search"),
+        report("results/tables/index_tradeoffs.html", caption="../report/tradeoffs.rst", category="Search"),
     log:
         "results/tables/index_tradeoffs.log",
     conda:

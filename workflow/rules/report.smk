@@ -10,20 +10,24 @@ localrules:
 rule table:
     input:
         layout=lambda wildcards: str(plan.layouts[wildcards.table]),
+        beside=lambda wildcards: plan.beside(wildcards.table),
         scores=lambda wildcards: plan.scores(wildcards.table),
     output:
-        multiext("results/tables/{table}", ".csv", ".md", ".tex", ".html", ".json"),
+        multiext("results/tables/{table}", ".csv", ".md", ".tex", ".json"),
+        report(
+            "results/tables/{table}.html",
+            caption="../report/table.rst",
+            category="Tables",
+            labels={"table": "{table}"},
+        ),
     log:
         "results/tables/{table}.log",
     conda:
         "../../envs/data.yaml"
     params:
         rows=lambda wildcards: json.dumps(plan.rows(wildcards.table)),
-        dataset=plan.config["dataset"],
-        split=plan.split,
     shell:
-        "python -m tandem table --layout {input.layout:q} --rows {params.rows:q} --dataset {params.dataset:q}"
-        " --split {params.split:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+        "python -m tandem table --layout {input.layout:q} --rows {params.rows:q} --out {output[0]:q} 2>&1 | tee {log:q}"
 
 
 def shown_audits():
@@ -47,7 +51,7 @@ rule fidelity:
         lambda wildcards: manifests(planned(plan.fidelity)),
     output:
         "results/fidelity.csv",
-        report("results/fidelity.html", category="Training"),
+        report("results/fidelity.html", caption="../report/fidelity.rst", category="Training"),
     log:
         "results/fidelity.log",
     conda:
@@ -58,13 +62,34 @@ rule fidelity:
         "python -m tandem fidelity --rows {params.rows:q} --out {output[0]:q} 2>&1 | tee {log:q}"
 
 
+def made_sweeps():
+    """The sweeps that the report shows: the configuration's, and what else was made for the points that are planned."""
+    wanted = list(planned(plan.sweeps))
+    for name in sorted(path.stem for path in Path("results/sweeps").glob("*.points")):
+        file = Path(f"results/sweeps/{name}.json")
+        if name not in plan.wanted_sweeps() and name in plan.swept.made and file.is_file():
+            points = plan.swept.made[name].to_json() + "\n"
+            wanted += [str(file)] * (file.with_suffix(".points").read_text(encoding="utf-8") == points)
+    return wanted
+
+
+def made_analyses():
+    """Manifests of the error analyses that are there; the report asks for none."""
+    try:
+        analysis = plan.analyses.stage("error_analysis").manifest
+    except UserError:
+        return []
+    return [analysis] if Path(analysis).is_file() else []
+
+
 rule report:
     input:
         tables=lambda wildcards: planned(plan.made),
+        sweeps=lambda wildcards: planned(plan.sweeps),
         audits=lambda wildcards: shown_audits(),
         validations=lambda wildcards: manifests(shown_validations()),
     output:
-        report("results/report.html", category="Report"),
+        report("results/report.html", caption="../report/report.rst", category="Report"),
     log:
         "results/report.log",
     conda:
@@ -74,9 +99,11 @@ rule report:
         tables=lambda wildcards, input: ",".join(input.tables),
         audits=lambda wildcards: json.dumps(shown_audits()),
         validations=lambda wildcards: json.dumps(shown_validations()),
+        sweeps=lambda wildcards: json.dumps(made_sweeps()),
+        analyses=lambda wildcards: json.dumps(made_analyses()),
     shell:
         "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --audits {params.audits:q}"
-        " --validations {params.validations:q} --out {output:q} 2>&1 | tee {log:q}"
+        " --validations {params.validations:q} --sweeps {params.sweeps:q} --analyses {params.analyses:q} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.
@@ -88,6 +115,17 @@ for target, layout in plan.targets.items():
         localrule: True
         input:
             lambda wildcards, layout=layout: planned(plan.made, layout),
+
+
+# `snakemake rocketqav2`: all of a paper that can be made here.
+for paper in plan.papers:
+
+    rule:
+        name:
+            paper
+        localrule: True
+        input:
+            lambda wildcards, paper=paper: planned(plan.of_paper, paper),
 
 
 rule estimate:

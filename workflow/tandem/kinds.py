@@ -83,7 +83,7 @@ KINDS: dict[str, Kind] = {
     "tradeoffs": Kind(
         1,
         "search.tradeoffs:run",
-        ("search/tradeoffs.py", "search/ann.py", "search/indexes", *_EXACT, *_VECTORS),
+        ("search/tradeoffs.py", "search/ann.py", "search/indexes", "data/order.py", *_EXACT, *_VECTORS),
         lazy=("dataset",),
     ),
     "rerank": Kind(1, "search.rerank:run", ("search/rerank.py", *_SCORES, *_DATA), gpu=("model", "judge")),
@@ -97,7 +97,9 @@ KINDS: dict[str, Kind] = {
     "fuse": Kind(1, "fusion.stage:run", ("fusion", *_DATA)),
     "tune_fusion": Kind(1, "fusion.tuning:run", ("fusion", "scoring", *_DATA)),
     "score": Kind(1, "scoring.stage:run", ("scoring", *_DATA)),
-    "average_rank": Kind(1, "scoring.average_rank:run", ("scoring", "search/exact.py", *_VECTORS, *_DATA)),
+    "average_rank": Kind(
+        1, "scoring.average_rank:run", ("scoring", "search/exact.py", "data/order.py", *_VECTORS, *_DATA)
+    ),
     "given": Kind(1, "data.given:run", ("data/given.py", *_DATA)),
     "imported": Kind(1, "data.imported:run", ("data/imported.py", "data/triples.py", "data/reading.py", *_DATA)),
     "match": Kind(1, "scoring.answers.stage:run", ("scoring/answers", *_DATA)),
@@ -109,4 +111,12 @@ KINDS: dict[str, Kind] = {
         1, "audits.false_negatives.stage:run", ("audits/false_negatives", *_SCORES, *_DATA), gpu=("judge",)
     ),
     "relabel": Kind(1, "audits.false_negatives.relabel:run", ("audits/false_negatives", *_DATA)),
+    "errors": Kind(1, "analysis.errors:run", ("analysis", "audits/similar/words.py", "scoring/relevance.py", *_DATA)),
+    "dynamics": Kind(
+        1,
+        "analysis.dynamics:run",
+        ("analysis", "search/encoder.py", "training/lists.py", *_SCORES, *_DATA),
+        gpu=("point", *_STARTS),
+    ),
+    "hardness": Kind(1, "analysis.hardness:run", ("analysis", *_SCORES, *_DATA), gpu=("judge",)),
 }

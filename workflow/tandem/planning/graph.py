@@ -20,6 +20,7 @@ from tandem.kinds import KINDS
 # left out of the digest, so that artifacts made before the parameter existed keep their names.
 NEUTRAL: dict[str, dict[str, Any]] = {
     "encoder": {"layers": None},
+    "candidates": {"labels": "qrels", "bar_answers": False, "take": "random", "negatives_per": "query"},
     "embeddings": {"dtype": "fp16"},
     "model": {
         "lora": None,
@@ -36,7 +37,9 @@ NEUTRAL: dict[str, dict[str, Any]] = {
 ALIKE = {"checkpoint": "model"}  # kinds with the parameters of another
 DIGITS = 10
 # Of `execution`: how a training runs.
-TRAINING = ("micro_tokens", "graph_tokens", "attention", "compile", "checkpoint_seconds", "devices", "nodes")
+TRAINING = (
+    *("micro_tokens", "graph_tokens", "attention", "compile", "checkpoint_seconds", "stop_seconds", "devices", "nodes"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +65,8 @@ class Stage:
     @cached_property
     def digest(self) -> str:
         """The first 10 hex digits of sha256 over what the stage is."""
-        kind = ALIKE.get(self.kind, self.kind)
-        neutral = NEUTRAL.get(kind, {}) | NEUTRAL.get(f"{kind}.{self.params.get('objective')}", {})
-        params = {path: v for path, v in flat(self.params) if path not in neutral or neutral[path] != v}
         upstream = {role: stage.digest for role, stage in self.upstream.items()}
-        told = [self.kind, KINDS[self.kind].version, params, upstream]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:DIGITS]
+        return digest(self.kind, KINDS[self.kind].version, self.params, upstream)
 
     @property
     def key(self) -> str:
@@ -99,6 +98,14 @@ class Stage:
     def how(self) -> str:
         """How it runs as command-line flags: kept apart, so that a change of it reruns nothing."""
         return _flags([(f"--run.{name}", literal(value)) for name, value in self.execution.items()])
+
+
+def digest(kind: str, version: int, params: dict[str, Any], upstream: dict[str, str]) -> str:
+    """The first 10 hex digits of sha256 over what a stage is; `upstream` are its inputs' digests by role."""
+    alike = ALIKE.get(kind, kind)
+    neutral = NEUTRAL.get(alike, {}) | NEUTRAL.get(f"{alike}.{params.get('objective')}", {})
+    told = {path: value for path, value in flat(params) if path not in neutral or neutral[path] != value}
+    return hashlib.sha256(json.dumps([kind, version, told, upstream], sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
 def _flags(pairs: list[tuple[str, str]]) -> str:

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import sha256
+from tandem.data.select import UNLABELLED
 from tandem.errors import Unavailable, UserError
 from tandem.fingerprint import fingerprint
 from tandem.planning.config import Config
 from tandem.planning.graph import Stage, Stages
 from tandem.planning.pretrained import Pretrained
+from tandem.planning.schema import NAME as NAME
 from tandem.planning.schema import nearest
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # What a dataset's entry says about it, and what is done with its runs: no part of the collection.
 NOTES = (
     *("licence", "description", "homepage", "access", "where", "bytes", "counts", "tokens"),
@@ -27,6 +28,7 @@ FROM_FILES = (
     *("beir", "files", "squad", "cmedqa2", "dpr", "entity_questions"),
     *("rocketqa", "rocketqa_tsv", "dureader_retrieval", "dureader2"),
 )
+MADE_SPLITS = {"dev_from_train", "train_from_test"}
 # Splits of the formats that always have the same.
 SPLITS = {
     "pydocs": ("train", "dev", "test"),
@@ -69,7 +71,7 @@ class Origins(ABC):
             self.deriving.pop()
         for told in (*NOTES, *UPSTREAM_KEYS):
             spec.pop(told, None)
-        counts = None if "dev_from_train" in spec else self.dataset_spec(name).get("counts")
+        counts = None if MADE_SPLITS & set(spec) else self.dataset_spec(name).get("counts")
         notes = {"checksum": checksum, "counts": counts, "licence": self.dataset_spec(name).get("licence")}
         how = {key: told for key, told in notes.items() if told}
         if path is not None:
@@ -92,6 +94,9 @@ class Origins(ABC):
             case "pair":
                 asked = self.dataset(spec["queries_of"]) if "queries_of" in spec else None
                 return {"corpus": self.dataset(spec["corpus_of"]), "queries": asked}
+            case "unlabelled":
+                asked = self.dataset(spec["queries_of"]) if "queries_of" in spec else None
+                return {"of": self.dataset(spec["of"]), "queries": asked}
             case "windows":
                 return {"of": self.dataset(spec["of"])}
             case "dissimilar":
@@ -122,11 +127,15 @@ class Origins(ABC):
     def splits(self, dataset: str) -> set[str] | None:
         """The splits a dataset has, as far as its entry or its folder tell without reading it; None if they do not."""
         spec = self.dataset_spec(dataset)
+        made = {key.partition("_")[0] for key in MADE_SPLITS & set(spec)}
         for key in ("splits", "queries", "questions", "files_of"):
             if key in spec:
-                return set(spec[key]) | ({"dev"} if "dev_from_train" in spec else set())
+                return set(spec[key]) | made
         if spec["source"] == "reduced":
             return {"dev"}
+        if spec["source"] == "unlabelled":
+            there = self.splits(spec["of"])
+            return there and there | {UNLABELLED}
         if spec["source"] in SPLITS:
             return set(SPLITS[spec["source"]])
         if spec["source"] in ("dissimilar", "windows", "group"):
@@ -135,7 +144,7 @@ class Origins(ABC):
             return self.splits(spec["queries_of"])
         if spec["source"] in ("beir", "pair") and "path" in spec and Path(spec["path"]).is_dir():
             found = {path.name.split(".tsv")[0] for path in (Path(spec["path"]) / "qrels").glob("*.tsv*")}
-            return (found | ({"dev"} if "dev_from_train" in spec else set())) or {"test"}
+            return (found | made) or {"test"}
         # An entry of the catalogue that tells how many queries each split has.
         counted = {key for key in spec.get("counts", {}) if key != "passages" and not key.endswith("_qrels")}
         return counted or None

@@ -1,20 +1,27 @@
 """What a configuration wants: its stages, its tables' rows, and the way to each."""
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tandem.errors import Unavailable, UserError
 from tandem.kinds import KINDS
-from tandem.planning.config import Config, complete
+from tandem.planning.analysed import Analyses
+from tandem.planning.config import Config
 from tandem.planning.graph import Stage, Stages
-from tandem.planning.resolver import Resolver, check_all
+from tandem.planning.resolver import check_all
+from tandem.planning.rows import Row, Rows
 from tandem.planning.schema import nearest
-from tandem.reporting.layout import Layout, LayoutRow, load_layout
+from tandem.planning.sweeps import Sweeps
+from tandem.planning.variants import Variants
+from tandem.reporting.layout import beside
 
 if TYPE_CHECKING:
     from tandem.planning.counting import Present
 
-Row = dict[str, str]
+SHARED = ("printed.csv", "bands.yaml")  # what layouts read beside themselves
 
 
 class Plan:
@@ -28,19 +35,22 @@ class Plan:
     """
 
     def __init__(self, told: Config, root: Path) -> None:
-        self.config = complete(told, root)
+        self.stages = Stages()
+        self.variants = Variants(told, root, self.stages)
+        self.resolver = self.variants.resolver({})
+        self.config = self.resolver.config
+        self.analyses = Analyses(self.resolver)
         self.catalogue = dict(self.config["datasets"])  # without the variants that tables ask for
         check_all(self.config)
-        self.stages = Stages()
-        self.resolver = Resolver(self.config, self.stages)
         self.layouts = self._layouts(root / "config/papers")
         self.tables: dict[str, list[tuple[Row, Stage]]] = {}
         self.missing: dict[str, str] = {}
         self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
         self._counted: dict[str, Present] = {}
+        self._rows = Rows(self.resolver, self.variants)
         for name, layout in self.layouts.items():
             try:
-                self.tables[name] = self._rows(layout)
+                self.tables[name] = self._rows.of(layout)
             except UserError as error:
                 # A layout whose models or splits are not there is only a mistake if its table is wanted.
                 if name in self.wanted() and not isinstance(error, Unavailable):
@@ -49,6 +59,7 @@ class Plan:
                 self.resolver.opened.clear()
         for system in self.config["systems"]:
             self.resolver.run(system, self.split, "systems")
+        self.swept = Sweeps(self.variants, root / "config/sweeps")
 
     @property
     def split(self) -> str:
@@ -59,6 +70,38 @@ class Plan:
     def targets(self) -> dict[str, str]:
         """Target of the command line → table: `rocketqav2_table4` → `rocketqav2/table4`."""
         return {table.replace("/", "_").replace("-", "_"): table for table in self.layouts}
+
+    @property
+    def papers(self) -> dict[str, list[str]]:
+        """Target of a whole paper → its tables: `rocketqav2` → `rocketqav2/table2`, ….
+
+        Only of the tables that stand in a folder of config/papers/.
+        """
+        made: dict[str, list[str]] = {}
+        for table in self.layouts:
+            if "/" in table:
+                made.setdefault(table.split("/")[0], []).append(table)
+        return made
+
+    def of_paper(self, paper: str) -> list[str]:
+        """The files of a paper's tables, as far as they can be made, those of its datasets included.
+
+        Raises:
+            UserError: none can be made.
+        """
+        there = [table for table in self.papers[paper] if table in self.tables]
+        if not there:
+            raise UserError("\n".join(self.absent(paper)))
+        counts = [f"results/statistics/{name}.csv" for name in self.statistics if name.startswith(f"{paper}_")]
+        return [*self.made(*there), *counts]
+
+    def absent(self, paper: str) -> list[str]:
+        """A line for each table of a paper that cannot be made: which, and why."""
+        return [f"{table} is not made: {self.missing[table]}" for table in self.papers[paper] if table in self.missing]
+
+    def beside(self, table: str) -> list[str]:
+        """What a table's layout reads beside itself: printed numbers, bands."""
+        return [str(file) for name in SHARED if (file := beside(self.layouts[table], name))]
 
     def wanted(self) -> list[str]:
         """Names of the tables of `rule all`."""
@@ -80,14 +123,36 @@ class Plan:
         return list(dict.fromkeys(stage.manifest for _, stage in self.tables[table]))
 
     def rows(self, table: str) -> list[Row]:
-        """A table's rows for the command line: system, first_stage and the folder of its scores."""
-        return [{**row, "scores": stage.folder} for row, stage in self.tables[table]]
+        """A table's rows for the command line, as `Rows.of` has them, with their scores or why they have none."""
+        made = [{**row, "scores": stage.folder} for row, stage in self.tables[table]]
+        return made + self._rows.absent[self.layouts[table]]
+
+    def wanted_sweeps(self) -> list[str]:
+        """Names of the sweeps of `rule all`: the configuration's."""
+        return self.swept.wanted
+
+    def sweeps(self, *names: str) -> list[str]:
+        """The files of sweeps that programs read, of the wanted ones if none is named."""
+        return self.swept.files(names or self.wanted_sweeps())
 
     def systems(self) -> list[Row]:
-        """The rows of all wanted tables, each system once; another run under a name that is taken says its table."""
+        """The rows of all wanted tables, each system once; another run under a name that is taken says its table.
+
+        Of several seeds the first, and only where the first row is searched: they are compared query by query.
+        """
         made: dict[tuple[str, str], Row] = {}
+        found = [
+            (table, row)
+            for table in self.wanted()
+            if table in self.tables
+            for row in self.rows(table)
+            if "scores" in row
+        ]
+        where = [tuple(row[key] for key in ("dataset", "split", "seed")) for _, row in found]
+        alike = [one for one, at in zip(found, where, strict=True) if at == where[0]]
         for table in self.wanted():
-            for row in self.rows(table) if table in self.tables else ():
+            for row in (row for name, row in alike if name == table):
+                row = {key: row[key] for key in ("system", "first_stage", "scores")}
                 name = row["system"], row["first_stage"]
                 if made.setdefault(name, row)["scores"] != row["scores"]:
                     row = {**row, "system": f"{row['system']} ({table})"}
@@ -121,6 +186,15 @@ class Plan:
             return self.resolver.indexed.tradeoffs()
         finally:
             self.resolver.opened.clear()
+
+    def by_name(self) -> None:
+        """Plan what else may be asked for by name, as far as it can be had: a job's own process only knows its key."""
+        asked: list[Callable[[], object]] = [self.audits, self.tradeoffs]
+        asked += [partial(self.analyses.stage, name) for name in self.analyses.notebooks]
+        for ask in asked:
+            with suppress(UserError):
+                ask()
+        self.resolver.opened.clear()
 
     def counted(self, table: str) -> "Present":
         """The datasets of a statistics table: stages of those that are here, and why the others are not counted."""
@@ -175,6 +249,7 @@ class Plan:
     def _layouts(self, folder: Path) -> dict[str, Path]:
         """Table name → layout file: those of config/papers/ and the user's own."""
         made = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
+        made.pop("bands", None)
         for told in self.config["tables"]:
             if told.endswith(".yaml"):
                 if not Path(told).is_file():
@@ -183,23 +258,6 @@ class Plan:
             elif told not in made:
                 raise UserError(f"tables: {told} is unknown{nearest(told, sorted(made))}")
         return made
-
-    def _rows(self, layout: Path) -> list[tuple[Row, Stage]]:
-        told, measured = load_layout(layout), self.config["score"]["measures"]
-        for column in told.columns if measured else ():
-            if column.measure not in measured:
-                raise UserError(f"{layout}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
-        named = [{"system": row.system, "first_stage": row.first_stage} for row in told.rows]
-        return [(name, self._score(row, told, layout)) for name, row in zip(named, told.rows, strict=True)]
-
-    def _score(self, row: LayoutRow, told: Layout, layout: Path) -> Stage:
-        """The score of a row: on the dataset or a variant, by its labels or corrected ones, of all queries or some."""
-        dataset, audits = self.config["dataset"], self.resolver.audits
-        labels = audits.relabel(dataset) if row.labels else None
-        subsets = {"similar": audits.similar_queries, "pooled": audits.false_negatives}
-        subset = subsets[told.subset](dataset) if told.subset else None
-        searched = self.resolver.variant(dataset, row.variant) if row.variant else dataset
-        return self.resolver.runs.score(row.run, str(layout), searched, labels=labels, subset=subset)
 
 
 def _name(told: str) -> str:

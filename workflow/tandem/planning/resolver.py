@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from tandem.errors import Unavailable, UserError
-from tandem.planning import fusion_checks, losses
+from tandem.planning import fusion_checks, losses, measured
 from tandem.planning.audited import Audits
 from tandem.planning.config import Config
 from tandem.planning.ensembles import Ensembles
@@ -21,6 +21,7 @@ from tandem.planning.sparse import Sparse
 from tandem.planning.validated import Validated
 from tandem.planning.windowed import Windowed
 
+SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
 TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # where neither model nor encoder says
 
 
@@ -86,6 +87,7 @@ class Resolver(Origins):
 
     def _model(self, name: str, spec: dict[str, Any]) -> Stage:
         dataset = spec["dataset"] or self.config["train_on"] or self.config["dataset"]
+        dataset = self.config["dataset"] if dataset == SEARCHED else dataset
         at = f"models.{name}"
         train = {**spec["train"], "seed": self.seed(spec["train"]["seed"])}
         self.lists.check(at, spec)
@@ -103,9 +105,9 @@ class Resolver(Origins):
             upstream["start"] = self._start(f"{at}.init", spec["init"], fit)
         params |= self._shape(name, spec, "cross" if spec["objective"] == "cross" else "dual") | {"lora": spec["lora"]}
         upstream["tokens"] = self.tokens(self.root(name, "cross" if spec["objective"] == "cross" else "dual"), dataset)
-        upstream["candidates"] = lists = self.lists.candidates(at, spec["candidates"], dataset)
+        upstream |= (lists := self.lists.all(at, spec["candidates"], dataset))
         if distil := train.get("distil"):
-            upstream["teacher"] = self.lists.teacher(at, distil["from"], lists, dataset)
+            upstream["teacher"] = self.lists.teacher(at, distil["from"], lists["candidates"], dataset)
             train["distil"] = {key: value for key, value in distil.items() if key != "from"}  # its stage says it
         if train["validate_every"]:
             upstream["validation"] = self.run(spec["candidates"]["from"], "dev", f"{at}.candidates.from", dataset)
@@ -146,7 +148,7 @@ class Resolver(Origins):
                     raise UserError(f"models.{name}.{key} is {spec[key]}, but {start} has {value}; leave it out")
             return inherited
         _, entry = self.encoder(self.config["encoder"] if start == "encoder" else start)
-        made = {} if part == "cross" else {"shared": spec["shared"] is not False}
+        made = {} if part == "cross" else {"shared": spec.get("shared") is not False}
         for key, default in keys.items():
             made[key] = entry.get(key, default) if spec.get(key) is None else spec[key]
         return made
@@ -166,7 +168,7 @@ class Resolver(Origins):
 
 def check_all(config: Config) -> None:
     """Resolve whatever the configuration names, wanted or not: mistakes are told all at once."""
-    wrong, resolver = [], Resolver(config, Stages())
+    wrong, resolver = measured.check(config), Resolver(config, Stages())
     made = [name for name, spec in config["encoders"].items() if spec["source"] == "pretrain"]
     asked: list[Callable[[], object]] = [partial(resolver.encoder, name) for name in made]
     asked += [partial(resolver.model, name, f"models.{name}") for name in config["models"]]

@@ -8,6 +8,7 @@ searched exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tandem.data.select import UNLABELLED
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
 from tandem.planning.graph import Stage
@@ -57,6 +58,7 @@ class Runs:
     def depth(self, split: str, dataset: str) -> int:
         """How deep runs on a split go; the split that is reported and further test sets as deep as `test`."""
         depth: dict[str, int] = self.config["depth"]
+        split = "train" if split == UNLABELLED else split  # its queries are trained on
         told = depth["test"] if split == self.split(dataset) else depth.get(split, depth["test"])
         return told * int(self.of.dataset_spec(dataset).get("factor", 1))  # several windows of a document may be found
 
@@ -80,15 +82,16 @@ class Runs:
         model = self.of.model(system, where, DUAL_PARTS)
         encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision")}
         params = {"side": "queries", "split": split, **encode}
-        upstream = self._encoded(model, dataset)
+        upstream = self._encoded(model, system, dataset)
         return self.of.stage("embeddings", dataset, f"{model.name}.{split}", params, upstream=upstream, **self._how())
 
     def _how(self) -> dict[str, Any]:
         """How embeddings are computed; it is part of no key."""
         return {key: self.config["execution"][key] for key in ("attention", "compile")}
 
-    def _encoded(self, model: Stage, dataset: str) -> dict[str, Any]:
-        tokens = self.of.tokens(self.of.root(model.name, "dual"), dataset)
+    def _encoded(self, model: Stage, system: str, dataset: str) -> dict[str, Any]:
+        # By the system's name: an equal model of another variant may have lent the stage its own.
+        tokens = self.of.tokens(self.of.root(self.of.named(system), "dual"), dataset)
         return {"dataset": self.of.dataset(dataset), "model": model, "tokens": tokens}
 
     def vectors(self, system: str, split: str, where: str, dataset: str) -> dict[str, Stage | None]:
@@ -97,7 +100,7 @@ class Runs:
         encode = {k: self.config["encode"][k] for k in ("block", "batch_tokens", "precision", "dtype")}
         passages = self.of.stage(
             "embeddings", dataset, f"{model.name}.passages", {"side": "passages", **encode},
-            upstream=self._encoded(model, dataset), **self._how(),
+            upstream=self._encoded(model, system, dataset), **self._how(),
         )  # fmt: skip
         queries = self.queries(system, split, where, dataset)
         return {"dataset": self.of.dataset(dataset), "passages": passages, "queries": queries}
@@ -116,8 +119,8 @@ class Runs:
         if judge in self.config["ensembles"]:
             upstream |= self.of.ensembles.judges([judge], where, dataset)
         else:
-            upstream["model"] = model = self.of.model(judge, where, CROSS_PARTS)
-            upstream["tokens"] = self.of.tokens(self.of.root(model.name, "cross"), dataset)
+            upstream["model"] = self.of.model(judge, where, CROSS_PARTS)
+            upstream["tokens"] = self.of.tokens(self.of.root(self.of.named(judge), "cross"), dataset)
         return self.of.stage("rerank", dataset, f"{system}.{split}", params, upstream=upstream)
 
     def reranking(self, split: str, dataset: str) -> dict[str, Any]:

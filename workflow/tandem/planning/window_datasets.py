@@ -1,4 +1,4 @@
-"""Datasets of source `windows`: what they take over from the documents they are cut from, and mistakes in them."""
+"""Datasets of sources `windows` and `unlabelled`: what they take over from the one they are of, and mistakes."""
 
 from typing import Any
 
@@ -7,14 +7,15 @@ from tandem.errors import UserError
 from tandem.planning.schema import nearest
 
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")  # null: that of the documents
+INHERITING = ("windows", "unlabelled")
 UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 
 
 def complete_windows(datasets: dict[str, Any]) -> list[str]:
-    """Fill in what datasets of windows leave to others; one line per mistake."""
+    """Fill in what datasets of these sources leave to others; one line per mistake."""
     wrong: list[str] = []
     for name, spec in datasets.items():
-        if spec["source"] == "windows":
+        if spec["source"] in INHERITING:
             try:
                 _complete(name, spec, datasets)
             except UserError as error:
@@ -23,10 +24,14 @@ def complete_windows(datasets: dict[str, Any]) -> list[str]:
 
 
 def _complete(name: str, spec: dict[str, Any], datasets: dict[str, Any]) -> None:
-    """The same for one of them; a `UserError` if it cannot be cut."""
+    """The same for one of them; a `UserError` if it cannot be made."""
     documents = _documents(name, datasets)
     for key in INHERITED:
         spec[key] = documents.get(key) if spec[key] is None else spec[key]
+    if spec["source"] == "unlabelled":
+        if "measures" in documents:
+            spec.setdefault("measures", documents["measures"])
+        return
     spec["unit"] = spec["unit"] or UNITS[spec["language"] in UNSPACED]
     if spec["stride"] > spec["length"]:
         skipped = f"datasets.{name}.stride is {spec['stride']}, which skips {spec['unit']} between windows of length"
@@ -34,9 +39,9 @@ def _complete(name: str, spec: dict[str, Any], datasets: dict[str, Any]) -> None
 
 
 def _documents(name: str, datasets: dict[str, Any]) -> dict[str, Any]:
-    """The entry of the documents that a dataset is windows of, windows of windows included."""
+    """The entry of what a dataset is made of, windows of windows included."""
     opened, spec = [name], datasets[name]
-    while spec["source"] == "windows":
+    while spec["source"] in INHERITING:
         of = spec.get("of")
         if of not in datasets:
             raise UserError(f"datasets.{opened[-1]}.of is {of}, which is no dataset{nearest(str(of), list(datasets))}")

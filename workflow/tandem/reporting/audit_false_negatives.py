@@ -4,10 +4,14 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from markupsafe import Markup
+
 from tandem.artifact import Artifact
-from tandem.reporting.charts import histogram
+from tandem.reporting.charts import before_after, histogram
 from tandem.reporting.lineage import Stage
 from tandem.scoring.scores import statistics
+
+PLOTTED = 2  # measures
 
 
 def false_negatives(stages: Iterable[Stage]) -> list[dict[str, Any]]:
@@ -52,8 +56,8 @@ def _effects(relabelled: Stage, stages: dict[str, Stage]) -> dict[str, Any]:
     """Every system's scores by the old labels and by the new ones (DuReader-retrieval Figure 2).
 
     Returns:
-        measures (names) and effects: per system its run's stage and its means before and after, in percent,
-        (measures, 2).
+        measures (names), effects: per system its run's stage and its means before and after, in percent,
+        (measures, 2); charts: a plot of the means for each of the first PLOTTED measures.
     """
     scores = [stage for stage in stages.values() if stage.kind == "score"]
     before = {_measured(score): score for score in scores if "labels" not in score.upstream}
@@ -65,7 +69,17 @@ def _effects(relabelled: Stage, stages: dict[str, Stage]) -> dict[str, Any]:
         means = [statistics(one.artifact)["mean"] for one in (old, new)]
         shown = [[100 * mean[name] if name in mean else None for mean in means] for name in measures]
         effects.append({"run": stages[new.upstream["run"]], "means": shown})
-    return {"measures": measures, "effects": effects}
+    return {"measures": measures, "effects": effects, "charts": _plots(measures, effects)}
+
+
+def _plots(measures: list[str], effects: list[dict[str, Any]]) -> list[Markup]:
+    """Means before and after, of the systems of which both are known."""
+    plots = []
+    for at, measure in enumerate(measures[:PLOTTED]):
+        pairs = {effect["run"].key: tuple(effect["means"][at]) for effect in effects}
+        known = {key: pair for key, pair in pairs.items() if None not in pair}
+        plots += [before_after(f"{measure} by the old labels and the new", known, f"{measure}, %")] if known else []
+    return plots
 
 
 def _measured(score: Stage) -> tuple[str | None, ...]:

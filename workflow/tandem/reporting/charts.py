@@ -1,45 +1,37 @@
-"""Line charts and histograms as inline SVG with labelled axes; colours come from the page's style sheet."""
+"""Line charts, scatter plots, histograms and bars, as Altair specifications in figures of the page."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
+import altair
 import numpy as np
 from markupsafe import Markup
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 460, 230, 58, 14, 14, 44
+from tandem.reporting.vega import HEIGHT, WIDTH, colours, figure, rows
+
 MOST_POINTS = 300
-COLOURS = 8  # of the style sheet; more series begin again
+DOTS = 24  # a line of no more points has them marked
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line: its name, and its points in ascending x."""
+    """A line: its name, its points in ascending x, and where it is known the range of each point."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
-
-
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) that lie within the range."""
-    if not low < high:
-        return [low]
-    rough = (high - low) / about
-    power = 10 ** math.floor(math.log10(rough))
-    step = power * next(m for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(n * step, 12) for n in range(first, last + 1)]
-
-
-def decades(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten whose decimal logarithms lie within the range."""
-    numbers = (m * 10.0**p for p in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5))
-    return [number for number in numbers if low - 1e-9 <= math.log10(number) <= high + 1e-9]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
 
 
 def thinned(series: Series) -> Series:
-    """At most MOST_POINTS points: means of equal numbers of neighbours."""
+    """Its finite points, at most MOST_POINTS of them: means of equal numbers of neighbours."""
+    if not all(map(math.isfinite, series.y)):
+        known = [(x, y) for x, y in zip(series.x, series.y, strict=True) if math.isfinite(y)]
+        series = Series(series.name, [x for x, _ in known], [y for _, y in known])
     if len(series.x) <= MOST_POINTS:
         return series
     parts = zip(np.array_split(series.x, MOST_POINTS), np.array_split(series.y, MOST_POINTS), strict=True)
@@ -47,112 +39,133 @@ def thinned(series: Series) -> Series:
     return Series(series.name, [x for x, _ in means], [y for _, y in means])
 
 
-class Plane:
-    """The drawing area: from values to pixels, and the axes around it."""
-
-    def __init__(self, x: tuple[float, float], y: tuple[float, float], log: bool = False) -> None:
-        self.log = log
-        self.x, self.y = _widened(self._scaled(x[0]), self._scaled(x[1])), _widened(*y)
-
-    def _scaled(self, x: float) -> float:
-        """The decimal logarithm on a logarithmic axis."""
-        return math.log10(x) if self.log else x
-
-    def across(self, value: float) -> float:
-        """Pixels from the left."""
-        return round(LEFT + (self._scaled(value) - self.x[0]) / (self.x[1] - self.x[0]) * (WIDTH - LEFT - RIGHT), 1)
-
-    def down(self, value: float) -> float:
-        """Pixels from the top."""
-        return round(HEIGHT - BOTTOM - (value - self.y[0]) / (self.y[1] - self.y[0]) * (HEIGHT - TOP - BOTTOM), 1)
-
-    def axes(self, x_label: str, y_label: str) -> Markup:
-        """Grid lines, ticks and labels."""
-        foot, middle = HEIGHT - BOTTOM, (TOP + HEIGHT - BOTTOM) / 2
-        parts = []
-        for value in ticks(*self.y):
-            y = self.down(value)
-            parts += [_rule("grid", y), _text("tick end", LEFT - 6, y + 4, _short(value))]
-        marked = decades(*self.x) if self.log else ticks(*self.x)
-        parts += [_text("tick", self.across(value), foot + 17, _short(value)) for value in marked]
-        parts += [_rule("axis", foot), _text("label", (LEFT + WIDTH) / 2, HEIGHT - 8, x_label)]
-        parts.append(
-            Markup('<text class="label" transform="translate(14 {}) rotate(-90)">{}</text>').format(middle, y_label)
-        )
-        return Markup().join(parts)
-
-
-def _rule(style: str, y: float) -> Markup:
-    """A horizontal line through the drawing area."""
-    return Markup('<line class="{0}" x1="{1}" x2="{2}" y1="{3}" y2="{3}"/>').format(style, LEFT, WIDTH - RIGHT, y)
-
-
-def _text(style: str, x: float, y: float, words: str) -> Markup:
-    """A piece of text."""
-    return Markup('<text class="{}" x="{:g}" y="{:g}">{}</text>').format(style, x, y, words)
-
-
 def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, log: bool = False) -> Markup:
-    """Lines over a common x, logarithmic if told; a series of one point is a dot. The legend stands below."""
+    """Lines over a common x, logarithmic if told, with a band where ranges are known; the legend stands below."""
     lines = [thinned(one) for one in series]
-    xs, ys = [x for one in lines for x in one.x], [y for one in lines for y in one.y if math.isfinite(y)]
-    plane = Plane((min(xs), max(xs)), (min(ys, default=0), max(ys, default=1)), log)
-    drawn = [plane.axes(x_label, y_label)]
-    for at, one in enumerate(lines):
-        points = [(plane.across(x), plane.down(y)) for x, y in zip(one.x, one.y, strict=True) if math.isfinite(y)]
-        path = " ".join(f"{x:g},{y:g}" for x, y in points)
-        drawn.append(Markup('<polyline class="line c{}" points="{}"/>').format(at % COLOURS, path))
-        dots = points if len(points) <= 24 else []
-        drawn += [Markup('<circle class="c{}" cx="{}" cy="{}" r="2.5"/>').format(at % COLOURS, x, y) for x, y in dots]
-    return figure(title, drawn, [one.name for one in lines])
+    data = [point for one in lines for point in _points(one)]
+    names = list(dict.fromkeys(one.name for one in lines))
+    scale = altair.Scale(type="log", nice=False) if log else altair.Scale(type="linear", zero=False, nice=False)
+    whole = all(float(point["x"]).is_integer() for point in data)
+    base = altair.Chart(rows(data)).encode(
+        x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
+        color=altair.Color("series:N", scale=colours(names)),
+    )
+    chosen = altair.selection_point(name="chosen", fields=["series"], bind="legend")
+    tiny = max((abs(point["y"]) for point in data), default=1) < 1e-3
+    axis = altair.Axis(format="~e") if tiny else altair.Axis()
+    value = altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False), axis=axis)
+    shown = ["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")]
+    dotted = max((len(one.x) for one in lines), default=0) <= DOTS
+    drawn = base.mark_line(point=dotted, strokeWidth=2).encode(
+        y=value, tooltip=shown, opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15))
+    )
+    if any(one.low for one in lines):
+        drawn = base.mark_area(opacity=0.15).encode(y=altair.Y("low:Q", title=y_label), y2="high:Q") + drawn
+    told = "; ".join(_course(one, x_label) for one in lines)
+    return figure(title, _sized(drawn.add_params(chosen)), told, *_columns(lines, x_label))
 
 
 def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Markup:
     """Points, each series in its colour; the legend stands below."""
-    xs, ys = [x for one in series for x in one.x], [y for one in series for y in one.y]
-    plane = Plane((min(xs), max(xs)), (min(ys), max(ys)))
-    drawn = [plane.axes(x_label, y_label)]
-    for at, one in enumerate(series):
-        for x, y in zip(one.x, one.y, strict=True):
-            dot = Markup('<circle class="c{}" cx="{}" cy="{}" r="4"/>')
-            drawn.append(dot.format(at % COLOURS, plane.across(x), plane.down(y)))
-    return figure(title, drawn, [one.name for one in series])
+    data = [point for one in series for point in _points(one)]
+    chart = altair.Chart(rows(data)).mark_point(filled=True, size=60, opacity=0.9)
+    chart = chart.encode(
+        x=altair.X("x:Q", title=x_label, scale=altair.Scale(zero=False)),
+        y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False)),
+        color=altair.Color("series:N", scale=colours(list(dict.fromkeys(one.name for one in series)))),
+        tooltip=["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label)],
+    )
+    told = f"{len(data)} points of {len(series)} series"
+    numbers = [[point["series"], f"{point['x']:g}", f"{point['y']:.4g}"] for point in data]
+    return figure(title, _sized(chart), told, ["", x_label, y_label], numbers)
 
 
 def histogram(title: str, edges: Sequence[float], counts: dict[str, Sequence[int]], x_label: str) -> Markup:
-    """Overlaid bars of several groups over the same edges, each as a share of its group."""
-    shares = {name: [100 * n / max(1, sum(ns)) for n in ns] for name, ns in counts.items()}
-    highest = max((share for group in shares.values() for share in group), default=1)
-    plane = Plane((edges[0], edges[-1]), (0, max(highest, 1e-9)))
-    drawn = [plane.axes(x_label, "% of group")]
-    for at, group in enumerate(shares.values()):
-        for left, right, share in zip(edges[:-1], edges[1:], group, strict=True):
-            x, y = plane.across(left), plane.down(share)
-            size = (max(0.5, plane.across(right) - x - 1), plane.down(0) - y)
-            bar = Markup('<rect class="bar c{}" x="{}" y="{}" width="{:.1f}" height="{:.1f}"/>')
-            drawn.append(bar.format(at % COLOURS, x, y, *size))
-    return figure(title, drawn, [f"{name} ({sum(ns):,})" for name, ns in counts.items()])
+    """Steps of several groups over the same edges, each as a share of its group."""
+    names = {group: f"{group} ({sum(ns):,})" for group, ns in counts.items()}
+    shares = {group: [100 * n / max(1, sum(ns)) for n in ns] for group, ns in counts.items()}
+    # A step ends at the last edge: the last bin's share stands there again.
+    data = [
+        {"x": edge, "share": round(share, 4), "group": names[group]}
+        for group, bins in shares.items()
+        for edge, share in zip(edges, [*bins, bins[-1]], strict=True)
+    ]
+    chart = altair.Chart(rows(data)).mark_area(interpolate="step-after", line={"strokeWidth": 2}, fillOpacity=0.18)
+    chart = chart.encode(
+        x=altair.X("x:Q", title=x_label, scale=altair.Scale(zero=False, nice=False)),
+        y=altair.Y("share:Q", title="% of group", stack=None),
+        color=altair.Color("group:N", scale=colours(list(names.values()))),
+        tooltip=["group:N", altair.Tooltip("x:Q", title="from"), altair.Tooltip("share:Q", title="%", format=".1f")],
+    )
+    modes = [(name, max(range(len(bins)), key=bins.__getitem__)) for name, bins in shares.items()]
+    told = "; ".join(f"{names[name]}: most from {edges[at]:g} to {edges[at + 1]:g}" for name, at in modes)
+    numbers = [
+        [f"{left:g} to {right:g}", *(f"{ns[at]:,}" for ns in counts.values())]
+        for at, (left, right) in enumerate(pairwise(edges))
+    ]
+    return figure(title, _sized(chart), told, [x_label, *counts], numbers)
 
 
-def figure(title: str, drawn: Sequence[Markup], names: Sequence[str]) -> Markup:
-    """A figure with its title above and its legend below."""
-    keys = [Markup('<span class="key c{}">{}</span>').format(at % COLOURS, name) for at, name in enumerate(names)]
-    return Markup(
-        '<figure class="chart"><figcaption>{}</figcaption><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-        '<div class="legend">{}</div></figure>'
-    ).format(title, WIDTH, HEIGHT, title, Markup().join(drawn), Markup(" ").join(keys))
+def bars(title: str, values: dict[str, float], x_label: str, words: dict[str, str]) -> Markup:
+    """Horizontal bars in the order given; `words` says each value for the pointer and the table."""
+    data = [{"name": name, "value": value, "said": words[name]} for name, value in values.items()]
+    chart = altair.Chart(rows(data)).mark_bar(color="var(--c0)")
+    chart = chart.encode(
+        x=altair.X("value:Q", title=x_label),
+        y=altair.Y("name:N", title=None, sort=None),
+        tooltip=["name:N", altair.Tooltip("said:N", title=x_label)],
+    )
+    told = "; ".join(f"{name} {words[name]}" for name in values)
+    chart = chart.properties(width=WIDTH, height=max(40, 20 * len(data)))
+    return figure(title, chart, told, ["", x_label], [[name, words[name]] for name in values])
 
 
-def _widened(low: float, high: float) -> tuple[float, float]:
-    """The range, never empty."""
-    if low < high:
-        return low, high
-    pad = abs(low) * 0.1 or 1.0
-    return low - pad, high + pad
+def before_after(title: str, values: dict[str, tuple[float, float]], y_label: str) -> Markup:
+    """Two bars side by side for each name: before and after."""
+    when = ("before", "after")
+    data = [
+        {"name": name, "when": word, "value": round(value, 4)}
+        for name, pair in values.items()
+        for word, value in zip(when, pair, strict=True)
+    ]
+    chart = altair.Chart(rows(data)).mark_bar()
+    chart = chart.encode(
+        x=altair.X("name:N", title=None, sort=None, axis=altair.Axis(labelAngle=-20)),
+        xOffset=altair.XOffset("when:N", sort=list(when)),
+        y=altair.Y("value:Q", title=y_label),
+        color=altair.Color("when:N", scale=colours(when)),
+        tooltip=["name:N", "when:N", altair.Tooltip("value:Q", title=y_label, format=".2f")],
+    )
+    told = "; ".join(f"{name}: {old:.2f} before, {new:.2f} after" for name, (old, new) in values.items())
+    numbers = [[name, f"{old:.2f}", f"{new:.2f}"] for name, (old, new) in values.items()]
+    return figure(title, _sized(chart), told, ["", *when], numbers)
 
 
-def _short(value: float) -> str:
-    """A tick's number: `12k`, `0.25`, `2e-05`."""
-    if abs(value) >= 10_000:
-        return f"{value / 1000:g}k"
-    return f"{value:g}"
+def _sized(chart: Any) -> Any:
+    """The usual size in pixels; the page scales it."""
+    return chart.properties(width=WIDTH, height=HEIGHT)
+
+
+def _points(one: Series) -> list[dict[str, Any]]:
+    """Its points as rows of x, y, series, and low and high where they are known."""
+    points: list[dict[str, Any]] = []
+    for at, (x, y) in enumerate(zip(one.x, one.y, strict=True)):
+        points.append({"x": x, "y": y, "series": one.name})
+        points[-1] |= {"low": one.low[at], "high": one.high[at]} if one.low else {}
+    return points
+
+
+def _course(one: Series, x_label: str) -> str:
+    """`loss: from 1.4 at step 0 to 0.45 at step 115`."""
+    if not one.x:
+        return f"{one.name}: no points"
+    first, last = [f"{one.y[at]:.3g} at {x_label} {one.x[at]:g}" for at in (0, -1)]
+    return f"{one.name}: {first}" if len(one.x) == 1 else f"{one.name}: from {first} to {last}"
+
+
+def _columns(lines: Sequence[Series], x_label: str) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the numbers: x, then a column for each line."""
+    at = [dict(zip(one.x, one.y, strict=True)) for one in lines]
+    xs = sorted({x for one in lines for x in one.x})
+    numbers = [[f"{x:g}", *(f"{line[x]:.4g}" if x in line else "–" for line in at)] for x in xs]
+    return [x_label, *(one.name for one in lines)], numbers

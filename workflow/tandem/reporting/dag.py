@@ -49,7 +49,7 @@ def draw(stages: dict[str, Stage]) -> Markup:
     edges = [_edge(corner[other], corner[key]) for key in stages for other in inputs[key]]
     boxes = [_box(stage, *corner[key]) for key, stage in stages.items()]
     return Markup(
-        f'<svg class="dag" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="img" '
+        f'<svg class="dag" viewBox="0 0 {width:g} {height:g}" width="{width:g}" role="group" '
         f'aria-label="The graph of all stages">{"".join(edges)}{"".join(boxes)}</svg>'
     )
 

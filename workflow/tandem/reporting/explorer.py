@@ -1,4 +1,4 @@
-"""What the per-query explorer shows: a bounded choice of queries, and the top of every system's list for each."""
+"""What the comparison of two systems shows: values of every query, and for some the top of every system's list."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,8 +12,9 @@ from tandem.reporting.lineage import open_upstream
 from tandem.scoring.scores import read_aligned
 
 QUERIES, DEPTH, RELEVANT, CHARACTERS = 300, 10, 8, 600
-BUDGET = 9_000_000  # bytes of texts: the page stays under 15 MB
+BUDGET = 9_000_000  # bytes of texts with passages: the page stays under 20 MB
 MEASURES = 4
+NUMBERS, WORDS = 600_000, 160  # values and characters of a query's line in the list of all
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ def chosen(queries: list[str], count: int = QUERIES) -> list[str]:
 
 
 def explorer(systems: dict[System, Artifact]) -> dict[str, Any]:
-    """The explorer's data, ready for JSON.
+    """The data of the comparison, ready for JSON.
 
     Args:
         systems: score artifacts of one dataset and split.
     Returns:
-        systems (names), measures, queries (id, text, values per system and measure, per system the passages ranked
-        first, relevant passages; passages as positions in `passages`), passages (id, title, shortened text), total
-        (number of queries scored).
+        systems (names), measures, total (number of queries scored), queries and passages (id, title, shortened text).
+        A query has id, text and values per system and measure; the first `shown` of them also text in full, per system
+        the passages ranked first, and relevant passages, as positions in `passages`, and their number.
     """
     artifacts = list(systems.values())
     measures = [m for m in artifacts[0].params["measures"] if all(m in a.params["measures"] for a in artifacts)]
@@ -57,7 +58,7 @@ def explorer(systems: dict[System, Artifact]) -> dict[str, Any]:
     tops = [_tops(above["run"], set(queries)) for above in inputs]
     collection, split = Collection(inputs[0]["dataset"]), artifacts[0].params["split"]
     texts, qrels = collection.queries(split), collection.qrels(split)
-    shown = [
+    found = [
         Shown(
             query,
             texts[query],
@@ -67,11 +68,20 @@ def explorer(systems: dict[System, Artifact]) -> dict[str, Any]:
         )
         for query in queries
     ]
+    packed, passages = _pack(found, collection)
+    with_passages = {query["id"] for query in packed}
+    most = max(0, NUMBERS // (len(artifacts) * len(measures)) - len(packed))
+    others = [
+        {"id": query, "text": _shortened(texts[query], WORDS), "values": values[:, rows[query]].round(4).tolist()}
+        for query in chosen([query for query in scored if query not in with_passages], most)
+    ]
     return {
         "systems": [name(system) for system in systems],
         "measures": measures,
         "total": len(scored),
-        **_pack(shown, collection),
+        "shown": len(packed),
+        "queries": [*packed, *others],
+        "passages": passages,
     }
 
 
@@ -80,8 +90,8 @@ def _tops(run: Artifact, queries: set[str]) -> dict[str, list[str]]:
     return {query: docs[:DEPTH] for query, docs, _ in iter_run(run.path("run.trec")) if query in queries}
 
 
-def _pack(shown: list[Shown], collection: Collection) -> dict[str, Any]:
-    """Queries and the texts they show, as many queries as the budget of bytes allows."""
+def _pack(shown: list[Shown], collection: Collection) -> tuple[list[dict[str, Any]], list[tuple[str, ...]]]:
+    """Queries and the passages they show, as many queries as the budget of bytes allows."""
     texts = collection.texts({doc for one in shown for doc in one.passages()})
     passages: list[tuple[str, ...]] = []
     at: dict[str, int] = {}
@@ -105,9 +115,10 @@ def _pack(shown: list[Shown], collection: Collection) -> dict[str, Any]:
                 "positives": len(relevant),
             }
         )
-    return {"queries": queries, "passages": passages}
+    return queries, passages
 
 
-def _shortened(text: str) -> str:
-    """At most CHARACTERS characters."""
-    return text if len(text) <= CHARACTERS else f"{text[:CHARACTERS].rstrip()}…"
+def _shortened(text: str, most: int | None = None) -> str:
+    """At most so many characters, CHARACTERS if nothing is said."""
+    limit = CHARACTERS if most is None else most
+    return text if len(text) <= limit else f"{text[:limit].rstrip()}…"

@@ -15,6 +15,22 @@ SPECIAL = {
     "Δ": r"\ensuremath{\Delta}",
     "–": "--",
     "−": "--",
+    "—": "---",
+    "±": r"\ensuremath{\pm}",
+    "×": r"\ensuremath{\times}",
+    "≥": r"\ensuremath{\geq}",
+    "≤": r"\ensuremath{\leq}",
+    "→": r"\ensuremath{\to}",
+    "…": r"\dots{}",
+    "·": r"\ensuremath{\cdot}",
+    "‖": r"\ensuremath{\Vert}",
+    "“": "``",
+    "”": "''",
+    "‘": "`",
+    "’": "'",
+    "[": "{[}",  # at the start of a row it would be an argument of the line break before
+    "]": "{]}",
+    "\n": " ",
 }
 
 
@@ -26,13 +42,16 @@ def escape(text: str) -> str:
 def latex(table: Table) -> str:
     """A floating table over both columns, with a group of columns per measure under its printed name."""
     groups, rules, head, at = [], [], [], 3
-    for name, printed in zip(table.names, table.has_printed, strict=True):
-        inner = ["printed", "ours", "Δ", "p"] if printed else ["ours", "p"]
+    shown = list(zip(table.has_printed, table.has_verdict, strict=True))
+    for name, (printed, judged) in zip(table.names, shown, strict=True):
+        inner = ["printed", "ours", "Δ"] if printed else ["ours"]
+        inner += [*(["verdict"] if judged else []), "p"]
         groups.append(rf"\multicolumn{{{len(inner)}}}{{c}}{{{escape(name)}}}")
         rules.append(rf"\cmidrule(lr){{{at}-{at + len(inner) - 1}}}")
         head += [escape(word) for word in inner]
         at += len(inner)
     notes = [wording.heading(table), table.caption, wording.LEGEND, wording.BRACKETS, table.note.strip()]
+    notes += wording.notes(table)
     caption = ". ".join(escape(note.rstrip(".")) for note in notes if note) + "."
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",
@@ -57,14 +76,14 @@ def latex(table: Table) -> str:
 def _row(table: Table, row: Row) -> str:
     """One system."""
     words = [escape(row.system), escape(row.first_stage or "–")]
-    for cell, printed in zip(row.cells, table.has_printed, strict=True):
-        ours = f"{escape(wording.number(cell.value) + wording.mark(cell.p))} {{\\scriptsize {wording.interval(cell)}}}"
-        p = escape(wording.probability(cell.p))
-        if printed:
-            words += [escape(wording.number(cell.printed, table.decimals)), ours, _signed(wording.delta(cell)), p]
-        else:
-            words += [ours, p]
-    return " & ".join([*words, escape(row.against or "–")]) + r" \\"
+    for cell, printed, judged in zip(row.cells, table.has_printed, table.has_verdict, strict=True):
+        value = escape(wording.ours(cell) + wording.mark(cell.p))
+        words += [escape(wording.number(cell.printed, table.decimals))] if printed else []
+        words += [f"{value} {{\\scriptsize {wording.interval(cell)}}}" if cell.value is not None else value]
+        words += [_signed(wording.delta(cell))] if printed else []
+        words += [escape(wording.verdict(cell))] if judged else []
+        words += [escape(wording.probability(cell.p))]
+    return " & ".join([*words, escape(wording.against(row))]) + r" \\"
 
 
 def _signed(text: str) -> str:

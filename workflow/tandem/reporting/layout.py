@@ -1,28 +1,49 @@
 """A table's layout: which systems are its rows, which measures its columns, and what the paper prints.
 
-Files are config/papers/<paper>/<table>.yaml; `assets/layout.schema.json` lists their keys.
+Files are config/papers/<paper>/<table>.yaml; `assets/layout.schema.json` lists their keys. What a paper prints
+stands in printed.csv beside the layouts, and is looked up by the names in print.
 """
 
-import json
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import jsonschema
-import yaml
-
-from tandem.errors import UserError
 
 System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
 
 
 @dataclass(frozen=True)
 class Column:
-    """A measure by its ir_measures name, and the name the paper prints."""
+    """A measure.
+
+    Attributes:
+        measure: by its ir_measures name.
+        name: as the paper prints it.
+        dataset: of the catalogue, where the paper searches; empty for the layout's own (`printed_on`).
+        dataset_name: that dataset as the paper names it.
+        split: the paper's.
+        setting: as printed.csv has it, where the paper prints the measure in several.
+        printed: whether the paper prints it.
+    """
 
     measure: str
     name: str
+    dataset: str = ""
+    dataset_name: str = ""
+    split: str = ""
+    setting: str = ""
+    printed: bool = True
+
+    @property
+    def id(self) -> str:
+        """What tells a column from every other: `RR@10`, `natural-questions RR@10`."""
+        return f"{self.dataset} {self.measure}".strip()
+
+    @property
+    def label(self) -> str:
+        """The name as printed and as ir-measures has it: `MRR@10 (RR@10)`, with its dataset where there are several."""
+        both = self.name if self.name == self.measure else f"{self.name} ({self.measure})"
+        where = ", ".join(filter(None, (self.dataset_name, self.setting)))
+        return f"{where}: {both}" if where else both
 
 
 @dataclass(frozen=True)
@@ -33,11 +54,17 @@ class LayoutRow:
         system: as the paper names it.
         first_stage: whose list it re-ranks; empty for a first stage.
         run: the expression that names its run: `bm25`, `<model>`, `<first stage>+<cross-encoder>`.
-        printed: the paper's value in percent by measure; absent or None where it prints none.
+        printed: the paper's value in percent by column; absent or None where it prints none.
         baseline: what it is tested against; None for a row that is nobody's challenger.
         hidden: present only as a baseline of other rows.
         labels: `corrected` scores by the qrels of the audit of false negatives; empty by the dataset's own.
         variant: `dissimilar` trains without the queries that are similar to others; empty on the dataset as it is.
+        changes: `with` of the file, what the configuration says otherwise for this row: dotted path → value.
+        changes_own: the same, `with_own`: only where the paper's own dataset is searched.
+        dataset: where it is searched, as the catalogue names it; empty: the layout's or the column's.
+        columns: the datasets of the columns that it fills; empty: of all.
+        quoted: only quoted: it has no run.
+        wrong: by column, why a printed value is known to be wrong.
     """
 
     system: str
@@ -48,6 +75,12 @@ class LayoutRow:
     hidden: bool
     labels: str = ""
     variant: str = ""
+    changes: dict[str, Any] = field(default_factory=dict)
+    changes_own: dict[str, Any] = field(default_factory=dict)
+    dataset: str = ""
+    columns: tuple[str, ...] = ()
+    quoted: bool = False
+    wrong: dict[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> System:
@@ -60,7 +93,9 @@ class Layout:
     """A table before it has numbers; `paper` and `printed_on` are None where no paper prints it.
 
     Without `columns` it shows every measure of its scores. `subset` is `similar` where only the queries count that have
-    a similar one among the training queries, `pooled` for those that the audit of false negatives looked at.
+    a similar one among the training queries, `pooled` for those that the audit of false negatives looked at. `recipes`
+    are what its models need beside the configuration's; `same` are further datasets that are a collection of the
+    paper's; `configs` are the files that say how models are trained for one of the paper's datasets.
     """
 
     title: str
@@ -71,85 +106,27 @@ class Layout:
     columns: list[Column]
     rows: list[LayoutRow]
     subset: str = ""
+    recipes: tuple[str, ...] = ()
+    same: dict[str, list[str]] = field(default_factory=dict)
+    configs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def datasets(self) -> list[str]:
+        """The datasets of the catalogue that it names, the paper's own first."""
+        own = [self.printed_on["dataset"]] if self.printed_on else []
+        named = [*own, *(one.dataset for one in self.columns), *(row.dataset for row in self.rows)]
+        trained = [v for row in self.rows for path, v in row.changes.items() if names_dataset(path) and v]
+        return list(dict.fromkeys(name for name in [*named, *trained] if name))
 
 
-def read_layout(path: Path, schema: str, where: str) -> dict[str, Any]:
-    """A layout file's content, checked against a schema of `assets/`.
-
-    Args:
-        path: the file.
-        schema: the schema's name.
-        where: where such layouts are, for the error.
-    Raises:
-        UserError: a missing file, no YAML, or a key or type that is not allowed.
-    """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such layout; layouts are {where}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    allowed = json.loads((files("tandem.reporting") / "assets" / schema).read_text(encoding="utf-8"))
-    wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(allowed).iter_errors(content))
-    if wrong is not None:
-        place = ".".join(map(str, wrong.absolute_path)) or "the layout"
-        raise UserError(f"{path}: {place}: {wrong.message}")
-    return dict(content)
+def names_dataset(path: str) -> bool:
+    """Whether a dotted path of the configuration holds the name of a dataset."""
+    return path.rpartition(".")[2] in ("dataset", "train_on")
 
 
-def load_layout(path: Path) -> Layout:
-    """Read and check a layout.
-
-    A row's baseline is its own `baseline`, else the row of its first stage, else the table's `baseline`.
-
-    Raises:
-        UserError: a missing file, a key or type that is not allowed, two rows of one system and first stage, a value
-            printed for a measure without a column, or a baseline that is not a row.
-    """
-    content = read_layout(path, "layout.schema.json", "config/papers/<paper>/<table>.yaml")
-    columns = [Column(c["measure"], c.get("name", c["measure"])) for c in content.get("columns", [])]
-    return Layout(
-        title=content["title"],
-        paper=content.get("paper"),
-        printed_on=content.get("printed_on"),
-        decimals=content.get("decimals", 2),
-        note=content.get("note", ""),
-        columns=columns,
-        rows=_rows(path, content, {column.measure for column in columns}),
-        subset=content.get("subset", ""),
-    )
-
-
-def _rows(path: Path, content: dict[str, Any], measures: set[str]) -> list[LayoutRow]:
-    """The rows with their baselines found."""
-    ids = [(row["system"], row.get("first_stage", "")) for row in content["rows"]]
-    rows = []
-    for at, (row, own) in enumerate(zip(content["rows"], ids, strict=True)):
-        if own in ids[:at]:
-            raise UserError(f"{path}: rows.{at}: {name(own)} is there twice; each system and first stage once")
-        for measure in row.get("printed", {}):
-            if measure not in measures:
-                raise UserError(f"{path}: rows.{at}.printed.{measure}: no such column; add it to columns")
-        told = row.get("baseline") or content.get("baseline")
-        baseline = (told["system"], told.get("first_stage", "")) if told else None
-        if "baseline" not in row and (row.get("first_stage"), "") in ids:
-            baseline = (row["first_stage"], "")
-        if baseline is not None and baseline not in ids:
-            allowed = ", ".join(map(name, ids))
-            raise UserError(f"{path}: rows.{at}: baseline {name(baseline)} is not a row; the rows are {allowed}")
-        baseline = None if baseline == own else baseline
-        rows.append(
-            LayoutRow(
-                *own,
-                row["run"],
-                row.get("printed", {}),
-                baseline,
-                row.get("hidden", False),
-                row.get("labels", ""),
-                row.get("variant", ""),
-            ),
-        )
-    return rows
+def beside(path: Path, name: str) -> Path | None:
+    """A file that layouts share: in a layout's folder, or in the one above."""
+    return next((file for file in (path.parent / name, path.parent.parent / name) if file.is_file()), None)
 
 
 def name(system: System) -> str:

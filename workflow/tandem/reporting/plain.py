@@ -6,29 +6,45 @@ import io
 from tandem.reporting import wording
 from tandem.reporting.results import Cell, Table
 
-HEADER = ["system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"]
+HEADER = [
+    *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"),
+    *("name", "sd", "seeds", "verdict", "printed_dataset", "printed_split"),
+]
 
 
 def csv_text(table: Table) -> str:
-    """One line per system and measure; values in percent with four decimals, p with six, empty where there is none."""
+    """One line per system and measure; values in percent with four decimals, p with six, empty where there is none.
+
+    `name` is the measure as printed, `seeds` the value of each seed, `printed_dataset` and `printed_split` the paper's.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(HEADER)
     for row in table.rows:
-        for cell in row.cells:
+        for cell, column in zip(row.cells, table.columns, strict=True):
             printed = "" if cell.printed is None else f"{cell.printed:.{table.decimals}f}"
-            numbers = [f"{number:.4f}" for number in (cell.value, cell.low, cell.high)]
+            numbers = [_four(number) for number in (cell.value, cell.low, cell.high)]
             p = "" if cell.p is None else f"{cell.p:.6f}"
-            known = [row.system, row.first_stage, table.dataset, table.split, cell.measure]
-            writer.writerow([*known, printed, *numbers, p, row.stage])
+            known = [row.system, row.first_stage, cell.dataset, cell.split, cell.measure]
+            seeds = " ".join(map(_four, cell.seeds)) if len(table.seeds) > 1 else ""
+            more = [column["name"], _four(cell.sd), seeds, cell.verdict]
+            paper = [column["printed_dataset"], column["printed_split"]]
+            writer.writerow([*known, printed, *numbers, p, *(cell.stages[:1] or [row.stage]), *more, *paper])
     return file.getvalue()
 
 
+def _four(number: float | None) -> str:
+    """Four decimals; nothing where there is no number."""
+    return "" if number is None else f"{number:.4f}"
+
+
 def markdown(table: Table) -> str:
-    """A pipe table with, per measure: printed, ours with its interval, their difference, p."""
+    """A pipe table with, per measure: printed, ours with its interval, their difference, the verdict, p."""
     head = ["System", "re-ranks"]
-    for name, printed in zip(table.names, table.has_printed, strict=True):
-        head += [f"{name} printed", "ours", "Δ", "p"] if printed else [name, "p"]
+    shown = list(zip(table.has_printed, table.has_verdict, strict=True))
+    for name, (printed, judged) in zip(table.names, shown, strict=True):
+        head += [f"{name} printed", "ours", "Δ"] if printed else [name]
+        head += [*(["verdict"] if judged else []), "p"]
     lines = [
         f"**{escape(wording.heading(table))}** · {escape(table.caption)}",
         "",
@@ -37,19 +53,22 @@ def markdown(table: Table) -> str:
     ]
     for row in table.rows:
         words = [escape(row.system), escape(row.first_stage)]
-        for cell, printed in zip(row.cells, table.has_printed, strict=True):
-            words += _words(cell, printed, table.decimals)
-        lines.append(pipe_row([*words, escape(row.against or "–")]))
+        for cell, (printed, judged) in zip(row.cells, shown, strict=True):
+            words += _words(cell, printed, judged, table.decimals)
+        lines.append(pipe_row([*words, escape(wording.against(row))]))
     notes = [f"{wording.LEGEND} {wording.BRACKETS} {wording.CHANGE}", *([table.note.strip()] if table.note else [])]
+    notes += wording.notes(table)
     notes += [f"Source of the printed values: {table.paper['citation'].strip()}."] if table.paper else []
     return "\n".join([*lines, "", *(f"{escape(note)}\n" for note in notes)]).rstrip("\n") + "\n"
 
 
-def _words(cell: Cell, printed: bool, decimals: int) -> list[str]:
+def _words(cell: Cell, printed: bool, judged: bool, decimals: int) -> list[str]:
     """The columns of one measure."""
-    ours = f"**{wording.number(cell.value)}**{wording.mark(cell.p)} {wording.interval(cell)}"
+    value = f"**{wording.ours(cell)}**{wording.mark(cell.p)} {wording.interval(cell)}"
+    ours = "–" if cell.value is None else value
     p = wording.probability(cell.p) + ("" if cell.change is None else f" ({wording.signed(cell.change)})")
-    return [wording.number(cell.printed, decimals), ours, wording.delta(cell), p] if printed else [ours, p]
+    words = [wording.number(cell.printed, decimals), ours, wording.delta(cell)] if printed else [ours]
+    return [*words, *([wording.verdict(cell)] if judged else []), p]
 
 
 def pipe_row(words: list[str]) -> str:

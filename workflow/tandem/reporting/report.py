@@ -4,43 +4,61 @@ Tables, the stages behind every number, training curves, negatives, cost, and an
 """
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 from tandem.artifact import open_artifact, write_text
 from tandem.progress import duration
+from tandem.reporting.analyses import sheets
 from tandem.reporting.audits import parts, sections
+from tandem.reporting.compare import compare
 from tandem.reporting.dag import draw
 from tandem.reporting.explorer import explorer
 from tandem.reporting.flags import read_flags, read_rows
 from tandem.reporting.layout import name
 from tandem.reporting.lineage import Stage, leaves, open_upstream, tree, walk
+from tandem.reporting.overview import boxes as boxed
+from tandem.reporting.overview import overview
 from tandem.reporting.page import render
-from tandem.reporting.results import from_json
-from tandem.reporting.sections import cost, negatives, training
+from tandem.reporting.results import Row, from_json
+from tandem.reporting.sections import cost, cost_chart, negatives, training
+from tandem.reporting.sweep import LEGEND, table
+from tandem.reporting.sweep_plot import figures
+from tandem.reporting.sweep_results import read
 from tandem.reporting.tables import open_rows
 from tandem.reporting.validations import read_curves
+from tandem.reporting.vega import bundle
 
 
 def main(words: list[str]) -> int:
-    """`report --tables a.csv,b.csv --rows JSON --out results/report.html [--audits JSON]
-    [--validations JSON]`.
+    """`report --tables a.csv,b.csv --rows JSON --out results/report.html [--audits JSON] [--validations JSON]
+    [--sweeps JSON] [--analyses JSON]`.
 
-    `--tables` are files that `tandem table` wrote; `--rows` lists the systems that the explorer compares, all scored on
-    one dataset and split; `--audits` lists manifests of audits whose sections the page has too, `--validations` the
-    checkpoints and their values (see `read_curves`).
+    `--tables` are files that `tandem table` wrote; `--rows` lists the systems that are compared, all scored on one
+    dataset and split; `--audits` lists manifests of audits whose sections the page has too, `--validations` the
+    checkpoints and their values (see `read_curves`), `--sweeps` files that `tandem sweep` wrote, `--analyses` manifests
+    of error analyses.
     """
-    flags = read_flags(words, ("tables", "rows", "out"), ("audits", "validations"))
+    flags = read_flags(words, ("tables", "rows", "out"), ("audits", "validations", "sweeps", "analyses"))
     tables = [from_json(Path(file).with_suffix(".json")) for file in flags["tables"].split(",") if file]
     systems = open_rows(read_rows(flags["rows"]))
-    runs = [open_artifact(Path(row.folder), verify=False) for table in tables for row in table.rows]
-    audits = [open_artifact(Path(part), verify=False) for part in parts(flags.get("audits", "[]"))]
+    folders = dict.fromkeys(folder for table in tables for row in table.rows for folder in behind(row))
+    runs = [open_artifact(Path(folder), verify=False) for folder in folders]
+    audits, analyses = (
+        [open_artifact(Path(part), verify=False) for part in parts(flags.get(flag, "[]"))]
+        for flag in ("audits", "analyses")
+    )
     curves = read_curves(flags.get("validations", "[]"))
-    stages = walk([*systems.values(), *runs, *audits, *(one for curve in curves for one in curve.reduced + curve.full)])
+    stages = walk(
+        [*systems.values(), *runs, *audits, *analyses, *(one for curve in curves for one in curve.reduced + curve.full)]
+    )
     first = next(iter(systems.values()))
     dataset = open_upstream(first)["dataset"]
     statistics = json.loads(dataset.path("statistics.json").read_text(encoding="utf-8"))
     numbers = {stages[artifact.key].upstream["run"]: name(system) for system, artifact in systems.items()}
-    numbers |= {row.stage: name((row.system, row.first_stage)) for table in tables for row in table.rows}
+    numbers |= {row.stage: name((row.system, row.first_stage)) for table in tables for row in table.rows if row.stage}
+    boxes = boxed(stages.values())
     page = render(
         "report.html",
         tables=tables,
@@ -49,10 +67,18 @@ def main(words: list[str]) -> int:
         facts=leaves(statistics),
         stages=stages,
         trees=[(title, tree(stages, key)) for key, title in numbers.items()],
+        overview=overview(boxes),
+        boxes=boxes,
         dag=draw(stages),
         training=training(stages.values(), curves),
         negatives=negatives(stages.values()),
         cost=cost(stages.values()),
+        cost_chart=cost_chart(boxes),
+        sweeps=sweeps(parts(flags.get("sweeps", "[]"))),
+        leading=leading,
+        analyses=sheets(stages.values()),
+        comparison=compare(systems),
+        vega=bundle,
         total=duration(sum(stage.seconds for stage in stages.values())),
         commits=_commits(stages),
         explorer=explorer(systems),
@@ -62,6 +88,36 @@ def main(words: list[str]) -> int:
     )
     write_text(Path(flags["out"]), page)
     return 0
+
+
+def behind(row: Row) -> list[str]:
+    """Folders of the runs that a row's numbers were measured on."""
+    return [told["folder"] for told in row.lineage] or [row.folder] * bool(row.folder)
+
+
+def sweeps(files: list[str]) -> list[dict[str, Any]]:
+    """What `_sweeps.html` shows of the files that `tandem sweep` wrote."""
+    made = []
+    for file in files:
+        result = read(Path(file).with_suffix(".json"))
+        head, rows = table(result)
+        numbers = [
+            at > len(result.paths) or all(map(is_number, told)) for at, told in enumerate(zip(*rows, strict=True))
+        ]
+        shown = {"head": list(zip(head, numbers, strict=True)), "rows": rows, "legend": LEGEND}
+        made.append({"result": result, "charts": figures(result), **shown})
+    return made
+
+
+def is_number(words: str) -> bool:
+    """Whether a cell is a number and nothing else: `128`, `2e-05`."""
+    return re.fullmatch(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?", words) is not None
+
+
+def leading(words: str) -> str:
+    """The number that a cell begins with, by which its column is sorted: `41.27` of `41.27 ± 0.30†`."""
+    number = re.match(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?", words)
+    return number[0] if number else ""
 
 
 def _commits(stages: dict[str, Stage]) -> list[str]:

@@ -4,12 +4,15 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from tandem.artifact import Artifact
-from tandem.reporting.charts import Series, histogram, line_chart
+from tandem.progress import duration
+from tandem.reporting.charts import Series, bars, histogram, line_chart
 from tandem.reporting.lineage import Stage
+from tandem.reporting.overview import Part, written
 from tandem.reporting.validations import Curve
 
 DEV = ("dev/", "dev ")  # how a log names what was measured on dev
@@ -88,10 +91,39 @@ def _report(candidates: Artifact) -> dict[str, Any]:
     judged = any(role.startswith("judge") for role in candidates.upstream)
     chart: Markup | None = None
     if bins.get("edges"):
-        groups = {group: bins[group] for group in ("positives", "negatives") if any(bins.get(group) or ())}
+        pool = "negatives before denoising" if judged else "negatives of the pool"
+        groups = {"positives": bins.get("positives") or (), pool: bins.get("negatives") or ()}
+        after = "negatives after denoising" if judged else "negatives of the lists"
+        groups[after] = kept(candidates, bins["edges"], "judge" if judged else "score")
         of = "the judge's probability" if judged else "score in the run"
-        chart = histogram("Scores of positives and negatives", bins["edges"], groups, of)
+        title = "Scores before and after denoising" if judged else "Scores of the pool and of the lists"
+        chart = histogram(title, bins["edges"], {name: told for name, told in groups.items() if any(told)}, of)
     return {"report": told, "judged": judged, "chart": chart}
+
+
+def kept(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:
+    """How many negatives of the lists lie between the edges, by a column; none where the lists are not there.
+
+    By the judge only denoised lists count: a hybrid has them beside undenoised ones.
+    """
+    if "candidates.parquet" not in candidates.manifest["files"]:
+        return []
+    counts = np.zeros(len(edges) - 1, np.int64)
+    with pq.ParquetFile(candidates.path("candidates.parquet")) as file:
+        for batch in file.iter_batches(columns=["label", "list", column]):
+            scores = batch.column(column).to_numpy(zero_copy_only=False)
+            told = np.isfinite(scores) & (batch.column("label").to_numpy() == 0)
+            if column == "judge":
+                told &= batch.column("list").to_numpy(zero_copy_only=False) != "undenoised"
+            counts += np.histogram(scores[told], edges)[0]
+    return counts.tolist()
+
+
+def cost_chart(boxes: dict[str, Part]) -> Markup:
+    """Wall time of each kind of work, the longest first."""
+    ordered = sorted(boxes.values(), key=lambda part: -part.seconds)
+    seconds = {part.name: round(part.seconds, 3) for part in ordered}
+    return bars("Computing time", seconds, "seconds", {part.name: duration(part.seconds) for part in ordered})
 
 
 def cost(stages: Iterable[Stage]) -> list[dict[str, Any]]:
@@ -103,7 +135,7 @@ def cost(stages: Iterable[Stage]) -> list[dict[str, Any]]:
             "stage": stage,
             "share": 100 * stage.seconds / total,
             "memory": stage.artifact.manifest.get("peak_memory_mib"),
-            "bytes": sum(file["bytes"] for file in stage.artifact.manifest["files"].values()),
+            "bytes": written(stage),
         }
         for stage in listed
     ]

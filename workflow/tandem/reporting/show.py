@@ -34,7 +34,8 @@ def aligned(table: Table) -> str:
         for line in lines
     ]
     rule = "─" * len(padded[0])
-    legend = textwrap.wrap(wording.LEGEND, max(60, min(len(rule), WIDEST_LEGEND)))
+    width = max(60, min(len(rule), WIDEST_LEGEND))
+    legend = [line for note in (wording.LEGEND, *wording.notes(table)) for line in textwrap.wrap(note, width)]
     title = f"{wording.heading(table)} · {table.caption}"
     return "\n".join(line.rstrip() for line in [title, rule, padded[0], rule, *padded[1:], rule, *legend])
 
@@ -42,15 +43,17 @@ def aligned(table: Table) -> str:
 def _heads(table: Table) -> list[str]:
     """Column heads of the measures; the blank leaves room for a mark."""
     heads = []
-    for title, printed in zip(table.names, table.has_printed, strict=True):
-        heads += [f"{title} printed", "ours ", "p"] if printed else [f"{title} ", "p"]
+    for title, printed, judged in zip(table.names, table.has_printed, table.has_verdict, strict=True):
+        heads += [f"{title} printed", "ours "] if printed else [f"{title} "]
+        heads += [*(["verdict"] if judged else []), "p"]
     return heads
 
 
 def _line(table: Table, row: Row, number: int, at: dict[str, str]) -> list[str]:
     """The words of one system; first stage and baseline by number where they are rows too."""
     line = [str(number), row.system, at.get(row.first_stage, row.first_stage) or "–"]
-    for cell, printed in zip(row.cells, table.has_printed, strict=True):
+    for cell, printed, judged in zip(row.cells, table.has_printed, table.has_verdict, strict=True):
         line += [wording.number(cell.printed, table.decimals)] if printed else []
-        line += [f"{wording.number(cell.value)}{wording.mark(cell.p) or ' '}", wording.probability(cell.p)]
-    return [*line, at.get(row.against, row.against) or "–"]
+        line += [f"{wording.ours(cell)}{wording.mark(cell.p) or ' '}"]
+        line += [*([wording.verdict(cell)] if judged else []), wording.probability(cell.p)]
+    return [*line, at.get(row.against) or wording.against(row)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.reporting.layout import read_layout
+from tandem.reporting.layouts import read_layout
 
 
 @dataclass(frozen=True)

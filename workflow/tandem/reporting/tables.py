@@ -1,37 +1,125 @@
 """The command `table`: a paper's table from score artifacts, as CSV, Markdown, LaTeX and HTML."""
 
+import json
 import os
 from pathlib import Path
 
 from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.errors import UserError
-from tandem.reporting.flags import read_flags, read_rows
+from tandem.kinds import KINDS
+from tandem.reporting.bands import Bands, read_bands
+from tandem.reporting.filling import fill
+from tandem.reporting.flags import read_flags
 from tandem.reporting.latex import latex
-from tandem.reporting.layout import Layout, System, load_layout, name
+from tandem.reporting.layout import Layout, System, beside, name
+from tandem.reporting.layouts import load_layout
 from tandem.reporting.page import render
 from tandem.reporting.plain import csv_text, markdown
-from tandem.reporting.results import Table, fill
+from tandem.reporting.results import Row, Table
+from tandem.reporting.seeds import Scored
+
+NEEDED = ("system", "first_stage")
+MORE = ("dataset", "collection", "split", "column", "seed", "run", "instead")
 
 
 def main(words: list[str]) -> int:
-    """`table --layout FILE --rows JSON --dataset NAME --split SPLIT --out …/<table>.csv`.
+    """`table --layout FILE --rows JSON --out …/<table>.csv [--dataset NAME] [--split SPLIT]`.
 
-    Writes <table>.csv, .md, .tex, .html and .json (the table for `show` and `report`) side by side.
+    Writes <table>.csv, .md, .tex, .html and .json (the table for `show` and `report`) side by side. Each row names
+    system, first_stage and scores; `dataset` and `split`, which the two flags say for rows that do not; and where a
+    table has several: the layout's `column`, the `seed`. A row's `run` is the key that its scores must be of.
     """
-    flags = read_flags(words, ("layout", "rows", "dataset", "split", "out"))
-    out = Path(flags["out"])
+    flags = read_flags(words, ("layout", "rows", "out"), ("dataset", "split"))
+    file, out = Path(flags["layout"]), Path(flags["out"])
     if out.suffix != ".csv":
         raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
-    layout = load_layout(Path(flags["layout"]))
-    artifacts = open_rows(read_rows(flags["rows"]))
-    _check(layout, artifacts, flags["layout"], flags["split"])
-    table = fill(layout, artifacts, flags["dataset"], flags["split"])
+    layout = load_layout(file)
+    rows, absent = read_rows(flags["rows"])
+    scored = read_scored(rows, flags.get("dataset", ""), flags.get("split", ""))
+    _check(layout, scored, absent, flags["layout"])
+    shared = beside(file, "bands.yaml")
+    bands = Bands(read_bands(shared) if shared else [], _table_name(file, shared))
+    table = fill(layout, scored, bands, absent)
     texts = {".csv": csv_text, ".md": markdown, ".tex": latex, ".json": Table.to_json}
     for suffix, text in texts.items():
         write_text(out.with_suffix(suffix), text(table))
-    sources = [os.path.relpath(Path(row.folder) / "stage.json", out.parent) for row in table.rows]
-    write_text(out.with_suffix(".html"), render("table.html", table=table, sources=sources))
+
+    def address(folder: str) -> str:
+        """A manifest's place as seen from the page."""
+        return os.path.relpath(Path(folder) / "stage.json", out.parent)
+
+    write_text(out.with_suffix(".html"), render("table.html", table=table, anchor=anchor, address=address))
     return 0
+
+
+def _table_name(layout: Path, bands: Path | None) -> str:
+    """`rocketqav2/table4` for a layout in a folder beside bands.yaml, else its file's name."""
+    within = bands is not None and layout.parent != bands.parent
+    return f"{layout.parent.name}/{layout.stem}" if within else layout.stem
+
+
+def read_rows(text: str) -> tuple[list[dict[str, str]], dict[System, str]]:
+    """`--rows`: the rows with scores, and why others have none where they are wanted.
+
+    Raises:
+        UserError: no list of such rows.
+    """
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"--rows: not valid JSON ({error})") from None
+    if not isinstance(rows, list) or not rows or any(not _fits(row) for row in rows):
+        raise UserError(
+            '--rows: is not a JSON list, not empty, of {"system": …, "first_stage": …, "scores": "<folder>"}; each may'
+            f" also have {', '.join(MORE)}, or instead of scores say why it is absent"
+        )
+    absent = {(row["system"], row["first_stage"] or ""): row["absent"] for row in rows if "absent" in row}
+    return [row for row in rows if "scores" in row], absent
+
+
+def read_scored(rows: list[dict[str, str]], dataset: str, split: str) -> list[Scored]:
+    """The score artifacts of rows, verified; dataset and split where a row says none.
+
+    Raises:
+        UserError: a score that is there twice, or one of another generation than the one planned.
+    """
+    found: list[Scored] = []
+    for row in rows:
+        artifact = open_artifact(Path(row["scores"]), "score")
+        _same_generation(artifact, row.get("run", ""))
+        on, at = row.get("dataset") or dataset, row.get("split") or split
+        if at and artifact.params["split"] != at:
+            told = artifact.params["split"]
+            raise UserError(f"{artifact.folder}: was scored on split {told}, but --split is {at}; they must agree")
+        system, seed = (row["system"], row["first_stage"] or ""), int(row.get("seed") or 0)
+        at = artifact.params["split"]
+        known = row.get("collection") or on
+        one = Scored(system, row.get("column", ""), on, known, at, seed, row.get("instead", ""), artifact)
+        if any((one.system, one.column, one.seed) == (o.system, o.column, o.seed) for o in found):
+            raise UserError(f"--rows: {name(system)} is there twice; each system and first stage once")
+        found.append(one)
+    return found
+
+
+def _fits(row: object) -> bool:
+    """Whether a row has what it needs and nothing that is unknown."""
+    if not isinstance(row, dict):
+        return False
+    needed = (*NEEDED, "absent") if "absent" in row else (*NEEDED, "scores")
+    return set(needed) <= set(row) <= {*needed, *MORE}
+
+
+def _same_generation(artifact: Artifact, run: str) -> None:
+    """A score must be what its folder's name says, of this version's making, and of the run that is planned."""
+    manifest = artifact.manifest
+    if manifest["key"] != artifact.key:
+        raise UserError(f"{artifact.folder}: its manifest is of {manifest['key']}; delete the folder and run again")
+    if manifest["version"] != KINDS["score"].version:
+        now = KINDS["score"].version
+        raise UserError(f"{artifact.folder}: was made by version {manifest['version']} of score, now {now}; run again")
+    made = Path(artifact.upstream.get("run", "")).name
+    if run and made != run:
+        raise UserError(f"{artifact.folder}: scores run {made}, but planned is {run}; a table never mixes generations")
 
 
 def open_rows(rows: list[dict[str, str]]) -> dict[System, Artifact]:
@@ -45,15 +133,19 @@ def open_rows(rows: list[dict[str, str]]) -> dict[System, Artifact]:
     return opened
 
 
-def _check(layout: Layout, artifacts: dict[System, Artifact], file: str, split: str) -> None:
-    """The rows given must be those of the layout, and scored on the split that is claimed."""
-    needed = [row.id for row in layout.rows]
+def _check(layout: Layout, scored: list[Scored], absent: dict[System, str], file: str) -> None:
+    """The rows given must be those of the layout that are not quoted."""
+    needed = [row.id for row in layout.rows if not row.quoted]
+    given = {one.system for one in scored}
     for system in needed:
-        if system not in artifacts:
+        if system not in given and system not in absent:
             raise UserError(f"--rows: {name(system)} is missing; {file} has {', '.join(map(name, needed))}")
-    for system, artifact in artifacts.items():
-        if system not in needed:
-            raise UserError(f"--rows: {name(system)} is no row of {file}; it has {', '.join(map(name, needed))}")
-        if artifact.params["split"] != split:
-            told = artifact.params["split"]
-            raise UserError(f"{artifact.folder}: was scored on split {told}, but --split is {split}; they must agree")
+    for one in scored:
+        if one.system not in needed:
+            raise UserError(f"--rows: {name(one.system)} is no row of {file}; it has {', '.join(map(name, needed))}")
+
+
+def anchor(row: Row) -> str:
+    """A row's place on a page: `row-` and its run's key, or its name where it is quoted."""
+    words = row.stage or f"{row.system} {row.first_stage}"
+    return "row-" + "".join(character if character.isalnum() else "-" for character in words).strip("-")

@@ -1,0 +1,143 @@
+"""Sweeps through Snakemake on the tiny collection: what the points share, their table, and what a change makes."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+TRAIN = {"steps": 4, "queries_per_batch": 4, "list_size": 4, "lr": 1e-3, "precision": "fp32"}
+LISTS = {
+    "grid": {"models.rocketqav2.train.list_size": [2, 4, 8]},
+    "seeds": [42, 1],
+    "seeds_at": "models.rocketqav2.train.seed",
+    "systems": {"Retriever": "rocketqav2.retriever", "Re-ranker": "rocketqav2.retriever+rocketqav2.reranker"},
+}
+SATURATION = {"grid": {"bm25.k1": [0.5, "1.5"], "bm25.b": [0.4]}, "systems": ["bm25"], "measures": ["RR@10"]}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, documents, encoder_folder):
+    """`project(*words)`: Snakemake's exit status and output in a folder with the tiny collection."""
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "beir/qrels").mkdir(parents=True)
+    rows = [{"_id": doc, "title": title, "text": text} for doc, title, text in documents]
+    (folder / "beir/corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    subjects, asked = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")], []
+    for split, part, text in (("train", 3, "what does the {} eat"), ("test", 2, "how does the {} behave")):
+        asked += [{"_id": f"{split}-{one}", "text": text.format(one)} for one in subjects]
+        judged = "".join(f"{split}-{one}\t{one}-{part}\t1\n" for one in subjects)
+        (folder / f"beir/qrels/{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+    (folder / "beir/queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    config = {
+        "dataset": "tiny",
+        "datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}},
+        "encoder": str(encoder_folder),
+        "tables": [],
+        "bm25": {"engine": "bm25s"},
+        "depth": {"train": 50, "dev": 20, "test": 20},
+        "rerank": {"depth": 5, "precision": "fp32"},
+        "models": {
+            "de_bm25neg": {"train": TRAIN},
+            "ce_bm25neg": {"train": TRAIN},
+            "rocketqav2": {
+                "init": {"reranker": "ce_bm25neg"},
+                "candidates": {"depth": 20, "denoise": {"by": "ce_bm25neg", "negative_below": 0.9}},
+                "train": TRAIN,
+            },
+        },
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def run(*words, **sweeps):
+        (folder / "sweeps.yaml").write_text(yaml.safe_dump({"sweeps": sweeps}))
+        command = [
+            *(sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder)),
+            *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
+            *("--configfile", str(folder / "config.yaml"), str(folder / "sweeps.yaml")),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    run.folder = folder
+    return run
+
+
+def jobs(output):
+    """Rule → number of jobs, of a dry run's statistics."""
+    lines = output[output.index("Job stats:") :].splitlines()[3:]
+    told = [line.split() for line in lines[: lines.index("")]]
+    return {rule: int(count) for rule, count in told if rule != "total"}
+
+
+@pytest.fixture(scope="module")
+def made(project):
+    """What the sweep over BM25 printed; it is made once."""
+    code, output = project("sweep_saturation", saturation=SATURATION)
+    assert code == 0, output
+    return output
+
+
+def test_points_share_everything_above_what_differs(project):
+    code, output = project("-n", "sweep_lists", lists=LISTS)
+    assert code == 0, output
+    assert jobs(output) == {
+        "dataset": 1, "encoder": 1, "tokens": 1, "bm25s": 1, "bm25": 1,
+        "candidates": 2,  # of the dual and the cross-encoder, which share them, and of the joint model
+        "train": 2 + 6,  # those that it starts from, and three lengths of lists with two seeds
+        "encode": 1 + 6 * 2 + 1, "retrieve": 1 + 6, "rerank": 6, "score": 12,
+        "sweep_points": 1, "sweep": 1, "sweep_lists": 1,
+    }  # fmt: skip
+
+
+def test_a_sweep_makes_its_table_and_plots(project, made):
+    folder = project.folder / "results/sweeps"
+    rows = list(csv.DictReader((folder / "saturation.csv").open()))
+    assert [(row["bm25.k1"], row["bm25.b"], row["measure"]) for row in rows] == [
+        ("0.5", "0.4", "RR@10"), ("1.5", "0.4", "RR@10"),
+    ]  # fmt: skip
+    assert len({row["stage"] for row in rows}) == 2
+    for row in rows:
+        assert 0 <= float(row["low"]) <= float(row["value"]) <= float(row["high"]) <= 100
+        assert (project.folder / "results/tiny/bm25" / row["stage"] / "run.trec").is_file()
+    assert (rows[0]["p"], rows[0]["change"], rows[0]["sd"]) == ("", "", "")
+    assert 0 < float(rows[1]["p"]) <= 1
+    assert (folder / "saturation.svg").read_text().startswith("<svg")
+    assert "RR@10 along bm25.k1" in (folder / "saturation.html").read_text()
+
+
+def test_a_second_run_has_nothing_to_do_and_another_point_only_its_own(project, made):
+    code, output = project("sweep_saturation", saturation=SATURATION)
+    assert code == 0
+    assert "Nothing to be done" in output or "1 of 1 steps" in output
+    longer = {**SATURATION, "grid": {"bm25.k1": [0.5, 1.5, 2.5], "bm25.b": [0.4]}}
+    code, output = project("-n", "sweeps", saturation=longer)
+    assert code == 0
+    found = jobs(output)
+    assert (found["score"], found["sweep_points"], found["sweep"]) == (1, 1, 1)
+    assert "dataset" not in found
+
+
+def test_a_score_that_changed_is_read_again(project, made):
+    told = json.loads((project.folder / "results/sweeps/saturation.points").read_text())
+    score = project.folder / told["rows"][1]["scores"] / "stage.json"
+    kept = score.read_bytes()
+    score.write_bytes(kept + b"\n")
+    try:
+        code, output = project("-n", "sweep_saturation", saturation=SATURATION)
+    finally:
+        score.write_bytes(kept)
+    assert code == 0
+    assert jobs(output) == {"sweep": 1, "sweep_saturation": 1}
+
+
+def test_a_mistake_is_one_line_before_anything_runs(project):
+    wrong = {**SATURATION, "grid": {"bm25.k2": [1]}}
+    code, output = project("-n", "sweeps", wrong=wrong)
+    assert code == 1
+    assert "sweeps.wrong.grid.bm25.k2: bm25.k2 is not a known key; allowed: analyzer, b, engine, k1" in output
+    assert "Traceback" not in output

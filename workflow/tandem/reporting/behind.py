@@ -1,0 +1,48 @@
+"""What is behind a row's numbers: its stages, when, where and at which commit they ran, what they differ in."""
+
+from pathlib import Path
+from typing import Any
+
+from tandem.artifact import Artifact
+from tandem.reporting.lineage import open_upstream
+from tandem.reporting.seeds import Scored
+from tandem.why import causes
+
+SHOWN = 12  # differences of a row from its neighbour
+
+
+def lineage(scored: Scored) -> dict[str, Any]:
+    """Where a number comes from, from the manifests of its scores and its run."""
+    scores = scored.artifact
+    run = open_upstream(scores).get("run", scores)
+    manifest = run.manifest
+    return {
+        "column": scored.column,
+        "dataset": scored.dataset,
+        "split": scored.split,
+        "seed": scored.seed,
+        "scores": scores.key,
+        "run": run.key,
+        "folder": scores.upstream.get("run") or str(scores.folder),
+        "commit": manifest.get("commit"),
+        "dirty": manifest.get("dirty"),
+        "finished": manifest.get("finished"),
+        "machine": manifest.get("machine", {}).get("node"),
+        "seconds": manifest.get("seconds"),
+    }
+
+
+def difference(own: Artifact, other: Artifact) -> list[str]:
+    """What tells the run of one score from that of another, a line for each root of it."""
+    runs = [open_upstream(one).get("run") for one in (own, other)]
+    if runs[0] is None or runs[1] is None:
+        return []
+    found = [_line(cause.stage, cause.what, cause.now, cause.before) for cause in causes(runs[0], runs[1])]
+    more = [f"and {len(found) - SHOWN} more: tandem why {own.key} {other.key}"] if len(found) > SHOWN else []
+    return found[:SHOWN] + more
+
+
+def _line(stage: Artifact, what: str, now: str, before: str) -> str:
+    """One difference: `model rocketqav2: train.lr is 1e-05, there 2e-05`."""
+    kind, name = str(stage.manifest["kind"]), Path(stage.folder).name.rpartition("-")[0]
+    return f"{kind} {name}: {what} is {now}, there {before}"
