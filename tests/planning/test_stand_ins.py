@@ -143,6 +143,8 @@ def test_a_papers_target_is_all_that_can_be_made(plan):
     assert all("\n" not in line and "raise depth.train" in line for line in told)
     with pytest.raises(UserError, match="rocketqav2/table2 cannot be made"):
         made.made("rocketqav2/table2")
+    assert "results/tables/dureader_retrieval/table10.csv" in made.of_paper("dureader_retrieval")
+    assert "results/tables/dureader_retrieval/table10.csv" not in files
 
 
 def test_a_variant_trains_without_the_similar_queries_and_is_searched_like_the_rest(plan):

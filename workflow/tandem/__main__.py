@@ -5,6 +5,7 @@
 """
 
 import importlib
+import inspect
 import json
 import os
 import sys
@@ -15,7 +16,9 @@ from tandem.artifact import Job, open_artifact
 from tandem.errors import UserError
 from tandem.kinds import KINDS
 from tandem.launch import place
+from tandem.progress_file import shown
 from tandem.ranks import as_rank
+from tandem.slurm import Try
 
 COMMANDS = {
     "datasets": "data.catalogue:main",
@@ -33,12 +36,22 @@ COMMANDS = {
     "index-shard": "search.indexes.stage:main_shard",
     "index-tradeoffs": "reporting.tradeoffs:main",
     "statistics": "reporting.statistics:main",
+    "sweep": "reporting.sweep:main",
     "table": "reporting.tables:main",
     "report": "reporting.report:main",
     "audits": "reporting.audits:main",
+    "notebook": "analysis.notebook:main",
+    "error-table": "analysis.error_table:main",
     "fidelity": "reporting.fidelity:main",
     "show": "reporting.show:main",
     "why": "why:main",
+    "lineage": "provenance.lineage:main",
+    "verify": "provenance.verify:main",
+    "check": "provenance.check:main",
+    "gc": "provenance.gc:main",
+    "bundle": "provenance.bundle:main",
+    "prefetch": "provenance.prefetch:main",
+    "top": "provenance.top:main",
 }
 USAGE = (
     f"usage: python -m tandem <stage> --params.… --in.… --out …/stage.json\nstages: {', '.join([*KINDS, *COMMANDS])}"
@@ -108,17 +121,30 @@ def main() -> int:
     # Idle threads must sleep soon: spinning ones slow a second process on the same cores several times, and sleeping at
     # once costs a tenth of the speed.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if words[1:2] == ["--help"]:
+        entry = KINDS[words[0]].entry if words[0] in KINDS else COMMANDS[words[0]]
+        print(inspect.getdoc(load(entry)) or USAGE)
+        return 0
+    this = Try(words)
     try:
         with as_rank():
             if (status := place(words)) is not None:
+                if status:
+                    this.failed(status)
                 return status
-            if words[0] in KINDS:
+            if words[0] not in KINDS and not words[0].endswith("-shard"):
+                return load(COMMANDS[words[0]])(words[1:]) or 0
+            with shown(words):
+                if words[0] in COMMANDS:
+                    return load(COMMANDS[words[0]])(words[1:]) or 0
                 load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
                 return 0
-            return load(COMMANDS[words[0]])(words[1:]) or 0
     except UserError as error:
         print(f"tandem {words[0]}: {error}", file=sys.stderr)
         return 1
+    except Exception:
+        this.failed()
+        raise
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 import sys
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
+
+from tandem import progress_file
 
 
 def duration(seconds: float) -> str:
@@ -18,7 +21,8 @@ def duration(seconds: float) -> str:
 
 def say(line: str) -> None:
     """One line on standard error, flushed, so that a log shows it at once."""
-    print(line, file=sys.stderr, flush=True)
+    with suppress(BrokenPipeError):  # that nobody reads it any more ends no work
+        print(line, file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -43,9 +47,11 @@ class Progress:
         self.tokens, self.quiet = 0, quiet
         self.bar = sys.stderr.isatty()
         self.every = every / 10 if self.bar else every
-        self.started = self.told = time.monotonic()
+        self.started = self.told = self.filed = time.monotonic()
 
     def __enter__(self) -> Self:
+        if not self.quiet:
+            self._file("")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -56,8 +62,21 @@ class Progress:
         """Count finished work; reports if the time for a line has come. `note` joins the line (a loss, say)."""
         self.done += count
         self.tokens += tokens
-        if time.monotonic() - self.told >= self.every and not self.quiet:
+        if self.quiet:
+            return
+        now = time.monotonic()
+        if now - self.told >= self.every:
             self._tell(note)
+        if now - self.filed >= progress_file.EVERY:
+            self._file(note)
+
+    def _file(self, note: str) -> None:
+        """Tell those who look from outside (`tandem top`)."""
+        self.filed = time.monotonic()
+        rate = (self.done - self.before) / max(self.filed - self.started, 1e-9)
+        left = (self.total - self.done) / rate if self.total and rate > 0 else None
+        told = {"label": self.label, "done": self.done, "total": self.total, "unit": self.unit, "note": note}
+        progress_file.write({**told, "rate": round(rate, 3), "left": None if left is None else round(left)})
 
     def _tell(self, note: str = "", end: bool = False) -> None:
         self.told = time.monotonic()

@@ -11,6 +11,8 @@ from tandem.planning.schema import nearest
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
 
+TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
+
 
 class Analyses:
     """The analyses of one configuration."""
@@ -35,6 +37,16 @@ class Analyses:
     def files(self) -> list[str]:
         """The executed notebooks; a `UserError` if one of them has nothing to show."""
         return [f"results/notebooks/{name}-{self.stage(name).dataset}.ipynb" for name in self.notebooks]
+
+    def tables(self, paper: str) -> list[str]:
+        """The file of a paper's table that is made from an analysis, if it has one and its system is there."""
+        if not TABLE.startswith(f"{paper}/"):
+            return []
+        try:
+            self.stage("error_analysis")
+        except UserError:
+            return []
+        return [f"results/tables/{TABLE}.csv"]
 
     def errors(self) -> Stage:
         """The wrong results of a system, on the split that is reported."""

@@ -183,7 +183,7 @@ def encoders(told: dict[str, Any], schema: Config) -> tuple[dict[str, Any], list
 
 def models(told: dict[str, Any], schema: Config, right: Container[str] = ()) -> tuple[dict[str, Any], list[str]]:
     """Every model with `like` resolved, typed by its objective's schema; and the mistakes, except of those `right`."""
-    made, wrong = {}, []
+    made, wrong, found = {}, [], dict[str, list[str]]()
     told = {name: spec for name, spec in told.items() if spec is not None}
     for name in told:
         try:
@@ -197,7 +197,13 @@ def models(told: dict[str, Any], schema: Config, right: Container[str] = ()) -> 
             continue
         made[name] = typed(spec, {"$ref": f"#/$defs/{objective}"}, schema)
         if name not in right:
-            wrong += mistakes(made[name], {"$ref": f"#/$defs/{objective}"}, schema, f"models.{name}")
+            found[name] = mistakes(made[name], {"$ref": f"#/$defs/{objective}"}, schema, f"models.{name}")
+    for name, lines in found.items():
+        # Said once, of the model that says it, not again of each that is `like` it.
+        base = told[name].get("like")
+        wrong += [
+            line for line in lines if line.replace(f"models.{name}", f"models.{base}", 1) not in found.get(base, ())
+        ]
     return made, wrong
 
 

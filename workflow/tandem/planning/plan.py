@@ -93,7 +93,7 @@ class Plan:
         if not there:
             raise UserError("\n".join(self.absent(paper)))
         counts = [f"results/statistics/{name}.csv" for name in self.statistics if name.startswith(f"{paper}_")]
-        return [*self.made(*there), *counts]
+        return [*self.made(*there), *self.analyses.tables(paper), *counts]
 
     def absent(self, paper: str) -> list[str]:
         """A line for each table of a paper that cannot be made: which, and why."""

@@ -73,17 +73,17 @@ def mistakes(value: Any, schema: dict[str, Any], root: dict[str, Any], prefix: s
 
 
 def _lines(error: ValidationError, prefix: str) -> list[str]:
-    path = ".".join([*([prefix] if prefix else []), *(str(part) for part in error.absolute_path)])
+    path = ".".join([*([prefix] if prefix else []), *(shown(part) for part in error.absolute_path)])
     here = f"{path}." if path else ""
     instance: Any = error.instance
-    found = f"{path or 'the configuration'} is {json.dumps(instance, default=str)}"
+    found = f"{path or 'the configuration'} is {_short(json.dumps(instance, default=str, ensure_ascii=False))}"
     told: Any = error.schema
     wanted: Any = error.validator_value
     match error.validator:
         case "additionalProperties":
             known = list(told.get("properties", {}))
             unknown = [key for key in instance if key not in known]
-            return [f"{here}{key} is not a known key{nearest(key, known)}" for key in unknown]
+            return [f"{here}{shown(key)} is not a known key{nearest(key, known)}" for key in unknown]
         case "required":
             missing = [key for key in wanted if key not in instance]
             return [f"{here}{key} is missing" for key in missing]
@@ -95,7 +95,18 @@ def _lines(error: ValidationError, prefix: str) -> list[str]:
             sign = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}[error.validator]
             return [f"{found}; allowed: {sign} {wanted}"]
         case _:
-            return [f"{found}; {error.message}"]
+            return [f"{found}; {_short(shown(error.message))}"]
+
+
+def shown(key: object) -> str:
+    """A key as it may stand in a message of one line: as JSON where it has characters that cannot be seen."""
+    text = str(key)
+    return _short(text if text.isprintable() else json.dumps(text))
+
+
+def _short(text: str, most: int = 300) -> str:
+    """A text's beginning and length where it is longer than so many characters: a whole file can get into a value."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 def nearest(word: str, known: list[str]) -> str:

@@ -71,14 +71,15 @@ class PairStore:
         present = {path.name for path in self.folder.glob("[!.]*.npy")}
         for name in sorted(present - self._parts.keys()):
             try:
-                self._parts[name] = self._read(self.folder / name)
+                self._parts[name] = self.read(self.folder / name)
             except FileNotFoundError:  # merged away by another process since we looked: its pairs are elsewhere
                 self._refresh()
                 return
         self._parts = {name: part for name, part in sorted(self._parts.items()) if name in present}
 
     @staticmethod
-    def _read(path: Path) -> Part:
+    def read(path: Path) -> Part:
+        """A part's keys and scores, memory-mapped; a `UserError` if it is damaged."""
         try:
             words = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:

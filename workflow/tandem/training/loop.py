@@ -17,6 +17,7 @@ from tandem.models.ragged import Ids
 from tandem.overlap import ahead
 from tandem.progress import Progress, say
 from tandem.training.checkpoint import Checkpoints, State
+from tandem.training.deadline import stopping
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Lists, batches, visits_in
@@ -73,6 +74,7 @@ class Training:
         with (
             Progress(label, self.last, "steps", done=state.step, quiet=quiet) as progress,
             ahead(self.drawn(state.step)) as drawn,
+            stopping(self.job.execution.get("stop_seconds", 120), self.world) as stop,
         ):
             for batch, tokens in drawn:
                 began = time.monotonic()
@@ -81,9 +83,13 @@ class Training:
                 state.log.append((state.step, "tokens_per_second", tokens / (time.monotonic() - began)))
                 progress.add(1, tokens, " ".join(f"{name} {value:.4g}" for name, value in told.items()))
                 self.maybe_validate(state)
-                if self.world.first and state.step < self.last and time.monotonic() - saved >= seconds:
+                stopped = state.step < self.last and stop.asked()
+                due = stopped or time.monotonic() - saved >= seconds
+                if self.world.first and state.step < self.last and due:
                     self.checkpoints.save(state, self.objective.models, self.optimizer)
                     saved = time.monotonic()
+                if stopped:
+                    stop.give_way(f"train {self.job.key} at step {state.step:,}/{self.steps:,}")
         if self.world.first:
             self.segment.leave(state, self.objective.models, self.optimizer)
             if train["select"] == "best" and state.best:

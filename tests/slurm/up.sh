@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# A slurm of one machine, for tests: munged, slurmctld and slurmd without systemd, cgroups or accounting. As root:
+#   apt-get install -y --no-install-recommends slurm-wlm munge     # Debian, Ubuntu
+#   tests/slurm/up.sh up|down|status
+# All state lies in $SLURM_LAB (default: /tmp/slurm-lab). $SLURM_CPUS, $SLURM_MEMORY (MiB) and $SLURM_GPUS pretend so much;
+# defaults: the machine's cores, most of its memory, no GPU. /etc/slurm has links to that folder while it is up: Snakemake's
+# jobs look nowhere else.
+set -euo pipefail
+lab=${SLURM_LAB:-/tmp/slurm-lab}
+gpus=${SLURM_GPUS:-0}
+cpus=${SLURM_CPUS:-$(nproc)}
+memory=${SLURM_MEMORY:-$(awk '/MemTotal/ {printf "%d", $2 / 1024 * 0.9}' /proc/meminfo)}
+host=$(hostname -s)
+socket=$lab/munge/munge.socket
+configs=(slurm.conf gres.conf cgroup.conf)
+
+alive() { [ -s "$1" ] && kill -0 "$(cat "$1")" 2>/dev/null; }
+
+stop() { # the daemon of a pid file, and wait until it is gone
+  local pid
+  if alive "$1"; then
+    pid=$(cat "$1")
+    kill "$pid"
+    for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+  fi
+  rm -f "$1"
+}
+
+down() {
+  [ -e "$lab/slurm.conf" ] || { echo "no slurm in $lab"; return; }
+  if [ "$(readlink -f /etc/slurm/slurm.conf)" = "$(readlink -f "$lab")/slurm.conf" ]; then
+    if alive "$lab/slurmctld.pid"; then
+      timeout 10 scancel --full --signal=KILL --state=RUNNING --user=root || true
+      timeout 10 scancel --user=root || true
+    fi
+    for name in "${configs[@]}"; do rm -f "/etc/slurm/$name"; done
+  fi
+  for daemon in slurmd slurmctld munge/munged; do stop "$lab/$daemon.pid"; done
+  echo "slurm in $lab is down"
+}
+
+munged_up() {
+  local key=$lab/munge/munge.key
+  [ -s "$key" ] || (umask 077 && head -c 1024 /dev/urandom >"$key")
+  alive "$lab/munge/munged.pid" || munged --force --key-file="$key" --socket="$socket" \
+    --pid-file="$lab/munge/munged.pid" --log-file="$lab/munge/munged.log" --seed-file="$lab/munge/munged.seed"
+  munge --socket="$socket" --no-input | unmunge --socket="$socket" >/dev/null
+}
+
+configure() {
+  # cred_expire: a job that is put back into the queue may start again so many seconds later (default 120).
+  # MinJobAge: without accounting finished jobs are visible so long, and Snakemake must see them.
+  cat >"$lab/slurm.conf" <<CONF
+ClusterName=lab
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=26817
+SlurmdPort=26818
+SlurmUser=root
+SlurmdUser=root
+SlurmdParameters=config_overrides
+AuthType=auth/munge
+AuthInfo=socket=$socket,cred_expire=5
+CredType=cred/munge
+StateSaveLocation=$lab/state
+SlurmdSpoolDir=$lab/spool
+SlurmctldPidFile=$lab/slurmctld.pid
+SlurmdPidFile=$lab/slurmd.pid
+SlurmctldLogFile=$lab/log/slurmctld.log
+SlurmdLogFile=$lab/log/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SwitchType=switch/none
+ReturnToService=2
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+AccountingStorageType=accounting_storage/none
+MinJobAge=900
+KillWait=10
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=2,sched_min_interval=0,batch_sched_delay=0
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=500
+$([ "$gpus" = 0 ] || echo "GresTypes=gpu")
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$cpus Sockets=1 CoresPerSocket=$cpus RealMemory=$memory State=UNKNOWN$([ "$gpus" = 0 ] || echo " Gres=gpu:$gpus")
+PartitionName=main Nodes=$host Default=YES MaxTime=INFINITE State=UP
+CONF
+  # A pretended GPU is a null device: slurm gives no ids for plain files.
+  echo "AutoDetect=off" >"$lab/gres.conf"
+  for ((i = 0; i < gpus; i++)); do
+    [ -e "$lab/gpu$i" ] || mknod "$lab/gpu$i" c 1 3
+    echo "NodeName=$host Name=gpu File=$lab/gpu$i" >>"$lab/gres.conf"
+  done
+  echo "CgroupPlugin=autodetect" >"$lab/cgroup.conf"
+}
+
+up() {
+  [ "$(id -u)" = 0 ] || { echo "tests/slurm/up.sh: must be run by root" >&2; exit 1; }
+  for program in munged slurmctld slurmd; do
+    command -v "$program" >/dev/null || {
+      echo "tests/slurm/up.sh: no $program; apt-get install -y --no-install-recommends slurm-wlm munge" >&2
+      exit 1
+    }
+  done
+  mkdir -p "$lab"/{munge,state,spool,log} /etc/slurm
+  for name in "${configs[@]}"; do
+    if [ -e "/etc/slurm/$name" ] && [ "$(readlink "/etc/slurm/$name")" != "$lab/$name" ]; then
+      echo "tests/slurm/up.sh: /etc/slurm/$name is another slurm's; it is left alone" >&2
+      exit 1
+    fi
+  done
+  chmod 755 "$lab" "$lab/munge" "$lab/spool"
+  munged_up
+  configure
+  for name in "${configs[@]}"; do ln -sfn "$lab/$name" "/etc/slurm/$name"; done
+  alive "$lab/slurmctld.pid" || slurmctld
+  alive "$lab/slurmd.pid" || slurmd -N "$host"
+  for _ in $(seq 60); do
+    case $(sinfo -h -o %T 2>/dev/null) in idle | mixed | allocated) echo "slurm in $lab is up" && return ;; esac
+    sleep 0.5
+  done
+  echo "tests/slurm/up.sh: the node does not come up; logs in $lab/log" >&2
+  exit 1
+}
+
+case ${1:-} in
+  up | down) "$1" ;;
+  status) sinfo && squeue ;;
+  *)
+    echo "usage: $0 up|down|status" >&2
+    exit 2
+    ;;
+esac

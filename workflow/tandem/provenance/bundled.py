@@ -1,0 +1,59 @@
+"""A bundle that was unpacked: what lies in it, and whether it is whole."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import UserError
+from tandem.provenance.faults import Fault
+from tandem.provenance.found import files_in
+from tandem.provenance.hashing import Task, compared
+
+LIST = "bundle.json"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An unpacked bundle.
+
+    Attributes:
+        folder: where it was unpacked.
+        told: what `bundle.json` says: `files` with sizes and checksums, `left_out` keys of artifacts of which only the
+            manifest was packed.
+    """
+
+    folder: Path
+    told: dict[str, Any]
+
+    @classmethod
+    def at(cls, folder: Path) -> "Bundle | None":
+        """The bundle in a folder; None if there is none."""
+        path = folder / LIST
+        if not path.is_file():
+            return None
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            return cls(folder, {"files": dict(told["files"]), "left_out": list(told["left_out"])})
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UserError(f"{path}: is not what `tandem bundle` writes; unpack the archive anew") from None
+
+    @property
+    def results(self) -> Path:
+        """Its artifacts."""
+        return self.folder / "results"
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Keys of the artifacts whose files were not packed."""
+        return frozenset(self.told["left_out"])
+
+    def faults(self, threads: int) -> list[Fault]:
+        """Files that are missing, changed or not listed."""
+        tasks = [Task(self.folder, name, told) for name, told in self.told["files"].items()]
+        made = list(compared(tasks, threads, quick=False))
+        known = {*self.told["files"], LIST}
+        for path in files_in(self.folder):
+            if path.relative_to(self.folder).as_posix() not in known:
+                made.append(Fault(self.folder, "unknown", path, f"is not in {LIST}"))
+        return made

@@ -1,0 +1,119 @@
+"""What may be wrong with an artifact: names of faults, and those that show without reading its files."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem.artifact import MANIFEST, content
+from tandem.kinds import KINDS
+from tandem.planning.graph import digest
+from tandem.progress_file import FILE as PROGRESS
+from tandem.provenance.found import files_in, kind_of, read_manifest
+from tandem.redacted import HIDDEN
+from tandem.verified import RECORD
+
+# Beside an artifact's files, and no part of it: logs, and what a job that is killed leaves to go on from.
+BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS, ".snakemake_timestamp")
+WORK = ("checkpoints", "state", "shards", "work")
+DRAFTS = (".partial", ".scratch")
+ALIVE = 120.0  # seconds: a job that has written its progress since is running
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that does not fit.
+
+    Attributes:
+        folder: the artifact's.
+        what: `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`.
+        path: the file or folder it is about.
+        why: in words.
+    """
+
+    folder: Path
+    what: str
+    path: Path
+    why: str
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a job, or a shard of it, has told its progress a moment ago."""
+    told = [folder / PROGRESS, *folder.glob(f"shards/*.{PROGRESS}")]
+    return any(path.is_file() and time.time() - path.stat().st_mtime < ALIVE for path in told)
+
+
+def of_folder(folder: Path) -> Iterator[Fault]:
+    """Faults of a folder that has no manifest, or a damaged one."""
+    manifest = folder / MANIFEST
+    if manifest.exists():
+        yield Fault(folder, "damaged", manifest, "is not a manifest; delete it and run its stage again")
+    elif not is_running(folder):
+        inside = [path for path in files_in(folder) if path.name not in BESIDE]
+        if inside:
+            told = f"{len(inside):,} files and no {MANIFEST}: its job was ended, or files were purged"
+            yield Fault(folder, "unfinished", folder, f"holds {told}; run its stage again")
+    yield from drafts(folder)
+
+
+def drafts(folder: Path) -> Iterator[Fault]:
+    """What killed jobs left half-written; nothing while a job is running there."""
+    if is_running(folder):
+        return
+    for name in DRAFTS:
+        if (folder / name).exists():
+            yield Fault(folder, "draft", folder / name, "was left half-written by a job that was ended")
+    for path in files_in(folder):
+        inside = path.relative_to(folder)
+        if _is_partial(path.name) and inside.parts[0] not in (*DRAFTS, *WORK):
+            yield Fault(folder, "draft", path, "was left half-written by a job that was ended")
+
+
+def _is_partial(name: str) -> bool:
+    """`.stage.json.4711`, `.verified.json.4711`: a name that a file has while it is written, with a process id."""
+    return name.startswith(".") and name.rpartition(".")[2].isdecimal()
+
+
+def of_manifest(folder: Path, manifest: dict[str, Any]) -> Iterator[Fault]:
+    """Faults of a manifest itself: another key, kind or parameters than its folder's name says."""
+    path, key, kind = folder / MANIFEST, folder.absolute().name, kind_of(folder)
+    if (manifest["key"], manifest["kind"]) != (key, kind):
+        told = f"is of {manifest['kind']} {manifest['key']}, its folder of {kind} {key}"
+        yield Fault(folder, "name", path, f"{told}; the folder was renamed or copied over")
+        return
+    if HIDDEN in str(manifest["params"]) or kind not in KINDS:
+        return
+    above = {role: Path(at).name.rpartition("-")[2] for role, at in manifest.get("upstream", {}).items()}
+    made = digest(kind, manifest["version"], manifest["params"], above)
+    if made != key.rpartition("-")[2]:
+        yield Fault(folder, "name", path, f"its parameters and inputs give {made}, not the digest of its name")
+
+
+def of_inputs(folder: Path, manifest: dict[str, Any]) -> Iterator[Fault]:
+    """Inputs that are there with other bytes than those the artifact was made from; a deleted input is no fault."""
+    for role, told in manifest.get("inputs", {}).items():
+        above = resolve(folder, manifest["upstream"][role])
+        found = read_manifest(above)
+        if found is not None and content(found) != told:
+            why = f"was made from {above.name} (as {role}) with content {told}; it has {content(found)} now"
+            yield Fault(folder, "input", above / MANIFEST, f"{why}: it was made again with other bytes")
+
+
+def resolve(folder: Path, told: str) -> Path:
+    """An input's folder: as the manifest says, or the same dataset, kind and key beside the artifact."""
+    path = Path(told)
+    beside = folder.absolute().parents[2].joinpath(*path.parts[-3:])
+    return beside if (beside / MANIFEST).is_file() else path
+
+
+def unknown(folder: Path, manifest: dict[str, Any]) -> Iterator[Fault]:
+    """Files below an artifact that neither its manifest lists nor a stage leaves there."""
+    for path in files_in(folder):
+        name = path.relative_to(folder).as_posix()
+        first = name.split("/")[0]
+        block = first == "blocks" and name.removesuffix(".json") + ".npy" in manifest["files"]
+        if name in manifest["files"] or name in BESIDE or first in (*WORK, *DRAFTS) or block:
+            continue
+        if not _is_partial(path.name):
+            yield Fault(folder, "unknown", path, "is not in the manifest; no stage reads it")
