@@ -69,6 +69,8 @@ class Origins(ABC):
             upstream = self._derived_from(name, spec)
         finally:
             self.deriving.pop()
+        if spec["source"] == "union":
+            spec["names"] = spec["of"]  # which ids begin with
         for told in (*NOTES, *UPSTREAM_KEYS):
             spec.pop(told, None)
         counts = None if MADE_SPLITS & set(spec) else self.dataset_spec(name).get("counts")
@@ -97,6 +99,8 @@ class Origins(ABC):
             case "unlabelled":
                 asked = self.dataset(spec["queries_of"]) if "queries_of" in spec else None
                 return {"of": self.dataset(spec["of"]), "queries": asked}
+            case "union":
+                return {f"of.{i}": self.dataset(of) for i, of in enumerate(spec["of"])}
             case "windows":
                 return {"of": self.dataset(spec["of"])}
             case "dissimilar":
@@ -136,6 +140,9 @@ class Origins(ABC):
         if spec["source"] == "unlabelled":
             there = self.splits(spec["of"])
             return there and there | {UNLABELLED}
+        if spec["source"] == "union":
+            parts = [self.splits(of) for of in spec["of"]]
+            return None if None in parts else set().union(*(part for part in parts if part))
         if spec["source"] in SPLITS:
             return set(SPLITS[spec["source"]])
         if spec["source"] in ("dissimilar", "windows", "group"):

@@ -31,6 +31,7 @@ SOURCES = {
     "reduced": "reduced:Reduced",
     "windows": "windows:Windows",
     "unlabelled": "unlabelled:Unlabelled",
+    "union": "union:Union",
 }
 
 Passage = tuple[str, str, str]  # document id, title, text
