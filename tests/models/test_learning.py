@@ -1,4 +1,4 @@
-"""Layers that learn by oneDNN: the plain layer's values and gradients, whatever the threads, and never of old weights."""
+"""Layers that learn by oneDNN: the plain layer's values and gradients, whatever the threads, never of old weights."""
 
 import copy
 

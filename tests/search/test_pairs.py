@@ -15,7 +15,7 @@ from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.execution import accelerate
-from tandem.models.frozen import kernels
+from tandem.models.frozen import by_onednn
 from tandem.models.tokens import Tokens
 from tandem.search import pairs as module
 from tandem.search.pairs import PairScores, mean_probability, probability
@@ -75,7 +75,7 @@ def test_precision_budget_and_model_have_scores_of_their_own(cross_model, joint_
     assert not np.allclose(scores[0], scores[3], atol=1e-2)
 
 
-@pytest.mark.skipif(kernels() != "cpu, oneDNN", reason="where there are two ways to multiply")
+@pytest.mark.skipif(not by_onednn(), reason="where there are two ways to multiply")
 def test_other_kernels_have_scores_of_their_own(cross_model, tokens):
     here = PairScores(cross_model, tokens, "fp32", 512)
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):

@@ -1,4 +1,6 @@
-"""Attention over packed rows, registered with transformers: PyTorch's variable-length kernel, or padding within."""
+"""Attention registered with transformers: over packed rows, by PyTorch's variable-length kernel or padding within; and
+over padded ones in float32.
+"""
 
 from typing import Any
 
@@ -6,16 +8,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
-NAME = "tandem_packed"
+NAME, FLOAT32 = "tandem_packed", "tandem_float32"
 
 
 def register() -> None:
-    """Make the attention known to transformers; an encoder takes it by `set_attn_implementation(NAME)`."""
+    """Make both known to transformers; an encoder takes one by `set_attn_implementation(NAME)` or `(FLOAT32)`."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
-    AttentionInterface.register(NAME, attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    for name, made in ((NAME, attention), (FLOAT32, in_float32)):
+        AttentionInterface.register(name, made)
+        AttentionMaskInterface.register(name, sdpa_mask)
 
 
 def attention(
@@ -52,6 +55,27 @@ def attention(
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     compute = by_kernel if has_kernel(q) else by_padding
     return compute(q, k, v, cu_seq_lens_q, max_length_q, scaling, dropout)[None], None
+
+
+def in_float32(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **more: Any
+) -> tuple[Tensor, None]:
+    """PyTorch's usual kernel in float32, whatever comes in: on a CPU it is faster than in bf16, casts included.
+
+    Args:
+        module: the layer that asks.
+        query, key, value: shape (texts, heads, length, dim).
+        attention_mask: where tokens stand.
+        more: as transformers tells it.
+    Returns:
+        Shape (texts, length, heads, dim), float32, and no weights.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    with torch.autocast(query.device.type, enabled=False):
+        parts = (part.float() for part in (query, key, value))
+        made: Tensor = sdpa_attention_forward(module, *parts, attention_mask, **more)[0]
+    return made, None
 
 
 def has_kernel(query: Tensor) -> bool:

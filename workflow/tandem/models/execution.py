@@ -69,5 +69,8 @@ def _choose(encoder: Any, packed: bool, compiled: bool, training: bool) -> None:
     elif training and device().type == "cpu":
         # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass is kept for encoding.
         encoder.set_attn_implementation("eager")
+    elif by_onednn() and encoder.config.model_type in FAMILIES:
+        attention.register()
+        encoder.set_attn_implementation(attention.FLOAT32)
     if compiled:
         compile_layers(encoder, packed)

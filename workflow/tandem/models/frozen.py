@@ -46,8 +46,8 @@ def by_onednn() -> bool:
 
 
 def kernels() -> str:
-    """What multiplies here, `cpu, oneDNN`, `cpu` or `cuda`: another one gives other last bits."""
-    return "cpu, oneDNN" if by_onednn() else device().type
+    """What multiplies here, `cpu, oneDNN …`, `cpu` or `cuda`: another one gives other last bits."""
+    return "cpu, oneDNN and attention in fp32" if by_onednn() else device().type
 
 
 def freeze(model: nn.Module, mode: str, rows: int) -> None:

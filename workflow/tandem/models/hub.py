@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tandem import machine_faults
 from tandem.errors import UserError
 
 
@@ -25,12 +28,32 @@ def check_folder(folder: Path) -> None:
             raise UserError(f"{folder}: {name} is missing (found: {found}); only safetensors are loaded: {hint}")
 
 
+@contextmanager
+def _loading(folder: Path) -> Iterator[None]:
+    """Say in a line what transformers cannot load, and that code which comes with a model is never run."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (ValueError, KeyError, ImportError, OSError, SafetensorError) as error:
+        if machine_faults.line(error):
+            raise
+        if "trust_remote_code" in str(error):
+            known = "choose a model of a family that transformers knows by itself"
+            raise UserError(
+                f"{folder}: needs code of its own, which is never run (trust_remote_code); {known}"
+            ) from None
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"{folder}: transformers cannot load it: {reason}") from None
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The folder's fast tokenizer."""
     from transformers import AutoTokenizer
 
     quiet()
-    return AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
+    with _loading(folder):
+        return AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
 
 
 def tokenizer_digest(text: str) -> str:
@@ -59,12 +82,13 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
     quiet()
     check_folder(folder)
     options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
-    if layers is not None:
-        options["config"] = _first_layers(folder, layers)
-    try:
-        return AutoModel.from_pretrained(folder, add_pooling_layer=False, **options)
-    except TypeError:  # families without a pooling layer do not take the option
-        return AutoModel.from_pretrained(folder, **options)
+    with _loading(folder):
+        if layers is not None:
+            options["config"] = _first_layers(folder, layers)
+        try:
+            return AutoModel.from_pretrained(folder, add_pooling_layer=False, **options)
+        except TypeError:  # families without a pooling layer do not take the option
+            return AutoModel.from_pretrained(folder, **options)
 
 
 def _first_layers(folder: Path, layers: int) -> Any:

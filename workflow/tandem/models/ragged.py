@@ -36,7 +36,7 @@ class Ragged:
         path = folder / f"{name}.ids"
         empty = path.stat().st_size == 0
         ids: Ids = np.empty(0, dtype) if empty else np.memmap(path, dtype=dtype, mode="r")
-        return cls(ids, np.load(folder / f"{name}.offsets.npy", mmap_mode="r"))
+        return cls(ids, np.load(folder / f"{name}.offsets.npy", mmap_mode="r", allow_pickle=False))
 
     @classmethod
     def of(cls, rows: "Ragged | Sequence[Ids]") -> "Ragged":
