@@ -75,7 +75,10 @@ def by_torch(passages: Embeddings, queries: Any, depth: int) -> Any:
 
 def child(side: str, folder: Path, depth: int, memory: int) -> list[float]:
     """Search as one side, keeping what it found; queries a second, and peak MiB."""
-    passages, queries = Embeddings(open_artifact(folder, verify=False), "passages"), np.load(folder / "queries.npy")
+    passages, queries = (
+        Embeddings(open_artifact(folder, verify=False), "passages"),
+        np.load(folder / "queries.npy", allow_pickle=False),
+    )
     searches: dict[str, Callable[[Any], Any]] = {
         "exact_faiss": lambda asked: ours("faiss", passages, asked, depth, memory),
         "exact_torch": lambda asked: ours("torch", passages, asked, depth, memory),
@@ -106,7 +109,7 @@ def lines(folder: Path, depth: int, memory: int, rounds: int, sides: tuple[str, 
     for _ in range(rounds):
         for side, told in taken.items():
             told.append(run(side, folder, depth, memory))
-    found = {side: np.load(folder / f"{side}.npy") for side in sides}
+    found = {side: np.load(folder / f"{side}.npy", allow_pickle=False) for side in sides}
     rate, peak = ({side: statistics.median(one[i] for one in told) for side, told in taken.items()} for i in (0, 1))
     for name in (side for side in sides if side.startswith("exact_")):
         peer = name.removeprefix("exact_")

@@ -263,3 +263,14 @@ def cross_model(results, make_model) -> Artifact:
 def joint_model(results, make_model) -> Artifact:
     """A dual encoder with one mean-pooled tower, and a cross-encoder."""
     return make_model(results / "model" / "joint-0000000006", ("dual", "cross"), seed=6, shared=True, pooling="mean")
+
+
+@pytest.fixture(scope="session")
+def tiny_dag(tmp_path_factory, encoder_folder, documents):
+    """The whole graph, run once on the tiny collection by Snakemake; who damages it takes a copy."""
+    from test_dag import Project
+
+    made = Project(tmp_path_factory.mktemp("project"), encoder_folder, documents)
+    code, output = made.run()
+    assert code == 0, output
+    return made

@@ -96,11 +96,8 @@ class Project:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, encoder_folder, documents):
-    made = Project(tmp_path_factory.mktemp("project"), encoder_folder, documents)
-    code, output = made.run()
-    assert code == 0, output
-    return made
+def project(tiny_dag):
+    return tiny_dag
 
 
 def jobs(output):

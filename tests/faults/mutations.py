@@ -22,8 +22,9 @@ for _ in range(400):
 # What YAML files hold by mistake or by malice; dates, bytes and sets are YAML's own types.
 NASTY = [
     *(None, True, False, -1, 0, 1, 2**63, 10**400, 1e308, float("nan"), float("inf"), -0.0),
-    *("", " ", "null", "1e999", "nan", "0x10", "../../etc/passwd", "/etc/passwd", "a\0b", "a\nb", "\ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")),
-    *("; touch x", "$(touch x)", "`touch x`", "' \" \\", "{output}", "{wildcards.key}", "é" * 300, "x" * 100_000, "a+b+c", "a@b@c", "+", "@", "-", "--out"),
+    *("", " ", "null", "1e999", "nan", "0x10", "../../etc/passwd", "/etc/passwd", "a\0b", "a\nb", "😀"),
+    *("; touch x", "$(touch x)", "`touch x`", "' \" \\", "{output}", "{wildcards.key}", "--out"),
+    *("é" * 300, "x" * 100_000, "a+b+c", "a@b@c", "+", "@", "-"),
     *([], [[]], [None], ["a", 1, {}], {}, {"": ""}, {"a": {"b": {"c": 1}}}, {"a\nb": 1}, DEEP),
     *(datetime.date(2026, 1, 1), b"bytes", {"set"}, {1: 2, None: 3}),
 ]  # fmt: skip
@@ -50,6 +51,7 @@ def places() -> list[tuple[str, ...]]:
     found += [("sparse", "mine", name) for name in ("engine", "k1", "rm3", "fields")]
     found += [("indexes", "mine", name) for name in ("type", "nlist", "m", "bits")]
     found += [("fusions", "mine", name) for name in ("of", "method", "k", "weights")]
+    found += [("models", "mine", "like"), ("models", "../mine", "like"), ("datasets", "..", "source"), ("recipes",)]
     found += [("sweeps", "mine", name) for name in ("grid", "systems", "seeds", "x", "with", "seeds_at", "baseline")]
     return sorted(set(found))
 

@@ -97,6 +97,7 @@ def test_meaning_is_in_the_key(new, path, value):
         ("execution.attention", "packed"),
         ("execution.compile", "never"),
         ("execution.checkpoint_seconds", 1),
+        ("execution.stop_seconds", 1),
         ("tables", ["summary"]),
         ("seed", "42"),
         ("bm25.k1", "0.9"),

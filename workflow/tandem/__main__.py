@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tandem import machine_faults
+from tandem.alone import alone
 from tandem.artifact import Job, open_artifact
 from tandem.errors import UserError
 from tandem.kinds import KINDS
@@ -53,6 +55,8 @@ COMMANDS = {
     "prefetch": "provenance.prefetch:main",
     "top": "provenance.top:main",
 }
+# Commands that print for who reads them, who may stop reading.
+READ = ("lineage", "verify", "check", "gc", "top", "why", "show", "datasets", "estimate")
 USAGE = (
     f"usage: python -m tandem <stage> --params.… --in.… --out …/stage.json\nstages: {', '.join([*KINDS, *COMMANDS])}"
 )
@@ -127,7 +131,9 @@ def main() -> int:
         return 0
     this = Try(words)
     try:
-        with as_rank():
+        with alone(words, os.environ) as made, as_rank():
+            if made:
+                return 0
             if (status := place(words)) is not None:
                 if status:
                     this.failed(status)
@@ -142,9 +148,15 @@ def main() -> int:
     except UserError as error:
         print(f"tandem {words[0]}: {error}", file=sys.stderr)
         return 1
-    except Exception:
+    except Exception as error:
+        if isinstance(error, BrokenPipeError) and words[0] in READ:  # whoever reads has had enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         this.failed()
-        raise
+        if (told := machine_faults.line(error)) is None:
+            raise
+        print(f"tandem {words[0]}: {told}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

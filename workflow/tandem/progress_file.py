@@ -1,7 +1,7 @@
 """A running job's progress as a file beside its output, for `tandem top`; removed when the job ends.
 
-The file is one line of JSON, replaced as a whole every two seconds at most. A job that was killed leaves it: its process
-is gone then, or its time of writing is long past.
+The file is one line of JSON, replaced as a whole every two seconds at most. A job that was killed leaves it: its
+process is gone then, or its time of writing is long past.
 """
 
 import json

@@ -10,6 +10,7 @@ from tandem.errors import UserError
 from tandem.reporting.lineage import leaves, open_upstream, stage_name
 
 RESULTS = Path("results")
+ELSE = ("inputs", "modules", "commit", "dirty", "libraries", "machine", "device", "precision", "execution")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ def main(words: list[str]) -> int:
     nearest = min(others, key=lambda other: _distance(artifact, other))
     found = list(causes(artifact, nearest))
     if not found:
-        print(f"{artifact.key} does not differ from {nearest.key}")
+        more = list(otherwise(artifact, nearest)) if artifact.folder.absolute() != nearest.folder.absolute() else []
+        print(f"{artifact.key} does not differ from {nearest.key}{' in what its key tells, but:' if more else ''}")
+        for line in more:
+            print(f"  {line}")
     for cause in found:
         print(explain(artifact, nearest, cause))
     return 0
@@ -95,13 +99,38 @@ def _causes(artifact: Artifact, other: Artifact, met: set[tuple[str, str]]) -> I
         if path not in own or path not in its or own[path] != its[path]:
             yield Cause(artifact, other, path, _shown(own, path), _shown(its, path))
     above, beside = open_upstream(artifact), open_upstream(other)
-    for role in [*above, *(role for role in beside if role not in above)]:
+    keys, others = ({role: Path(at).name for role, at in one.upstream.items()} for one in (artifact, other))
+    for role in [*keys, *(role for role in others if role not in keys)]:
         mine, theirs = above.get(role), beside.get(role)
         if mine is not None and theirs is not None and _same_name(mine, theirs):
             yield from _causes(mine, theirs, met)
-        else:
-            now, before = (one.key if one else "absent" for one in (mine, theirs))
+        elif keys.get(role) != others.get(role):
+            now, before = _input(keys, above, role), _input(others, beside, role)
             yield Cause(artifact, other, f"its input {role}", now, before)
+
+
+def _input(keys: dict[str, str], there: dict[str, Artifact], role: str) -> str:
+    """An input's key, and whether it was deleted since; `absent` where there was none."""
+    if role not in keys:
+        return "absent"
+    return keys[role] if role in there else f"{keys[role]} (deleted since)"
+
+
+def otherwise(artifact: Artifact, other: Artifact) -> Iterator[str]:
+    """What else tells two artifacts of one key apart, made twice or in two places: code, libraries, machine, bytes.
+
+    Not parts of a key: nothing of this should change a result, but it is where to look if one has changed.
+    """
+    told = {name: artifact.manifest.get(name) for name in ELSE}, {name: other.manifest.get(name) for name in ELSE}
+    own, its = (leaves({name: value for name, value in one.items() if value is not None}) for one in told)
+    for path in [*own, *(path for path in its if path not in own)]:
+        if path not in own or path not in its or own[path] != its[path]:
+            yield f"{path} is {_shown(own, path)}, was {_shown(its, path)}"
+    files, others = artifact.manifest["files"], other.manifest["files"]
+    differ = [name for name in {**files, **others} if files.get(name) != others.get(name)]
+    if differ:
+        more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
+        yield f"other bytes in {', '.join(differ[:3])}{more}"
 
 
 def _same_name(one: Artifact, other: Artifact) -> bool:

@@ -54,9 +54,9 @@ class Order:
                     check_files(dataset, [CORPUS])
                     make(Collection(dataset), folder, corpus)
         self.where = dataset.folder
-        self.ranks: NDArray[np.uint32] = np.load(folder / RANKS, mmap_mode="r")
-        self._rows: NDArray[np.uint32] = np.load(folder / ROWS, mmap_mode="r")
-        ends, text = np.load(folder / ENDS, mmap_mode="r"), np.memmap(folder / IDS, np.uint8, "r")
+        self.ranks: NDArray[np.uint32] = np.load(folder / RANKS, mmap_mode="r", allow_pickle=False)
+        self._rows: NDArray[np.uint32] = np.load(folder / ROWS, mmap_mode="r", allow_pickle=False)
+        ends, text = np.load(folder / ENDS, mmap_mode="r", allow_pickle=False), np.memmap(folder / IDS, np.uint8, "r")
         self._ids = pa.LargeStringArray.from_buffers(len(self.ranks), pa.py_buffer(ends), pa.py_buffer(text))
 
     def ids(self, ranks: Rows) -> list[str]:

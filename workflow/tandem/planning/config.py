@@ -97,7 +97,8 @@ def assembled(told: Config, root: Path) -> Config:
     config: Config = {name: catalogue(root / "config" / name) for name in CATALOGUES}
     for name in CATALOGUES:
         # An entry that names its source or type is one of its own, whatever the catalogue has under that name.
-        for entry, own in (told.get(name) or {}).items():
+        entries = told.get(name)
+        for entry, own in entries.items() if isinstance(entries, dict) else ():
             if isinstance(own, dict) and any(key in own for key in OWN):
                 config[name].pop(entry, None)
     for name in recipes if isinstance(recipes, list) else ():
@@ -119,7 +120,7 @@ def checked(config: Config, root: Path) -> Config:
         wrong += [*more, *others, *unfit]
         wrong = wrong or complete_windows(config["datasets"])
     if wrong:
-        raise UserError("\n".join(wrong))
+        raise UserError("\n".join(dict.fromkeys(wrong)))
     return config
 
 
@@ -215,7 +216,7 @@ def like(name: str, told: dict[str, Any], opened: list[str]) -> dict[str, Any]:
     base = spec.pop("like", None)
     if base is None:
         return spec
-    if base not in told:
+    if not isinstance(base, str) or base not in told:
         raise UserError(f"models.{name}.like is {base}, which is no model{nearest(str(base), list(told))}")
     made: dict[str, Any] = merged(like(base, told, [*opened, name]), spec)
     return made

@@ -2,11 +2,13 @@
 
 import difflib
 import json
+import math
 import re
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what may be part of a key
 WORDS = {"true": True, "false": False, "null": None}
@@ -65,11 +67,27 @@ def _read(text: str, types: list[str], allowed: list[Any]) -> Any:
     return text
 
 
+def _integer(checker: Any, value: Any) -> bool:
+    """Whether a value is a whole number that every program reads back alike (RFC 8259 §6)."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53
+
+
+def _number(checker: Any, value: Any) -> bool:
+    """Whether a value is a number: neither infinite nor none at all, which YAML can say too."""
+    return _integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
+
+
+_VALIDATOR = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _integer).redefine("number", _number),
+)
+
+
 def mistakes(value: Any, schema: dict[str, Any], root: dict[str, Any], prefix: str = "") -> list[str]:
     """One line per mistake: the dotted path, what was found, what is allowed; sorted by path."""
     full = {**resolve(schema, root), "$defs": root.get("$defs", {})}
-    errors = sorted(Draft202012Validator(full).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path])
-    return [line for error in errors for line in _lines(error, prefix)]
+    errors = sorted(_VALIDATOR(full).iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path])
+    return list(dict.fromkeys(line for error in errors for line in _lines(error, prefix)))
 
 
 def _lines(error: ValidationError, prefix: str) -> list[str]:

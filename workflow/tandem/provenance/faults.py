@@ -50,7 +50,7 @@ def of_folder(folder: Path) -> Iterator[Fault]:
     if manifest.exists():
         yield Fault(folder, "damaged", manifest, "is not a manifest; delete it and run its stage again")
     elif not is_running(folder):
-        inside = [path for path in files_in(folder) if path.name not in BESIDE]
+        inside = [path for path in files_in(folder) if path.name not in BESIDE and not _is_lock(path.name)]
         if inside:
             told = f"{len(inside):,} files and no {MANIFEST}: its job was ended, or files were purged"
             yield Fault(folder, "unfinished", folder, f"holds {told}; run its stage again")
@@ -68,6 +68,11 @@ def drafts(folder: Path) -> Iterator[Fault]:
         inside = path.relative_to(folder)
         if _is_partial(path.name) and inside.parts[0] not in (*DRAFTS, *WORK):
             yield Fault(folder, "draft", path, "was left half-written by a job that was ended")
+
+
+def _is_lock(name: str) -> bool:
+    """`.stage.json.lock`: held by a process that makes the artifact; one that is killed leaves it, free."""
+    return name.startswith(".") and name.endswith(".lock")
 
 
 def _is_partial(name: str) -> bool:
@@ -113,7 +118,7 @@ def unknown(folder: Path, manifest: dict[str, Any]) -> Iterator[Fault]:
         name = path.relative_to(folder).as_posix()
         first = name.split("/")[0]
         block = first == "blocks" and name.removesuffix(".json") + ".npy" in manifest["files"]
-        if name in manifest["files"] or name in BESIDE or first in (*WORK, *DRAFTS) or block:
+        if name in manifest["files"] or name in BESIDE or first in (*WORK, *DRAFTS) or block or _is_lock(path.name):
             continue
         if not _is_partial(path.name):
             yield Fault(folder, "unknown", path, "is not in the manifest; no stage reads it")

@@ -14,10 +14,11 @@ from tandem.kinds import KINDS
 RESULTS = Path("results")
 KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # as the Snakefile constrains it
 PAIRS = "pairs"  # beside the kinds of a dataset: stores of a cross-encoder's scores
+ORDER = "order"  # the same: the order of a dataset's ids
 STORE = "store.json"
 DELETED = ".deleted-"  # what begins so was to be deleted when its process ended
 DEPTH = 4  # folders between a bundle's and an artifact's
-FOLDERS = {*KINDS, PAIRS}
+FOLDERS = {*KINDS, PAIRS, ORDER}
 
 
 def places(root: Path) -> Iterator[Path]:
@@ -47,7 +48,8 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
 
 def leftovers(root: Path) -> list[Path]:
     """What an interrupted `gc` has renamed and not yet removed."""
-    return sorted(path for path in root.glob(f"*/*/{DELETED}*") if path.is_dir() and not path.is_symlink())
+    found = [path for depth in ("*/*", "*/*/*") for path in root.glob(f"{depth}/{DELETED}*")]
+    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
 
 
 def _folders(folder: Path) -> list[Path]:

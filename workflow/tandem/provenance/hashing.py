@@ -4,14 +4,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from tandem.artifact import sha256
 from tandem.progress import Progress
 from tandem.provenance.faults import Fault
 
 AHEAD = 1024  # files that wait for a thread
-Item, Made = TypeVar("Item"), TypeVar("Made")
 
 
 class Task(NamedTuple):
@@ -34,9 +33,11 @@ def compared(tasks: list[Task], threads: int, quick: bool) -> Iterator[Fault]:
                 yield fault
 
 
-def streamed(pool: ThreadPoolExecutor, work: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
+def streamed(
+    pool: ThreadPoolExecutor, work: Callable[[Task], Fault | None], items: Iterable[Task]
+) -> Iterator[Fault | None]:
     """`pool.map` that has only so many items under way: there may be millions."""
-    waiting: deque[Future[Made]] = deque()
+    waiting: deque[Future[Fault | None]] = deque()
     for item in items:
         waiting.append(pool.submit(work, item))
         if len(waiting) >= AHEAD:

@@ -69,7 +69,6 @@ def of_cell(table: Table, word: str) -> Asked:
     """The scores behind `TABLE:ROW` or `TABLE:ROW:COLUMN`; quotes around the parts do not count."""
     named, *rest = word.split(":")
     rows = {_row_name(row): row for row in table.rows}
-    path = ":".join(rest)
     for cut in (len(rest), len(rest) - 1):  # names may hold colons: the row's as much as can be
         told, column = _plain(":".join(rest[:cut])), _plain(":".join(rest[cut:]))
         alike = [row for full, row in rows.items() if told in (full, row.system)]
@@ -77,7 +76,8 @@ def of_cell(table: Table, word: str) -> Asked:
             raise UserError(f"{word}: {told} stands for {', '.join(_row_name(row) for row in alike)}; say which")
         if alike:
             return _asked(table, named, alike[0], column)
-    raise UserError(f"{word}: {named} has no row {_plain(path)}{nearest(_plain(path), list(rows))}")
+    told = _plain(":".join(rest[:-1] or rest))
+    raise UserError(f"{word}: {named} has no row {told}{nearest(told, list(rows))}")
 
 
 def _asked(table: Table, named: str, row: Row, column: str) -> Asked:
@@ -135,7 +135,7 @@ def as_json(asked: Asked, stages: dict[str, Stage]) -> str:
 
 def as_text(asked: Asked, stages: dict[str, Stage]) -> str:
     """The trees for a person; a stage that was told above is only named again."""
-    lines = [asked.told]
+    lines = [asked.told] if ":" in asked.told else []  # an artifact's own line says what it is
     for artifact in asked.artifacts:
         lines += _drawn(tree(stages, artifact.key), "", "")
     seconds = sum(one.seconds for one in stages.values())

@@ -13,11 +13,12 @@ from tandem.kinds import KINDS
 from tandem.provenance import faults
 from tandem.provenance.bundled import Bundle
 from tandem.provenance.faults import Fault
-from tandem.provenance.found import PAIRS, RESULTS, STORE, kind_of, leftovers, places, read_manifest
+from tandem.provenance.found import ORDER, PAIRS, RESULTS, STORE, kind_of, leftovers, places, read_manifest
 from tandem.provenance.hashing import Task, compared
 from tandem.searching import words as command_line
 
 SHOWN = 1000  # lines
+TOLD = "order.json"
 REBUILT = ("missing", "truncated", "changed", "damaged", "unfinished", "input")  # faults that building anew mends
 
 
@@ -69,6 +70,9 @@ def check(folders: list[Path], threads: int, quick: bool, left_out: Iterable[str
         if kind_of(folder) == PAIRS:
             found += of_store(folder)
             continue
+        if kind_of(folder) == ORDER:
+            tasks += of_order(folder)
+            continue
         manifest = read_manifest(folder)
         if manifest is None:
             found += faults.of_folder(folder)
@@ -95,6 +99,15 @@ def of_store(folder: Path) -> list[Fault]:
         except UserError as error:
             made.append(Fault(folder, "damaged", path, str(error).split(": ", 1)[1]))
     return made
+
+
+def of_order(folder: Path) -> list[Task]:
+    """The files of an order of ids; none where it is half made: who needs it makes it again."""
+    try:
+        told = json.loads((folder / TOLD).read_text(encoding="utf-8"))["files"]
+        return [Task(folder, name, file) for name, file in told.items()]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
 
 
 def report(found: list[Fault], artifacts: int, told: command_line.Words) -> str:

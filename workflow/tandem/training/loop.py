@@ -94,7 +94,15 @@ class Training:
             self.segment.leave(state, self.objective.models, self.optimizer)
             if train["select"] == "best" and state.best:
                 self.checkpoints.load_best(self.objective.models, state.best[1])
+            self.check_weights(state)
         return state
+
+    def check_weights(self, state: State) -> None:
+        """Refuse to hand over weights that are no numbers: the last step may make them though its loss was fine."""
+        for name, weight in self.objective.models.named_parameters():
+            if not torch.isfinite(weight).all():
+                told = f"{name} holds inf or nan after step {state.step}; lower train.lr"
+                raise UserError(f"train {self.job.key}: {told}")
 
     def resumed(self) -> State:
         """The state to go on from; every process reads the same files."""

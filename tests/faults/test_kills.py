@@ -1,0 +1,133 @@
+"""SIGKILL at any moment: nothing half-written under a final name, and the next try ends with the same bytes."""
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+from faults_kit import TORTURE, kill, until
+
+SEED = int(os.environ.get("TANDEM_SEED", "20"))
+KINDS = ("dataset", "bm25", "candidates", "score", "rerank") if TORTURE else ("dataset", "score")
+KILLS = 200 if TORTURE else 6
+
+
+def moment(process, copied, stage, rng) -> None:
+    """Wait: for some processor time of what has been started, or for the writing of the artifact and a little more."""
+    if rng.random() < 0.5:
+        share = rng.uniform(0, 4)
+        until(lambda: processor_seconds(process.pid) >= share, process)
+    else:
+        until((copied.folder / stage.folder / ".partial").exists, process)
+        time.sleep(rng.choice([0, 0, 0.001, 0.01, 0.1]))
+
+
+def processor_seconds(pid: int) -> float:
+    """User and system time of a process; infinite where it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            told = file.read().rpartition(")")[2].split()
+    except OSError:
+        return float("inf")
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_killed_stages_leave_nothing_half_written_and_end_with_the_same_bytes(copied, undisturbed):
+    rng, kills, tried = random.Random(SEED), 0, set()
+    while kills < KILLS:
+        stage = rng.choice([one for one in copied.stages if TORTURE or one.kind in KINDS])
+        # the index of Lucene has other bytes each time; the runs it gives are compared
+        expected = None if stage.kind == "lucene" else undisturbed.files(stage)
+        copied.remove(stage)
+        for _ in range(rng.randint(1, 4)):
+            process = copied.start(stage)
+            moment(process, copied, stage, rng)
+            kills += process.poll() is None
+            kill(process)
+            there = copied.files(stage)
+            if expected is not None:
+                assert there.items() <= expected.items(), f"{stage.key}: partial files under final names"
+            if copied.whole(stage):
+                break
+        tried.add(stage.kind)
+        code, output = copied.run(stage)
+        assert code == 0, output
+        assert "Traceback" not in output
+        assert copied.whole(stage)
+        assert expected is None or copied.files(stage) == expected
+        folder = copied.folder / stage.folder
+        assert not [path for path in folder.rglob(".*") if path.name != ".verified.json"], "what was killed is left"
+    print(f"{kills} kills of {', '.join(sorted(tried))}")
+
+
+def test_a_job_that_outlives_its_snakemake_is_waited_for(copied, undisturbed):
+    stage = copied.named("score")
+    expected = undisturbed.files(stage)
+    copied.remove(stage)
+    first = copied.start(stage)
+    until((copied.folder / stage.folder / ".stage.json.lock").exists, first)
+    os.kill(first.pid, signal.SIGSTOP)  # it has the lock, and is slow
+    second = copied.start(stage)
+    said = second.stdout.readline()
+    os.kill(first.pid, signal.SIGCONT)
+    assert first.wait() == 0
+    assert second.wait() == 0
+    assert f"score {stage.key} · process {first.pid} on " in said
+    assert "is making this already: waits until it ends" in said
+    assert copied.whole(stage)
+    assert copied.files(stage) == expected
+    assert not list((copied.folder / stage.folder).glob(".*"))
+
+
+def elsewhere(project, copied, stage) -> list[str]:
+    """Snakemake's command for a stage of the copy: the same configuration and data, so the same keys."""
+    line = project.line(stage.manifest)
+    line[line.index("--directory") + 1] = str(copied.folder)
+    return line
+
+
+def test_a_killed_snakemake_says_how_to_unlock_and_ends_with_the_same_bytes(tiny_dag, copied, undisturbed):
+    rng, kills = random.Random(SEED), 0
+    while kills < (12 if TORTURE else 1):
+        wanted = rng.choice([one for one in copied.stages if one.kind in ("dataset", "bm25", "score")])
+        run = elsewhere(tiny_dag, copied, wanted)
+        copied.remove(wanted)
+        process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        until(lambda: any((copied.folder / ".snakemake/locks").glob("*.lock")), process)
+        time.sleep(rng.choice([0, 0.1, 0.3]))
+        if process.poll() is not None:
+            continue  # it was faster
+        kills += 1
+        os.kill(process.pid, signal.SIGKILL)  # alone: its job lives on
+        process.wait()
+        again = subprocess.run(run, capture_output=True, text=True)
+        assert again.returncode == 1
+        assert "It can be removed with the --unlock argument" in again.stderr + again.stdout
+        assert subprocess.run([*run, "--unlock"], capture_output=True).returncode == 0
+        again = subprocess.run([*run, "--rerun-incomplete"], capture_output=True, text=True)
+        assert again.returncode == 0, again.stderr
+        assert copied.files(wanted) == undisturbed.files(wanted)
+
+
+def test_of_two_snakemakes_at_once_the_second_says_why_it_waits_for_nobody(tiny_dag, copied):
+    stage = copied.named("score", "bm25.test")
+    line = elsewhere(tiny_dag, copied, stage)
+    copied.remove(stage)
+    first = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: any((copied.folder / ".snakemake/locks").glob("*.lock")), first)
+    os.kill(first.pid, signal.SIGSTOP)
+    second = subprocess.run(line, capture_output=True, text=True)
+    os.kill(first.pid, signal.SIGCONT)
+    told = second.stdout + second.stderr
+    assert second.returncode == 1
+    assert "Directory cannot be locked" in told
+    assert "Traceback" not in told
+    assert first.wait() == 0
+    assert copied.whole(stage)
+
+
+def test_the_harness_sees_a_half_written_file(copied, undisturbed):
+    stage = copied.named("score")
+    (copied.folder / stage.folder / "scores.parquet").write_bytes(b"PAR1")
+    assert not copied.files(stage).items() <= undisturbed.files(stage).items()

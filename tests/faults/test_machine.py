@@ -1,0 +1,123 @@
+"""A machine that fails: full and read-only disks, no memory, no cache, a clock put back. One line, and resumable."""
+
+import os
+import random
+import resource
+import shutil
+import subprocess
+from contextlib import contextmanager
+
+import pytest
+from faults_kit import TORTURE, Copy
+
+SLOW = ("encoder", "tokens", "model", "embeddings", "candidates", "rerank", "retrieve", "lucene", "bm25")
+
+
+@contextmanager
+def mounted(folder, *options):
+    """A file system in memory over a folder; the test is skipped where one cannot be had."""
+    folder.mkdir(parents=True, exist_ok=True)
+    line = ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(line, capture_output=True).returncode != 0:
+        pytest.skip("a file system in memory cannot be mounted here; it needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def chosen(stages, *quick):
+    """All kinds of stages in the long round, those named in the short one; one of each."""
+    kinds = {stage.kind: stage for stage in stages}
+    return list(kinds.values()) if TORTURE else [kinds[kind] for kind in quick]
+
+
+def one_line(output: str, *words: str) -> None:
+    """What a stage said is no traceback and ends in a line with these words, in any case."""
+    assert "Traceback" not in output
+    last = output.strip().splitlines()[-1]
+    assert any(word.lower() in last.lower() for word in words), output
+
+
+def test_a_full_disk_is_a_line_and_nothing_is_lost(copied, undisturbed):
+    for stage in chosen(copied.stages, "dataset", "score"):
+        expected, folder = undisturbed.files(stage), copied.folder / stage.folder
+        size = sum(path.stat().st_size for path in (undisturbed.folder / stage.folder).rglob("*") if path.is_file())
+        copied.remove(stage)
+        with mounted(folder, f"size={max(4096, size // 3)}"):
+            code, output = copied.run(stage)
+            assert code == 1, f"{stage.kind} of {size} bytes: {output}"
+            one_line(output, "no space left on device")
+            assert not (copied.folder / stage.manifest).exists()
+            assert stage.kind == "lucene" or copied.files(stage).items() <= expected.items()
+            subprocess.run(["mount", "-o", "remount,size=256m", str(folder)], check=True)
+            code, output = copied.run(stage)
+            assert code == 0, output
+            assert stage.kind == "lucene" or copied.files(stage) == expected
+            shutil.copytree(folder, folder.with_name("kept"))
+        folder.rmdir()
+        folder.with_name("kept").rename(folder)
+
+
+def test_a_read_only_folder_is_a_line(copied):
+    for stage in chosen(copied.stages, "score"):
+        folder = copied.folder / stage.folder
+        copied.remove(stage)
+        with mounted(folder, "size=1m", "ro"):
+            code, output = copied.run(stage)
+        assert code == 1
+        one_line(output, "read-only file system; make it writable")
+        assert copied.run(stage)[0] == 0
+
+
+def test_snakemake_on_a_read_only_results_folder_is_a_line(tiny_dag, tmp_path):
+    line = tiny_dag.line()
+    line[line.index("--directory") + 1] = str(tmp_path)
+    with mounted(tmp_path / "results", "size=1m", "ro"):
+        done = subprocess.run(line, capture_output=True, text=True)
+    told = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in told
+    assert "Read-only file system: 'results/tiny'" in told
+
+
+@pytest.mark.parametrize("most", [6, 9] if TORTURE else [9])
+def test_without_memory_a_stage_ends_and_can_be_run_again(copied, most):
+    rng = random.Random(most)
+    for stage in chosen(copied.stages, "score"):
+        copied.remove(stage)
+        bytes_ = rng.randint(most, 3 * most) * (30 << 20) * (3 if stage.kind in SLOW else 1)
+
+        def starve(bytes_=bytes_):
+            resource.setrlimit(resource.RLIMIT_AS, (bytes_, bytes_))
+
+        code, output = copied.run(stage, preexec_fn=starve)
+        if code:
+            assert "Traceback" not in output, (stage.kind, bytes_ >> 20, output)
+            assert not (copied.folder / stage.manifest).exists()
+        code, output = copied.run(stage)
+        assert code == 0, output
+
+
+def test_no_cache_and_no_home_are_no_fault(copied, undisturbed):
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "HF_HOME", "IR_DATASETS_HOME", "TANDEM_DATA"), "/proc/nowhere")
+    for stage in chosen(copied.stages, "dataset", "score"):
+        expected = undisturbed.files(stage)
+        copied.remove(stage)
+        code, output = copied.run(stage, env=nowhere)
+        assert code == 0, (stage.kind, output)
+        assert stage.kind == "lucene" or copied.files(stage) == expected
+
+
+def test_a_clock_that_went_back_reruns_nothing(tiny_dag, tmp_path, planned):
+    shutil.copytree(tiny_dag.folder, tmp_path / "copy")
+    copied = Copy(tmp_path / "copy", planned, tiny_dag.folder)
+    stage = copied.named("bm25", "bm25.test")
+    told = (copied.folder / stage.manifest).stat()
+    hour = 3600_000_000_000
+    # what was made before the clock was put back is newer than what was made from it
+    os.utime(copied.folder / stage.manifest, ns=(told.st_atime_ns + hour, told.st_mtime_ns + hour))
+    line = tiny_dag.line("-n", copied.named("score", "bm25.test").manifest)
+    line[line.index("--directory") + 1] = str(copied.folder)
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert "Nothing to be done" in done.stdout + done.stderr

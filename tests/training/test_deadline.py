@@ -1,0 +1,159 @@
+"""A training that is to end early saves its state, says so in a line, and ends with the same bits when it goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tandem import slurm
+from tandem.artifact import sha256
+from tandem.errors import UserError
+from tandem.training import stage
+from tandem.training.loop import Training
+
+
+def weights(folder):
+    return {str(p.relative_to(folder)): sha256(p) for p in sorted(folder.rglob("*.safetensors"))}
+
+
+@pytest.fixture
+def scheduler(monkeypatch, tmp_path):
+    """`scheduler(comment)`: commands of slurm that know job 12 by its comment, and write down what they are told."""
+
+    def make(comment):
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        squeue = (
+            f'#!/bin/sh\n[ "$3" = 12 ] && case "$5" in %k) echo "{comment}" ;; %e) date -d "+90 sec" +%FT%T ;; esac\n'
+        )
+        scontrol = f'#!/bin/sh\necho "$@" >> {tmp_path}/told\n'
+        for name, text in (("squeue", squeue), ("scontrol", scontrol)):
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        monkeypatch.setenv("SLURM_JOB_ID", "12")
+        monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+        return tmp_path / "told"
+
+    return make
+
+
+@pytest.fixture
+def signalled(monkeypatch):
+    """`signalled(number, step)`: this process gets a signal while it does that step."""
+
+    def at(number, step):
+        whole = Training.step
+
+        def disturbed(self, state, batch):
+            if state.step + 1 == step:
+                os.kill(os.getpid(), number)
+            return whole(self, state, batch)
+
+        monkeypatch.setattr(Training, "step", disturbed)
+
+    return at
+
+
+def test_the_end_of_a_job_is_what_slurm_says(scheduler):
+    scheduler("")
+    assert slurm.end({}) is None
+    assert slurm.end({"SLURM_JOB_ID": "12", "SLURM_JOB_END_TIME": "1700000000"}) == 1700000000
+    assert slurm.end({"SLURM_JOB_ID": "12"}) == pytest.approx(time.time() + 90, abs=5)
+    assert slurm.end({"SLURM_JOB_ID": "13"}) is None  # slurm does not know it
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(number, quick_job, signalled, monkeypatch):
+    undisturbed = quick_job("dual", "undisturbed")
+    stage.run(undisturbed)
+    handlers = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)]
+    job = quick_job("dual")
+    signalled(number, 2)
+    with pytest.raises(UserError) as error:
+        stage.run(job)
+    assert str(error.value) == (
+        f"train quick-0123456789 at step 2/4: stopped by {number.name}; the next try goes on from there"
+    )
+    assert slurm.newest(job.out) == "step-00000002"
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)] == handlers
+    signalled(signal.SIGTERM, 4)  # after the last step there is nothing to give way for
+    stage.run(job)
+    assert weights(job.out) == weights(undisturbed.out)
+    assert not (job.out / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("comment", "then", "told"),
+    [
+        ("rule_train_wildcards_tiny_de", "the job is back in the queue and goes on from there", "requeue 12\n"),
+        ("a script of one's own", "the next try goes on from there", ""),
+    ],
+)
+def test_before_the_end_of_its_job_a_training_does_one_more_step(comment, then, told, quick_job, scheduler):
+    written = scheduler(comment)
+    job = quick_job("dual", stop_seconds=100)
+    for step in (1, 2, 3):
+        with pytest.raises(
+            UserError, match=rf"^train .* at step {step}/4: stopped 1 min \d+ s before the end"
+        ) as error:
+            stage.run(job)
+        assert str(error.value).endswith(then)
+    stage.run(job)
+    assert (written.read_text() if written.exists() else "") == 3 * told
+
+
+def test_time_enough_is_no_reason_to_stop(quick_job, scheduler):
+    written = scheduler("rule_train")
+    stage.run(quick_job("dual", stop_seconds=10))
+    assert not written.exists()
+
+
+@pytest.mark.parametrize(
+    ("later", "status", "told"), [(True, 1, "requeue 12\n"), (False, 1, ""), (True, 128 + 15, ""), (True, 137, "")]
+)
+def test_a_failure_after_progress_goes_back_into_the_queue(later, status, told, scheduler, tmp_path, capfd):
+    """Without a newer checkpoint Snakemake counts it; what a signal ended was cancelled, or wants more memory."""
+    written = scheduler("rule_train")
+    checkpoints = tmp_path / "model/de-0123456789/checkpoints"
+    (checkpoints / "step-00000003").mkdir(parents=True)
+    (checkpoints / "step-00000003/state.json").touch()
+    this = slurm.Try(["model", "--params.objective", "dual", "--out", str(checkpoints.parent / "stage.json")])
+    if later:
+        (checkpoints / "step-00000010").mkdir()
+        (checkpoints / "step-00000010/state.json").touch()
+    this.failed(status)
+    assert (written.read_text() if written.exists() else "") == told
+    assert ("has failed after step-00000010; its slurm job is back in the queue" in capfd.readouterr().err) == bool(
+        told
+    )
+
+
+def test_only_trainings_go_back(scheduler, tmp_path):
+    assert slurm.Try(["bm25", "--out", str(tmp_path / "stage.json")]).out is None
+    assert slurm.Try(["report", "--tables", "t"]).out is None
+
+
+def test_a_signal_to_one_of_two_processes_ends_both_after_the_same_step(model_job, command, tmp_path):
+    job = model_job("dual", tmp_path / "two-0123456789", checkpoint_seconds=0, devices=2)
+    job.params["train"] |= {"steps": 2000, "epochs": 1.0, "select": "last", "validate_every": None}
+    line = [sys.executable, "-m", "tandem", "model", *command(job)]
+    told = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(line, env=told, stderr=subprocess.PIPE, text=True) as launcher:
+        deadline = time.monotonic() + 120
+        while not slurm.newest(job.out) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        ranks = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True).stdout.split()
+        (second,) = [int(pid) for pid in ranks if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+        os.kill(second, signal.SIGTERM)
+        said = launcher.communicate(timeout=120)[1]
+    step = int(slurm.newest(job.out).removeprefix("step-"))
+    assert 0 < step < 2000
+    expected = f"tandem model: train two-0123456789 at step {step:,}/2,000: stopped by another process; the next try"
+    assert expected in said
+    assert "Traceback" not in said
+    assert launcher.returncode == 1

@@ -1,0 +1,84 @@
+"""What must not stand in the code: pickle in any form, loaders that would run what they load, unquoted shell values."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted([*(ROOT / "workflow").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")])
+RULES = sorted((ROOT / "workflow/rules").glob("*.smk"))
+MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle"}
+CALLS = {
+    "torch.load", "torch.save", "torch.jit.load", "torch.hub.load", "yaml.unsafe_load", "yaml.full_load",
+    "os.system", "os.popen", "eval", "exec",
+}  # fmt: skip
+QUOTED = {  # placeholders of shell lines that are quoted already, or numbers, or written in the rules themselves
+    "params.args", "resources.how", "resources.start", "threads", "wildcards.shard", "wildcards.shards", "params.kind",
+    "params.command", "params.sheet",
+}  # fmt: skip
+
+
+def called(node: ast.Call) -> str:
+    """`module.function` of a call, as it is written."""
+    return ast.unparse(node.func)
+
+
+def faults(source: str) -> list[str]:
+    """What a module does that no module here may."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            found += [f"{node.lineno}: imports {name}" for name in names if name.split(".")[0] in MODULES]
+        if not isinstance(node, ast.Call):
+            continue
+        name, told = called(node), {word.arg: ast.unparse(word.value) for word in node.keywords}
+        if name in CALLS or name.rpartition(".")[2] in {"read_pickle", "to_pickle"}:
+            found.append(f"{node.lineno}: {name}")
+        if name in ("np.load", "numpy.load") and told.get("allow_pickle") != "False":
+            found.append(f"{node.lineno}: {name} without allow_pickle=False")
+        if told.get("allow_pickle") == "True" or told.get("shell") == "True" or told.get("weights_only") == "False":
+            found.append(f"{node.lineno}: {ast.unparse(node)}")
+        if "trust_remote_code" in told and told["trust_remote_code"] != "False":
+            found.append(f"{node.lineno}: trust_remote_code is {told['trust_remote_code']}")
+        if name == "yaml.load" and "LOADER" not in ast.unparse(node):
+            found.append(f"{node.lineno}: yaml.load without the safe loader")
+    return found
+
+
+def test_no_module_reads_or_writes_pickle_or_runs_what_it_reads():
+    assert len(SOURCES) > 200
+    assert {str(path.relative_to(ROOT)): told for path in SOURCES if (told := faults(path.read_text()))} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle", "from joblib import load", "torch.load(p)", "np.load(p)", "np.load(p, allow_pickle=True)",
+        "subprocess.run(line, shell=True)", "AutoModel.from_pretrained(p, trust_remote_code=True)", "yaml.load(text)",
+        "frame.to_pickle(p)", "eval(text)", "os.system(line)",
+    ],
+)  # fmt: skip
+def test_the_check_sees_each(line):
+    assert faults(line)
+
+
+def test_whatever_a_shell_line_takes_is_quoted():
+    found, lines = {}, 0
+    for path in RULES:
+        for block in re.findall(r"shell:\n((?: +f?\".*\"\n?)+)", path.read_text()):
+            lines += 1
+            held = re.findall(r"(?<!\{)\{([^{}]+)\}(?!\})", block)
+            if loose := [one for one in held if not one.endswith(":q") and one not in QUOTED]:
+                found[path.name] = loose
+    assert lines > 30
+    assert found == {}
+
+
+def test_every_rule_and_profile_says_what_it_runs_in_one_way():
+    # `run:` blocks may call shell(), whose values are quoted like those of shell lines
+    for path in RULES:
+        for line in re.findall(r"shell\((.*)\)", path.read_text()):
+            assert all(one.endswith(":q") for one in re.findall(r"\{([^{}]+)\}", line)), (path.name, line)

@@ -1,0 +1,116 @@
+"""The command `gc`: artifacts that no configuration needs; listed, and deleted where that is said."""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from tandem.data.download import readable
+from tandem.errors import UserError
+from tandem.progress import duration, say
+from tandem.provenance.found import DELETED, RESULTS
+from tandem.provenance.owned import NAMES, Unneeded, downstream_first, unneeded
+from tandem.provenance.wanted import Told, known, read_told
+from tandem.reporting.lineage import walk
+from tandem.searching import words as command_line
+from tandem.why import find
+
+LOCKS = Path(".snakemake/locks")
+
+
+def main(words: list[str]) -> int:
+    """`gc [--configfile FILE.yaml … [--config key=value …]]… [--keep KEY,…] [--only CLASS,…] [--yes]`.
+
+    Lists what lies in results/ and is needed by no configuration, with its size and what making it took. Each
+    `--configfile` begins a configuration, several files of one are laid one upon the other; without any it is
+    config/config.yaml. Needed is all that a target could ask for by name, not only `rule all`.
+
+    Args:
+        words: `--keep` artifacts (folders or keys) that stay with all they were made from; `--only` of classes models,
+            transient (vectors, indexes, token ids), checkpoints, pairs (cross-encoders' scores), others, leftovers;
+            `--yes` deletes what is listed.
+    """
+    configurations, rest = read_told(words)
+    told = command_line.read(rest, ("--keep", "--only"), ("--yes",))
+    if told.names or told.files:
+        raise UserError(f"gc: {(told.names or told.files)[0]} is no flag; say --configfile FILE.yaml")
+    only = [name for name in told.values.get("--only", ",".join(NAMES)).split(",") if name]
+    if wrong := [name for name in only if name not in NAMES]:
+        raise UserError(f"--only is {', '.join(wrong)}; allowed: {', '.join(NAMES)}")
+    if not RESULTS.is_dir():
+        raise UserError(f"{RESULTS}: no such folder here; run gc where Snakemake is run")
+    if "--yes" in told.switches:
+        refuse_locked()
+    needed = needs(configurations, [word for word in told.values.get("--keep", "").split(",") if word])
+    found = downstream_first([one for one in unneeded(RESULTS, needed) if one.group in only])
+    print(listed(found, configurations), end="")
+    if "--yes" in told.switches:
+        freed = sum(one.bytes for one in found if delete(one.folder))
+        print(f"deleted: {readable(freed)} freed")
+    elif found:
+        print("nothing was deleted; --yes deletes what is listed")
+    return 0
+
+
+def needs(configurations: Iterable[Told], kept: Iterable[str]) -> set[tuple[str, str]]:
+    """(kind, key) of all that configurations need, and of kept artifacts with what they were made from.
+
+    Raises:
+        UserError: a configuration that is wrong: nothing may be deleted on its account.
+    """
+    needed: set[tuple[str, str]] = set()
+    for told in configurations:
+        needed |= set(known(told).stages)
+    for stage in walk(find(word) for word in kept).values():
+        needed.add((stage.kind, stage.key))
+    return needed
+
+
+def refuse_locked() -> None:
+    """Refuse to delete while Snakemake is at work in this folder."""
+    if LOCKS.is_dir() and any(LOCKS.iterdir()):
+        told = f"{LOCKS}: Snakemake is running here, or was killed"
+        raise UserError(f"{told}; wait for it, or free the folder: snakemake --unlock")
+
+
+def listed(found: list[Unneeded], configurations: list[Told]) -> str:
+    """A line for each folder, the class's sum below it."""
+    if not found:
+        return f"everything in {RESULTS}/ is needed by {', '.join(one.name for one in configurations)}\n"
+    lines = []
+    for group in NAMES:
+        own = [one for one in found if one.group == group]
+        lines += [_line(readable(one.bytes), one.seconds, str(one.folder)) for one in own]
+        if own:
+            took = sum(one.seconds or 0 for one in own)
+            lines += [_line(readable(sum(one.bytes for one in own)), took, f"{group}: {len(own):,} folders"), ""]
+    lines.append(_line(readable(sum(one.bytes for one in found)), sum(one.seconds or 0 for one in found), "all"))
+    return "\n".join(lines) + "\n"
+
+
+def _line(size: str, seconds: float | None, what: str) -> str:
+    """`  1.2 GB  3 h 12 min  results/…`."""
+    return f"{size:>9}  {'' if seconds is None else 'took ' + duration(seconds):<18}  {what}"
+
+
+def delete(folder: Path) -> bool:
+    """Delete a folder of results/: it is renamed first, so that no half of it is ever taken for an artifact.
+
+    Returns:
+        Whether it was deleted: not what lies outside results/, or behind a link.
+    """
+    inside = folder.resolve().is_relative_to(RESULTS.resolve())
+    if folder.is_symlink() or not inside:
+        say(f"{folder}: leads out of {RESULTS}/ and is left alone")
+        return False
+    doomed = folder
+    if not folder.name.startswith(DELETED):
+        doomed = folder.with_name(f"{DELETED}{os.getpid()}-{folder.name}")
+        try:
+            os.replace(folder, doomed)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be deleted ({error.strerror})") from None
+    shutil.rmtree(doomed, ignore_errors=True)
+    if doomed.exists():
+        say(f"{doomed}: cannot be removed as a whole; run gc again")
+    return True

@@ -1,0 +1,96 @@
+"""What configurations need: every stage that a target of theirs could ask for, or only those of `rule all`."""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from tandem.errors import UserError
+from tandem.estimating.costs import upstream_first
+from tandem.planning.config import LOADER, Config, gathered, merged
+from tandem.planning.graph import Stage
+from tandem.planning.plan import Plan
+
+ROOT = Path(__file__).parents[3]  # the checkout
+
+
+@dataclass
+class Told:
+    """One configuration, as Snakemake is told it.
+
+    Attributes:
+        files: laid upon config/config.yaml, one upon the other.
+        values: `key=value`, laid upon those; the value is YAML.
+    """
+
+    files: list[Path] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
+
+    def config(self) -> Config:
+        """The configuration as Snakemake would gather it.
+
+        Raises:
+            UserError: a file or value that cannot be read.
+        """
+        config = gathered(self.files, ROOT)
+        for word in self.values:
+            key, _, text = word.partition("=")
+            try:
+                config = merged(config, {key: yaml.load(text, LOADER)})
+            except yaml.YAMLError:
+                raise UserError(f"--config {word}: {text} is not valid YAML") from None
+        return config
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        return " ".join([*map(str, self.files), *self.values]) or "config/config.yaml"
+
+
+def read_told(words: list[str]) -> tuple[list[Told], list[str]]:
+    """Configurations on a command line, and the other words.
+
+    `--configfile A.yaml [B.yaml …]` begins a configuration, which `--config key=value …` belongs to. Without either it
+    is the checkout's own.
+    """
+    made, rest, into = list[Told](), list[str](), ""
+    for word in words:
+        if word in ("--configfile", "--configfiles"):
+            made.append(Told())
+            into = "files"
+        elif word == "--config":
+            if not made or made[-1].values:
+                made.append(Told())
+            into = "values"
+        elif into == "files" and word.endswith((".yaml", ".yml", ".json")):
+            made[-1].files.append(Path(word))
+        elif into == "values" and "=" in word and not word.startswith("--"):
+            made[-1].values.append(word)
+        else:
+            rest.append(word)
+            into = ""
+    return made or [Told()], rest
+
+
+def known(told: Told) -> Plan:
+    """A configuration's plan, with all that could be asked for by name: tables, statistics, sweeps, audits, analyses."""
+    plan = Plan(told.config(), ROOT)
+    plan.by_name()
+    asked = [plan.validations, *(partial(plan.counted, name) for name in plan.statistics)]
+    for ask in asked:
+        with suppress(UserError):
+            ask()
+    return plan
+
+
+def of_all(plan: Plan) -> list[Stage]:
+    """The stages of `rule all`: those behind the wanted tables, sweeps and what the report shows; inputs first."""
+    plan.made()
+    targets = [stage for table in plan.wanted() for _, stage in plan.tables[table]]
+    targets += [one.stage for name in plan.wanted_sweeps() for one in plan.swept.made[name].scored]
+    if plan.config["audits"]["in_report"]:
+        targets += plan.resolver.audits.all(plan.config["dataset"])
+    targets += [plan.resolver.run(system, plan.split, "systems") for system in plan.config["systems"]]
+    return upstream_first(targets)
