@@ -1,13 +1,14 @@
 # make run                the main job: every system on the embedded default, then the result table
 # make run PROFILE=long   the same with more steps (config/long.yaml)
 # make test               lint, types, tests
+# make torture            hundreds of kills, full disks, damaged files and broken configurations; hours, better as root
 # make slurm              Snakemake on a slurm of this machine (tests/slurm/): faults, and the main job; an hour, as root
 CORES ?= $(shell nproc)
 CONFIG = $(if $(PROFILE),--configfile config/$(PROFILE).yaml)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Installation leaves compiling to the first use; where that is forbidden every job would compile torch again, 6 s each.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: run test slurm lint lock
+.PHONY: run test torture slurm lint lock
 
 run: .venv/.installed
 	@snakemake --cores $(CORES) --quiet rules $(CONFIG)
@@ -19,6 +20,9 @@ test: .venv/.installed lint
 
 slurm: .venv/.installed
 	@TANDEM_SLURM=1 python -m pytest tests/slurm -rs --durations=0
+
+torture: .venv/.installed
+	@TANDEM_TORTURE=1 python -m pytest tests/faults tests/trust -s
 
 lint: .venv/.installed
 	@ruff check

@@ -78,8 +78,14 @@ bin = "" if workflow.deployment_settings.deployment_method else f"export PATH={q
 shell.prefix(f"set -euo pipefail; unset PYTHONDONTWRITEBYTECODE; {bin}export PYTHONPATH={quote(workflow.basedir)}/workflow; ")
 
 
+# On a cluster nobody says how many cores there are: its profile says how many threads each rule has.
+try:
+    everything = workflow.cores
+except WorkflowError:
+    everything = 1
+
 # Heavy jobs take all cores, unless the configuration lets several run side by side.
-cores = plan.config["execution"]["threads"] or workflow.cores
+cores = plan.config["execution"]["threads"] or everything
 
 
 wildcard_constraints:

@@ -24,11 +24,13 @@ class Copy:
     Attributes:
         folder: where its results/ is.
         whole_one: the finished project that it is a copy of.
+        same: manifest → that of the stage of which it is a variant.
         stages: of its configuration, each after what it needs.
     """
 
     def __init__(self, folder: Path, stages: list, whole_one: Path) -> None:
         self.folder, self.stages, self.whole_one = folder, stages, whole_one
+        self.same: dict[str, str] = {}
 
     def line(self, stage) -> list[str]:
         """The command that makes a stage, as its rule has it."""
@@ -37,7 +39,9 @@ class Copy:
 
     def workers(self, stage) -> int:
         """Threads that the rule gave a stage: another number trains with other last bits."""
-        return json.loads((self.whole_one / stage.manifest).read_text())["execution"]["workers"]
+        return json.loads((self.whole_one / self.same.get(stage.manifest, stage.manifest)).read_text())["execution"][
+            "workers"
+        ]
 
     def start(self, stage, **options) -> subprocess.Popen:
         """Begin a stage in a process group of its own."""

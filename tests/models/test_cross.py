@@ -1,11 +1,15 @@
 """Cross-encoders against transformers, and scores that do not depend on the company."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 from tandem.data.collection import Collection, contents
 from tandem.models.cross import CrossEncoder
+from tandem.models.execution import accelerate
+from tandem.models.frozen import by_onednn
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Tokens
 
@@ -67,6 +71,25 @@ def test_a_score_is_the_same_to_the_bit_in_any_company(cross, pairs, template, m
     some = order[:23]
     part = cross.score([queries[i] for i in some], [passages[i] for i in some], template, mode, BUDGET)
     assert part.tobytes() == scores[some].tobytes()
+
+
+@pytest.mark.skipif(not by_onednn(), reason="where oneDNN multiplies")
+@pytest.mark.parametrize("mode", ["fp32", "bf16"])
+def test_frozen_nothing_is_filled_up_and_company_changes_no_bit_either(cross, pairs, template, mode):
+    queries, passages, _ = pairs
+    expected = cross.score(queries, passages, template, "fp32", BUDGET)
+    frozen = copy.deepcopy(cross)
+    accelerate(frozen, {}, BUDGET, mode, training=False)
+    shapes = []
+    frozen.encoder.register_forward_pre_hook(
+        lambda _, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True
+    )
+    scores = frozen.score(queries, passages, template, mode, BUDGET)
+    assert np.allclose(scores, expected, atol=1e-5 if mode == "fp32" else 0.05)
+    assert sum(rows for rows, _ in shapes) == len(queries)
+    assert any(length % 16 for _, length in shapes)
+    alone = [frozen.score([q], [p], template, mode, BUDGET)[0] for q, p in zip(queries, passages, strict=True)]
+    assert scores.tobytes() == np.array(alone).tobytes()
 
 
 def test_every_batch_has_a_fixed_shape_within_the_budget(cross, pairs, template):

@@ -141,7 +141,7 @@ def test_without_training_encoders_are_frozen_and_not_compiled(model, traced):
     before = model.eval()["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32").detach()
     accelerate(model, {"compile": "always"}, 128, "fp32", training=False)
     plain = {name for name, module in model.named_modules() if type(module) is nn.Linear}
-    assert plain == {"cross.head"}
+    assert not plain
     with torch.inference_mode():
         made = model["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32")
     assert torch.allclose(made, before, atol=1e-5 * float(before.abs().max()))

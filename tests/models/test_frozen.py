@@ -81,6 +81,18 @@ def test_gelu_is_computed_with_the_product_where_it_is_the_exact_one(family_fold
 
 
 @onednn
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("inner", "outer"), [(384, 1536), (1536, 384), (768, 768)])
+def test_the_number_of_rows_changes_no_bit(dtype, inner, outer):
+    torch.manual_seed(0)
+    layer, inputs = FrozenLinear(nn.Linear(inner, outer), dtype, 1024, gelu=inner < outer), torch.randn(40, 24, inner)
+    whole = layer(inputs)
+    for texts in (1, 2, 7, 13):
+        parts = torch.cat([layer(inputs[start : start + texts]) for start in range(0, 40, texts)])
+        assert torch.equal(whole, parts)
+
+
+@onednn
 @pytest.mark.parametrize("mode", ["fp32", "bf16"])
 def test_threads_change_no_bit(mode):
     before, made = torch.get_num_threads(), set()

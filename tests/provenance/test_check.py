@@ -36,8 +36,10 @@ def two_rows(chain, made, write_table):
     return write_table("tiny", ("BM25", chain["score"]), ("DE", score)), run, score
 
 
-def test_a_table_of_one_generation_is_well(two_rows, said):
+def test_a_table_of_one_generation_is_well(two_rows, made, said, monkeypatch):
     assert said(check) == (0, [WELL])
+    monkeypatch.chdir("/")
+    assert said(check, made.root / "results") == (0, [WELL])
 
 
 def test_rows_by_different_code_or_libraries(two_rows, chain, made, said):

@@ -136,3 +136,17 @@ def test_configurations_on_a_command_line():
     assert rest == ["--yes"]
     assert read_told([])[0] == [Told()]
     assert wanted.Told(values=["seed=7"]).config()["seed"] == 7
+
+
+def test_vectors_whose_runs_are_finished_are_spent(configured_toy, made, said, monkeypatch):
+    data = next(stage for stage in configured_toy if stage.kind == "dataset")
+    vectors = [Stage("embeddings", "toy", name, {"side": "passages"}, {"dataset": data}) for name in ("a", "b")]
+    runs = [Stage("retrieve", "toy", f"{one.name}.test", {}, {"dataset": data, "passages": one}) for one in vectors]
+    for stage in (*vectors, runs[0]):
+        made.make(stage)
+    monkeypatch.setattr(wanted, "of_all", lambda plan: [data, *vectors, *runs])
+    assert wanted.spent([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
+    needed = {(stage.kind, stage.key) for stage in (*configured_toy, *vectors, *runs)}
+    found = list(unneeded(Path("results"), needed, wanted.spent([None])))
+    assert [(one.group, str(one.folder)) for one in found] == [("spent", vectors[0].folder)]
+    assert list(unneeded(Path("results"), needed)) == []

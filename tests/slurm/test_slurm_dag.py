@@ -40,7 +40,7 @@ def lab(tmp_path_factory):
     if os.path.lexists("/etc/slurm/slurm.conf"):
         pytest.skip("this machine has a slurm: /etc/slurm/slurm.conf")
     folder = tmp_path_factory.mktemp("lab")
-    told = {"SLURM_LAB": str(folder), "SLURM_CPUS": "8", "SLURM_MEMORY": "200000", "SLURM_GPUS": "2"}
+    told = {"SLURM_LAB": str(folder), "LAB_CPUS": "8", "LAB_MEMORY": "200000", "LAB_GPUS": "2"}
     environment = {**os.environ, **told, "PATH": path}
     done = subprocess.run([UP, "up"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
@@ -100,21 +100,21 @@ def undisturbed(lab, tmp_path_factory, encoder_folder, documents):
 
 def finished(line):
     """What a command line says, which must succeed."""
-    done = subprocess.run(line, capture_output=True, text=True)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=4 * SLOW)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 def test_a_training_gives_way_before_its_time_is_up_and_no_failure_is_counted(undisturbed, tmp_path):
-    """A minute a job, and so long before its end it is to give way: each does one step."""
+    """It is to give way ten minutes before the end of its job, which has ten minutes: each job does one step."""
     two = ["models={de_bm25neg: {train: {steps: 2}}}"]
     model = undisturbed.model("--forceall", "--config", *two)
     code, output = undisturbed.run(f"{model}/stage.json", "--config", *two)
     assert code == 0, output
     there = undisturbed.hashes("*.safetensors", model)
     other = undisturbed.copy(tmp_path / "short", Path(model).name)
-    line = other.slurm(f"{model}/stage.json", execution="threads: 2, stop_seconds: 60", config=two)
-    said = finished([*line, "--set-resources", "train:runtime=1"])
+    line = other.slurm(f"{model}/stage.json", execution="threads: 2, stop_seconds: 600", config=two)
+    said = finished([*line, "--set-resources", "train:runtime=10"])
     assert "Trying to restart job" not in said
     assert said.count("has been submitted with SLURM jobid") == 1
     assert "resumes at step 1/2" in (other.folder / model / "log.txt").read_text()

@@ -2,14 +2,14 @@
 # A slurm of one machine, for tests: munged, slurmctld and slurmd without systemd, cgroups or accounting. As root:
 #   apt-get install -y --no-install-recommends slurm-wlm munge     # Debian, Ubuntu
 #   tests/slurm/up.sh up|down|status
-# All state lies in $SLURM_LAB (default: /tmp/slurm-lab). $SLURM_CPUS, $SLURM_MEMORY (MiB) and $SLURM_GPUS pretend so much;
+# All state lies in $SLURM_LAB (default: /tmp/slurm-lab). $LAB_CPUS, $LAB_MEMORY (MiB) and $LAB_GPUS pretend so much;
 # defaults: the machine's cores, most of its memory, no GPU. /etc/slurm has links to that folder while it is up: Snakemake's
 # jobs look nowhere else.
 set -euo pipefail
 lab=${SLURM_LAB:-/tmp/slurm-lab}
-gpus=${SLURM_GPUS:-0}
-cpus=${SLURM_CPUS:-$(nproc)}
-memory=${SLURM_MEMORY:-$(awk '/MemTotal/ {printf "%d", $2 / 1024 * 0.9}' /proc/meminfo)}
+gpus=${LAB_GPUS:-0}
+cpus=${LAB_CPUS:-$(nproc)}
+memory=${LAB_MEMORY:-$(awk '/MemTotal/ {printf "%d", $2 / 1024 * 0.9}' /proc/meminfo)}
 host=$(hostname -s)
 socket=$lab/munge/munge.socket
 configs=(slurm.conf gres.conf cgroup.conf)
@@ -48,7 +48,8 @@ munged_up() {
 }
 
 configure() {
-  # cred_expire: a job that is put back into the queue may start again so many seconds later (default 120).
+  # cred_expire: a job that is put back into the queue may start again so many seconds later (default 120); a machine that
+  # is too busy to start a step meanwhile fails its job.
   # MinJobAge: without accounting finished jobs are visible so long, and Snakemake must see them.
   cat >"$lab/slurm.conf" <<CONF
 ClusterName=lab
@@ -59,7 +60,7 @@ SlurmUser=root
 SlurmdUser=root
 SlurmdParameters=config_overrides
 AuthType=auth/munge
-AuthInfo=socket=$socket,cred_expire=5
+AuthInfo=socket=$socket,cred_expire=30
 CredType=cred/munge
 StateSaveLocation=$lab/state
 SlurmdSpoolDir=$lab/spool

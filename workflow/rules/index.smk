@@ -109,7 +109,7 @@ rule tradeoffs:
         "../../envs/search.yaml"
     params:
         args=stages.args("tradeoffs"),
-    threads: workflow.cores  # times are measured: nothing else may run
+    threads: everything  # times are measured: nothing else may run
     resources:
         how=stages.how("tradeoffs"),
         gpu=INDEX_GPU,

@@ -101,7 +101,7 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
         raise UserError(f"{folder}: not a finished artifact, {MANIFEST} is missing; run its stage first") from None
     except ValueError as error:
         raise UserError(f"{folder / MANIFEST}: not valid JSON ({error}); delete it and run its stage again") from None
-    if not isinstance(manifest, dict) or not manifest.keys() >= {"kind", "params", "upstream", "files"}:
+    if not isinstance(manifest, dict) or not manifest.keys() >= {"kind", "files"}:
         raise UserError(f"{folder / MANIFEST}: is no manifest; delete it and run its stage again")
     if kind is not None and manifest["kind"] != kind:
         raise UserError(f"{folder}: is a {manifest['kind']}, expected a {kind}")

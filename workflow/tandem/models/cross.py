@@ -20,7 +20,8 @@ from tandem.models.template import Template, Texts
 
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
 # batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.
-STEP, ROWS = 16, 8
+# Where oneDNN multiplies, the number of rows changes no bit: nothing is filled up, and a finer step pads less.
+STEP, FINE_STEP, ROWS = 16, 8, 8
 # Tokens of a batch on a CPU, at most: it gains nothing from more, and a length's last batch has fewer rows to fill.
 CPU_TOKENS = 1024
 HEAD = "2_Dense/model.safetensors"
@@ -32,10 +33,12 @@ class CrossEncoder(nn.Module):
     With `cls` pooling this is RocketQAv2's re-ranker: a linear layer on the raw vector of [CLS] (§3.2).
 
     Attributes:
-        packed: tokens that a packed row is filled up to in training; None pads pairs. Set by `prepare`.
+        packed: tokens that a packed row is filled up to in training; None pads pairs. Set by `accelerate`.
+        any_rows: whether `score` may compute any number of pairs at once. Set by `accelerate`.
     """
 
     packed: int | None = None
+    any_rows: bool = False
 
     def __init__(self, encoder: nn.Module, pooling: str) -> None:
         super().__init__()
@@ -94,8 +97,9 @@ class CrossEncoder(nn.Module):
         """Scores that do not depend on which pairs are asked together.
 
         Pairs are grouped by padded length (a multiple of `STEP`) and computed in batches of a fixed number of rows,
-        the last one filled up: a pair then always meets the same tensor shape. `budget` is tokens per batch, of which
-        there are `ROWS` pairs at least, and on a CPU at most `CPU_TOKENS`; another budget may change last bits.
+        the last one filled up: a pair then always meets the same tensor shape. With `any_rows` lengths are multiples of
+        `FINE_STEP` and nothing is filled up. `budget` is tokens per batch, of which there are `ROWS` pairs at least,
+        and on a CPU at most `CPU_TOKENS`; another budget may change last bits.
 
         Returns:
             Logits, shape (pairs,), float32.
@@ -103,14 +107,16 @@ class CrossEncoder(nn.Module):
         self.eval()
         budget = min(budget, CPU_TOKENS) if device().type == "cpu" else budget
         first, second = Ragged.of(queries), Ragged.of(passages)
-        padded = -(-(np.diff(first.offsets) + np.diff(second.offsets) + template.extra[1]) // STEP) * STEP
+        step = FINE_STEP if self.any_rows else STEP
+        padded = -(-(np.diff(first.offsets) + np.diff(second.offsets) + template.extra[1]) // step) * step
         scores = np.empty(len(padded), np.float32)
         for length in np.unique(padded):
             members = np.flatnonzero(padded == length)
             rows = max(1, budget // int(length) // ROWS) * ROWS
             for start in range(0, len(members), rows):
                 batch = members[start : start + rows]
-                inputs = template.pair_inputs(first.take(batch), second.take(batch)).filled(rows)
+                inputs = template.pair_inputs(first.take(batch), second.take(batch))
+                inputs = inputs if self.any_rows else inputs.filled(rows)
                 made = self.logits(inputs, mode, packed=None, multiple=int(length))
                 scores[batch] = made[: len(batch)].cpu().numpy()
         return scores

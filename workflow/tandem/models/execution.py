@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from tandem.errors import UserError
@@ -10,7 +11,7 @@ from tandem.models.compiled import can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, has_bf16, keep_memory, resolve_precision
 from tandem.models.dual import DualEncoder
-from tandem.models.frozen import by_onednn, freeze
+from tandem.models.frozen import by_onednn, freeze, freeze_child
 from tandem.models.learning import make_ready
 from tandem.models.packed import BLOCK, FAMILIES
 
@@ -35,6 +36,9 @@ def accelerate(models: nn.Module, execution: dict[str, Any], tokens: int, mode: 
             encoders: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
             packed = is_packed(encoders, execution.get("attention", "auto"), mode)
             model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
+            if isinstance(model, CrossEncoder) and by_onednn() and not training:
+                model.any_rows = True
+                freeze_child(model, "head", torch.float32, tokens, gelu=False)
             for encoder in encoders:
                 compiled = is_compiled(packed, execution.get("compile", "auto"), training)
                 if not training:

@@ -15,7 +15,7 @@ import yaml
 from tandem.errors import UserError
 from tandem.planning.indexed import indexes
 from tandem.planning.pretrained import MADE, USUAL
-from tandem.planning.schema import mistakes, nearest, typed
+from tandem.planning.schema import mistakes, nearest, shown, typed
 from tandem.planning.window_datasets import complete_windows
 
 Config = dict[str, Any]
@@ -112,6 +112,10 @@ def checked(config: Config, root: Path) -> Config:
     schema, sources = schemas(root)
     config = typed(config, schema, schema)
     wrong = mistakes(config, schema, schema)
+    if not wrong:
+        # What cannot be seen would break up every message about it; further limits are said where a name is used.
+        named = [(block, name) for block, entries in config.items() if isinstance(entries, dict) for name in entries]
+        wrong = [f"{block}.{shown(name)}: not a name" for block, name in named if not (name and name.isprintable())]
     if not wrong:
         config["datasets"], wrong = datasets(config["datasets"], sources, schema)
         config["models"], more = models(config["models"], schema)

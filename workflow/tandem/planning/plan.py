@@ -13,7 +13,7 @@ from tandem.planning.config import Config
 from tandem.planning.graph import Stage, Stages
 from tandem.planning.resolver import check_all
 from tandem.planning.rows import Row, Rows
-from tandem.planning.schema import nearest
+from tandem.planning.schema import NAME, nearest, shown
 from tandem.planning.sweeps import Sweeps
 from tandem.planning.variants import Variants
 from tandem.reporting.layout import beside
@@ -254,6 +254,9 @@ class Plan:
             if told.endswith(".yaml"):
                 if not Path(told).is_file():
                     raise UserError(f"tables: {told} is no file")
+                if not NAME.fullmatch(_name(told)):
+                    allowed = "a layout's file name may hold letters, digits, `_`, `.` and `-`"
+                    raise UserError(f"tables: {shown(told)}: {allowed}")
                 made[_name(told)] = Path(told)
             elif told not in made:
                 raise UserError(f"tables: {told} is unknown{nearest(told, sorted(made))}")

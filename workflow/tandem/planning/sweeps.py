@@ -5,6 +5,7 @@ A sweep stands under `sweeps:` of a configuration, or is a file of config/sweeps
 
 import itertools
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,6 +213,9 @@ class Sweeps:
 
     def __init__(self, variants: Variants, folder: Path) -> None:
         told = variants.resolver({}).config["sweeps"]
+        for name in told:
+            if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]*", name):
+                raise UserError(f"sweeps.{name}: a name is letters, digits, '_' and '-'")
         self.wanted, self.missing = list(told), dict[str, str]()
         self.made = {name: Sweep(name, f"sweeps.{name}", spec, variants) for name, spec in told.items()}
         for name, spec in shipped(folder, variants.schema).items():

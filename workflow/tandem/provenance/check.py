@@ -38,7 +38,9 @@ def main(words: list[str]) -> int:
     warnings = list(moved([folder for root in roots for folder in places(root) if kind_of(folder) in KINDS]))
     for root in roots:
         for path in sorted((root / "tables").rglob("*.json")):
-            warnings += of_table(path.relative_to(root / "tables").with_suffix("").as_posix(), path)
+            warnings += of_table(
+                path.relative_to(root / "tables").with_suffix("").as_posix(), path, root.absolute().parent
+            )
     for line in warnings:
         print(line)
     if not warnings:
@@ -82,13 +84,15 @@ def _several(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def of_table(name: str, path: Path) -> Iterator[str]:
-    """Warnings about one table; none for a JSON file that is no table."""
+def of_table(name: str, path: Path, project: Path) -> Iterator[str]:
+    """Warnings about one table of a project's folder; none for a JSON file that is no table."""
     try:
         table = from_json(path)
     except UserError:
         return
-    rows = {system_name((row.system, row.first_stage)): _scores(row.lineage) for row in table.rows if row.lineage}
+    rows = {
+        system_name((row.system, row.first_stage)): _scores(row.lineage, project) for row in table.rows if row.lineage
+    }
     for row, (found, gone) in rows.items():
         if gone:
             yield f"table {name}: row {row} shows {_several(gone)}, which is deleted: it cannot be traced"
@@ -98,11 +102,11 @@ def of_table(name: str, path: Path) -> Iterator[str]:
     yield from mixed(f"table {name}", stages)
 
 
-def _scores(lineage: list[dict[str, Any]]) -> tuple[list[Artifact], list[str]]:
+def _scores(lineage: list[dict[str, Any]], project: Path) -> tuple[list[Artifact], list[str]]:
     """The scores that a row shows, and the keys of those that are gone."""
     found, gone = [], []
     for one in lineage:
-        beside = Path(one["folder"]).parents[1] / "score" / one["scores"]
+        beside = (project / one["folder"]).parents[1] / "score" / one["scores"]
         try:
             found.append(open_artifact(beside, verify=False) if beside.is_dir() else find(one["scores"]))
         except UserError:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 from tandem.data.download import readable
@@ -10,7 +9,7 @@ from tandem.errors import UserError
 from tandem.progress import duration, say
 from tandem.provenance.found import DELETED, RESULTS
 from tandem.provenance.owned import NAMES, Unneeded, downstream_first, unneeded
-from tandem.provenance.wanted import Told, known, read_told
+from tandem.provenance.wanted import Told, known, read_told, spent
 from tandem.reporting.lineage import walk
 from tandem.searching import words as command_line
 from tandem.why import find
@@ -19,19 +18,20 @@ LOCKS = Path(".snakemake/locks")
 
 
 def main(words: list[str]) -> int:
-    """`gc [--configfile FILE.yaml … [--config key=value …]]… [--keep KEY,…] [--only CLASS,…] [--yes]`.
+    """`gc [--configfile FILE.yaml … [--config key=value …]]… [--keep KEY,…] [--only CLASS,…] [--spent] [--yes]`.
 
     Lists what lies in results/ and is needed by no configuration, with its size and what making it took. Each
     `--configfile` begins a configuration, several files of one are laid one upon the other; without any it is
     config/config.yaml. Needed is all that a target could ask for by name, not only `rule all`.
 
     Args:
-        words: `--keep` artifacts (folders or keys) that stay with all they were made from; `--only` of classes models,
-            transient (vectors, indexes, token ids), checkpoints, pairs (cross-encoders' scores), others, leftovers;
-            `--yes` deletes what is listed.
+        words: `--keep` artifacts (folders or keys) that stay with all they were made from; `--only` of the classes
+            models, transient (vectors, indexes, token ids), checkpoints, pairs (cross-encoders' scores), spent, others,
+            leftovers; `--spent` lists also the vectors and indexes of `rule all` whose runs are finished, which `tandem
+            search` would need; `--yes` deletes what is listed.
     """
     configurations, rest = read_told(words)
-    told = command_line.read(rest, ("--keep", "--only"), ("--yes",))
+    told = command_line.read(rest, ("--keep", "--only"), ("--spent", "--yes"))
     if told.names or told.files:
         raise UserError(f"gc: {(told.names or told.files)[0]} is no flag; say --configfile FILE.yaml")
     only = [name for name in told.values.get("--only", ",".join(NAMES)).split(",") if name]
@@ -41,29 +41,20 @@ def main(words: list[str]) -> int:
         raise UserError(f"{RESULTS}: no such folder here; run gc where Snakemake is run")
     if "--yes" in told.switches:
         refuse_locked()
-    needed = needs(configurations, [word for word in told.values.get("--keep", "").split(",") if word])
-    found = downstream_first([one for one in unneeded(RESULTS, needed) if one.group in only])
+    keys = told.values.get("--keep", "").split(",")
+    plans = [known(one) for one in configurations]
+    kept = {(one.kind, one.key) for one in walk(find(word) for word in keys if word).values()}
+    needed = kept.union(*(plan.stages for plan in plans))
+    done = spent(plans) - kept if "--spent" in told.switches else set()
+    found = downstream_first([one for one in unneeded(RESULTS, needed, done) if one.group in only])
     print(listed(found, configurations), end="")
     if "--yes" in told.switches:
+        refuse_locked()  # planning took a while
         freed = sum(one.bytes for one in found if delete(one.folder))
         print(f"deleted: {readable(freed)} freed")
     elif found:
         print("nothing was deleted; --yes deletes what is listed")
     return 0
-
-
-def needs(configurations: Iterable[Told], kept: Iterable[str]) -> set[tuple[str, str]]:
-    """(kind, key) of all that configurations need, and of kept artifacts with what they were made from.
-
-    Raises:
-        UserError: a configuration that is wrong: nothing may be deleted on its account.
-    """
-    needed: set[tuple[str, str]] = set()
-    for told in configurations:
-        needed |= set(known(told).stages)
-    for stage in walk(find(word) for word in kept).values():
-        needed.add((stage.kind, stage.key))
-    return needed
 
 
 def refuse_locked() -> None:

@@ -17,7 +17,8 @@ CLASSES = {
 }
 OTHERS = "others"  # runs, scores, lists, datasets, audits: small, or not to be had again
 LEFT = "leftovers"  # of deletions that were interrupted
-NAMES = (*CLASSES, OTHERS, LEFT)
+SPENT = "spent"  # vectors and indexes whose runs are finished
+NAMES = (*CLASSES, SPENT, OTHERS, LEFT)
 
 Needed = Container[tuple[str, str]]  # (kind, key)
 
@@ -41,16 +42,19 @@ class Unneeded:
     finished: str
 
 
-def unneeded(results: Path, needed: Needed) -> Iterator[Unneeded]:
+def unneeded(results: Path, needed: Needed, spent: Needed = ()) -> Iterator[Unneeded]:
     """What lies in results/ and is not needed; folders where a job is running are left out.
 
     Args:
         results: the folder.
         needed: (kind, key) of what is.
+        spent: those of them that are needed for nothing that is still to be made.
     """
     for folder in places(results):
         kind = kind_of(folder)
-        if not _is_needed(folder, kind, needed) and not is_running(folder):
+        if (kind, folder.name) in spent and not is_running(folder):
+            yield _described(folder, SPENT)
+        elif not _is_needed(folder, kind, needed) and not is_running(folder):
             yield _described(folder, next((name for name, kinds in CLASSES.items() if kind in kinds), OTHERS))
         elif kind != "checkpoint" and (folder / MANIFEST).is_file() and (folder / "checkpoints").is_dir():
             yield _described(folder / "checkpoints", "checkpoints")  # of a finished model, left by a job that was ended

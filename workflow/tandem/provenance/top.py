@@ -112,8 +112,8 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
 def _asked(place: Place) -> tuple[float, list[str]]:
     """The clock of another machine, and the progress files below a folder of it, a line each."""
     folder = place.folder.removeprefix("~/")  # where ssh begins
-    folder = folder if folder.startswith("/") else f"./{folder}"
-    find = shlex.join(["find", folder, *SEARCHED, "-exec", "cat", "{}", "+"])
+    folder = folder if folder.startswith("/") else f"./{folder}"  # no flag; with `/` behind, links are followed
+    find = shlex.join(["find", f"{folder}/", *SEARCHED, "-exec", "cat", "{}", "+"])
     line = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", place.host, f"date +%s && {find}"]
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=120)

@@ -1,5 +1,6 @@
 """What configurations need: every stage that a target of theirs could ask for, or only those of `rule all`."""
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ from tandem.planning.graph import Stage
 from tandem.planning.plan import Plan
 
 ROOT = Path(__file__).parents[3]  # the checkout
+SPENT = ("embeddings", "index")  # large, and needed only until runs are made from them
 
 
 @dataclass
@@ -75,10 +77,16 @@ def read_told(words: list[str]) -> tuple[list[Told], list[str]]:
 
 
 def known(told: Told) -> Plan:
-    """A configuration's plan, with all that could be asked for by name: tables, statistics, sweeps, audits, analyses."""
+    """A configuration's plan, with all that could be asked for by name: tables, sweeps, audits and so on.
+
+    Raises:
+        UserError: a mistake, or a wanted table or sweep that cannot be made.
+    """
     plan = Plan(told.config(), ROOT)
+    plan.made()  # a table that cannot be planned today, its data being away, would leave out what it needs
+    plan.sweeps()
     plan.by_name()
-    asked = [plan.validations, *(partial(plan.counted, name) for name in plan.statistics)]
+    asked: list[Callable[[], object]] = [plan.validations, *(partial(plan.counted, name) for name in plan.statistics)]
     for ask in asked:
         with suppress(UserError):
             ask()
@@ -94,3 +102,19 @@ def of_all(plan: Plan) -> list[Stage]:
         targets += plan.resolver.audits.all(plan.config["dataset"])
     targets += [plan.resolver.run(system, plan.split, "systems") for system in plan.config["systems"]]
     return upstream_first(targets)
+
+
+def spent(plans: Iterable[Plan]) -> set[tuple[str, str]]:
+    """(kind, key) of vectors and indexes of `rule all` that only finished stages were made from.
+
+    Snakemake builds none of them again: what was made from them is there.
+    """
+    wanted = {(stage.kind, stage.key): stage for plan in plans for stage in of_all(plan)}
+    waiting = {
+        (one.kind, one.key)
+        for stage in wanted.values()
+        if not Path(stage.manifest).is_file()
+        for one in stage.upstream.values()
+    }
+    used = {(one.kind, one.key) for stage in wanted.values() for one in stage.upstream.values()}
+    return {(kind, key) for kind, key in used - waiting if kind in SPENT}
