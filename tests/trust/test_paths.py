@@ -47,7 +47,7 @@ def test_a_layout_file_with_such_a_name_is_refused(configured, tmp_path, name):
 
 
 def test_ids_never_become_paths(make_job, tmp_path):
-    ids = ["../../../up", "/etc/passwd", "a/b", "..", "$(touch pwned)", "<script>"]
+    ids = ["../../../up", "/etc/passwd", "a/b", "..", "$(touch${IFS}pwned)", "<script>"]
     folder = tmp_path / "beir"
     (folder / "qrels").mkdir(parents=True)
     rows = [{"_id": one, "title": "", "text": f"text {at}"} for at, one in enumerate(ids)]
