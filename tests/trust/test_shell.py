@@ -22,12 +22,18 @@ FOLDER = "; $(touch pwned) ' \" `touch pwned` \n {key} é"
 
 
 @pytest.mark.parametrize("nasty", NASTY)
-def test_a_shell_reads_the_values_back(configured, nasty):
+def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
+    folder, run = tmp_path / "data" / nasty, tmp_path / "runs" / nasty
+    (folder / "qrels").mkdir(parents=True)
+    for split in ("train", "dev", "test"):
+        (folder / "qrels" / f"{split}.tsv").touch()
+    run.parent.mkdir()
+    run.touch()
     config = configured()
-    config["datasets"] = {"mine": {"source": "beir", "path": nasty}}
+    config["datasets"] = {"mine": {"source": "beir", "path": str(folder)}}
     config |= {"dataset": "mine", "encoder": "start"}
     config["encoders"] = {"start": {"source": "hub", "name": f"org/{nasty}", "revision": nasty}}
-    config["runs"] = {"told": {"paths": {"test": nasty}}}
+    config["runs"] = {"told": {"paths": {"test": str(run)}}}
     config["systems"] = ["told"]
     plan = Plan(copy.deepcopy(config), ROOT)
     made = list(plan.stages.values())
