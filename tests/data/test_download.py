@@ -186,6 +186,13 @@ def test_nobody_listens_is_one_line(tmp_path):
     assert names(tmp_path) == []
 
 
+def test_a_failure_does_not_tell_a_password(tmp_path):
+    with pytest.raises(UserError, match=r"^http://\*\*\*@127\.0\.0\.1:9/x\?token=\*\*\*: cannot be fetched") as error:
+        fetch("http://me:s3cret@127.0.0.1:9/x?token=hidden", tmp_path / "x", Expected(), pause=0)
+    assert "s3cret" not in str(error.value)
+    assert "hidden" not in str(error.value)
+
+
 def test_a_download_that_does_not_fit_the_disk_is_refused(server, tmp_path):
     with pytest.raises(UserError, match=r"x\.bin needs 1000000\.0 TB; set TANDEM_DATA"):
         get(server, tmp_path / "x.bin", size=10**18)

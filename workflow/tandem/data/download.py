@@ -10,6 +10,7 @@ from tandem.data.part import part_of
 from tandem.data.transfer import TransferError, transfer
 from tandem.errors import UserError
 from tandem.progress import say
+from tandem.redacted import redacted
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def fetch(url: str, target: Path, expected: Expected, mirrors: Mirrors = (), pau
         except OSError as error:
             where = f"{target}: cannot be written ({error.strerror or error})"
             raise UserError(f"{where}; set {VARIABLE} to a folder of yours with enough space") from None
-    told = f"{url}: cannot be fetched: {'; '.join(failures)}"
+    told = redacted(f"{url}: cannot be fetched: {'; '.join(failures)}")
     raise UserError(f"{told}. Name another place in execution.mirrors, or put the file at {target}")
 
 
