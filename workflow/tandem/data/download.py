@@ -76,7 +76,7 @@ def fetch(url: str, target: Path, expected: Expected, mirrors: Mirrors = (), pau
         except OSError as error:
             where = f"{target}: cannot be written ({error.strerror or error})"
             raise UserError(f"{where}; set {VARIABLE} to a folder of yours with enough space") from None
-    told = redacted(f"{url}: cannot be fetched: {'; '.join(failures)}")
+    told = f"{redacted(url)}: cannot be fetched: {redacted('; '.join(failures))}"
     raise UserError(f"{told}. Name another place in execution.mirrors, or put the file at {target}")
 
 
