@@ -15,6 +15,7 @@ from tandem.candidates import teacher
 from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
+from tandem.models.execution import accelerate
 from tandem.models.tokens import Tokens
 
 SCORING = {"precision": "fp32", "batch_tokens": 256}
@@ -72,6 +73,7 @@ def rows_of(lists):
 def logits(model, tokens, rows):
     """The cross-encoder asked about the lists' rows without a store."""
     opened, cross = Tokens.open(tokens), CrossEncoder.load(model.folder / "cross")
+    accelerate(cross, {"attention": "padded"}, SCORING["batch_tokens"], SCORING["precision"], training=False)
     texts = [opened.queries[r["query_row"]] for r in rows], [opened.passages[r["passage_row"]] for r in rows]
     return cross.score(*texts, opened.template, SCORING["precision"], SCORING["batch_tokens"])
 

@@ -199,7 +199,7 @@ BAD = {
         {"source": "trec"},
         "source: 'trec' is unknown; allowed are beir, ir_datasets, files, squad, cmedqa2, dureader_retrieval,"
         " dureader2, pydocs, dpr, entity_questions, rocketqa, rocketqa_tsv, pair, dissimilar, reduced, windows,"
-        " unlabelled",
+        " unlabelled, union",
     ),
     "wrong policy": (
         lambda folder: None,

@@ -111,7 +111,11 @@ def test_the_transferred_model_goes_on_from_the_zero_shot_one():
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_small_variant_can_be_planned(name):
+def test_a_small_variant_can_be_planned(name, tmp_path, monkeypatch):
+    for split in ("train", "dev", "test"):  # data of one's own, in the working directory
+        (tmp_path / "data/cn-med-im/qrels" / f"{split}.tsv").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data/cn-med-im/qrels" / f"{split}.tsv").touch()
+    monkeypatch.chdir(tmp_path)
     plan = planned(f"small/{name}")
     made = plan.made()
     assert made

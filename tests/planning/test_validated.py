@@ -29,7 +29,14 @@ def plan(configured):
 
 
 def of_kind(made, kind):
-    return [stage for (k, _), stage in made.stages.items() if k == kind]
+    """The stages of a kind that the wanted tables need, in the order of their planning."""
+    waiting, needed = [stage for name in made.wanted() for _, stage in made.tables[name]], set()
+    while waiting:
+        stage = waiting.pop()
+        if id(stage) not in needed:
+            needed.add(id(stage))
+            waiting += stage.upstream.values()
+    return [stage for (k, _), stage in made.stages.items() if k == kind and id(stage) in needed]
 
 
 def test_four_segments_and_four_validations_on_one_reduced_dataset(plan):

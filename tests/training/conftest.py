@@ -79,7 +79,7 @@ def model_job(make_job, dataset, tokens, encoder, lists, runs):
             inputs |= {"cross_tokens": tokens, "retriever": encoder, "reranker": encoder}
         else:
             inputs["start"] = encoder
-        params = {"objective": objective, "train": OBJECTIVES[objective]}
+        params = {"objective": objective, "train": dict(OBJECTIVES[objective])}
         params |= {"pooling": "mean"} if objective == "cross" else TOWERS
         return make_job(
             "model", out, params, inputs, {"micro_tokens": 200, "graph_tokens": 400, "workers": 1} | execution
