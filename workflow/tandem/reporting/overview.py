@@ -9,7 +9,7 @@ from markupsafe import Markup
 from tandem.progress import duration
 from tandem.reporting.lineage import Stage
 
-WIDTH, HEIGHT, ACROSS, MIDDLE, BELOW = 128, 76, 36, 118, 268
+WIDTH, HEIGHT, ACROSS, MIDDLE, BELOW = 144, 76, 20, 118, 268
 # Part: its kinds and its column; what a run always passes through stands in one line, what may join it below.
 PARTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "Collection": (0, MIDDLE, ("dataset", "given", "imported")),

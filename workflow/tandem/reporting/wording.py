@@ -96,7 +96,7 @@ def _bands(table: Table) -> list[str]:
             told = cell.band
             of = "what is printed" if told["value"] is None else number(told["value"])
             line = f"Band: {of} ± {told['tolerance']:g}, near ± {told['near']:g}; {told['source']}"
-            line += f" ({told['seeds']} seeds)" if told["seeds"] else ""
+            line += f" ({told['seeds']} seed{'s' * (told['seeds'] > 1)})" if told["seeds"] else ""
             if told["value"] is not None:
                 line = line.replace("Band:", f"Band of {row.system}, {cell.measure}:", 1)
             if told["deviations"]:
