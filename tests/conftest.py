@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -76,6 +78,29 @@ def configured():
         return config
 
     return make
+
+
+@pytest.fixture(scope="session")
+def snakemake_in():
+    """`snakemake_in(folder, more)`: a function that runs Snakemake there with its config.yaml and further files.
+
+    It takes the words of the command line, gives status and output, and has the `folder`.
+    """
+
+    def of(folder: Path, *more: str):
+        def run(*words: str) -> tuple[int, str]:
+            command = [
+                *(sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder)),
+                *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
+                *("--configfile", *(str(folder / name) for name in ("config.yaml", *more))),
+            ]
+            done = subprocess.run(command, capture_output=True, text=True)
+            return done.returncode, done.stdout + done.stderr
+
+        run.folder = folder
+        return run
+
+    return of
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -15,7 +13,7 @@ TRAIN = {"steps": 4, "queries_per_batch": 4, "list_size": 4, "lr": 1e-3, "precis
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, documents, encoder_folder):
+def project(tmp_path_factory, documents, encoder_folder, snakemake_in):
     """`project(*words)`: Snakemake's exit status and output; few models, BM25's lists for both."""
     folder = tmp_path_factory.mktemp("notebooks")
     (folder / "beir/qrels").mkdir(parents=True)
@@ -46,17 +44,7 @@ def project(tmp_path_factory, documents, encoder_folder):
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
-    def run(*words):
-        command = [
-            *(sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder)),
-            *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
-            *("--configfile", str(folder / "config.yaml")),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.returncode, done.stdout + done.stderr
-
-    run.folder = folder
-    return run
+    return snakemake_in(folder)
 
 
 def test_all_three_are_executed_without_an_error_and_a_filled_sheet_makes_table_10(project):

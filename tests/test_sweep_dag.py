@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ SATURATION = {"grid": {"bm25.k1": [0.5, "1.5"], "bm25.b": [0.4]}, "systems": ["b
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, documents, encoder_folder):
+def project(tmp_path_factory, documents, encoder_folder, snakemake_in):
     """`project(*words)`: Snakemake's exit status and output in a folder with the tiny collection."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "beir/qrels").mkdir(parents=True)
@@ -55,13 +53,7 @@ def project(tmp_path_factory, documents, encoder_folder):
 
     def run(*words, **sweeps):
         (folder / "sweeps.yaml").write_text(yaml.safe_dump({"sweeps": sweeps}))
-        command = [
-            *(sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder)),
-            *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
-            *("--configfile", str(folder / "config.yaml"), str(folder / "sweeps.yaml")),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.returncode, done.stdout + done.stderr
+        return snakemake_in(folder, "sweeps.yaml")(*words)
 
     run.folder = folder
     return run

@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ SPARSE = {
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory, documents):
+def project(tmp_path_factory, documents, snakemake_in):
     """`project(*words)`: Snakemake's exit status and output in a folder with the tiny collection."""
     folder = tmp_path_factory.mktemp("sparse")
     (folder / "beir/qrels").mkdir(parents=True)
@@ -44,17 +42,7 @@ def project(tmp_path_factory, documents):
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
-    def run(*words):
-        command = [
-            *(sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder)),
-            *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
-            *("--configfile", str(folder / "config.yaml")),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True)
-        return done.returncode, done.stdout + done.stderr
-
-    run.folder = folder
-    return run
+    return snakemake_in(folder)
 
 
 def test_variants_make_a_table_of_their_own_runs(project):

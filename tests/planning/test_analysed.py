@@ -17,18 +17,12 @@ def default(configured):
 
 
 @pytest.fixture
-def plan(configured):
+def plan(configured, overridden):
     """`plan({a/b/c: value, …})`: the default's plan with these keys."""
 
     def made(keys):
         config = configured()
-        for path, value in keys.items():
-            *parents, last = path.split("/")
-            at = config
-            for part in parents:
-                at = at.setdefault(part, {})
-            at[last] = value
-        return Plan(config, ROOT)
+        return Plan(overridden(config, keys), ROOT)
 
     return made
 

@@ -12,18 +12,12 @@ DE, DOTTED = "models/de_bm25neg/train", "models.de_bm25neg.train"
 
 
 @pytest.fixture
-def plan(configured):
+def plan(configured, overridden):
     """`plan({a/b/c: value, …})`: the default's plan with these keys; dev runs are deep enough for the usual depth."""
 
     def made(keys):
         config = configured("depth.dev", 100)
-        for path, value in keys.items():
-            *parents, last = path.split("/")
-            at = config
-            for part in parents:
-                at = at.setdefault(part, {})
-            at[last] = value
-        return Plan(config, ROOT)
+        return Plan(overridden(config, keys), ROOT)
 
     return made
 

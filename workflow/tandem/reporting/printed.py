@@ -45,19 +45,25 @@ class Printed:
         return abs(counted - value) <= unit / 2 * (1 + 1e-9)
 
 
+def table_rows(path: Path, columns: list[str]) -> "csv.DictReader[str]":
+    """The rows of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); it holds the printed numbers") from None
+    rows = csv.DictReader(text.splitlines(), strict=True)
+    if rows.fieldnames != columns:
+        raise UserError(f"{path}: columns are {rows.fieldnames}; they must be {', '.join(columns)}")
+    return rows
+
+
 def read_printed(path: Path, source: str, tables: Iterable[str]) -> list[Printed]:
     """The printed numbers of some tables of a paper, in the file's order.
 
     Raises:
         UserError: no such file, other columns, or a value that is no number.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); it holds the printed numbers") from None
-    rows = csv.DictReader(text.splitlines(), strict=True)
-    if rows.fieldnames != COLUMNS:
-        raise UserError(f"{path}: columns are {rows.fieldnames}; they must be {', '.join(COLUMNS)}")
+    rows = table_rows(path, COLUMNS)
     wanted = set(tables)
     found = []
     for row in rows:

@@ -1,6 +1,5 @@
 """What papers print about systems, from printed.csv: by source, table, system and measure, each as printed."""
 
-import csv
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tandem.errors import UserError
-from tandem.reporting.printed import WRONG
+from tandem.reporting.printed import WRONG, table_rows
 
 if TYPE_CHECKING:
     from tandem.reporting.layout import Column
@@ -82,13 +81,7 @@ def read_numbers(path: Path, source: str, table: str) -> Numbers:
     Raises:
         UserError: no such file, source or table, or other columns.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); it holds the printed numbers") from None
-    rows = csv.DictReader(text.splitlines(), strict=True)
-    if rows.fieldnames != COLUMNS:
-        raise UserError(f"{path}: columns are {rows.fieldnames}; they must be {', '.join(COLUMNS)}")
+    rows = table_rows(path, COLUMNS)
     lines = [row for row in rows if row["unit"] == "percent"]
     known = dict.fromkeys(f"{line['source']}, {line['table']}" for line in lines)
     found = [line for line in lines if (line["source"], line["table"]) == (source, table)]
