@@ -46,28 +46,8 @@ def planned(question, *names):
 # What is asked for by name and cannot be had is said now: an input function's error would come with a traceback.
 if workflow.is_main_process:
     for target in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]:
-        if target == "all":
-            planned(plan.made)
-            planned(plan.sweeps)
-        elif target == "audits":
-            planned(plan.audits)
-        elif target == "notebooks":
-            planned(plan.analyses.files)
-        elif target == "dureader_retrieval_table10":
-            planned(plan.analyses.stage, "error_analysis")
-            planned(plan.analyses.sheet)
-        elif target == "index_tradeoffs":
-            planned(plan.tradeoffs)
-        elif target == "fidelity":
-            planned(plan.fidelity)
-        elif target in plan.papers:
-            planned(plan.of_paper, target)
-            for line in plan.absent(target):
-                print(line, file=sys.stderr)
-        elif target in plan.swept.targets:
-            planned(plan.swept.files, plan.swept.targets[target])
-        elif target in plan.targets:
-            planned(plan.made, plan.targets[target])
+        for line in planned(plan.check, target):
+            print(line, file=sys.stderr)
 else:
     plan.by_name()
 
@@ -127,6 +107,6 @@ localrules:
 rule all:
     default_target: True
     input:
-        lambda wildcards: planned(plan.made),
+        lambda wildcards: planned(plan.tables.made),
         lambda wildcards: planned(plan.sweeps),
         "results/report.html",

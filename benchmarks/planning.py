@@ -1,12 +1,25 @@
-"""Processor seconds of planning sweeps: `python benchmarks/planning.py [points …]`, by default 1, 200 and 1000.
+"""Processor seconds of planning sweeps: `python benchmarks/planning.py [--out FILE.md] [points …]`, by default 200 and 1000.
 
-A sweep over the joint model's learning rate on the embedded default, two systems at every point. What Snakemake adds
-(its start, its graph of jobs) is not in these figures: time `snakemake -n sweep_<name>` for it.
+A sweep over the joint model's learning rate on the embedded default, two systems at every point. For each number of
+points: the plan alone, `snakemake -n sweep_lr` with everything to do, and the same with nothing to do. For the last
+one every file that a job declares is made, empty, and Snakemake touches them all: with that it writes its own record of
+each job (.snakemake/metadata), as if the job had run. `--folder` keeps the folder of each sweep, to look into.
+
+Seconds are user and system time of the process: on a machine with other work the clock says little. Snakemake's own
+start-up is `snakemake -n statistics` on the same configuration without a sweep.
 """
 
+import argparse
+import json
+import os
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from figures import machine
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
@@ -15,22 +28,91 @@ from tandem.planning.config import gathered  # noqa: E402
 from tandem.planning.plan import Plan  # noqa: E402
 
 SYSTEMS = ["rocketqav2.retriever", "rocketqav2.retriever+rocketqav2.reranker"]
+PARTS = ("csv", "md", "json", "html", "svg")  # what rule sweep makes
+# Snakemake's `--touch` without the tenth of a second that it sleeps at every job.
+TOUCH = (
+    "import sys; from snakemake.executors import touch; touch.Executor.SLEEPING_TIME = 0; "
+    "from snakemake.cli import main; main(sys.argv[1:])"
+)
+HEAD = ("points", "stages", "planning", "start-up", "everything to do", "nothing to do", "beyond start-up")
 
 
-def planned(points: int) -> tuple[float, int]:
-    """Processor seconds of a plan with a sweep of so many points, and its stages."""
+def sweep(points: int) -> dict[str, object]:
+    """`sweeps:` with one of so many points."""
     grid = {"models.rocketqav2.train.lr": [1e-5 + at * 1e-8 for at in range(points)]}
-    config = gathered([], ROOT) | {"sweeps": {"lr": {"grid": grid, "systems": SYSTEMS}}}
+    return {"lr": {"grid": grid, "systems": SYSTEMS}}
+
+
+def planned(sweeps: dict[str, object]) -> tuple[float, Plan]:
+    """Processor seconds of a plan, and the plan."""
+    config = gathered([], ROOT) | {"sweeps": sweeps}
     started = time.process_time()
     plan = Plan(config, ROOT)
-    return time.process_time() - started, len(plan.stages)
+    return time.process_time() - started, plan
+
+
+def snakemake(folder: Path, words: Sequence[str], start: Sequence[str] = ("-m", "snakemake")) -> tuple[float, str]:
+    """Processor seconds of a run of Snakemake in a folder, and what it printed."""
+    options = ("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params")
+    line = [sys.executable, *start, *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder), *options]
+    before = os.times()
+    done = subprocess.run(
+        [*line, "--configfile", str(folder / "sweeps.json")],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    after = os.times()
+    if done.returncode:
+        raise SystemExit(done.stdout[-2000:])
+    return sum(after[2:4]) - sum(before[2:4]), done.stdout
+
+
+def finish(folder: Path, plan: Plan) -> None:
+    """Make every declared file of the sweep's jobs, and have Snakemake record the jobs as done."""
+    made = [stage.manifest for stage in plan.stages.values()]
+    made += [f"results/sweeps/lr.{part}" for part in ("points", *PARTS)]
+    for name in made:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}\n", encoding="utf-8")
+    snakemake(folder, ["sweep_lr", "--touch", "--forceall", "--quiet", "all"], ("-c", TOUCH))
+
+
+def measured(points: int, folder: Path) -> list[str]:
+    """A line of the table."""
+    seconds, plan = planned(sweep(points))
+    folder.mkdir(parents=True, exist_ok=True)
+    told = folder / "sweeps.json"
+    told.write_text("{}", encoding="utf-8")
+    start, _ = snakemake(folder, ["-n", "statistics"])
+    told.write_text(json.dumps({"sweeps": sweep(points)}), encoding="utf-8")
+    everything, _ = snakemake(folder, ["-n", "--quiet", "all", "sweep_lr"])
+    finish(folder, plan)
+    nothing, said = snakemake(folder, ["-n", "sweep_lr"])
+    if "rule sweep:" in said or "rule score:" in said:
+        raise SystemExit(f"there was something to do: {said[-2000:]}")
+    numbers = [f"{one:.1f}" for one in (seconds, start, everything, nothing, nothing - start)]
+    return [f"{points:,}", f"{len(plan.stages):,}", *numbers]
 
 
 def main() -> None:
-    """Print a line per number of points."""
-    for points in [int(word) for word in sys.argv[1:]] or [1, 200, 1000]:
-        seconds, stages = planned(points)
-        print(f"{points:,} points\t{stages:,} stages\t{seconds:.2f} s")
+    """Print the table, or write it to a file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("points", type=int, nargs="*", default=[200, 1000])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--folder", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        folder = args.folder or Path(made)
+        lines = [measured(points, folder / str(points)) for points in args.points]
+    rows = [HEAD, ["--:"] * len(HEAD), *lines]
+    text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    if args.out:
+        note = f"`python benchmarks/planning.py {' '.join(map(str, args.points))}`: processor seconds (user and system)."
+        args.out.write_text(f"# Planning sweeps\n\n{note}\n\n{machine()}\n\n{text}", encoding="utf-8")
+    print(text, end="")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def planned(tiny_dag):
     """The stages that the tiny project's default needs, in order."""
     plan = Plan(gathered([tiny_dag.folder / "config.yaml"], ROOT), ROOT)
-    plan.made()
+    plan.tables.made()
     return ordered(stage for _, stage in plan.tables["tiny"])
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tandem.artifact import open_artifact, sha256
 
 TORTURE = os.environ.get("TANDEM_TORTURE", "0") != "0"  # `make torture`
+SEED = int(os.environ.get("TANDEM_SEED", "20"))
 TOLD = "log.parquet"  # of a training, with its throughput
 LEFT = (".partial", "checkpoints", "shards", "log.txt", "progress.json")  # what a stage may leave beside its files
 

@@ -1,10 +1,16 @@
-"""Many sweeps planned in one process: memory and open files stay where they were."""
+"""Many sweeps, planned in one process and run by one Snakemake: memory and open files stay where they were."""
 
 import copy
+import csv
 import gc
 import os
+import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+import yaml
 from faults_kit import TORTURE
 from mutations import DEFAULT
 
@@ -15,9 +21,14 @@ SWEEPS = 30 if TORTURE else 5
 WARM = 2  # caches of files and of compiled expressions are filled
 
 
-def resident() -> float:
-    """MiB of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+def resident(process: str = "self") -> float:
+    """MiB of a process in memory."""
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def opened(process: str = "self") -> int:
+    """A process' open files."""
+    return len(os.listdir(f"/proc/{process}/fd"))
 
 
 def test_planning_sweeps_again_and_again_keeps_memory_and_open_files_flat():
@@ -32,7 +43,62 @@ def test_planning_sweeps_again_and_again_keeps_memory_and_open_files_flat():
         del plan
         gc.collect()
         memory.append(resident())
-        files.append(len(os.listdir("/proc/self/fd")))
+        files.append(opened())
     assert len(stages) == 1
     assert set(files[WARM:]) == {files[WARM]}
     assert memory[-1] - memory[WARM] < 8, memory
+
+
+def below(process: int) -> list[str]:
+    """The processes that a process has started, and those that these have."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parents[folder.name] = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+    found, last = [], {str(process)}
+    while last:
+        last = {one for one, parent in parents.items() if parent in last}
+        found += last
+    return found
+
+
+def watched(process: subprocess.Popen) -> list[tuple[float, int, float, int]]:
+    """Four times a second: MiB and open files of a process, and the most that a single one of its jobs has."""
+    seen = []
+    while process.poll() is None:
+        jobs = [(0.0, 0)]
+        for job in below(process.pid):
+            with suppress(OSError):  # it has ended
+                jobs.append((resident(job), opened(job)))
+        with suppress(OSError):
+            own = resident(str(process.pid)), opened(str(process.pid))
+            seen.append((*own, *map(max, zip(*jobs, strict=True))))
+        time.sleep(0.25)
+    return seen
+
+
+@pytest.mark.skipif(not TORTURE, reason="minutes of jobs: make torture")
+def test_thirty_sweeps_run_by_one_snakemake_keep_memory_and_open_files_flat(tiny_dag, copied):
+    sweeps = {
+        f"soak{at:02}": {"grid": {"bm25.k1": [0.5 + at / 100, 1.5 + at / 100]}, "systems": ["bm25"]}
+        for at in range(SWEEPS)
+    }
+    more = copied.folder / "soak.yaml"
+    more.write_text(yaml.safe_dump({"bm25": {"engine": "bm25s"}, "sweeps": sweeps}))
+    line = tiny_dag.line("sweeps", "--keep-going")
+    line[line.index("--directory") + 1], line[line.index("--cores") + 1] = str(copied.folder), "1"
+    with (copied.folder / "said.txt").open("w") as said:
+        process = subprocess.Popen([*line, str(more)], stdout=said, stderr=subprocess.STDOUT)
+        seen = watched(process)
+    assert process.returncode == 0, (copied.folder / "said.txt").read_text()[-3000:]
+    for name in sweeps:
+        rows = list(csv.DictReader((copied.folder / f"results/sweeps/{name}.csv").open()))
+        assert len({row["stage"] for row in rows}) == 2
+    size = -(-len(seen) // SWEEPS)
+    parts = [list(map(max, zip(*seen[at : at + size], strict=True))) for at in range(0, len(seen), size)]
+    for at, name in enumerate(("Snakemake, MiB", "its files", "largest job, MiB", "its files")):
+        print(f"{name}: {' '.join(f'{part[at]:.0f}' for part in parts)}")
+    early, late = parts[WARM : SWEEPS // 3], parts[-SWEEPS // 3 :]
+    grown = [max(part[at] for part in late) - max(part[at] for part in early) for at in range(4)]
+    assert max(grown[0], grown[2]) < 16, parts
+    assert max(grown[1], grown[3]) < 4, parts

@@ -80,8 +80,8 @@ def test_gpus_and_shards_change_no_key(configured):
     stage = run(plan.resolver)
     assert stage.digest == usual.digest
     assert "--run.index_gpu shard" in stage.upstream["index"].how
-    assert len(plan.shards("index", stage.upstream["index"].key)) == 3
-    assert plan.shards("ann", stage.key) == []
+    assert len(plan.hosted.shards("index", stage.upstream["index"].key)) == 3
+    assert plan.hosted.shards("ann", stage.key) == []
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ def planned(name: str) -> Plan:
 @pytest.mark.parametrize("name", ["msmarco", "nq", "dureader"])
 def test_a_paper_sized_configuration_has_a_price(name):
     plan = planned(name)
-    assert plan.made()
-    stages = upstream_first(stage for table in plan.wanted() for _, stage in plan.tables[table])
+    assert plan.tables.made()
+    stages = upstream_first(plan.tables.wanted_scores())
     machine = Hardware.load(ROOT / "config/hardware", "h200")
     about = setting(plan.config, machine)
     priced = {stage.kind: found for stage in stages if (found := cost(stage, about, machine))}

@@ -54,8 +54,8 @@ def test_a_group_has_no_passages_to_train_on(folder, plan):
     members = {"a": {"source": "beir", "path": folder("a", ["train", "test"])}, "g": {"source": "group", "of": ["a"]}}
     made = plan(members, "g")
     with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
-        made.made()
-    assert made.made("baseline")
+        made.tables.made()
+    assert made.tables.made("baseline")
 
 
 def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
@@ -113,8 +113,8 @@ def test_identical_ids_are_a_parameter_only_where_asked(folder, plan):
 def test_without_training_queries_the_tables_of_models_are_missing_and_the_baseline_is_not(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
     with pytest.raises(UserError, match="is trained on split train, but dataset d has test; name another .* train_on"):
-        made.made()
-    assert made.made("baseline") == ["results/tables/baseline.csv"]
+        made.tables.made()
+    assert made.tables.made("baseline") == ["results/tables/baseline.csv"]
     assert [stage.kind for _, stage in made.tables["baseline"]] == ["score"]
     # nothing to compare with, nobody to judge: the audits make do with BM25
     assert [Path(part).parts[2] for part in made.audits()] == ["noise", "false_negatives", "score"]

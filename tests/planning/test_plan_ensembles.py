@@ -32,7 +32,7 @@ def test_an_ensemble_reranks_with_all_its_members(planned):
     single = plan.resolver.run("bm25+ce_bm25neg", "test", "here")
     assert stage.params == single.params
     assert single.upstream.keys() == {"dataset", "run", "model", "tokens"}
-    assert len(plan.shards("rerank", stage.key)) == 3
+    assert len(plan.hosted.shards("rerank", stage.key)) == 3
 
 
 def test_an_ensemble_is_the_list_of_its_members(configured):

@@ -117,10 +117,9 @@ def test_a_small_variant_can_be_planned(name, tmp_path, monkeypatch):
         (tmp_path / "data/cn-med-im/qrels" / f"{split}.tsv").touch()
     monkeypatch.chdir(tmp_path)
     plan = planned(f"small/{name}")
-    made = plan.made()
+    made = plan.tables.made()
     assert made
-    trained = {stage.params["train"]["steps"] for table in plan.wanted() for _, score in plan.tables[table]
-               for stage in models_of(score)}  # fmt: skip
+    trained = {stage.params["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
     assert None not in trained
     assert max(trained) <= 480  # minutes on two cores
 
@@ -133,7 +132,7 @@ def models_of(stage):
 
 def test_the_fourth_step_needs_queries_without_labels():
     plan = planned(recipes=["dureader_retrieval", "rocketqav2", "rocketqa"], tables=["baseline"], depth={"train": 1000})
-    absent = [row for row in plan.rows("rocketqa/steps") if "absent" in row]  # it shows what is printed, and why
+    absent = [row for row in plan.tables.rows("rocketqa/steps") if "absent" in row]  # it shows what is printed, and why
     assert [row["system"] for row in absent] == ["M_D2"]
     with pytest.raises(Unavailable, match="split unlabelled, but dataset pydocs has dev, test, train"):
         model(plan, "m_d2")

@@ -117,14 +117,14 @@ def test_every_row_is_planned_once_a_seed_and_bm25_once(plan):
         for seed in ("42", "7")
     ]
     assert [model.params["train"]["seed"] for model in models] == [42, 7]
-    assert {row["system"] for row in made.systems()} == {"BM25", "DE w/ BM25 Neg", "RocketQAv2 (retriever)"} | {
+    assert {row["system"] for row in made.tables.systems()} == {"BM25", "DE w/ BM25 Neg", "RocketQAv2 (retriever)"} | {
         "CE w/ BM25 Neg", "CE w/ DE Neg", "RocketQAv2 (re-ranker)"
     }  # fmt: skip
 
 
 def test_what_a_dataset_lacks_is_only_printed(plan):
     made = plan(depth={"train": 1000, "dev": 50, "test": 1000}, stand_in="a")
-    absent = [row for row in made.rows("rocketqav2/table2") if "absent" in row]
+    absent = [row for row in made.tables.rows("rocketqav2/table2") if "absent" in row]
     assert [(row["system"], row["column"]) for row in absent] == [
         ("RocketQA", "msmarco"), ("RocketQA", "natural-questions")
     ]  # fmt: skip
@@ -138,11 +138,11 @@ def test_a_papers_target_is_all_that_can_be_made(plan):
     files = made.of_paper("rocketqav2")
     assert "results/tables/rocketqav2/table4.csv" in files
     assert "results/statistics/rocketqav2_table1.csv" in files
-    told = made.absent("rocketqav2")
+    told = made.tables.absent("rocketqav2")
     assert [line.split(" ")[0] for line in told] == ["rocketqav2/table2", "rocketqav2/table3"]
     assert all("\n" not in line and "raise depth.train" in line for line in told)
     with pytest.raises(UserError, match="rocketqav2/table2 cannot be made"):
-        made.made("rocketqav2/table2")
+        made.tables.made("rocketqav2/table2")
     assert "results/tables/dureader_retrieval/table10.csv" in made.of_paper("dureader_retrieval")
     assert "results/tables/dureader_retrieval/table10.csv" not in files
 

@@ -24,7 +24,7 @@ def plan(configured, overridden):
 
 def of_kind(made, kind):
     """The stages of a kind that the wanted tables need, in the order of their planning."""
-    waiting, needed = [stage for name in made.wanted() for _, stage in made.tables[name]], set()
+    waiting, needed = made.tables.wanted_scores(), set()
     while waiting:
         stage = waiting.pop()
         if id(stage) not in needed:

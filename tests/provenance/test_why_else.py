@@ -3,7 +3,7 @@
 import shutil
 
 from tandem.planning.graph import Stage
-from tandem.why import main as why
+from tandem.provenance.why import main as why
 
 
 def test_an_input_that_was_deleted_is_told_by_its_key(chain, made, said):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tandem import why
 from tandem.errors import UserError
+from tandem.provenance import why
 
 
 def chain(world, lr=1e-5, steps=100, k1=0.9, source="bm25"):

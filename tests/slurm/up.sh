@@ -60,7 +60,7 @@ SlurmUser=root
 SlurmdUser=root
 SlurmdParameters=config_overrides
 AuthType=auth/munge
-AuthInfo=socket=$socket,cred_expire=30
+AuthInfo=socket=$socket,cred_expire=10
 CredType=cred/munge
 StateSaveLocation=$lab/state
 SlurmdSpoolDir=$lab/spool
@@ -86,6 +86,7 @@ DefMemPerCPU=500
 $([ "$gpus" = 0 ] || echo "GresTypes=gpu")
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$cpus Sockets=1 CoresPerSocket=$cpus RealMemory=$memory State=UNKNOWN$([ "$gpus" = 0 ] || echo " Gres=gpu:$gpus")
 PartitionName=main Nodes=$host Default=YES MaxTime=INFINITE State=UP
+PartitionName=second Nodes=$host MaxTime=INFINITE State=UP
 CONF
   # A pretended GPU is a null device: slurm gives no ids for plain files.
   echo "AutoDetect=off" >"$lab/gres.conf"

@@ -32,7 +32,7 @@ for kind, (env, threads) in SMALL.items():
         threads: threads
         resources:
             how=stages.how(kind),
-            **plan.devices(kind),
+            **plan.hosted.devices(kind),
         shell:
             "python -m tandem {params.kind} {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
 

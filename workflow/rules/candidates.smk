@@ -4,7 +4,7 @@
 rule candidates:
     input:
         unpack(stages.inputs("candidates")),
-        shards=lambda wildcards: plan.shards("candidates", wildcards.key),
+        shards=lambda wildcards: plan.hosted.shards("candidates", wildcards.key),
     output:
         "results/{dataset}/candidates/{key}/stage.json",
     log:
@@ -16,7 +16,7 @@ rule candidates:
     threads: cores
     resources:
         how=stages.how("candidates"),
-        **plan.devices("candidates"),
+        **plan.hosted.devices("candidates"),
     shell:
         "python -m tandem candidates {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
 
@@ -24,7 +24,7 @@ rule candidates:
 rule teacher:
     input:
         unpack(stages.inputs("teacher")),
-        shards=lambda wildcards: plan.shards("teacher", wildcards.key),
+        shards=lambda wildcards: plan.hosted.shards("teacher", wildcards.key),
     output:
         "results/{dataset}/teacher/{key}/stage.json",
     log:
@@ -37,6 +37,6 @@ rule teacher:
     retries: 2
     resources:
         how=stages.how("teacher"),
-        **plan.devices("teacher"),
+        **plan.hosted.devices("teacher"),
     shell:
         "python -m tandem teacher {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"

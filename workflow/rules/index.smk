@@ -61,7 +61,7 @@ rule index_shard:
 rule index:
     input:
         unpack(stages.inputs("index")),
-        shards=lambda wildcards: plan.shards("index", wildcards.key),
+        shards=lambda wildcards: plan.hosted.shards("index", wildcards.key),
     output:
         "results/{dataset}/index/{key}/stage.json",
     log:

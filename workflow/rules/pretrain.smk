@@ -34,6 +34,6 @@ rule pretrain:
     retries: 2
     resources:
         how=stages.how("pretrain"),
-        **plan.devices("pretrain"),
+        **plan.hosted.devices("pretrain"),
     shell:
         "{resources.start}python -m tandem pretrain {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"

@@ -9,9 +9,9 @@ localrules:
 
 rule table:
     input:
-        layout=lambda wildcards: str(plan.layouts[wildcards.table]),
-        beside=lambda wildcards: plan.beside(wildcards.table),
-        scores=lambda wildcards: plan.scores(wildcards.table),
+        layout=lambda wildcards: str(plan.tables.layouts[wildcards.table]),
+        beside=lambda wildcards: plan.tables.beside(wildcards.table),
+        scores=lambda wildcards: plan.tables.scores(wildcards.table),
     output:
         multiext("results/tables/{table}", ".csv", ".md", ".tex", ".json"),
         report(
@@ -25,7 +25,7 @@ rule table:
     conda:
         "../../envs/data.yaml"
     params:
-        rows=lambda wildcards: json.dumps(plan.rows(wildcards.table)),
+        rows=lambda wildcards: json.dumps(plan.tables.rows(wildcards.table)),
     shell:
         "python -m tandem table --layout {input.layout:q} --rows {params.rows:q} --out {output[0]:q} 2>&1 | tee {log:q}"
 
@@ -84,7 +84,7 @@ def made_analyses():
 
 rule report:
     input:
-        tables=lambda wildcards: planned(plan.made),
+        tables=lambda wildcards: planned(plan.tables.made),
         sweeps=lambda wildcards: planned(plan.sweeps),
         audits=lambda wildcards: shown_audits(),
         validations=lambda wildcards: manifests(shown_validations()),
@@ -95,7 +95,7 @@ rule report:
     conda:
         "../../envs/data.yaml"
     params:
-        rows=json.dumps(plan.systems()),
+        rows=json.dumps(plan.tables.systems()),
         tables=lambda wildcards, input: ",".join(input.tables),
         audits=lambda wildcards: json.dumps(shown_audits()),
         validations=lambda wildcards: json.dumps(shown_validations()),
@@ -107,18 +107,18 @@ rule report:
 
 
 # `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.
-for target, layout in plan.targets.items():
+for target, layout in plan.tables.targets.items():
 
     rule:
         name:
             target
         localrule: True
         input:
-            lambda wildcards, layout=layout: planned(plan.made, layout),
+            lambda wildcards, layout=layout: planned(plan.tables.made, layout),
 
 
 # `snakemake rocketqav2`: all of a paper that can be made here.
-for paper in plan.papers:
+for paper in plan.tables.papers:
 
     rule:
         name:

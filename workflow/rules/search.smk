@@ -4,7 +4,7 @@
 rule encode:
     input:
         unpack(stages.inputs("embeddings")),
-        shards=lambda wildcards: plan.shards("embeddings", wildcards.key),
+        shards=lambda wildcards: plan.hosted.shards("embeddings", wildcards.key),
     output:
         "results/{dataset}/embeddings/{key}/stage.json",
     log:
@@ -16,7 +16,7 @@ rule encode:
     threads: cores
     resources:
         how=stages.how("embeddings"),
-        **plan.devices("embeddings"),
+        **plan.hosted.devices("embeddings"),
     shell:
         "python -m tandem embeddings {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
 
@@ -24,7 +24,7 @@ rule encode:
 rule retrieve:
     input:
         unpack(stages.inputs("retrieve")),
-        shards=lambda wildcards: plan.shards("retrieve", wildcards.key),
+        shards=lambda wildcards: plan.hosted.shards("retrieve", wildcards.key),
     output:
         "results/{dataset}/retrieve/{key}/stage.json",
     log:
@@ -36,7 +36,7 @@ rule retrieve:
     threads: cores
     resources:
         how=stages.how("retrieve"),
-        **plan.devices("retrieve"),
+        **plan.hosted.devices("retrieve"),
     shell:
         "python -m tandem retrieve {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
 
@@ -44,7 +44,7 @@ rule retrieve:
 rule rerank:
     input:
         unpack(stages.inputs("rerank")),
-        shards=lambda wildcards: plan.shards("rerank", wildcards.key),
+        shards=lambda wildcards: plan.hosted.shards("rerank", wildcards.key),
     output:
         "results/{dataset}/rerank/{key}/stage.json",
     log:
@@ -57,6 +57,6 @@ rule rerank:
     retries: 2
     resources:
         how=stages.how("rerank"),
-        **plan.devices("rerank"),
+        **plan.hosted.devices("rerank"),
     shell:
         "python -m tandem rerank {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"

@@ -30,7 +30,7 @@ for name, kind in SHARDS.items():
         retries: 2
         resources:
             how=stages.how(kind),
-            **plan.devices(kind),
+            **plan.hosted.devices(kind),
         shell:
             "python -m tandem {params.command} {params.args} {resources.how} --run.workers {threads}"
             " --run.shard {wildcards.shard} --run.shards {wildcards.shards} --out {output:q} 2>&1 | tee {log:q}"

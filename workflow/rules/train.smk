@@ -17,7 +17,7 @@ rule train:
     retries: 2
     resources:
         how=stages.how("model"),
-        **plan.devices("model"),
+        **plan.hosted.devices("model"),
     shell:
         "{resources.start}python -m tandem model {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"
 
@@ -26,7 +26,7 @@ rule train:
 rule checkpoint:
     input:
         unpack(stages.inputs("checkpoint")),
-        state=lambda wildcards: plan.state(wildcards.key),
+        state=lambda wildcards: plan.hosted.state(wildcards.key),
     output:
         "results/{dataset}/checkpoint/{key}/stage.json",
         temp(directory("results/{dataset}/checkpoint/{key}/state")),
@@ -40,6 +40,6 @@ rule checkpoint:
     retries: 2
     resources:
         how=stages.how("checkpoint"),
-        **plan.devices("checkpoint"),
+        **plan.hosted.devices("checkpoint"),
     shell:
         "{resources.start}python -m tandem checkpoint {params.args} {resources.how} --run.workers {threads} --out {output[0]:q} 2>&1 | tee {log:q}"

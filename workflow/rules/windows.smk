@@ -22,7 +22,7 @@ rule aggregate:
 rule rerank_windows:
     input:
         unpack(stages.inputs("rerank_windows")),
-        shards=lambda wildcards: plan.shards("rerank_windows", wildcards.key),
+        shards=lambda wildcards: plan.hosted.shards("rerank_windows", wildcards.key),
     output:
         "results/{dataset}/rerank_windows/{key}/stage.json",
     log:
@@ -35,6 +35,6 @@ rule rerank_windows:
     retries: 2
     resources:
         how=stages.how("rerank_windows"),
-        **plan.devices("rerank_windows"),
+        **plan.hosted.devices("rerank_windows"),
     shell:
         "python -m tandem rerank_windows {params.args} {resources.how} --run.workers {threads} --out {output:q} 2>&1 | tee {log:q}"

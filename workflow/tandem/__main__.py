@@ -46,7 +46,7 @@ COMMANDS = {
     "error-table": "analysis.error_table:main",
     "fidelity": "reporting.fidelity:main",
     "show": "reporting.show:main",
-    "why": "why:main",
+    "why": "provenance.why:main",
     "lineage": "provenance.lineage:main",
     "verify": "provenance.verify:main",
     "check": "provenance.check:main",

@@ -1,15 +1,14 @@
-"""The command `why`: what makes an artifact another than its nearest sibling."""
+"""What makes an artifact another than a second one: roots in parameters, versions and inputs."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import MANIFEST, Artifact, open_artifact
-from tandem.errors import UserError
+from tandem.artifact import Artifact
 from tandem.reporting.lineage import leaves, open_upstream, stage_name
 
-RESULTS = Path("results")
 ELSE = ("inputs", "modules", "commit", "dirty", "libraries", "machine", "device", "precision", "execution")
 
 
@@ -24,69 +23,20 @@ class Cause:
     before: str
 
 
-def main(words: list[str]) -> int:
-    """`why A [B]`: prints why artifact A is another than B, or than its nearest sibling.
-
-    A and B are folders, or keys below results/. The nearest sibling has the same dataset, kind and name and the fewest
-    differing roots; among equals, one finished before A, then the one finished last.
-    """
-    if len(words) not in (1, 2):
-        raise UserError(f"why: takes one or two artifacts (folders or keys), {len(words)} were given")
-    artifact = find(words[0])
-    others = [find(words[1])] if len(words) == 2 else siblings(artifact)
-    if not others:
-        told = f"no other {artifact.manifest['kind']} named {stage_name(artifact.key)} is finished beside it"
-        print(f"{artifact.key} has no sibling: {told}")
-        return 0
-    nearest = min(others, key=lambda other: _distance(artifact, other))
-    found = list(causes(artifact, nearest))
-    if not found:
-        more = list(otherwise(artifact, nearest)) if artifact.folder.absolute() != nearest.folder.absolute() else []
-        print(f"{artifact.key} does not differ from {nearest.key}{' in what its key tells, but:' if more else ''}")
-        for line in more:
-            print(f"  {line}")
-    for cause in found:
-        print(explain(artifact, nearest, cause))
-    return 0
-
-
-def find(word: str) -> Artifact:
-    """The artifact at a folder, or with that key below results/."""
-    folder = Path(word)
-    if (folder / MANIFEST).is_file() or folder.name == MANIFEST:
-        return open_artifact(folder, verify=False)
-    found = sorted(path.parent for path in RESULTS.glob(f"*/*/*/{MANIFEST}") if path.parent.name == folder.name)
-    if not found:
-        raise UserError(f"{word}: no finished artifact; give a folder with a {MANIFEST}, or a key below {RESULTS}/")
-    if len(found) > 1:
-        raise UserError(f"{word}: stands for {', '.join(map(str, found))}; give one of these folders")
-    return open_artifact(found[0], verify=False)
-
-
-def siblings(artifact: Artifact) -> list[Artifact]:
-    """Finished artifacts of the same dataset, kind and name."""
-    own = artifact.folder
-    beside = sorted(path.parent for path in own.absolute().parent.glob(f"*/{MANIFEST}"))
-    named = [path for path in beside if path.name != own.name and stage_name(path.name) == stage_name(own.name)]
-    return [open_artifact(path, verify=False) for path in named]
-
-
-def _distance(artifact: Artifact, other: Artifact) -> tuple[int, bool, list[int], str]:
-    """How far a sibling is: the number of roots, then whether it is younger, then how long ago it finished."""
-    finished = other.manifest["finished"]
-    recent = [-ord(character) for character in finished]
-    return len(list(causes(artifact, other))), finished > artifact.manifest["finished"], recent, other.key
-
-
-def causes(artifact: Artifact, other: Artifact) -> Iterator[Cause]:
+def causes(artifact: Artifact, other: Artifact, renamed: bool = False) -> Iterator[Cause]:
     """Every root of the difference of two artifacts, each once: own parameters first, then those of the inputs.
 
     An input of another kind or name is a root itself; one of the same name is followed to what differs in it.
+
+    Args:
+        artifact: which is asked about.
+        other: what it is compared with.
+        renamed: follow inputs of the same kind too that are called otherwise: two systems are compared, not variants.
     """
-    yield from _causes(artifact, other, set())
+    yield from _causes(artifact, other, renamed, set())
 
 
-def _causes(artifact: Artifact, other: Artifact, met: set[tuple[str, str]]) -> Iterator[Cause]:
+def _causes(artifact: Artifact, other: Artifact, renamed: bool, met: set[tuple[str, str]]) -> Iterator[Cause]:
     """`causes`, skipping pairs that were compared already."""
     if artifact.key == other.key or (artifact.key, other.key) in met:
         return
@@ -95,18 +45,31 @@ def _causes(artifact: Artifact, other: Artifact, met: set[tuple[str, str]]) -> I
         now, before = artifact.manifest["version"], other.manifest["version"]
         yield Cause(artifact, other, f"the version of {artifact.manifest['kind']}", str(now), str(before))
     own, its = leaves(artifact.params), leaves(other.params)
-    for path in [*own, *(path for path in its if path not in own)]:
-        if path not in own or path not in its or own[path] != its[path]:
-            yield Cause(artifact, other, path, _shown(own, path), _shown(its, path))
+    for path in unlike(own, its):
+        yield Cause(artifact, other, path, _shown(own, path), _shown(its, path))
     above, beside = open_upstream(artifact), open_upstream(other)
     keys, others = ({role: Path(at).name for role, at in one.upstream.items()} for one in (artifact, other))
     for role in [*keys, *(role for role in others if role not in keys)]:
         mine, theirs = above.get(role), beside.get(role)
-        if mine is not None and theirs is not None and _same_name(mine, theirs):
-            yield from _causes(mine, theirs, met)
-        elif keys.get(role) != others.get(role):
-            now, before = _input(keys, above, role), _input(others, beside, role)
-            yield Cause(artifact, other, f"its input {role}", now, before)
+        if keys.get(role) == others.get(role) or (keys.get(role, ""), others.get(role, "")) in met:
+            continue
+        if mine is not None and theirs is not None and _alike(mine, theirs, renamed):
+            found = list(_causes(mine, theirs, renamed, met))
+            yield from found
+            if found or _alike(mine, theirs, False):
+                continue
+        yield Cause(artifact, other, f"its input {role}", _input(keys, above, role), _input(others, beside, role))
+
+
+def unlike(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """The paths whose values differ as keys tell them apart: 1, 1.0 and true are three values."""
+    paths = [*one, *(path for path in other if path not in one)]
+    return [path for path in paths if path not in one or path not in other or _text(one[path]) != _text(other[path])]
+
+
+def _text(value: Any) -> str:
+    """A value as a key is made of it."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _input(keys: dict[str, str], there: dict[str, Artifact], role: str) -> str:
@@ -123,9 +86,8 @@ def otherwise(artifact: Artifact, other: Artifact) -> Iterator[str]:
     """
     told = {name: artifact.manifest.get(name) for name in ELSE}, {name: other.manifest.get(name) for name in ELSE}
     own, its = (leaves({name: value for name, value in one.items() if value is not None}) for one in told)
-    for path in [*own, *(path for path in its if path not in own)]:
-        if path not in own or path not in its or own[path] != its[path]:
-            yield f"{path} is {_shown(own, path)}, was {_shown(its, path)}"
+    for path in unlike(own, its):
+        yield f"{path} is {_shown(own, path)}, was {_shown(its, path)}"
     files, others = artifact.manifest["files"], other.manifest["files"]
     differ = [name for name in {**files, **others} if files.get(name) != others.get(name)]
     if differ:
@@ -133,9 +95,10 @@ def otherwise(artifact: Artifact, other: Artifact) -> Iterator[str]:
         yield f"other bytes in {', '.join(differ[:3])}{more}"
 
 
-def _same_name(one: Artifact, other: Artifact) -> bool:
-    """Whether two artifacts are variants of one stage."""
-    return one.manifest["kind"] == other.manifest["kind"] and stage_name(one.key) == stage_name(other.key)
+def _alike(one: Artifact, other: Artifact, renamed: bool) -> bool:
+    """Whether two artifacts are variants of one stage; of one kind is enough for those that are called otherwise."""
+    same_kind = one.manifest["kind"] == other.manifest["kind"]
+    return bool(same_kind and (renamed or stage_name(one.key) == stage_name(other.key)))
 
 
 def _shown(params: dict[str, Any], path: str) -> str:

@@ -1,6 +1,7 @@
 """Stage `hardness`: how hard the negatives of some models' training lists are, and which of them may be positives."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,7 @@ def run(job: Job) -> None:
 
 def part(lists: Artifact, name: str, job: Job, judges: list[PairScores], progress: Progress) -> pa.Table:
     """The rows of one model's lists, of the sampled queries; `name` is what the source is called."""
-    rows = pq.read_table(lists.path("candidates.parquet"), columns=list(KEPT))
-    names = dict.fromkeys(rows["query_id"].unique().to_pylist(), "train")
-    kept = subset(names, {"train": job.params["queries"]})
-    rows = rows.filter(pc.is_in(rows["query_id"], pa.array(list(kept), pa.string())))
+    rows = _sampled(lists.path("candidates.parquet"), job.params["queries"])
     source = [name if kind == "undenoised" else f"{name}, {kind}" for kind in rows["list"].to_pylist()]
     judge = pa.nulls(len(rows), pa.float32())
     if judges:
@@ -62,6 +60,16 @@ def part(lists: Artifact, name: str, job: Job, judges: list[PairScores], progres
         judge = pa.array(mean_probability(judges, queries, passages, progress), pa.float32())
     told = {column: rows[column] for column in ("query_id", "doc_id", "label", "rank", "score")}
     return pa.table({"source": pa.array(source, pa.string()), **told, "judge": judge})
+
+
+def _sampled(path: Path, queries: int) -> pa.Table:
+    """The rows of so many queries at most; the file is read twice, batch by batch, since it may not fit into memory."""
+    with pq.ParquetFile(path) as file:
+        batches = file.iter_batches(columns=["query_id"])
+        names = dict.fromkeys((name for one in batches for name in one["query_id"].unique().to_pylist()), "train")
+        kept = pa.array(list(subset(names, {"train": queries})), pa.string())
+        found = [one.filter(pc.is_in(one["query_id"], kept)) for one in file.iter_batches(columns=list(KEPT))]
+        return pa.Table.from_batches(found, pa.schema([file.schema_arrow.field(name) for name in KEPT]))
 
 
 def summary(rows: pd.DataFrame, threshold: float | None) -> dict[str, dict[str, Any]]:

@@ -42,8 +42,8 @@ def main(words: list[str]) -> int:
 def render(plan: Plan, hardware: Hardware) -> str:
     """The table as Markdown, below it what the machine is taken to do."""
     about = setting(plan.config, hardware)
-    plan.made()
-    stages = upstream_first(stage for table in plan.wanted() for _, stage in plan.tables[table])
+    plan.tables.made()
+    stages = upstream_first(plan.tables.wanted_scores())
     known = [found for stage in stages if (found := cost(stage, about, hardware))]
     rows = [_row(one) for one in known]
     summed = totals(known)

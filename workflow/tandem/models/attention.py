@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
 NAME, FLOAT32 = "tandem_packed", "tandem_float32"
 
@@ -16,6 +15,8 @@ def register() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
+    if torch.cuda.is_available():
+        import torch.nn.attention.varlen  # before layers are compiled that call it
     for name, made in ((NAME, attention), (FLOAT32, in_float32)):
         AttentionInterface.register(name, made)
         AttentionMaskInterface.register(name, sdpa_mask)
@@ -92,6 +93,9 @@ def by_kernel(
     `varlen_attn` drops no weights; where some are to be dropped, the operation that it is made of is called, which
     can, and which nested tensors' attention calls likewise.
     """
+    # PyTorch's compiler comes with it: two seconds of every process that no CPU needs.
+    from torch.nn.attention.varlen import AuxRequest, varlen_attn
+
     told = (query, key, value, bounds, bounds, longest, longest)
     made: Tensor
     if dropout:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
-from tandem.planning.schema import nearest
+from tandem.planning.schema import nearest, shown
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
@@ -64,7 +64,7 @@ class Analyses:
         """The annotators' filled sheet of wrong results, if there is one."""
         told = self.told["errors"]["sheet"]
         if told is not None and not Path(told).is_file():
-            raise UserError(f"analysis.errors.sheet is {told}; no such file")
+            raise UserError(f"analysis.errors.sheet is {shown(told)}; no such file")
         return None if told is None else str(told)
 
     def dynamics(self) -> Stage:

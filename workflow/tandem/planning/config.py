@@ -15,7 +15,7 @@ import yaml
 from tandem.errors import UserError
 from tandem.planning.indexed import indexes
 from tandem.planning.pretrained import MADE, USUAL
-from tandem.planning.schema import mistakes, nearest, shown, typed
+from tandem.planning.schema import limited, mistakes, nearest, shown, typed
 from tandem.planning.window_datasets import complete_windows
 
 Config = dict[str, Any]
@@ -38,6 +38,8 @@ def read_yaml(path: Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
         raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    except (ValueError, RecursionError) as error:  # 2026-13-01, a number of 5,000 digits, 1,000 brackets
+        raise UserError(f"{path}: holds a value that cannot be read: {error}") from None
 
 
 @cache
@@ -59,7 +61,10 @@ def gathered(files: Iterable[Path], root: Path) -> Config:
     """config/config.yaml of the checkout with YAML files laid upon it, as Snakemake does with `--configfile`."""
     config: Config = read_yaml(root / "config/config.yaml")
     for file in files:
-        config = merged(config, read_yaml(file))
+        if not isinstance(over := read_yaml(file), dict):
+            raise UserError(f"{file}: holds {type(over).__name__} and no mapping of keys to values")
+        limited(over)
+        config = merged(config, over)
     return config
 
 
@@ -93,6 +98,7 @@ def schemas(root: Path) -> tuple[Config, Config]:
 
 def assembled(told: Config, root: Path) -> Config:
     """Catalogues, recipes and what is told, one laid upon the other: neither typed nor checked."""
+    limited(told)
     recipes = told.get("recipes") or []
     config: Config = {name: catalogue(root / "config" / name) for name in CATALOGUES}
     for name in CATALOGUES:
@@ -221,6 +227,6 @@ def like(name: str, told: dict[str, Any], opened: list[str]) -> dict[str, Any]:
     if base is None:
         return spec
     if not isinstance(base, str) or base not in told:
-        raise UserError(f"models.{name}.like is {base}, which is no model{nearest(str(base), list(told))}")
+        raise UserError(f"models.{name}.like is {shown(base)}, which is no model{nearest(str(base), list(told))}")
     made: dict[str, Any] = merged(like(base, told, [*opened, name]), spec)
     return made

@@ -13,7 +13,7 @@ from tandem.planning.config import Config
 from tandem.planning.graph import Stage, Stages
 from tandem.planning.pretrained import Pretrained
 from tandem.planning.schema import NAME as NAME
-from tandem.planning.schema import nearest
+from tandem.planning.schema import nearest, shown
 
 # What a dataset's entry says about it, and what is done with its runs: no part of the collection.
 NOTES = (
@@ -78,7 +78,7 @@ class Origins(ABC):
         how = {key: told for key, told in notes.items() if told}
         if path is not None:
             if not Path(path).exists():
-                raise UserError(f"datasets.{name}.path is {path}; no such file or folder")
+                raise UserError(f"datasets.{name}.path is {shown(path)}; no such file or folder")
             spec["fingerprint"], how["path"] = fingerprint(Path(path)), str(path)
         elif files:
             spec["downloads"] = sorted([file, *map(told.get, IDENTITY)] for file, told in files.items())

@@ -4,14 +4,39 @@ import difflib
 import json
 import math
 import re
+from contextlib import suppress
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
+from tandem.errors import UserError
+
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what may be part of a key
 WORDS = {"true": True, "false": False, "null": None}
+DEEPEST, MOST = 100, 100_000  # levels and values of a configuration: far more than any needs
+
+
+def limited(config: dict[Any, Any]) -> None:
+    """Refuse what cannot be walked through: YAML's anchors let a few lines hold themselves, or billions of values.
+
+    Raises:
+        UserError: names the place that is nested too deep, or the upper key that holds too much.
+    """
+    for upper, held in config.items():
+        waiting: list[tuple[Any, tuple[Any, ...]]] = [(held, (upper,))]
+        seen = 0
+        while waiting:
+            value, at = waiting.pop()
+            seen += 1
+            inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+            if inner and len(at) > DEEPEST:
+                place = ".".join(shown(key) for key in at[:4])
+                raise UserError(f"{place} contains itself, or is nested deeper than {DEEPEST} levels")
+            if seen > MOST:
+                raise UserError(f"{shown(upper)} holds more than {MOST:,} values; allowed: fewer")
+            waiting += [(item, (*at, key)) for key, item in inner]
 
 
 def typed(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> Any:
@@ -40,7 +65,8 @@ def typed(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> Any:
     if isinstance(value, str) and "string" not in types:
         value = _read(value, types, schema.get("enum", []))
     if isinstance(value, int) and not isinstance(value, bool) and "number" in types:
-        return float(value)
+        with suppress(OverflowError):  # no float is as large; `mistakes` names it
+            return float(value)
     return value
 
 

@@ -10,7 +10,7 @@ from tandem.errors import UserError
 from tandem.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 from tandem.planning.graph import Stage
 from tandem.planning.runs import cutoff
-from tandem.planning.schema import NAME, nearest
+from tandem.planning.schema import NAME, nearest, shown
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
@@ -98,10 +98,14 @@ class Sparse:
         """Refuse a language that the analyzer cannot have."""
         if engine == "lucene" and language not in LANGUAGES:
             known = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
-            raise UserError(f"datasets.{dataset}.language is {language}, which Lucene has no analyzer for; {known}")
+            raise UserError(
+                f"datasets.{dataset}.language is {shown(language)}, which Lucene has no analyzer for; {known}"
+            )
         if engine == "bm25s" and analyzer in ENGLISH and language != "en":
             allowed = f"set {at}.analyzer to none, whitespace or jieba"
-            raise UserError(f"datasets.{dataset}.language is {language}, and bm25s stems English alone; {allowed}")
+            raise UserError(
+                f"datasets.{dataset}.language is {shown(language)}, and bm25s stems English alone; {allowed}"
+            )
 
     def check(self, name: str) -> None:
         """Refuse a variant whose name is taken or whose keys do not go together."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from tandem.data.windowing import UNITS
 from tandem.errors import UserError
-from tandem.planning.schema import nearest
+from tandem.planning.schema import nearest, shown
 
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")  # null: that of the documents
 INHERITING = ("windows", "unlabelled")
@@ -44,7 +44,9 @@ def _documents(name: str, datasets: dict[str, Any]) -> dict[str, Any]:
     while spec["source"] in INHERITING:
         of = spec.get("of")
         if of not in datasets:
-            raise UserError(f"datasets.{opened[-1]}.of is {of}, which is no dataset{nearest(str(of), list(datasets))}")
+            raise UserError(
+                f"datasets.{opened[-1]}.of is {shown(of)}, which is no dataset{nearest(str(of), list(datasets))}"
+            )
         if of in opened:
             raise UserError(f"datasets form a cycle: {' -> '.join([*opened, of])}")
         opened.append(of)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tandem.errors import Unavailable, UserError
 from tandem.planning.graph import Stage
 from tandem.planning.origins import NAME
-from tandem.planning.schema import nearest
+from tandem.planning.schema import nearest, shown
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
@@ -45,7 +45,7 @@ class Windowed:
         datasets, named = self.config["datasets"], self.told[name]["windows"]
         windows = [one for one, spec in datasets.items() if spec["source"] == "windows"]
         if named not in windows:
-            found = f"aggregations.{name}.windows is {named}, which is no dataset of source windows"
+            found = f"aggregations.{name}.windows is {shown(named)}, which is no dataset of source windows"
             raise UserError(f"{found}{nearest(named, windows)}")
         return str(datasets[named]["of"])
 

@@ -19,14 +19,14 @@ from tandem.data.download import readable
 from tandem.errors import UserError
 from tandem.planning.plan import Plan
 from tandem.planning.schema import nearest
+from tandem.provenance.asked import Asked
 from tandem.provenance.bundled import LIST
-from tandem.provenance.found import RESULTS
-from tandem.provenance.lineage import Asked, as_json, as_text
+from tandem.provenance.found import RESULTS, find
+from tandem.provenance.lineage import as_json, as_text
 from tandem.provenance.wanted import ROOT, Told, read_told
 from tandem.redacted import redacted
 from tandem.reporting.lineage import Stage, walk
 from tandem.searching import words as command_line
-from tandem.why import find
 
 PACKED = ("score", "match")  # kinds whose files are packed; of the others, but for runs, only the manifest
 RUN = "run.trec"
@@ -81,13 +81,13 @@ def gather(name: str, configuration: Told) -> Packed:
     """
     plan = Plan(configuration.config(), ROOT)
     if name not in plan.tables:
-        known = plan.missing.get(name) or f"is no table{nearest(name, sorted(plan.tables))}"
+        known = plan.tables.missing.get(name) or f"is no table{nearest(name, sorted(plan.tables))}"
         raise UserError(f"bundle: {name}: {known}")
     scores = [stage for _, stage in plan.tables[name]]
     made = RESULTS / "tables" / f"{name}.json"
     absent = [stage.folder for stage in scores if not Path(stage.manifest).is_file()]
     if absent or not made.is_file():
-        target = next(target for target, table in plan.targets.items() if table == name)
+        target = next(target for target, table in plan.tables.targets.items() if table == name)
         raise UserError(f"bundle: {absent[0] if absent else made} is not made; run: snakemake --cores 1 {target}")
     asked = Asked(f"table {name}", [find(stage.folder) for stage in scores])
     asked = Asked(asked.told, list({one.key: one for one in asked.artifacts}.values()))
@@ -127,8 +127,8 @@ def _is_view(path: Path) -> bool:
 
 def _layout(plan: Plan, name: str) -> Iterator[Path]:
     """A table's layout and what it reads beside itself."""
-    yield plan.layouts[name]
-    yield from map(Path, plan.beside(name))
+    yield plan.tables.layouts[name]
+    yield from map(Path, plan.tables.beside(name))
 
 
 def _packed(stage: Stage) -> Iterator[str]:

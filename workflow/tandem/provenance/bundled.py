@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
+from tandem.progress import Progress
 from tandem.provenance.faults import Fault
 from tandem.provenance.found import files_in
 from tandem.provenance.hashing import Task, compared
@@ -51,7 +52,8 @@ class Bundle:
     def faults(self, threads: int) -> list[Fault]:
         """Files that are missing, changed or not listed."""
         tasks = [Task(self.folder, name, told) for name, told in self.told["files"].items()]
-        made = list(compared(tasks, threads, quick=False))
+        with Progress(f"verify {LIST}", len(tasks), "files") as progress:
+            made = list(compared(tasks, threads, False, progress))
         known = {*self.told["files"], LIST}
         for path in files_in(self.folder):
             if path.relative_to(self.folder).as_posix() not in known:

@@ -10,12 +10,11 @@ from tandem.artifact import Artifact, content, modules_hash, open_artifact
 from tandem.errors import UserError
 from tandem.kinds import KINDS
 from tandem.provenance.faults import resolve
-from tandem.provenance.found import RESULTS, kind_of, places, read_manifest
+from tandem.provenance.found import RESULTS, find, kind_of, places, read_manifest
 from tandem.reporting.layout import name as system_name
 from tandem.reporting.lineage import Stage, walk
 from tandem.reporting.results import from_json
 from tandem.searching import words as command_line
-from tandem.why import find
 
 PACKAGE = Path(__file__).parents[1]
 WHERE = ("python",)  # of `machine`, what may change a result

@@ -1,7 +1,7 @@
 """What may be wrong with an artifact: names of faults, and those that show without reading its files."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,20 +54,26 @@ def of_folder(folder: Path) -> Iterator[Fault]:
         if inside:
             told = f"{len(inside):,} files and no {MANIFEST}: its job was ended, or files were purged"
             yield Fault(folder, "unfinished", folder, f"holds {told}; run its stage again")
-    yield from drafts(folder)
+    yield from drafts(folder, list(files_in(folder)))
 
 
-def drafts(folder: Path) -> Iterator[Fault]:
-    """What killed jobs left half-written; nothing while a job is running there."""
-    if is_running(folder):
-        return
-    for name in DRAFTS:
-        if (folder / name).exists():
-            yield Fault(folder, "draft", folder / name, "was left half-written by a job that was ended")
-    for path in files_in(folder):
-        inside = path.relative_to(folder)
-        if _is_partial(path.name) and inside.parts[0] not in (*DRAFTS, *WORK):
-            yield Fault(folder, "draft", path, "was left half-written by a job that was ended")
+def drafts(folder: Path, files: Iterable[Path]) -> list[Fault]:
+    """What killed jobs left half-written; nothing while a job is running there.
+
+    Args:
+        folder: the artifact's.
+        files: all that lie below it.
+    """
+    left = [folder / name for name in DRAFTS if (folder / name).exists()]
+    left += [path for path in files if _is_partial(path.name) and _first(folder, path) not in (*DRAFTS, *WORK)]
+    if not left or is_running(folder):
+        return []
+    return [Fault(folder, "draft", path, "was left half-written by a job that was ended") for path in left]
+
+
+def _first(folder: Path, path: Path) -> str:
+    """The first part of a file's place below a folder."""
+    return path.relative_to(folder).parts[0]
 
 
 def _is_lock(name: str) -> bool:
@@ -95,14 +101,27 @@ def of_manifest(folder: Path, manifest: dict[str, Any]) -> Iterator[Fault]:
         yield Fault(folder, "name", path, f"its parameters and inputs give {made}, not the digest of its name")
 
 
-def of_inputs(folder: Path, manifest: dict[str, Any]) -> Iterator[Fault]:
-    """Inputs that are there with other bytes than those the artifact was made from; a deleted input is no fault."""
-    for role, told in manifest.get("inputs", {}).items():
-        above = resolve(folder, manifest["upstream"][role])
-        found = read_manifest(above)
-        if found is not None and content(found) != told:
-            why = f"was made from {above.name} (as {role}) with content {told}; it has {content(found)} now"
-            yield Fault(folder, "input", above / MANIFEST, f"{why}: it was made again with other bytes")
+class Inputs:
+    """Contents of the artifacts that others were made from, each manifest read once: thousands share a dataset."""
+
+    def __init__(self) -> None:
+        self._contents: dict[Path, str | None] = {}
+
+    def faults(self, folder: Path, manifest: dict[str, Any]) -> Iterator[Fault]:
+        """Inputs that are there with other bytes than the artifact was made from; a deleted input is no fault."""
+        for role, told in manifest.get("inputs", {}).items():
+            above = resolve(folder, manifest["upstream"][role])
+            found = self._content(above)
+            if found not in (None, told):
+                why = f"was made from {above.name} (as {role}) with content {told}; it has {found} now"
+                yield Fault(folder, "input", above / MANIFEST, f"{why}: it was made again with other bytes")
+
+    def _content(self, folder: Path) -> str | None:
+        """An artifact's content; None where it is not there."""
+        if folder not in self._contents:
+            manifest = read_manifest(folder)
+            self._contents[folder] = None if manifest is None else content(manifest)
+        return self._contents[folder]
 
 
 def resolve(folder: Path, told: str) -> Path:
@@ -112,9 +131,9 @@ def resolve(folder: Path, told: str) -> Path:
     return beside if (beside / MANIFEST).is_file() else path
 
 
-def unknown(folder: Path, manifest: dict[str, Any]) -> Iterator[Fault]:
+def unknown(folder: Path, manifest: dict[str, Any], files: Iterable[Path]) -> Iterator[Fault]:
     """Files below an artifact that neither its manifest lists nor a stage leaves there."""
-    for path in files_in(folder):
+    for path in files:
         name = path.relative_to(folder).as_posix()
         first = name.split("/")[0]
         block = first == "blocks" and name.removesuffix(".json") + ".npy" in manifest["files"]

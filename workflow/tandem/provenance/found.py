@@ -1,5 +1,6 @@
 """Artifacts, pair stores and leftovers below a folder, found by their names; tens of thousands in seconds."""
 
+import glob
 import json
 import os
 import re
@@ -7,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import MANIFEST
+from tandem.artifact import MANIFEST, Artifact, open_artifact
 from tandem.errors import UserError
 from tandem.kinds import KINDS
 
@@ -19,6 +20,24 @@ STORE = "store.json"
 DELETED = ".deleted-"  # what begins so was to be deleted when its process ended
 DEPTH = 4  # folders between a bundle's and an artifact's
 FOLDERS = {*KINDS, PAIRS, ORDER}
+
+
+def find(word: str) -> Artifact:
+    """The artifact at a folder, or with that key below results/; its files are not read.
+
+    Raises:
+        UserError: there is none, or several datasets have one of that key.
+    """
+    folder = Path(word)
+    if (folder / MANIFEST).is_file() or folder.name == MANIFEST:
+        return open_artifact(folder, verify=False)
+    named = RESULTS.glob(f"*/*/{glob.escape(folder.name)}/{MANIFEST}") if folder.name else ()
+    found = sorted(path.parent for path in named)
+    if not found:
+        raise UserError(f"{word}: no finished artifact; give a folder with a {MANIFEST}, or a key below {RESULTS}/")
+    if len(found) > 1:
+        raise UserError(f"{word}: stands for {', '.join(map(str, found))}; give one of these folders")
+    return open_artifact(found[0], verify=False)
 
 
 def places(root: Path) -> Iterator[Path]:

@@ -7,12 +7,11 @@ from pathlib import Path
 from tandem.data.download import readable
 from tandem.errors import UserError
 from tandem.progress import duration, say
-from tandem.provenance.found import DELETED, RESULTS
+from tandem.provenance.found import DELETED, RESULTS, find
 from tandem.provenance.owned import NAMES, Unneeded, downstream_first, unneeded
 from tandem.provenance.wanted import Told, known, read_told, spent
 from tandem.reporting.lineage import walk
 from tandem.searching import words as command_line
-from tandem.why import find
 
 LOCKS = Path(".snakemake/locks")
 

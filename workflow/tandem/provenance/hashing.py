@@ -3,47 +3,103 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem.artifact import sha256
+from tandem.artifact import MANIFEST, sha256
+from tandem.data.download import readable
 from tandem.progress import Progress
 from tandem.provenance.faults import Fault
 
-AHEAD = 1024  # files that wait for a thread
+BATCH, FILES = 1 << 20, 256  # bytes, and files, that a thread is given at once: small ones cost more to hand over
+AHEAD = 64  # batches that wait for a thread
 
 
 class Task(NamedTuple):
-    """A file to be read, and what its artifact's manifest tells of it."""
+    """A file to be read, and what is told of it.
+
+    Attributes:
+        folder: the artifact's.
+        name: of the file in it.
+        told: `bytes` and `sha256`.
+        stamp: of the manifest that tells it, see `stamp`; 0 for what has none.
+    """
 
     folder: Path
     name: str
     told: dict[str, Any]
+    stamp: int = 0
 
 
-def compared(tasks: list[Task], threads: int, quick: bool) -> Iterator[Fault]:
-    """The files that are missing or differ from what is told, in their order; `quick` compares sizes alone."""
-    total, read = sum(task.told["bytes"] for task in tasks), 0
-    work = compare_sizes if quick else compare
-    with Progress("verify", total >> 20, "MiB") as progress, ThreadPoolExecutor(threads) as pool:
-        for task, fault in zip(tasks, streamed(pool, work, tasks), strict=True):
-            read += task.told["bytes"]
-            progress.add((read >> 20) - progress.done)
-            if fault:
-                yield fault
+Item = Task | Fault
 
 
-def streamed(
-    pool: ThreadPoolExecutor, work: Callable[[Task], Fault | None], items: Iterable[Task]
-) -> Iterator[Fault | None]:
-    """`pool.map` that has only so many items under way: there may be millions."""
-    waiting: deque[Future[Fault | None]] = deque()
+def stamp(folder: Path) -> int:
+    """When an artifact's manifest was written, in nanoseconds; 0 where there is none."""
+    try:
+        return (folder / MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def compared(items: Iterable[Item], threads: int, quick: bool, progress: Progress) -> Iterator[Fault]:
+    """Faults that are given, and files that are missing or differ from what is told: all in the order of the items.
+
+    Args:
+        items: read as they are needed: there may be millions.
+        threads: that read files.
+        quick: compare sizes alone.
+        progress: is told how much was read.
+    """
+    read, work = 0, partial(compare_all, compare_sizes if quick else compare)
+    with ThreadPoolExecutor(threads) as pool:
+        for size, found in _streamed(pool, work, _batches(items)):
+            read += size
+            progress.add(0, note=f"{readable(read)} {'told' if quick else 'read'}")
+            yield from found
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Items in groups that are worth a thread's while."""
+    batch, size = list[Item](), 0
     for item in items:
-        waiting.append(pool.submit(work, item))
+        batch.append(item)
+        size += item.told["bytes"] if isinstance(item, Task) else 0
+        if size >= BATCH or len(batch) >= FILES:
+            yield batch
+            batch, size = [], 0
+    yield batch
+
+
+Done = tuple[int, list[Fault]]
+
+
+def _streamed(
+    pool: ThreadPoolExecutor, work: Callable[[list[Item]], Done], batches: Iterable[list[Item]]
+) -> Iterator[Done]:
+    """`pool.map` that has only so many batches under way."""
+    waiting: deque[Future[Done]] = deque()
+    for batch in batches:
+        waiting.append(pool.submit(work, batch))
         if len(waiting) >= AHEAD:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
+
+
+def compare_all(one: Callable[[Task], Fault | None], batch: list[Item]) -> Done:
+    """Bytes of a batch's files, and its faults; none of an artifact that was deleted or made again meanwhile."""
+    size, found = 0, list[Fault]()
+    for item in batch:
+        if isinstance(item, Fault):
+            found.append(item)
+            continue
+        size += item.told["bytes"]
+        fault = one(item)
+        if fault and (not item.stamp or stamp(item.folder) == item.stamp):
+            found.append(fault)
+    return size, found
 
 
 def compare_sizes(task: Task) -> Fault | None:

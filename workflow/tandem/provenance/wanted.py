@@ -83,7 +83,7 @@ def known(told: Told) -> Plan:
         UserError: a mistake, or a wanted table or sweep that cannot be made.
     """
     plan = Plan(told.config(), ROOT)
-    plan.made()  # a table that cannot be planned today, its data being away, would leave out what it needs
+    plan.tables.made()  # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.sweeps()
     plan.by_name()
     asked: list[Callable[[], object]] = [plan.validations, *(partial(plan.counted, name) for name in plan.statistics)]
@@ -95,8 +95,8 @@ def known(told: Told) -> Plan:
 
 def of_all(plan: Plan) -> list[Stage]:
     """The stages of `rule all`: those behind the wanted tables, sweeps and what the report shows; inputs first."""
-    plan.made()
-    targets = [stage for table in plan.wanted() for _, stage in plan.tables[table]]
+    plan.tables.made()
+    targets = plan.tables.wanted_scores()
     targets += [one.stage for name in plan.wanted_sweeps() for one in plan.swept.made[name].scored]
     if plan.config["audits"]["in_report"]:
         targets += plan.resolver.audits.all(plan.config["dataset"])

@@ -4,8 +4,6 @@ They are kept beside the dataset's artifacts, in `pairs/<model's key>-<digest>/`
 about the same token ids find what another one has scored, and a killed stage goes on where it was.
 """
 
-import hashlib
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +21,7 @@ from tandem.models.hub import check_length
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
 from tandem.search.partners import require_part, require_tokenizer
-from tandem.search.store import Array, PairStore, pair_keys
+from tandem.search.store import Array, PairStore, pair_keys, store_name
 
 CHUNK = 2048  # pairs between two looks at the clock
 SECONDS, PENDING = 30.0, 1 << 15  # pairs are kept after so long, or when there are so many
@@ -61,8 +59,7 @@ class PairScores:
             "batch_tokens": self.budget,
             "device": kernels(),
         }
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
-        folder = tokens.folder.parent.parent / "pairs" / f"{model.key}-{digest}"
+        folder = tokens.folder.parent.parent / "pairs" / store_name(model.key, identity)
         if not (folder / "store.json").exists():
             write_json(folder / "store.json", {"model": model.key, "tokens": tokens.key, "made_from": identity})
         return folder

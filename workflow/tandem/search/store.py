@@ -1,16 +1,21 @@
 """Scores of (query, passage) pairs on disk, append-only: what was scored once is never scored again.
 
-A part is a file of sorted keys and their scores that appears whole or not at all, under a name of its own, so that
-any number of processes may add parts at once. Small parts are merged now and then.
+A part is a file of sorted keys and their scores that appears whole or not at all. Its name is the sha256 of its bytes:
+any number of processes may add parts at once, and who reads one sees whether a bit has changed (not in parts of earlier
+versions, which have names by chance). Small parts are merged now and then.
 """
 
+import hashlib
+import json
 import os
+import re
 import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tandem.artifact import sha256
 from tandem.errors import UserError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -18,6 +23,19 @@ Part = tuple[Array, Array]
 
 MERGE = 16  # so many parts become one …
 LARGE = 1 << 23  # … unless they hold more pairs than this
+NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
+
+
+def store_name(model: str, identity: Any) -> str:
+    """The name of a store's folder: the model's key, and a digest of all that may change a bit of a score."""
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+    return f"{model}-{digest}"
+
+
+def checksum(path: Path) -> str | None:
+    """The sha256 of a part, as its name tells it; None of a part with another name."""
+    named = NAME.fullmatch(path.name)
+    return named[1] if named else None
 
 
 def pair_keys(queries: Array, passages: Array) -> Array:
@@ -55,16 +73,18 @@ class PairStore:
             self._write(keys[order], scores[order])
             self._merge()
 
-    def _write(self, keys: Array, scores: Array) -> None:
-        """One new part, under its final name only when it is whole."""
+    def _write(self, keys: Array, scores: Array) -> str:
+        """One new part, under its final name only when it is whole; the name."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        name = uuid.uuid4().hex
+        partial = self.folder / f".{uuid.uuid4().hex}"
         words = np.concatenate([keys.astype("<u8").view("<u4"), scores.astype("<f4").view("<u4")])
-        with open(self.folder / f".{name}", "wb") as file:
+        with open(partial, "wb") as file:
             np.save(file, words)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(self.folder / f".{name}", self.folder / f"{name}.npy")
+        name = f"{sha256(partial)}.npy"
+        os.replace(partial, self.folder / name)
+        return name
 
     def _refresh(self) -> None:
         """Map parts that other processes have added; forget those that were merged away."""
@@ -79,8 +99,10 @@ class PairStore:
 
     @staticmethod
     def read(path: Path) -> Part:
-        """A part's keys and scores, memory-mapped; a `UserError` if it is damaged."""
+        """A part's keys and scores, memory-mapped; a `UserError` if it is damaged: every byte is read."""
         try:
+            if checksum(path) not in (None, sha256(path)):
+                raise ValueError("its bytes do not give its name")
             words = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
             raise UserError(f"{path}: damaged ({error}); delete it, its pairs will be scored again") from None
@@ -94,7 +116,7 @@ class PairStore:
         if len(small) == MERGE:
             parts = [self._parts[name] for _, name in small]
             keys, first = np.unique(np.concatenate([part[0] for part in parts]), return_index=True)
-            self._write(keys, np.concatenate([part[1] for part in parts])[first])
-            for _, name in small:
+            made = self._write(keys, np.concatenate([part[1] for part in parts])[first])
+            for name in {name for _, name in small} - {made}:  # the others may hold nothing that one of them has not
                 (self.folder / name).unlink(missing_ok=True)
             self._refresh()

@@ -129,7 +129,7 @@ def beside(plan: Plan, run: Stage) -> list[Part]:
     share a part with the run.
     """
     own = {one.key for one in parts(run)}
-    scores = [stage for table in plan.wanted() for _, stage in plan.tables.get(table, ())]
+    scores = plan.tables.wanted_scores()
     runs = [stage.upstream["run"] for stage in reversed(scores) if stage.dataset == run.dataset]
     shown = [list(parts(one)) for one in runs if not any(_fixed(one))]
     shown.sort(key=lambda used: own.isdisjoint(one.key for one in used))

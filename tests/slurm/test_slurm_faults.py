@@ -1,0 +1,109 @@
+"""Whatever is cancelled, killed, out of time or failing on a real slurm, the bits stay the same."""
+
+import os
+import resource
+import signal
+import subprocess
+import time
+
+import pytest
+from slurm_kit import Disturbed, Slurm, finished, long, queue, submitted, until
+
+pytestmark = long
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_dag, tmp_path_factory):
+    """The tiny project with a longer training of the dual encoder, run locally."""
+    forty = {"models": {"de_bm25neg": {"train": {"steps": 40}}}}
+    made = Slurm(tiny_dag, tmp_path_factory.mktemp("undisturbed") / "project", forty)
+    code, output = made.run(f"{made.model()}/stage.json")
+    assert code == 0, output
+    return made
+
+
+@pytest.fixture
+def there(undisturbed):
+    """Content hashes of the undisturbed model's weights."""
+    return undisturbed.hashes("*.safetensors", undisturbed.model())
+
+
+@pytest.fixture
+def training(lab, undisturbed, there, tmp_path):
+    """A training to be disturbed; what it leaves in the queue is removed."""
+    made = Disturbed(Slurm(undisturbed, tmp_path / "copy", ignored=[os.path.basename(undisturbed.model())]))
+    yield made
+    if made.process:
+        made.process.kill()
+        made.process.communicate()
+    subprocess.run(["scancel", "--user", "root"], check=True)
+    until(lambda: not queue())
+
+
+def test_a_cancelled_job_is_submitted_again_and_goes_on(training, there):
+    training.start()
+    subprocess.run(["scancel", *queue()], check=True)
+    assert "Trying to restart job" in training.ended()
+    assert "resumes at step" in training.log()
+    assert training.weights() == there
+
+
+def test_a_job_over_its_time_limit_is_submitted_again_with_more_time_and_goes_on(training, there):
+    training.start(stop=0, set_resources={"train": {"runtime": "attempt * attempt"}})
+    said = training.ended()
+    assert "SLURM status is: 'TIMEOUT'" in said
+    assert submitted(said)[:2] == [("main", "32000M", "1:00"), ("main", "64000M", "4:00")]
+    assert "resumes at step" in training.log()
+    assert training.weights() == there
+
+
+def test_a_training_that_fails_having_come_further_uses_up_no_try(training, there):
+    """It may write no file above 8 KiB any more: the next checkpoint fails, and there is no try left."""
+    training.start("--retries", "0")
+    resource.prlimit(training.pid(), resource.RLIMIT_FSIZE, (8192, 8192))
+    training.signal(signal.SIGCONT)
+    said = training.ended()
+    assert "Error" not in said
+    assert len(submitted(said)) == 1
+    assert "resumes at step" in training.log()
+    assert training.weights() == there
+
+
+def test_slurmd_is_killed_and_started_again(training, lab, there):
+    training.start()
+    os.kill(int((lab / "slurmd.pid").read_text()), signal.SIGKILL)
+    time.sleep(3)
+    subprocess.run(["slurmd", "-N", os.uname().nodename.split(".")[0]], check=True)
+    training.signal(signal.SIGCONT)
+    assert "Trying to restart job" not in training.ended()
+    assert training.weights() == there
+
+
+def test_snakemake_is_killed_and_started_again(training, there):
+    training.start()
+    (left,) = queue()
+    training.process.kill()
+    training.process.communicate()
+    finished(training.project.slurm("--unlock"))
+    said = finished(training.project.slurm(f"{training.model}/stage.json"))
+    assert f"cancels 1 slurm jobs that an earlier Snakemake has left: {left}" in said
+    assert "resumes at step" in training.log()
+    assert training.weights() == there
+
+
+def test_a_stage_that_fails_is_tried_with_more_and_leaves_its_words_where_one_looks(lab, tiny_dag, tmp_path):
+    folder = tmp_path / "copy"
+    here = {"datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}}}
+    made = Slurm(tiny_dag, folder, here, ignored=["dataset"])
+    with (folder / "beir/corpus.jsonl").open("a") as file:
+        file.write('{"_id": "otter-1", "title": "", "text": "again"}\n')
+    line = made.slurm("--until", "dataset", set_resources={"dataset": {"slurm_partition": "second"}})
+    said = finished(line, code=1)
+    assert submitted(said) == [
+        ("second", "8000M", "1:00:00"), ("second", "16000M", "2:00:00"), ("second", "24000M", "3:00:00")
+    ]  # fmt: skip
+    (log,) = folder.glob("results/tiny/dataset/*/log.txt")
+    assert "otter-1" in log.read_text()
+    slurms = list(folder.glob("logs/slurm/rule_dataset/tiny_*/*.log"))
+    assert len(slurms) == 3
+    assert all("Error in rule dataset" in one.read_text() and str(one) in said for one in slurms)
