@@ -1,9 +1,9 @@
-"""Processor seconds of planning sweeps: `python benchmarks/planning.py [--out FILE.md] [points …]`, by default 200 and 1000.
+"""Processor seconds of planning sweeps: `python benchmarks/planning.py [--out FILE.md] [points …]`, 200 and 1000.
 
 A sweep over the joint model's learning rate on the embedded default, two systems at every point. For each number of
 points: the plan alone, `snakemake -n sweep_lr` with everything to do, and the same with nothing to do. For the last
-one every file that a job declares is made, empty, and Snakemake touches them all: with that it writes its own record of
-each job (.snakemake/metadata), as if the job had run. `--folder` keeps the folder of each sweep, to look into.
+one every file that a job declares is made, empty, and Snakemake itself writes its record of each job
+(.snakemake/metadata), as if the job had run. `--folder` keeps the folder of each sweep, to look into.
 
 Seconds are user and system time of the process: on a machine with other work the clock says little. Snakemake's own
 start-up is `snakemake -n statistics` on the same configuration without a sweep.
@@ -29,11 +29,24 @@ from tandem.planning.plan import Plan  # noqa: E402
 
 SYSTEMS = ["rocketqav2.retriever", "rocketqav2.retriever+rocketqav2.reranker"]
 PARTS = ("csv", "md", "json", "html", "svg")  # what rule sweep makes
-# Snakemake's `--touch` without the tenth of a second that it sleeps at every job.
-TOUCH = (
-    "import sys; from snakemake.executors import touch; touch.Executor.SLEEPING_TIME = 0; "
-    "from snakemake.cli import main; main(sys.argv[1:])"
-)
+# A dry run of Snakemake that has it record every job as finished, as soon as it has its graph.
+RECORD = """
+import sys
+from snakemake.cli import main
+from snakemake.workflow import Workflow
+
+build = Workflow._build_dag
+
+def recorded(self):
+    build(self)
+    async def every():
+        for job in self.dag.jobs:
+            await self.persistence.finished(job)
+    self.async_run(every())
+
+Workflow._build_dag = recorded
+main(sys.argv[1:])
+"""
 HEAD = ("points", "stages", "planning", "start-up", "everything to do", "nothing to do", "beyond start-up")
 
 
@@ -77,7 +90,7 @@ def finish(folder: Path, plan: Plan) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}\n", encoding="utf-8")
-    snakemake(folder, ["sweep_lr", "--touch", "--forceall", "--quiet", "all"], ("-c", TOUCH))
+    snakemake(folder, ["-n", "sweep_lr", "--quiet", "all"], ("-c", RECORD))
 
 
 def measured(points: int, folder: Path) -> list[str]:
@@ -88,7 +101,7 @@ def measured(points: int, folder: Path) -> list[str]:
     told.write_text("{}", encoding="utf-8")
     start, _ = snakemake(folder, ["-n", "statistics"])
     told.write_text(json.dumps({"sweeps": sweep(points)}), encoding="utf-8")
-    everything, _ = snakemake(folder, ["-n", "--quiet", "all", "sweep_lr"])
+    everything, _ = snakemake(folder, ["-n", "sweep_lr", "--quiet", "all"])
     finish(folder, plan)
     nothing, said = snakemake(folder, ["-n", "sweep_lr"])
     if "rule sweep:" in said or "rule score:" in said:
@@ -110,7 +123,7 @@ def main() -> None:
     rows = [HEAD, ["--:"] * len(HEAD), *lines]
     text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     if args.out:
-        note = f"`python benchmarks/planning.py {' '.join(map(str, args.points))}`: processor seconds (user and system)."
+        note = f"`python benchmarks/planning.py {' '.join(map(str, args.points))}`: processor seconds, user and system."
         args.out.write_text(f"# Planning sweeps\n\n{note}\n\n{machine()}\n\n{text}", encoding="utf-8")
     print(text, end="")
 

@@ -1,19 +1,20 @@
 """A tiny collection, a tiny encoder and tiny models, made on the spot by the real stages; shared by all tests."""
 
 import copy
+import fcntl
 import json
-import subprocess
-import sys
+import os
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tiny_project import ASKED, PART, ROOT, Project, said, snakemake
 
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 
-ROOT = Path(__file__).parents[1]
 SUBJECTS = {
     "otter": ("a river mammal", "floats on its back", "crabs and urchins"),
     "heron": ("a wading bird", "stands still for an hour", "frogs and small fish"),
@@ -36,7 +37,6 @@ SUBJECTS = {
     "bison": ("a heavy grazer", "ploughs the snow with its head", "sedges and acorns"),
     "newt": ("a small amphibian", "grows a crest in the pond", "tadpoles and fleas"),
 }
-ASKED = {"train": "what does the {} eat", "dev": "what kind of animal is the {}", "test": "how does the {} behave"}
 
 
 def passages() -> list[tuple[str, str, str]]:
@@ -89,13 +89,7 @@ def snakemake_in():
 
     def of(folder: Path, *more: str):
         def run(*words: str) -> tuple[int, str]:
-            command = [
-                *(sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder)),
-                *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
-                *("--configfile", *(str(folder / name) for name in ("config.yaml", *more))),
-            ]
-            done = subprocess.run(command, capture_output=True, text=True)
-            return done.returncode, done.stdout + done.stderr
+            return said(snakemake(folder, words, ("config.yaml", *more)))
 
         run.folder = folder
         return run
@@ -116,8 +110,7 @@ def write_collection(folder: Path, documents: list[tuple[str, str, str]]) -> Non
     queries = [(f"{split}-{name}", text.format(name), split) for split, text in ASKED.items() for name in SUBJECTS]
     columns = dict(zip(("query_id", "text", "split"), zip(*queries, strict=True), strict=True))
     pq.write_table(pa.table(columns), folder / "queries.parquet")
-    part = {"train": 3, "dev": 1, "test": 2}
-    qrels = [(f"{split}-{name}", f"{name}-{part[split]}", 1, split) for split in ASKED for name in SUBJECTS]
+    qrels = [(f"{split}-{name}", f"{name}-{PART[split]}", 1, split) for split in ASKED for name in SUBJECTS]
     columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*qrels, strict=True), strict=True))
     columns["relevance"] = pa.array(columns["relevance"], pa.int32())
     pq.write_table(pa.table(columns), folder / "qrels.parquet")
@@ -292,10 +285,21 @@ def joint_model(results, make_model) -> Artifact:
 
 @pytest.fixture(scope="session")
 def tiny_dag(tmp_path_factory, encoder_folder, documents):
-    """The whole graph, run once on the tiny collection by Snakemake; who damages it takes a copy."""
-    from test_dag import Project
+    """The whole graph, run once on the tiny collection by Snakemake; who damages it takes a copy.
 
-    made = Project(tmp_path_factory.mktemp("project"), encoder_folder, documents)
-    code, output = made.run()
-    assert code == 0, output
-    return made
+    Where tests run side by side (`pytest -n`), the first process that asks makes it and the others take a copy.
+    """
+    folder, together = tmp_path_factory.mktemp("project"), tmp_path_factory.getbasetemp()
+    together = together.parent if "PYTEST_XDIST_WORKER" in os.environ else together
+    finished = together / "tiny_dag"
+    with (together / "tiny_dag.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if finished.is_dir():
+            return Project.at(shutil.copytree(finished, folder, dirs_exist_ok=True))
+        made = Project(folder, encoder_folder, documents)
+        code, output = made.run()
+        assert code == 0, output
+        if together != tmp_path_factory.getbasetemp():
+            shutil.copytree(folder, together / "tiny_dag.partial")
+            (together / "tiny_dag.partial").rename(finished)
+        return made

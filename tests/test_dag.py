@@ -15,96 +15,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, write_beir
 
 from tandem.artifact import sha256
 
-ROOT = Path(__file__).parents[1]
 COLUMNS = [
     *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"),
     *("name", "sd", "seeds", "verdict", "printed_dataset", "printed_split"),
 ]
-TRAIN = {"steps": 4, "queries_per_batch": 4, "list_size": 4, "lr": 1e-3, "precision": "fp32"}
-LAYOUT = {
-    "title": "Tiny",
-    "baseline": {"system": "BM25"},
-    "columns": [{"measure": "RR@10"}, {"measure": "nDCG@10"}],
-    "rows": [
-        {"system": "BM25", "run": "bm25"},
-        {"system": "Retriever", "run": "rocketqav2.retriever"},
-        {"system": "Re-ranker", "first_stage": "Retriever", "run": "rocketqav2.retriever+rocketqav2.reranker"},
-    ],
-}
-
-
-def write_beir(folder, documents):
-    """A BEIR folder: each train query asks for a subject's third passage, each test query for its second."""
-    (folder / "qrels").mkdir(parents=True)
-    lines = [json.dumps({"_id": i, "title": title, "text": text}) for i, title, text in documents]
-    (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n")
-    subjects = [i.removesuffix("-1") for i, _, _ in documents if i.endswith("-1")]
-    queries, qrels = [], {}
-    for split, text, part in (("train", "what does the {} eat", 3), ("test", "how does the {} behave", 2)):
-        queries += [json.dumps({"_id": f"{split}-{s}", "text": text.format(s)}) for s in subjects]
-        qrels[split] = ["query-id\tcorpus-id\tscore", *(f"{split}-{s}\t{s}-{part}\t1" for s in subjects)]
-        (folder / "qrels" / f"{split}.tsv").write_text("\n".join(qrels[split]) + "\n")
-    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n")
-
-
-class Project:
-    """A folder with a tiny configuration, where Snakemake runs this checkout's Snakefile."""
-
-    def __init__(self, folder, encoder_folder, documents):
-        self.folder = folder
-        write_beir(folder / "beir", documents)
-        (folder / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT))
-        config = {
-            "dataset": "tiny",
-            "datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}},
-            "encoder": str(encoder_folder),
-            "tables": [str(folder / "tiny.yaml")],
-            "depth": {"train": 50, "dev": 20, "test": 20},
-            "rerank": {"depth": 5, "precision": "fp32"},
-            "lengths": {"query": 16, "passage": 24},
-            "encode": {"block": 16, "precision": "fp32"},
-            "models": {
-                "de_bm25neg": {"train": TRAIN},
-                "ce_bm25neg": {"train": TRAIN},
-                "rocketqav2": {
-                    "init": {"reranker": "ce_bm25neg"},
-                    "candidates": {"depth": 20, "denoise": {"by": "ce_bm25neg", "negative_below": 0.9}},
-                    "train": TRAIN,
-                },
-            },
-        }
-        (folder / "config.yaml").write_text(yaml.safe_dump(config))
-
-    def line(self, *words):
-        options = ["--directory", str(self.folder), "--cores", "2", "--workflow-profile", "none"]
-        return [
-            sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), *options,
-            "--rerun-triggers", "mtime", "params", "--configfile", str(self.folder / "config.yaml"),
-        ]  # fmt: skip
-
-    def run(self, *words):
-        done = subprocess.run(self.line(*words), capture_output=True, text=True)
-        return done.returncode, done.stdout + done.stderr
-
-    def files(self, name, kind="*"):
-        """Content hash of every file of that name, by its place without the folder's."""
-        found = self.folder.glob(f"results/*/{kind}/*/{name}")
-        return {str(path.relative_to(self.folder)): sha256(path) for path in found}
 
 
 @pytest.fixture(scope="module")
 def project(tiny_dag):
     return tiny_dag
-
-
-def jobs(output):
-    """Rule → number of jobs, of a dry run's statistics."""
-    lines = output[output.index("Job stats:") :].splitlines()[3:]
-    told = [line.split() for line in lines[: lines.index("")]]
-    return {rule: int(count) for rule, count in told if rule != "total"}
 
 
 def test_the_tables_and_the_report_stand(project):
@@ -183,11 +106,9 @@ def test_an_override_reruns_the_joint_model_and_what_follows(project):
 
 @pytest.fixture
 def copied(project, tmp_path):
-    """The finished project once more, to be damaged; links keep it cheap."""
-    other = object.__new__(Project)
-    other.folder = tmp_path / "copy"
-    shutil.copytree(project.folder, other.folder, ignore=shutil.ignore_patterns(".snakemake"))
-    return other
+    """The finished project once more, to be damaged."""
+    shutil.copytree(project.folder, tmp_path / "copy", ignore=shutil.ignore_patterns(".snakemake"))
+    return Project.at(tmp_path / "copy")
 
 
 def test_three_shards_change_no_bit(project, copied):
@@ -348,8 +269,7 @@ def test_a_mistake_in_the_configuration_is_a_line_and_no_traceback(project):
 
 
 def test_bad_data_stops_before_anything_is_written(project, tmp_path):
-    other = object.__new__(Project)
-    other.folder = tmp_path
+    other = Project.at(tmp_path)
     shutil.copytree(project.folder / "beir", tmp_path / "beir")
     shutil.copy(project.folder / "tiny.yaml", tmp_path / "tiny.yaml")
     config = yaml.safe_load((project.folder / "config.yaml").read_text())
@@ -364,10 +284,16 @@ def test_bad_data_stops_before_anything_is_written(project, tmp_path):
     assert not list(tmp_path.glob("results/tiny/dataset/*/*.parquet"))
 
 
-def test_the_slurm_profile_plans():
-    line = [sys.executable, "-m", "snakemake", "--profile", "slurm", "-n"]
+@pytest.mark.parametrize(
+    ("profile", "told"),
+    [("slurm", ["mem_mb=32000", "runtime=1440", "gpu=1"]), ("config/profiles/gpus", ["gpu=1"])],
+)
+def test_the_profiles_plan(profile, told, tmp_path):
+    line = [sys.executable, "-m", "snakemake", "--profile", profile, "-n", "--directory", str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+    train = done.stdout[done.stdout.index("\nrule train:") :].split("\n\n")[0]
+    assert [one for one in told if not re.search(rf"[ ]{one}(,|\n|$)", train)] == []
 
 
 QUESTIONS = {
@@ -380,8 +306,7 @@ QUESTIONS = {
 @pytest.fixture
 def small(tmp_path, documents):
     """A project whose configuration is three lines, as a newcomer writes it, and some more datasets to choose from."""
-    made = object.__new__(Project)
-    made.folder = tmp_path
+    made = Project.at(tmp_path)
     write_beir(tmp_path / "beir", documents)
     questions = tmp_path / "questions"
     questions.mkdir()

@@ -2,13 +2,11 @@
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 import yaml
+from tiny_project import jobs, tiny_config, write_beir
 
-ROOT = Path(__file__).parents[1]
-TRAIN = {"steps": 4, "queries_per_batch": 4, "list_size": 4, "lr": 1e-3, "precision": "fp32"}
 LISTS = {
     "grid": {"models.rocketqav2.train.list_size": [2, 4, 8]},
     "seeds": [42, 1],
@@ -22,33 +20,8 @@ SATURATION = {"grid": {"bm25.k1": [0.5, "1.5"], "bm25.b": [0.4]}, "systems": ["b
 def project(tmp_path_factory, documents, encoder_folder, snakemake_in):
     """`project(*words)`: Snakemake's exit status and output in a folder with the tiny collection."""
     folder = tmp_path_factory.mktemp("sweep")
-    (folder / "beir/qrels").mkdir(parents=True)
-    rows = [{"_id": doc, "title": title, "text": text} for doc, title, text in documents]
-    (folder / "beir/corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    subjects, asked = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")], []
-    for split, part, text in (("train", 3, "what does the {} eat"), ("test", 2, "how does the {} behave")):
-        asked += [{"_id": f"{split}-{one}", "text": text.format(one)} for one in subjects]
-        judged = "".join(f"{split}-{one}\t{one}-{part}\t1\n" for one in subjects)
-        (folder / f"beir/qrels/{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
-    (folder / "beir/queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
-    config = {
-        "dataset": "tiny",
-        "datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}},
-        "encoder": str(encoder_folder),
-        "tables": [],
-        "bm25": {"engine": "bm25s"},
-        "depth": {"train": 50, "dev": 20, "test": 20},
-        "rerank": {"depth": 5, "precision": "fp32"},
-        "models": {
-            "de_bm25neg": {"train": TRAIN},
-            "ce_bm25neg": {"train": TRAIN},
-            "rocketqav2": {
-                "init": {"reranker": "ce_bm25neg"},
-                "candidates": {"depth": 20, "denoise": {"by": "ce_bm25neg", "negative_below": 0.9}},
-                "train": TRAIN,
-            },
-        },
-    }
+    write_beir(folder / "beir", documents)
+    config = {**tiny_config(folder, encoder_folder), "bm25": {"engine": "bm25s"}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
     def run(*words, **sweeps):
@@ -57,13 +30,6 @@ def project(tmp_path_factory, documents, encoder_folder, snakemake_in):
 
     run.folder = folder
     return run
-
-
-def jobs(output):
-    """Rule → number of jobs, of a dry run's statistics."""
-    lines = output[output.index("Job stats:") :].splitlines()[3:]
-    told = [line.split() for line in lines[: lines.index("")]]
-    return {rule: int(count) for rule, count in told if rule != "total"}
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ LINES = [
     ("empty passages", "corpus", 1, 0.25),
     ("pairs of near-duplicate texts", "corpus", 12345, ""),
     (NASTY, "x", 0, 0),
+    ("empty passages", "part", 2, ""),
 ]
 
 
@@ -33,12 +34,16 @@ def stage(tmp_path):
     return Stage(open_artifact(job.out), {})
 
 
-def test_lines_stand_together_by_place(stage):
+def test_places_with_the_same_findings_stand_side_by_side(stage):
     (audit,) = noise([stage])
-    assert [(where, [line["finding"] for line in lines]) for where, lines in audit.places] == [
-        ("corpus", ["empty passages", "pairs of near-duplicate texts"]),
-        ("x", [NASTY]),
+    assert [(grid.head, grid.rows) for grid in audit.grids] == [
+        (
+            ["finding", "corpus", "part"],
+            [["empty passages", "1 · 25.00 %", "2"], ["pairs of near-duplicate texts", "12,345", "–"]],
+        ),
+        (["finding", "x"], [[NASTY, "0 · 0.00 %"]]),
     ]
+    assert audit.grids[0].numbers == [False, True, True]
 
 
 def test_section(stage):
@@ -47,8 +52,8 @@ def test_section(stage):
     assert "shingles of 3 words from 0.8" in page
     assert "probability of 95.2 %" in page
     assert "1,234 comparisons" in page
-    assert '<td class="num">12,345</td><td class="num quiet">–</td>' in page
-    assert '<td class="num">1</td><td class="num quiet">25.00 %</td>' in page
+    assert '<td class="num" data-value="12345.0">12,345</td>' in page
+    assert '<td class="num" data-value="1.0">1 · 25.00 %</td>' in page
     assert "1 example</span>" in page
     assert "<script" not in page
     assert page.count("&lt;/p&gt;&lt;script&gt;") == 4

@@ -1,4 +1,4 @@
-"""RocketQA's four steps through Snakemake on the tiny collection: random, denoised and pseudo-labelled lists."""
+"""RocketQA's four steps on the tiny collection: random, denoised and pseudo-labelled lists."""
 
 import json
 import subprocess
@@ -7,25 +7,15 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import tiny_project
 import yaml
+from tiny_project import TRAIN, tiny_config, write_beir
 
+from tandem.planning.config import gathered
 from tandem.planning.plan import Plan
 
-ROOT = Path(__file__).parents[2]
-TRAIN = {"steps": 4, "queries_per_batch": 4, "lr": 1e-3, "precision": "fp32"}
+STEPS = {key: value for key, value in TRAIN.items() if key != "list_size"}
 SURE = {"by": "m_c", "negative_below": 0.6}
-
-
-def write_beir(folder, documents):
-    """Each train query asks for a subject's third passage, each test query for its second."""
-    (folder / "qrels").mkdir(parents=True)
-    rows = [{"_id": doc, "title": title, "text": text} for doc, title, text in documents]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    subjects, asked = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")], []
-    for split, part, text in (("train", 3, "what does the {} eat"), ("test", 2, "how does the {} behave")):
-        asked += [{"_id": f"{split}-{one}", "text": text.format(one)} for one in subjects]
-        (folder / f"qrels/{split}.tsv").write_text("".join(f"{split}-{one}\t{one}-{part}\t1\n" for one in subjects))
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
 
 
 @pytest.fixture(scope="module")
@@ -34,36 +24,31 @@ def made(tmp_path_factory, encoder_folder, documents):
     folder = tmp_path_factory.mktemp("rocketqa")
     write_beir(folder / "beir", documents)
     judged = {"from": "m_d1", "split": "unlabelled", "labels": "judge", "depth": 10, "negatives": 4, "take": "first"}
-    config = {
+    unlabelled = {"source": "unlabelled", "of": "tiny", "share": 0.5}
+    config = tiny_config(folder, encoder_folder)
+    config["datasets"]["tiny-unlabelled"] = unlabelled
+    config |= {
         "dataset": "tiny-unlabelled",
-        "datasets": {
-            "tiny": {"source": "beir", "path": str(folder / "beir")},
-            "tiny-unlabelled": {"source": "unlabelled", "of": "tiny", "share": 0.5},
-        },
-        "encoder": str(encoder_folder),
         "recipes": ["dureader_retrieval", "rocketqav2", "rocketqa"],
-        "tables": [],
         "depth": {"train": 50, "dev": 50, "test": 50},
-        "rerank": {"depth": 5, "precision": "fp32"},
-        "lengths": {"query": 16, "passage": 24},
-        "encode": {"block": 32, "precision": "fp32"},
         "models": {
-            "m_d0": {"train": TRAIN},
-            "m_c": {"candidates": {"depth": 20}, "train": TRAIN},
+            "m_d0": {"train": STEPS},
+            "m_c": {"candidates": {"depth": 20}, "train": STEPS},
             "m_d1": {"candidates": {"depth": 10, "denoise": {**SURE, "backfill": {"first_rank": 11, "depth": 30}}}},
             "m_d2": {"candidates": {"also": [{**judged, "denoise": {**SURE, "positive_above": 0.4}}]}},
         },
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    last = Plan(config, ROOT).resolver.model("m_d2", "test").folder
-    command = [
-        *(sys.executable, "-m", "snakemake", f"{last}/stage.json", "-s", str(ROOT / "Snakefile")),
-        *("--directory", str(folder), "--cores", "2", "--workflow-profile", "none"),
-        *("--rerun-triggers", "mtime", "params", "--configfile", str(folder / "config.yaml")),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    line = [sys.executable, tiny_project.__file__, "m_d2", "config.yaml"]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     return folder
+
+
+def test_snakemake_has_the_same_stages_in_mind(made, snakemake_in):
+    config = gathered([made / "config.yaml"], tiny_project.ROOT)
+    model = Plan(config, tiny_project.ROOT).resolver.model("m_d2", "test")
+    assert "Nothing to be done" in snakemake_in(made)(model.manifest, "-n")[1]
 
 
 def lists(made, source):

@@ -2,12 +2,11 @@
 
 import csv
 import json
-from pathlib import Path
 
 import pytest
 import yaml
+from tiny_project import jobs, write_beir
 
-ROOT = Path(__file__).parents[2]
 SPARSE = {
     "expanded": {"rm3": {"fb_docs": 3, "fb_terms": 5}, "tuned": True},
     "plus": {"engine": "bm25s", "formula": "bm25+", "tuned": True},
@@ -18,15 +17,7 @@ SPARSE = {
 def project(tmp_path_factory, documents, snakemake_in):
     """`project(*words)`: Snakemake's exit status and output in a folder with the tiny collection."""
     folder = tmp_path_factory.mktemp("sparse")
-    (folder / "beir/qrels").mkdir(parents=True)
-    rows = [{"_id": doc, "title": title, "text": text} for doc, title, text in documents]
-    (folder / "beir/corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    subjects, asked = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")], []
-    for split, part, text in (("dev", 1, "what kind of animal is the {}"), ("test", 2, "how does the {} behave")):
-        asked += [{"_id": f"{split}-{one}", "text": text.format(one)} for one in subjects]
-        judged = "".join(f"{split}-{one}\t{one}-{part}\t1\n" for one in subjects)
-        (folder / f"beir/qrels/{split}.tsv").write_text(judged)
-    (folder / "beir/queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    write_beir(folder / "beir", documents, ("dev", "test"))
     layout = {
         "title": "Sparse",
         "columns": [{"measure": "RR@10"}],
@@ -65,6 +56,4 @@ def test_another_grid_reruns_the_tuned_runs_alone(project):
     assert (code, "Nothing to be done" in output) == (0, True)
     code, output = project("sparse_tiny", "-n", "--config", "bm25={tune: {measure: 'nDCG@10'}}")
     assert code == 0, output
-    told = [line.split() for line in output[output.index("Job stats:") :].splitlines()[3:]]
-    counts = {words[0]: int(words[1]) for words in told[: told.index([])] if words[0] != "total"}
-    assert counts == {"tune_bm25": 2, "bm25": 2, "score": 2, "table": 1, "sparse_tiny": 1}
+    assert jobs(output) == {"tune_bm25": 2, "bm25": 2, "score": 2, "table": 1, "sparse_tiny": 1}

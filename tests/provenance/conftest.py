@@ -63,19 +63,23 @@ def chain(made):
 
 
 def table_of(*rows) -> Table:
-    """A table of (system, score stage): one measure, RR@10 = 12.34."""
+    """A table of (system, a score stage of each seed …): one measure, RR@10 = 12.34."""
     filled = []
-    for system, score in rows:
-        run = score.upstream["run"]
-        told = {"scores": score.key, "run": run.key, "folder": run.folder, "column": "", "seed": 0}
-        cell = Cell("RR@10", 36.0, 12.34, 10.0, 14.0, None, None, stages=[run.key], dataset="toy", split="test")
-        filled.append(Row(system, "", "", run.key, run.folder, [cell], lineage=[told]))
+    for system, *scores in rows:
+        runs = [score.upstream["run"] for score in scores]
+        told = [
+            {"scores": score.key, "run": run.key, "folder": run.folder, "column": "", "seed": seed}
+            for seed, (score, run) in enumerate(zip(scores, runs, strict=True))
+        ]
+        keys = [run.key for run in runs]
+        cell = Cell("RR@10", 36.0, 12.34, 10.0, 14.0, None, None, stages=keys, dataset="toy", split="test")
+        filled.append(Row(system, "", "", keys[0], runs[0].folder, [cell], lineage=told))
     return Table("Tiny", None, None, 2, "", ["MRR@10 (RR@10)"], "toy", "test", 20, filled)
 
 
 @pytest.fixture
 def write_table(made):
-    """`write_table(name, (system, score stage), …)`: the JSON that `tandem table` writes."""
+    """`write_table(name, (system, score stage of each seed …), …)`: the JSON that `tandem table` writes."""
 
     def write(name, *rows):
         path = made.root / "results/tables" / f"{name}.json"

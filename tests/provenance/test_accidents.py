@@ -98,6 +98,25 @@ def test_a_new_name_trains_nothing_again():
     assert below[0].digest == below[1].digest
 
 
+def test_asking_for_a_key_changes_nothing():
+    # Sisyphus 274: hashing a job changed its arguments, so that the second hash was another
+    params = {"b": [2, {"d": 1}], "a": {"c": None, "lora": None}}
+    before = json.dumps(params)
+    stage = Stage("model", "toy", "de", params)
+    first = stage.digest
+    assert json.dumps(params) == before
+    assert Stage("model", "toy", "de", params).digest == first
+
+
+def test_names_grow_neither_with_depth_nor_with_parameters():
+    # capreolus 138: folders named by all that was above them; paths became too long, and one part stood in them twice
+    stage = model()
+    for n in range(200):
+        lists = Stage("candidates", "toy", "ance", {"round": n}, {"run": stage})
+        stage = Stage("model", "toy", "ance", {**MODEL, "round": n}, {"candidates": lists})
+    assert len(stage.manifest) == len("results/toy/model/ance-0123456789/stage.json")
+
+
 def test_everything_below_another_input_is_another():
     # pyterrier-caching: a model that was trained again under the old path returned the old one's scores
     runs = [Stage("rerank", "toy", "ce", {}, {"judge.0": model(lr=lr)}).key for lr in (1e-5, 2e-5)]

@@ -59,7 +59,7 @@ def test_tables_older_than_what_they_show(two_rows, chain, made, said):
     os.utime(path)
     made.make(run, {"data.txt": "trained again"})
     (line,) = said(check)[1]
-    assert line.startswith(f"table tiny: row DE: {score.key} scored {run.key} before it was made again")
+    assert line.startswith(f"table tiny: row DE: score {score.key} is of {run.key} before it was made again")
 
 
 def test_rows_whose_scores_are_gone(two_rows, made, said):

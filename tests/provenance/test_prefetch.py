@@ -26,7 +26,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.split("?")[0].replace(f"/resolve/{COMMIT}", "")
-        if self.path.startswith(f"/api/models/org/tiny/revision/{COMMIT}"):
+        if self.path.startswith(tuple(f"/api/models/org/tiny/revision/{one}" for one in (COMMIT, "main"))):
             names = [(name.split("/")[-1], len(body)) for name, body in FILES.items() if name.startswith("/org/")]
             told = {
                 "id": "org/tiny",
@@ -127,6 +127,22 @@ def test_what_is_missing_is_told_brought_and_then_here(prefetch, server, tmp_pat
     status, told, _ = prefetch()
     assert (status, told.splitlines()[-1]) == (0, "all of it is here")
     assert server.fetched == []
+
+
+def test_a_branch_is_told_with_the_entry_that_pins_it(prefetch, tmp_path):
+    told = yaml.safe_load((tmp_path / "toy.yaml").read_text())
+    told["encoders"]["tiny"]["revision"] = "main"
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(told))
+    line = f"main may move; to pin what it is now: encoders: {{tiny: {{revision: {COMMIT}}}}}"
+    assert line in prefetch("-n")[1]
+    status, _, errors = prefetch()
+    assert status == 0, errors
+    assert f"encoder tiny: org/tiny@main is here; {line}" in errors
+    assert line in prefetch("-n")[1]  # from the cache
+    (tmp_path / "pin.yaml").write_text(line.partition("now: ")[2])
+    _, told, _ = prefetch("pin.yaml", "-n")
+    assert f"here  encoder tiny  org/tiny@{COMMIT}" in told
+    assert "may move" not in told
 
 
 def test_one_that_cannot_be_had_does_not_keep_the_others(prefetch, server, monkeypatch, tmp_path):

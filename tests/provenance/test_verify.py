@@ -123,8 +123,21 @@ def test_damaged_manifests_stores_and_broken_deletions(chain, made, said):
     assert sorted(faults(said)) == [
         ("damaged", chain["bm25"].manifest),
         ("damaged", "results/toy/pairs/ce-0123456789-0123456789/a.npy"),
+        ("damaged", "results/toy/pairs/ce-0123456789-0123456789/store.json"),
         ("draft", "results/toy/model/.deleted-1-x"),
     ]
+
+
+@pytest.mark.parametrize("old", ['"bytes"', '"bytes": 15', '"sha256"', '"upstream"', '"lucene"', '"files": {', '"k1"'])
+def test_a_manifest_with_a_flipped_bit_is_named(chain, made, said, old):
+    path = made.root / chain["bm25"].manifest
+    text = path.read_text()
+    assert old in text
+    last = old.rstrip('": {')[-1]
+    path.write_text(text.replace(old, old.replace(last, chr(ord(last) ^ 1), 1), 1))  # still JSON, of another form
+    status, lines = said(verify)
+    assert status == 1
+    assert any(f"{chain['bm25'].folder}/" in line for line in lines)
 
 
 def test_no_such_folder_is_one_line(made):

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,13 +13,16 @@ import pytest
 
 from tandem.artifact import open_artifact, write_json
 from tandem.errors import UserError
+from tandem.reporting import tables
 from tandem.reporting.compare import compare, points
+from tandem.reporting.described import described
 from tandem.reporting.lineage import walk
 from tandem.reporting.overview import boxes, overview
 from tandem.reporting.page import embedded
 from tandem.reporting.report import main
 from tandem.reporting.sections import kept
 from tandem.scoring.scores import read_aligned
+from tandem.scoring.stage import run as score
 
 LOADS = {"src", "srcset", "action", "formaction", "data", "poster", "background", "ping"}
 
@@ -159,7 +163,7 @@ def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path
     flags = ["--tables", str(tmp_path / "quoted.csv"), "--rows", json.dumps(world.rows)]
     main([*flags, "--out", str(tmp_path / "report.html")])
     text = (tmp_path / "report.html").read_text()
-    table = text[text.index('<table class="results sortable">') :].split("</table>")[0]
+    table = text[text.index('<table class="results systems sortable">') :].split("</table>")[0]
     head, body = table.split("<tbody>")
     columns = [int(at) for at in re.findall(r'data-column="(\d+)"', head)]
     assert columns == list(range(len(columns)))
@@ -235,3 +239,39 @@ def test_mistakes(report, world, tmp_path):
     with pytest.raises(UserError, match="--rows: missing"):
         main(["--tables", str(report.with_name("summary.csv")), "--out", str(out)])
     assert not out.exists()
+
+
+def test_a_group_of_datasets_has_tables_and_no_single_queries(world, artifact_of, tmp_path):
+    params = {**artifact_of("BM25").params, "members": ["one", "two"]}
+    job = world.job("score", "bm25.test", params, **{"member.0": artifact_of("BM25"), "member.1": artifact_of("BM25")})
+    score(job)
+    rows = json.dumps([{"system": "BM25", "first_stage": "", "scores": str(job.out)}])
+    (tmp_path / "layout.yaml").write_text(json.dumps({"title": "Both", "rows": [{"system": "BM25", "run": "bm25"}]}))
+    told = ["--layout", str(tmp_path / "layout.yaml"), "--rows", rows, "--out", str(tmp_path / "both.csv")]
+    tables.main([*told, "--dataset", "both", "--split", "test"])
+    out = tmp_path / "report.html"
+    assert main(["--tables", str(tmp_path / "both.csv"), "--rows", rows, "--out", str(out)]) == 0
+    page = Page(out.read_text())
+    assert {"results", "lineage", "cost"} <= set(page.ids)
+    assert not {"compare", "data"} & set(page.ids)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def test_a_run_that_was_deleted_is_a_line(four_queries, tmp_path):
+    row = four_queries.rows[0]
+    run = Path(open_artifact(Path(row["scores"])).upstream["run"])
+    shutil.rmtree(run)
+    with pytest.raises(UserError, match=f"its run {run} is gone; run again to make it"):
+        main(["--tables", "", "--rows", json.dumps([row]), "--out", str(tmp_path / "report.html")])
+
+
+def test_statistics_of_splits_stand_side_by_side():
+    told = {
+        "passages": {"count": 1200, "words": {"mean": 35.5}},
+        "splits": {"train": {"queries": 20}, "test": {"queries": 3, "without_positive": 1}},
+        "warnings": [],
+    }
+    made = described(told)
+    assert made.corpus == [("passages, count", "1,200"), ("passages, words, mean", "35.50"), ("warnings", "–")]
+    assert made.splits == ["train", "test"]
+    assert made.of_splits == [("queries", ["20", "3"]), ("without positive", ["–", "1"])]

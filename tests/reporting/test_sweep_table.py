@@ -2,14 +2,16 @@
 
 import csv
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tandem.errors import UserError
-from tandem.reporting import sweep
-from tandem.reporting.sweep_results import compute, labelled, read, short
+from tandem.reporting import sweep, sweep_compute
+from tandem.reporting.sweep_compute import compute
+from tandem.reporting.sweep_results import labelled, read, short
 from tandem.scoring.scores import SCORES
 
 PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
@@ -108,6 +110,26 @@ def test_the_command_writes_every_format(told, tmp_path):
     assert "<b>" not in page
 
 
+def test_every_value_of_the_page_leads_to_its_run(told, tmp_path):
+    points = tmp_path / "sizes.points"
+    points.write_text(json.dumps(told))
+    sweep.main(["--points", str(points), "--out", str(tmp_path / "sizes.csv")])
+    page = (tmp_path / "sizes.html").read_text()
+    assert page.count('<a href="#run-sizes-') == 4  # a value for each point and system
+    for name in ("a1-0000000000", "b1-0000000002", "flat-0000000004"):
+        assert f'href="#run-sizes-{name}"' in page
+        assert page.count(f'id="run-sizes-{name}"') == 1
+    targets = re.findall(r'<th scope="row"><a href="([^#"]+)">', page)
+    assert len(targets) == len(VALUES)
+    assert all((tmp_path / target).resolve().is_file() for target in targets)
+
+
+def test_how_many_columns_are_resampled_at_once_changes_nothing(told, monkeypatch):
+    whole = compute(told)
+    monkeypatch.setattr(sweep_compute, "PART", 1)
+    assert compute(told) == whole
+
+
 def drawn(chart):
     """The rows of a plot's data."""
     (rows,) = chart.to_dict()["datasets"].values()
@@ -148,7 +170,12 @@ def test_two_paths_give_a_line_for_each_value_of_the_second(told):
 
 @pytest.mark.parametrize(
     ("content", "line"),
-    [(None, "cannot be read: No such file"), ("{", "not valid JSON"), ("{}", "is missing; `snakemake sweep_<name>`")],
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "not valid JSON"),
+        ("{}", "is missing; `snakemake sweep_<name>`"),
+        ("[]", "is no sweep"),
+    ],
 )
 def test_a_broken_plan_is_one_line(tmp_path, content, line):
     points = tmp_path / "x.points"

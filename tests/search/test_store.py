@@ -1,5 +1,6 @@
 """The store of pair scores: what is found, what survives a kill, and two writers at once."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -71,6 +72,31 @@ def test_a_half_written_part_does_not_count_and_a_damaged_one_is_named(tmp_path)
     (tmp_path / "whole.npy").write_bytes(b"torn")
     with pytest.raises(UserError, match="whole.npy: damaged .*; delete it, its pairs will be scored again"):
         store.lookup(np.array([1], np.uint64))
+
+
+def test_a_part_is_named_by_its_bytes_and_a_flipped_bit_is_seen(tmp_path):
+    store = PairStore(tmp_path)
+    store.append(np.array([4, 9], np.uint64), np.array([0.5, 2], np.float32))
+    (part,) = tmp_path.glob("*.npy")
+    data = bytearray(part.read_bytes())
+    assert part.stem == hashlib.sha256(data).hexdigest()
+    data[-2] ^= 1  # of the score 2.0
+    part.write_bytes(data)
+    assert store.lookup(np.array([9], np.uint64)).tolist() == [2.015625]  # mapped, and not looked at again
+    with pytest.raises(UserError, match="npy: damaged .its bytes do not give its name.; delete it"):
+        PairStore(tmp_path).lookup(np.array([9], np.uint64))
+    part.rename(tmp_path / "4c1b1f0f0a3e4c6f8d0e5a7b9c2d1e3f.npy")  # as parts were called before
+    assert PairStore(tmp_path).lookup(np.array([9], np.uint64)).tolist() == [2.015625]
+
+
+def test_merging_parts_of_which_one_has_all_keeps_it(tmp_path, monkeypatch):
+    store = PairStore(tmp_path)
+    store.append(np.array([4, 9], np.uint64), np.array([0.5, 2], np.float32))
+    monkeypatch.setattr(module, "MERGE", 2)
+    store.append(np.array([9], np.uint64), np.array([2], np.float32))
+    assert len(list(tmp_path.glob("*.npy"))) == 1
+    for reader in (store, PairStore(tmp_path)):
+        assert reader.lookup(np.array([4, 9], np.uint64)).tolist() == [0.5, 2.0]
 
 
 WRITER = """

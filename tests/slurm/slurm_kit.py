@@ -130,10 +130,10 @@ def queue():
 
 
 def submitted(output):
-    """For each job that a Snakemake says it has submitted: partition, memory, time limit, as slurm has them."""
+    """What slurm knows of each job that a Snakemake has submitted: account, partition, cores, memory, time."""
     found = re.findall(r"submitted with SLURM jobid (\d+)", output)
-    line = ("squeue", "-h", "--noconvert", "-t", "all", "-o", "%P %m %l", "-j")
-    return [tuple(asked(*line, job)[0].split()) for job in found]
+    line = ("squeue", "-h", "--noconvert", "-t", "all", "-o", "%a %P %C %m %l", "-j")
+    return [" ".join(asked(*line, job)[0].split()) for job in found]
 
 
 def until(true):

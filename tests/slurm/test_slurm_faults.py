@@ -52,7 +52,7 @@ def test_a_job_over_its_time_limit_is_submitted_again_with_more_time_and_goes_on
     training.start(stop=0, set_resources={"train": {"runtime": "attempt * attempt"}})
     said = training.ended()
     assert "SLURM status is: 'TIMEOUT'" in said
-    assert submitted(said)[:2] == [("main", "32000M", "1:00"), ("main", "64000M", "4:00")]
+    assert submitted(said)[:2] == ["(null) main 2 32000M 1:00", "(null) main 2 64000M 4:00"]
     assert "resumes at step" in training.log()
     assert training.weights() == there
 
@@ -97,10 +97,11 @@ def test_a_stage_that_fails_is_tried_with_more_and_leaves_its_words_where_one_lo
     made = Slurm(tiny_dag, folder, here, ignored=["dataset"])
     with (folder / "beir/corpus.jsonl").open("a") as file:
         file.write('{"_id": "otter-1", "title": "", "text": "again"}\n')
-    line = made.slurm("--until", "dataset", set_resources={"dataset": {"slurm_partition": "second"}})
+    second = {"dataset": {"slurm_partition": "second"}}
+    line = made.slurm("--until", "dataset", set_resources=second, set_threads={"dataset": 4})
     said = finished(line, code=1)
-    assert submitted(said) == [
-        ("second", "8000M", "1:00:00"), ("second", "16000M", "2:00:00"), ("second", "24000M", "3:00:00")
+    assert [one.removeprefix("(null) second 4 ") for one in submitted(said)] == [
+        "8000M 1:00:00", "16000M 2:00:00", "24000M 3:00:00"
     ]  # fmt: skip
     (log,) = folder.glob("results/tiny/dataset/*/log.txt")
     assert "otter-1" in log.read_text()

@@ -18,29 +18,83 @@ TRAIN |= {"validate_every": None}
 
 
 @pytest.fixture
-def training(make_objective, make_job, tmp_path):
-    """Four lists, two steps; queries are called q0, q1, …"""
-    lists = Lists(np.arange(4), np.arange(5) * 3, np.ones(4, np.int64), np.arange(12))
-    job = make_job("model", tmp_path / "ce-0000000000", {"train": TRAIN})
-    objective = make_objective("cross", Budget(), **TRAIN)
-    return Training(job, objective, lists, None, Budget(), names=lambda rows: [f"q{row}" for row in rows])
+def prepared(make_objective, make_job, tmp_path):
+    """`prepared(kind, **train)`: a training of four lists, two steps; queries are called q0, q1, …"""
+
+    def make(kind="cross", **train):
+        lists = Lists(np.arange(4), np.arange(5) * 3, np.ones(4, np.int64), np.arange(12))
+        execution = {"checkpoint_seconds": train.pop("checkpoint_seconds", 120)}
+        job = make_job("model", tmp_path / "ce-0000000000", {"train": TRAIN | train}, execution=execution)
+        objective = make_objective(kind, Budget(), **(TRAIN | train))
+        return Training(job, objective, lists, None, Budget(), names=lambda rows: [f"q{row}" for row in rows])
+
+    return make
 
 
-def test_a_loss_that_is_no_number_ends_the_training_and_keeps_its_state(training):
+@pytest.fixture
+def training(prepared):
+    """That of a cross-encoder."""
+    return prepared()
+
+
+def poison(training):
+    """Make one weight no number."""
+    with torch.no_grad():
+        next(training.objective.models.parameters()).view(-1)[0] = float("nan")
+
+
+def poisoned_before(training, last):
+    """Let a weight become no number before step `last`, counted from 1."""
     step = training.step
 
     def broken(state, batch):
-        if state.step == 1:
-            torch.nn.init.constant_(training.objective.model.head.bias, float("nan"))
+        if state.step == last - 1:
+            poison(training)
         return step(state, batch)
 
     training.step = broken
-    with pytest.raises(UserError, match=r"train ce-0000000000: loss is nan at step 2 \(queries q\d, q\d …\)"):
+
+
+def kept(training):
+    """The checkpoint that is there, its weights in the models; step 0 where there is none."""
+    return Checkpoints(training.job.out / "checkpoints").load(training.objective.models, training.optimizer)
+
+
+@pytest.mark.parametrize("kind", ["dual", "cross", "joint"])
+def test_a_loss_that_is_no_number_ends_the_training_and_keeps_its_state(prepared, kind):
+    training = prepared(kind)
+    poisoned_before(training, 2)
+    told = r"train ce-0000000000: loss is nan at step 2 \(queries q\d, q\d …\); \S+ held inf or nan before it"
+    with pytest.raises(UserError, match=told):
         training.run()
-    there = Checkpoints(training.job.out / "checkpoints").load(training.objective.models, training.optimizer)
+    there = kept(training)
     assert there.step == 1
     assert [step for step, name, _ in there.log if name == "loss"] == [1]
     assert not (training.job.out / "stage.json").exists()
+
+
+def test_a_checkpoint_that_is_whole_is_not_given_up_for_one_that_is_not(prepared):
+    training = prepared(checkpoint_seconds=0)
+    poisoned_before(training, 2)
+    with pytest.raises(UserError, match="loss is nan at step 2"):
+        training.run()
+    assert kept(training).step == 1
+    assert training.overflowed() == ""
+
+
+@pytest.mark.parametrize("kind", ["dual", "cross", "joint"])
+def test_weights_that_overflow_in_the_last_step_are_not_handed_over(prepared, kind):
+    training = prepared(kind, queries_per_batch=4, lr=1e39)  # beyond what fp32 holds; loss and gradient are fine
+    with pytest.raises(UserError, match=r"train ce-0000000000: \S+ holds inf or nan after step 1; lower train.lr"):
+        training.run()
+    assert kept(training).step == 0
+
+
+def test_weights_that_are_no_numbers_are_not_saved_on_the_way(prepared):
+    training = prepared(checkpoint_seconds=0, lr=1e39)
+    with pytest.raises(UserError, match="holds inf or nan after step 1"):
+        training.run()
+    assert kept(training).step == 0
 
 
 def test_a_gradient_that_is_no_number_changes_no_weight(training):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tandem.artifact import MANIFEST
 from tandem.kinds import KINDS
 from tandem.progress import say
 
@@ -57,7 +58,17 @@ def _lock(path: Path, label: str) -> tuple[int, bool]:
             return opened, waited
         with suppress(FileNotFoundError):
             if os.stat(path).st_ino == os.fstat(opened).st_ino:
+                _clear(path)
                 with suppress(OSError):  # a full disk is the stage's to tell
                     os.pwrite(opened, f"process {os.getpid()} on {platform.node()}".encode(), 0)
                 return opened, waited
         os.close(opened)  # whoever had it has removed the file
+
+
+def _clear(lock: Path) -> None:
+    """Remove what killed tries of a stage were writing beside its manifest: files `.<name>.<process>`."""
+    if lock.name == f".{MANIFEST}.lock":
+        for left in lock.parent.glob(".*.*"):
+            if left.suffix[1:].isdecimal():
+                with suppress(OSError):
+                    left.unlink()

@@ -101,7 +101,7 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
         raise UserError(f"{folder}: not a finished artifact, {MANIFEST} is missing; run its stage first") from None
     except ValueError as error:
         raise UserError(f"{folder / MANIFEST}: not valid JSON ({error}); delete it and run its stage again") from None
-    if not isinstance(manifest, dict) or not manifest.keys() >= {"kind", "files"}:
+    if not is_manifest(manifest):
         raise UserError(f"{folder / MANIFEST}: is no manifest; delete it and run its stage again")
     if kind is not None and manifest["kind"] != kind:
         raise UserError(f"{folder}: is a {manifest['kind']}, expected a {kind}")
@@ -111,6 +111,17 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
         check_files(artifact, record.unread())
         record.keep()
     return artifact
+
+
+def is_manifest(told: Any) -> bool:
+    """Whether JSON has the form of a manifest: what it must tell of its files is there."""
+    if not isinstance(told, dict) or not told.keys() >= {"kind", "files"}:
+        return False
+    files, maps = told["files"], [told.get(name, {}) for name in ("upstream", "inputs", "params")]
+    return all(isinstance(one, dict) for one in (files, *maps)) and all(
+        isinstance(file, dict) and isinstance(file.get("bytes"), int) and isinstance(file.get("sha256"), str)
+        for file in files.values()
+    )
 
 
 def check_files(artifact: Artifact, names: Iterable[str]) -> None:

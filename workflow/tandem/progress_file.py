@@ -31,6 +31,14 @@ def place(out: Path) -> Path:
     return out.with_name(FILE if out.name == "stage.json" else f"{out.stem}.{FILE}")
 
 
+def counted_by() -> str | None:
+    """What counts the process ids here, a machine or a container on it; None where the system does not tell."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
 @contextmanager
 def shown(words: list[str]) -> Iterator[None]:
     """Show the job of a command line while it runs; only the first of several ranks does.
@@ -45,7 +53,7 @@ def shown(words: list[str]) -> Iterator[None]:
     folder = out.parent if out.name == "stage.json" else out.parents[1]
     _Job.path = place(out)
     _Job.told = {"command": words[0], "key": folder.name, "out": str(out), "pid": os.getpid(), "node": platform.node()}
-    _Job.told |= {"slurm": os.environ.get("SLURM_JOB_ID"), "started": round(time.time(), 1)}
+    _Job.told |= {"slurm": os.environ.get("SLURM_JOB_ID"), "started": round(time.time(), 1), "pids": counted_by()}
     try:
         write({})
         yield

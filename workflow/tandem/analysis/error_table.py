@@ -1,7 +1,5 @@
 """The command `error-table`: DuReader-retrieval's Table 10, printed and own shares of wrong results by type."""
 
-import csv
-import io
 import json
 import os
 from collections import Counter
@@ -14,9 +12,10 @@ from tandem.analysis.types import TYPES
 from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.errors import UserError
 from tandem.reporting import latex
-from tandem.reporting.flags import read_flags
+from tandem.reporting.flags import csv_out, read_flags
+from tandem.reporting.grid import Grid
 from tandem.reporting.page import render
-from tandem.reporting.plain import escape, pipe_row
+from tandem.reporting.plain import csv_lines, escape, pipe_row
 from tandem.reporting.printed_numbers import read_numbers
 
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
@@ -47,9 +46,7 @@ def main(words: list[str]) -> int:
     Writes .csv, .md, .tex and .html. Without a filled sheet the types are the guesses, and the table says so.
     """
     flags = read_flags(words, ("errors", "printed", "out"), ("sheet",))
-    errors, out = open_artifact(Path(flags["errors"]), "errors"), Path(flags["out"])
-    if out.suffix != ".csv":
-        raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
+    errors, out = open_artifact(Path(flags["errors"]), "errors"), csv_out(flags)
     told = json.loads(errors.path("summary.json").read_text(encoding="utf-8"))
     types = read_types(Path(flags["sheet"]), errors) if "sheet" in flags else list(_guessed(told["guesses"]))
     if not types:
@@ -60,8 +57,8 @@ def main(words: list[str]) -> int:
     write_text(out.with_suffix(".md"), markdown(lines, notes))
     write_text(out.with_suffix(".tex"), latex_text(lines, notes))
     source = os.path.relpath(errors.folder / "stage.json", out.parent)
-    page = render("error_table.html", title=TITLE, lines=lines, notes=notes, source=source, number=_number)
-    write_text(out.with_suffix(".html"), page)
+    grid = Grid(TITLE, HEAD, [_cells(line) for line in lines], named_by=1)
+    write_text(out.with_suffix(".html"), render("grid.html", title=TITLE, grid=grid, notes=notes, source=source))
     return 0
 
 
@@ -123,13 +120,11 @@ def _guessed(counts: dict[str, int]) -> Iterable[str]:
 
 def csv_text(lines: list[Line]) -> str:
     """The table as CSV; shares in percent with four decimals."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(HEADER)
+    rows = []
     for line in lines:
         *known, share, difference = astuple(line)
-        writer.writerow([*known, *("" if one is None else f"{one:.4f}" for one in (share, difference))])
-    return file.getvalue()
+        rows.append([*known, *("" if one is None else f"{one:.4f}" for one in (share, difference))])
+    return csv_lines(HEADER, rows)
 
 
 def _cells(line: Line) -> list[str]:
@@ -144,7 +139,7 @@ def _number(value: float | None, sign: str = "") -> str:
     return "–" if value is None else f"{value:{sign}.1f}"
 
 
-HEAD = ("Category", "Type", "printed %", "pairs", "own pairs", "own %", "Δ")
+HEAD = ("Category", "Type", "printed %", "printed pairs", "own pairs", "own %", "Δ")
 
 
 def markdown(lines: list[Line], notes: list[str]) -> str:

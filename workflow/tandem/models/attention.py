@@ -2,6 +2,7 @@
 over padded ones in float32.
 """
 
+import importlib
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ def register() -> None:
     from transformers.masking_utils import sdpa_mask
 
     if torch.cuda.is_available():
-        import torch.nn.attention.varlen  # before layers are compiled that call it
+        importlib.import_module("torch.nn.attention.varlen")  # before layers are compiled that call it
     for name, made in ((NAME, attention), (FLOAT32, in_float32)):
         AttentionInterface.register(name, made)
         AttentionMaskInterface.register(name, sdpa_mask)

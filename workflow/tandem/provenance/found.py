@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import MANIFEST, Artifact, open_artifact
+from tandem.artifact import MANIFEST, Artifact, is_manifest, open_artifact
 from tandem.errors import UserError
 from tandem.kinds import KINDS
 
@@ -91,7 +91,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) and {"kind", "key", "version", "params", "files"} <= set(told) else None
+    whole = is_manifest(told) and {"key", "version", "params"} <= told.keys()
+    return told if whole and told.get("inputs", {}).keys() <= told.get("upstream", {}).keys() else None
 
 
 def files_in(folder: Path) -> Iterator[Path]:

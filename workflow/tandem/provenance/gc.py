@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tandem.data.download import readable
 from tandem.errors import UserError
-from tandem.progress import duration, say
+from tandem.progress import Progress, duration, say
+from tandem.provenance.faults import is_running
 from tandem.provenance.found import DELETED, RESULTS, find
 from tandem.provenance.owned import NAMES, Unneeded, downstream_first, unneeded
 from tandem.provenance.wanted import Told, known, read_told, spent
@@ -48,9 +49,7 @@ def main(words: list[str]) -> int:
     found = downstream_first([one for one in unneeded(RESULTS, needed, done) if one.group in only])
     print(listed(found, configurations), end="")
     if "--yes" in told.switches:
-        refuse_locked()  # planning took a while
-        freed = sum(one.bytes for one in found if delete(one.folder))
-        print(f"deleted: {readable(freed)} freed")
+        print(f"deleted: {readable(deleted(found))} freed")
     elif found:
         print("nothing was deleted; --yes deletes what is listed")
     return 0
@@ -61,6 +60,26 @@ def refuse_locked() -> None:
     if LOCKS.is_dir() and any(LOCKS.iterdir()):
         told = f"{LOCKS}: Snakemake is running here, or was killed"
         raise UserError(f"{told}; wait for it, or free the folder: snakemake --unlock")
+
+
+def deleted(found: list[Unneeded]) -> int:
+    """Delete folders one after the other; the bytes that were freed.
+
+    Before each it is seen again that nobody is at work: planning took a while, and deleting thousands takes minutes.
+    """
+    freed = 0
+    with Progress("gc", len(found), "folders") as progress:
+        for one in found:
+            try:
+                refuse_locked()
+            except UserError as error:
+                raise UserError(f"{error}; {readable(freed)} of {progress.done:,} folders are deleted") from None
+            if is_running(one.folder):
+                say(f"{one.folder}: a job has begun there since; it is left alone")
+            elif delete(one.folder):
+                freed += one.bytes
+            progress.add(1)
+    return freed
 
 
 def listed(found: list[Unneeded], configurations: list[Told]) -> str:

@@ -43,7 +43,8 @@ def _read(audit: Artifact) -> dict[str, Any]:
     bins = dict(told["histogram"])
     edges = bins.pop("edges")
     groups = {name: counts for name, counts in bins.items() if any(counts)}
-    return {"told": told, "chart": histogram("Scores in the pool", edges, groups, "score") if groups else None}
+    chart = histogram("Scores in the pool", edges, groups, f"score: {told['scored_by']}") if groups else None
+    return {"told": told, "chart": chart}
 
 
 def _changes(relabelled: Artifact) -> dict[str, Any]:
@@ -74,9 +75,12 @@ def _effects(relabelled: Stage, stages: dict[str, Stage]) -> dict[str, Any]:
 
 def _plots(measures: list[str], effects: list[dict[str, Any]]) -> list[Markup]:
     """Means before and after, of the systems of which both are known."""
+    runs = [effect["run"] for effect in effects]
+    alone = len({run.name for run in runs}) == len(runs)
+    names = {run.key: run.name if alone else run.key for run in runs}
     plots = []
     for at, measure in enumerate(measures[:PLOTTED]):
-        pairs = {effect["run"].key: tuple(effect["means"][at]) for effect in effects}
+        pairs = {names[effect["run"].key]: tuple(effect["means"][at]) for effect in effects}
         known = {key: pair for key, pair in pairs.items() if None not in pair}
         plots += [before_after(f"{measure} by the old labels and the new", known, f"{measure}, %")] if known else []
     return plots

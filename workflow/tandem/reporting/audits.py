@@ -1,7 +1,6 @@
 """The command `audits`: one page, and one table, of what the audits of a dataset found."""
 
 import csv
-import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +12,11 @@ from tandem.progress import duration
 from tandem.reporting.audit_false_negatives import false_negatives
 from tandem.reporting.audit_noise import noise
 from tandem.reporting.audit_similar import similar
-from tandem.reporting.flags import read_flags
+from tandem.reporting.described import described
+from tandem.reporting.flags import read_flags, read_json
 from tandem.reporting.lineage import Stage, leaves, walk
 from tandem.reporting.page import render
+from tandem.reporting.plain import csv_lines
 
 HEADER = ["audit", "finding", "where", "count", "share", "stage"]
 # Of summary.json: how was looked, and what is a drawing.
@@ -31,7 +32,7 @@ def main(words: list[str]) -> int:
     stages = walk([open_artifact(Path(part)) for part in parts(flags["parts"])])
     found = sections(stages)
     dataset = next(stage for stage in stages.values() if stage.kind == "dataset")
-    facts = leaves(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
+    facts = described(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
     page = render("audits.html", dataset=dataset, facts=facts, stages=stages, duration=duration, **found)
     write_text(Path(flags["table"]), _csv(stages))
     write_text(Path(flags["out"]), page)
@@ -44,26 +45,18 @@ def sections(stages: dict[str, Stage]) -> dict[str, Any]:
     return {"noise": noise(every), "similar": similar(every), "false_negatives": false_negatives(every)}
 
 
-def parts(text: str) -> list[str]:
-    """`--parts`: a JSON list of manifests."""
-    try:
-        told = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"--parts: not valid JSON ({error})") from None
+def parts(text: str, flag: str = "parts") -> list[str]:
+    """`--parts` and its like: a JSON list of files."""
+    told = read_json(flag, text)
     if not isinstance(told, list) or not all(isinstance(part, str) for part in told):
-        raise UserError("--parts: is not a JSON list of manifests")
+        raise UserError(f"--{flag}: is not a JSON list of files")
     return told
 
 
 def _csv(stages: dict[str, Stage]) -> str:
     """Every number of every audit, a line each."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(HEADER)
-    for stage in stages.values():
-        if stage.kind in LINES:
-            writer.writerows([stage.kind, *line, stage.key] for line in LINES[stage.kind](stage.artifact))
-    return file.getvalue()
+    audits = [stage for stage in stages.values() if stage.kind in LINES]
+    return csv_lines(HEADER, ([a.kind, *line, a.key] for a in audits for line in LINES[a.kind](a.artifact)))
 
 
 def _noise(artifact: Artifact) -> Iterator[list[str]]:

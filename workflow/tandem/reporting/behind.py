@@ -11,16 +11,11 @@ from tandem.why import causes
 SHOWN = 12  # differences of a row from its neighbour
 
 
-def lineage(scored: Scored) -> dict[str, Any]:
-    """Where a number comes from, from the manifests of its scores and its run."""
-    scores = scored.artifact
+def origin(scores: Artifact) -> dict[str, Any]:
+    """Where scores come from, by their manifest and that of their run: keys, folder, commit, when, where, how long."""
     run = open_upstream(scores).get("run", scores)
     manifest = run.manifest
     return {
-        "column": scored.column,
-        "dataset": scored.dataset,
-        "split": scored.split,
-        "seed": scored.seed,
         "scores": scores.key,
         "run": run.key,
         "folder": scores.upstream.get("run") or str(scores.folder),
@@ -30,6 +25,12 @@ def lineage(scored: Scored) -> dict[str, Any]:
         "machine": manifest.get("machine", {}).get("node"),
         "seconds": manifest.get("seconds"),
     }
+
+
+def lineage(scored: Scored) -> dict[str, Any]:
+    """Where a number of a table comes from, and what it is of."""
+    of = {"column": scored.column, "dataset": scored.dataset, "split": scored.split, "seed": scored.seed}
+    return of | origin(scored.artifact)
 
 
 def difference(own: Artifact, other: Artifact) -> list[str]:

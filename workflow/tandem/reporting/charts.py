@@ -10,7 +10,7 @@ import altair
 import numpy as np
 from markupsafe import Markup
 
-from tandem.reporting.vega import HEIGHT, WIDTH, colours, figure, rows
+from tandem.reporting.vega import HEIGHT, LETTER, WIDTH, colours, figure, label_width, rows
 
 MOST_POINTS = 300
 DOTS = 24  # a line of no more points has them marked
@@ -48,11 +48,11 @@ def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str,
     whole = all(float(point["x"]).is_integer() for point in data)
     base = altair.Chart(rows(data)).encode(
         x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
-        color=altair.Color("series:N", scale=colours(names)),
+        color=colours("series", names),
     )
     chosen = altair.selection_point(name="chosen", fields=["series"], bind="legend")
     tiny = max((abs(point["y"]) for point in data), default=1) < 1e-3
-    axis = altair.Axis(format="~e") if tiny else altair.Axis()
+    axis = altair.Axis(labelExpr="datum.value === 0 ? '0' : format(datum.value, '~e')") if tiny else altair.Axis()
     value = altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False), axis=axis)
     shown = ["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")]
     dotted = max((len(one.x) for one in lines), default=0) <= DOTS
@@ -72,7 +72,7 @@ def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) ->
     chart = chart.encode(
         x=altair.X("x:Q", title=x_label, scale=altair.Scale(zero=False)),
         y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False)),
-        color=altair.Color("series:N", scale=colours(list(dict.fromkeys(one.name for one in series)))),
+        color=colours("series", list(dict.fromkeys(one.name for one in series))),
         tooltip=["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label)],
     )
     told = f"{len(data)} points of {len(series)} series"
@@ -94,7 +94,7 @@ def histogram(title: str, edges: Sequence[float], counts: dict[str, Sequence[int
     chart = chart.encode(
         x=altair.X("x:Q", title=x_label, scale=altair.Scale(zero=False, nice=False)),
         y=altair.Y("share:Q", title="% of group", stack=None),
-        color=altair.Color("group:N", scale=colours(list(names.values()))),
+        color=colours("group", list(names.values())),
         tooltip=["group:N", altair.Tooltip("x:Q", title="from"), altair.Tooltip("share:Q", title="%", format=".1f")],
     )
     modes = [(name, max(range(len(bins)), key=bins.__getitem__)) for name, bins in shares.items()]
@@ -116,29 +116,35 @@ def bars(title: str, values: dict[str, float], x_label: str, words: dict[str, st
         tooltip=["name:N", altair.Tooltip("said:N", title=x_label)],
     )
     told = "; ".join(f"{name} {words[name]}" for name in values)
-    chart = chart.properties(width=WIDTH, height=max(40, 20 * len(data)))
+    chart = chart.properties(width=_beside(list(values)), height=max(40, 20 * len(data)))
     return figure(title, chart, told, ["", x_label], [[name, words[name]] for name in values])
 
 
-def before_after(title: str, values: dict[str, tuple[float, float]], y_label: str) -> Markup:
-    """Two bars side by side for each name: before and after."""
+def before_after(title: str, values: dict[str, tuple[float, float]], x_label: str) -> Markup:
+    """Two bars below one another for each name: before and after."""
     when = ("before", "after")
     data = [
         {"name": name, "when": word, "value": round(value, 4)}
         for name, pair in values.items()
         for word, value in zip(when, pair, strict=True)
     ]
+    width = _beside(list(values))
     chart = altair.Chart(rows(data)).mark_bar()
     chart = chart.encode(
-        x=altair.X("name:N", title=None, sort=None, axis=altair.Axis(labelAngle=-20)),
-        xOffset=altair.XOffset("when:N", sort=list(when)),
-        y=altair.Y("value:Q", title=y_label),
-        color=altair.Color("when:N", scale=colours(when)),
-        tooltip=["name:N", "when:N", altair.Tooltip("value:Q", title=y_label, format=".2f")],
+        x=altair.X("value:Q", title=x_label),
+        y=altair.Y("name:N", title=None, sort=None),
+        yOffset=altair.YOffset("when:N", sort=list(when)),
+        color=colours("when", when, width),
+        tooltip=["name:N", "when:N", altair.Tooltip("value:Q", title=x_label, format=".2f")],
     )
     told = "; ".join(f"{name}: {old:.2f} before, {new:.2f} after" for name, (old, new) in values.items())
     numbers = [[name, f"{old:.2f}", f"{new:.2f}"] for name, (old, new) in values.items()]
-    return figure(title, _sized(chart), told, ["", *when], numbers)
+    return figure(title, chart.properties(width=width, height=max(60, 30 * len(values))), told, ["", *when], numbers)
+
+
+def _beside(names: Sequence[str]) -> float:
+    """What is left of the usual width beside the longest name, so that letters are as large as in other plots."""
+    return max(WIDTH / 2, WIDTH - label_width(names, LETTER, -20))
 
 
 def _sized(chart: Any) -> Any:

@@ -12,6 +12,8 @@ from tandem.reporting.layout import System, name
 from tandem.reporting.vega import HEIGHT, figure, rows
 from tandem.scoring.scores import read_aligned
 
+DIGITS = 4  # of a query's value
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -37,7 +39,7 @@ def compare(systems: dict[System, Artifact]) -> Comparison:
     artifacts, names = list(systems.values()), [name(system) for system in systems]
     shared = [m for m in artifacts[0].params["measures"] if all(m in a.params["measures"] for a in artifacts)]
     _, values = read_aligned(artifacts, shared[:1])
-    one = values[:, :, 0]
+    one = values[:, :, 0].round(DIGITS)  # as the page's list of queries has them: the last bits are no win
     wins = [[int((a > b).sum()) for b in one] for a in one]
     chart = differences(names[1], names[0], shared[0], (one[1] - one[0]).tolist()) if len(names) > 1 else None
     return Comparison(shared[0], names, wins, one.shape[1], chart)
@@ -48,7 +50,7 @@ def points(values: list[float]) -> list[dict[str, Any]]:
 
     The last one ends its step by standing there again. `compare.js` does the same for other pairs.
     """
-    falling = np.round(np.sort(values)[::-1], 4).tolist()
+    falling = np.round(np.sort(values)[::-1], DIGITS).tolist()
     return [
         {"before": at, "won": max(value, 0), "lost": min(value, 0)} for at, value in enumerate([*falling, falling[-1]])
     ]
@@ -67,4 +69,4 @@ def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
     lost = base.mark_area(color="var(--bad)", **area).encode(y=altair.Y("lost:Q", title=f"{measure}, A − B"))
     numbers = [[str(point["before"] + 1), f"{point['won'] + point['lost']:+.4f}"] for point in made[:-1]]
     chart = altair.layer(won, lost).properties(width=820, height=HEIGHT - 30)
-    return figure(f"{a} (A) against {b} (B)", chart, told, ["query", "A − B"], numbers)
+    return figure(f"{a} (A) against {b} (B): A is better above 0, B below", chart, told, ["query", "A − B"], numbers)

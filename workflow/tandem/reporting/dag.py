@@ -5,7 +5,7 @@ from markupsafe import Markup, escape
 from tandem.progress import duration
 from tandem.reporting.lineage import Stage
 
-WIDTH, HEIGHT, ACROSS, DOWN, MARGIN = 172, 44, 16, 34, 8
+WIDTH, HEIGHT, ACROSS, DOWN, MARGIN = 196, 44, 16, 34, 8
 LETTERS = 25  # that fit into a box
 
 

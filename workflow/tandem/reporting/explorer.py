@@ -7,8 +7,9 @@ from typing import Any
 from tandem.artifact import Artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
+from tandem.reporting.compare import DIGITS
 from tandem.reporting.layout import System, name
-from tandem.reporting.lineage import open_upstream
+from tandem.reporting.lineage import input_of
 from tandem.scoring.scores import read_aligned
 
 QUERIES, DEPTH, RELEVANT, CHARACTERS = 300, 10, 8, 600
@@ -54,15 +55,14 @@ def explorer(systems: dict[System, Artifact]) -> dict[str, Any]:
     scored, values = read_aligned(artifacts, measures)
     rows = {query: row for row, query in enumerate(scored)}
     queries = chosen(scored)
-    inputs = [open_upstream(artifact) for artifact in artifacts]
-    tops = [_tops(above["run"], set(queries)) for above in inputs]
-    collection, split = Collection(inputs[0]["dataset"]), artifacts[0].params["split"]
+    tops = [_tops(input_of(artifact, "run"), set(queries)) for artifact in artifacts]
+    collection, split = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params["split"]
     texts, qrels = collection.queries(split), collection.qrels(split)
     found = [
         Shown(
             query,
             texts[query],
-            values[:, rows[query]].round(4).tolist(),
+            values[:, rows[query]].round(DIGITS).tolist(),
             [top.get(query, []) for top in tops],
             [doc for doc, relevance in qrels[query].items() if relevance > 0],
         )
@@ -72,7 +72,7 @@ def explorer(systems: dict[System, Artifact]) -> dict[str, Any]:
     with_passages = {query["id"] for query in packed}
     most = max(0, NUMBERS // (len(artifacts) * len(measures)) - len(packed))
     others = [
-        {"id": query, "text": _shortened(texts[query], WORDS), "values": values[:, rows[query]].round(4).tolist()}
+        {"id": query, "text": _shortened(texts[query], WORDS), "values": values[:, rows[query]].round(DIGITS).tolist()}
         for query in chosen([query for query in scored if query not in with_passages], most)
     ]
     return {

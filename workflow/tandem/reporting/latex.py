@@ -51,7 +51,7 @@ def latex(table: Table) -> str:
         head += [escape(word) for word in inner]
         at += len(inner)
     notes = [wording.heading(table), table.caption, wording.LEGEND, wording.BRACKETS, table.note.strip()]
-    notes += wording.notes(table)
+    notes += [*wording.notes(table), *wording.bands(table)]
     caption = ". ".join(escape(note.rstrip(".")) for note in notes if note) + "."
     lines = [
         r"% needs \usepackage{booktabs,graphicx}",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import MANIFEST, Artifact, open_artifact
+from tandem.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,14 @@ def open_upstream(artifact: Artifact) -> dict[str, Artifact]:
         if (path / MANIFEST).is_file():
             opened[role] = open_artifact(path, verify=False)
     return opened
+
+
+def input_of(artifact: Artifact, role: str) -> Artifact:
+    """An input that is needed; a `UserError` where it was deleted since."""
+    opened = open_upstream(artifact)
+    if role not in opened:
+        raise UserError(f"{artifact.folder}: its {role} {artifact.upstream.get(role)} is gone; run again to make it")
+    return opened[role]
 
 
 def walk(artifacts: Iterable[Artifact]) -> dict[str, Stage]:

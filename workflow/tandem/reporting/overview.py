@@ -119,6 +119,8 @@ def _edge(source: Part, target: Part) -> Markup:
         return _bent((x + WIDTH, y + HEIGHT / 2), (to + WIDTH / 2 - 40, down + HEIGHT + 2))
     if to <= x:  # into the box below it
         return _line((x + WIDTH / 2, y + HEIGHT), (to + WIDTH / 2, down - 2))
+    if down > y:  # into a box below the line: down, then to the right
+        return _bent_down((x + WIDTH / 2 + 34, y + HEIGHT), (to - 2, down + HEIGHT - 14))
     return _line((x + WIDTH, y + HEIGHT / 2), (to - 2, down + HEIGHT / 2))
 
 
@@ -144,6 +146,12 @@ def _curve(style: str, start: Point, first: float, second: float, end: Point) ->
 def _bent(start: Point, end: Point) -> Markup:
     """A line to the right and then up, with an arrow."""
     path = f"M{start[0]:g} {start[1]:g}H{end[0] - 12:g}Q{end[0]:g} {start[1]:g} {end[0]:g} {start[1] - 12:g}V{end[1]:g}"
+    return Markup('<path class="edge" marker-end="url(#arrow)" d="{}"/>').format(path)
+
+
+def _bent_down(start: Point, end: Point) -> Markup:
+    """A line down and then to the right, with an arrow."""
+    path = f"M{start[0]:g} {start[1]:g}V{end[1] - 12:g}Q{start[0]:g} {end[1]:g} {start[0] + 12:g} {end[1]:g}H{end[0]:g}"
     return Markup('<path class="edge" marker-end="url(#arrow)" d="{}"/>').format(path)
 
 

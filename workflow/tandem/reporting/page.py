@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from tandem.reporting import wording
+from tandem.reporting import grid, wording
 
 
 def asset(name: str) -> str:
@@ -26,7 +26,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.globals.update(wording=wording, asset=lambda name: Markup(asset(name)), embedded=embedded)
+    made.globals.update(wording=wording, worth=grid.worth, asset=lambda name: Markup(asset(name)), embedded=embedded)
     return made
 
 

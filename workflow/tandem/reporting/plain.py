@@ -2,6 +2,7 @@
 
 import csv
 import io
+from collections.abc import Iterable, Sequence
 
 from tandem.reporting import wording
 from tandem.reporting.results import Cell, Table
@@ -12,14 +13,21 @@ HEADER = [
 ]
 
 
+def csv_lines(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A head and rows as CSV."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return file.getvalue()
+
+
 def csv_text(table: Table) -> str:
     """One line per system and measure; values in percent with four decimals, p with six, empty where there is none.
 
     `name` is the measure as printed, `seeds` the value of each seed, `printed_dataset` and `printed_split` the paper's.
     """
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(HEADER)
+    lines = []
     for row in table.rows:
         for cell, column in zip(row.cells, table.columns, strict=True):
             printed = "" if cell.printed is None else f"{cell.printed:.{table.decimals}f}"
@@ -29,8 +37,8 @@ def csv_text(table: Table) -> str:
             seeds = " ".join(map(_four, cell.seeds)) if len(table.seeds) > 1 else ""
             more = [column["name"], _four(cell.sd), seeds, cell.verdict]
             paper = [column["printed_dataset"], column["printed_split"]]
-            writer.writerow([*known, printed, *numbers, p, *(cell.stages[:1] or [row.stage]), *more, *paper])
-    return file.getvalue()
+            lines.append([*known, printed, *numbers, p, *(cell.stages[:1] or [row.stage]), *more, *paper])
+    return csv_lines(HEADER, lines)
 
 
 def _four(number: float | None) -> str:
@@ -57,7 +65,7 @@ def markdown(table: Table) -> str:
             words += _words(cell, printed, judged, table.decimals)
         lines.append(pipe_row([*words, escape(wording.against(row))]))
     notes = [f"{wording.LEGEND} {wording.BRACKETS} {wording.CHANGE}", *([table.note.strip()] if table.note else [])]
-    notes += wording.notes(table)
+    notes += [*wording.notes(table), *wording.bands(table)]
     notes += [f"Source of the printed values: {table.paper['citation'].strip()}."] if table.paper else []
     return "\n".join([*lines, "", *(f"{escape(note)}\n" for note in notes)]).rstrip("\n") + "\n"
 

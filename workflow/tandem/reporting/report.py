@@ -4,7 +4,6 @@ Tables, the stages behind every number, training curves, negatives, cost, and an
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,17 @@ from tandem.reporting.analyses import sheets
 from tandem.reporting.audits import parts, sections
 from tandem.reporting.compare import compare
 from tandem.reporting.dag import draw
+from tandem.reporting.described import described
 from tandem.reporting.explorer import explorer
 from tandem.reporting.flags import read_flags, read_rows
 from tandem.reporting.layout import name
-from tandem.reporting.lineage import Stage, leaves, open_upstream, tree, walk
+from tandem.reporting.lineage import Stage, input_of, tree, walk
 from tandem.reporting.overview import boxes as boxed
 from tandem.reporting.overview import overview
 from tandem.reporting.page import render
 from tandem.reporting.results import Row, from_json
 from tandem.reporting.sections import cost, cost_chart, negatives, training
-from tandem.reporting.sweep import LEGEND, table
-from tandem.reporting.sweep_plot import figures
+from tandem.reporting.sweep_page import Shown, shown
 from tandem.reporting.sweep_results import read
 from tandem.reporting.tables import open_rows
 from tandem.reporting.validations import read_curves
@@ -46,7 +45,7 @@ def main(words: list[str]) -> int:
     folders = dict.fromkeys(folder for table in tables for row in table.rows for folder in behind(row))
     runs = [open_artifact(Path(folder), verify=False) for folder in folders]
     audits, analyses = (
-        [open_artifact(Path(part), verify=False) for part in parts(flags.get(flag, "[]"))]
+        [open_artifact(Path(part), verify=False) for part in parts(flags.get(flag, "[]"), flag)]
         for flag in ("audits", "analyses")
     )
     curves = read_curves(flags.get("validations", "[]"))
@@ -54,17 +53,19 @@ def main(words: list[str]) -> int:
         [*systems.values(), *runs, *audits, *analyses, *(one for curve in curves for one in curve.reduced + curve.full)]
     )
     first = next(iter(systems.values()))
-    dataset = open_upstream(first)["dataset"]
-    statistics = json.loads(dataset.path("statistics.json").read_text(encoding="utf-8"))
-    numbers = {stages[artifact.key].upstream["run"]: name(system) for system, artifact in systems.items()}
+    is_group = "run" not in first.upstream  # of datasets: its scores are means of theirs, of no single query
+    statistics = {} if is_group else json.loads(input_of(first, "dataset").path("statistics.json").read_text("utf-8"))
+    numbers = {stages[one.key].upstream.get("run", one.key): name(system) for system, one in systems.items()}
     numbers |= {row.stage: name((row.system, row.first_stage)) for table in tables for row in table.rows if row.stage}
     boxes = boxed(stages.values())
     page = render(
         "report.html",
         tables=tables,
-        dataset=dataset,
+        dataset=first.folder.parts[-3],
+        systems=len(systems),
         split=first.params["split"],
-        facts=leaves(statistics),
+        passages=statistics.get("passages", {}).get("count"),
+        facts=described(statistics),
         stages=stages,
         trees=[(title, tree(stages, key)) for key, title in numbers.items()],
         overview=overview(boxes),
@@ -74,14 +75,13 @@ def main(words: list[str]) -> int:
         negatives=negatives(stages.values()),
         cost=cost(stages.values()),
         cost_chart=cost_chart(boxes),
-        sweeps=sweeps(parts(flags.get("sweeps", "[]"))),
-        leading=leading,
+        sweeps=sweeps(parts(flags.get("sweeps", "[]"), "sweeps"), stages),
         analyses=sheets(stages.values()),
-        comparison=compare(systems),
+        comparison=None if is_group else compare(systems),
         vega=bundle,
         total=duration(sum(stage.seconds for stage in stages.values())),
         commits=_commits(stages),
-        explorer=explorer(systems),
+        explorer=None if is_group else explorer(systems),
         audited=bool(audits),
         **sections(stages),
         duration=duration,
@@ -95,29 +95,14 @@ def behind(row: Row) -> list[str]:
     return [told["folder"] for told in row.lineage] or [row.folder] * bool(row.folder)
 
 
-def sweeps(files: list[str]) -> list[dict[str, Any]]:
-    """What `_sweeps.html` shows of the files that `tandem sweep` wrote."""
-    made = []
-    for file in files:
-        result = read(Path(file).with_suffix(".json"))
-        head, rows = table(result)
-        numbers = [
-            at > len(result.paths) or all(map(is_number, told)) for at, told in enumerate(zip(*rows, strict=True))
-        ]
-        shown = {"head": list(zip(head, numbers, strict=True)), "rows": rows, "legend": LEGEND}
-        made.append({"result": result, "charts": figures(result), **shown})
-    return made
+def sweeps(files: list[str], stages: dict[str, Stage]) -> list[Shown]:
+    """What `_sweeps.html` shows of the files that `tandem sweep` wrote; runs that the page has lead to their stage."""
 
+    def address(told: dict[str, Any]) -> str:
+        """A run's entry among the stages."""
+        return f"#stage-{told['run']}" if told["run"] in stages else ""
 
-def is_number(words: str) -> bool:
-    """Whether a cell is a number and nothing else: `128`, `2e-05`."""
-    return re.fullmatch(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?", words) is not None
-
-
-def leading(words: str) -> str:
-    """The number that a cell begins with, by which its column is sorted: `41.27` of `41.27 ± 0.30†`."""
-    number = re.match(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?", words)
-    return number[0] if number else ""
+    return [shown(read(Path(file).with_suffix(".json")), address) for file in files]
 
 
 def _commits(stages: dict[str, Stage]) -> list[str]:

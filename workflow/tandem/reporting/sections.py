@@ -11,12 +11,13 @@ from markupsafe import Markup
 from tandem.artifact import Artifact
 from tandem.progress import duration
 from tandem.reporting.charts import Series, bars, histogram, line_chart
-from tandem.reporting.lineage import Stage
+from tandem.reporting.lineage import Stage, leaves
 from tandem.reporting.overview import Part, written
 from tandem.reporting.validations import Curve
 
 DEV = ("dev/", "dev ")  # how a log names what was measured on dev
 LOSSES = ("loss", "kl", "sup")
+OF_SCORES = {"hinge", "mse", "margin_mse"}  # losses in the scores' own unit; all others are in nats
 PASSED = ("after", "checkpoint")  # roles of checkpoints that a training went on from
 
 
@@ -57,9 +58,10 @@ def _curves(model: Artifact) -> dict[str, Any]:
     log = read_log(model)
     losses = [log[name] for name in LOSSES if name in log]
     dev = [Series(name[len(DEV[0]) :], one.x, one.y) for name, one in sorted(log.items()) if name.startswith(DEV)]
-    charts = [line_chart("Loss and its parts", losses, "step", "nats")] if losses else []
-    charts += [line_chart("On the dev queries", dev, "step", "measure")] if dev else []
-    charts += [line_chart("Learning rate", [log["lr"]], "step", "rate")] if "lr" in log else []
+    unit = "loss, in scores" if OF_SCORES & set(map(str, leaves(model.params).values())) else "loss, nats"
+    charts = [line_chart("Loss and its parts", losses, "step", unit)] if losses else []
+    charts += [line_chart("On the dev queries", dev, "step", "mean over queries")] if dev else []
+    charts += [line_chart("Learning rate", [log["lr"]], "step", "learning rate")] if "lr" in log else []
     speed = log.get("tokens_per_second")
     return {
         "charts": charts,

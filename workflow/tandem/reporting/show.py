@@ -35,9 +35,14 @@ def aligned(table: Table) -> str:
     ]
     rule = "─" * len(padded[0])
     width = max(60, min(len(rule), WIDEST_LEGEND))
-    legend = [line for note in (wording.LEGEND, *wording.notes(table)) for line in textwrap.wrap(note, width)]
+    legend = [line for note in _notes(table) for line in textwrap.wrap(note, width)]
     title = f"{wording.heading(table)} · {table.caption}"
     return "\n".join(line.rstrip() for line in [title, rule, padded[0], rule, *padded[1:], rule, *legend])
+
+
+def _notes(table: Table) -> list[str]:
+    """What stands below the table."""
+    return [wording.LEGEND, *wording.notes(table), *wording.bands(table)]
 
 
 def _heads(table: Table) -> list[str]:

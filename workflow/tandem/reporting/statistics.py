@@ -1,7 +1,5 @@
 """The command `statistics`: what papers print about datasets beside what their artifacts count."""
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +9,10 @@ from typing import Any
 from tandem.artifact import open_artifact, write_text
 from tandem.errors import UserError
 from tandem.reporting.counted import QUANTITIES, count
-from tandem.reporting.flags import read_flags
+from tandem.reporting.flags import csv_out, read_flags, read_json
+from tandem.reporting.grid import Grid
 from tandem.reporting.page import render
-from tandem.reporting.plain import escape, pipe_row
+from tandem.reporting.plain import csv_lines, escape, pipe_row
 from tandem.reporting.printed import Printed, number_text, read_printed, verdict
 from tandem.reporting.statistics_layout import Counted, StatisticsLayout, load_statistics
 
@@ -44,9 +43,7 @@ def main(words: list[str]) -> int:
     Writes <table>.csv, .md and .html side by side.
     """
     flags = read_flags(words, ("layout", "artifacts", "presence", "out"))
-    out = Path(flags["out"])
-    if out.suffix != ".csv":
-        raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
+    out = csv_out(flags)
     path = Path(flags["layout"])
     layout, numbers = load_statistics(path), path.with_name("printed.csv")
     printed = read_printed(numbers, layout.source, layout.tables)
@@ -56,7 +53,8 @@ def main(words: list[str]) -> int:
     lines = list(fill(layout, printed, statistics, presence))
     write_text(out, csv_text(lines))
     write_text(out.with_suffix(".md"), markdown(layout, lines))
-    write_text(out.with_suffix(".html"), render("statistics.html", layout=layout, head=HEADER, lines=lines))
+    grid = Grid(layout.title, HEADER, [[cell or "–" for cell in line.cells()] for line in lines], named_by=1)
+    write_text(out.with_suffix(".html"), render("grid.html", title=layout.title, grid=grid, notes=_notes(layout)))
     return 0
 
 
@@ -90,19 +88,20 @@ def fill(
 
 def csv_text(lines: list[Line]) -> str:
     """The table as CSV."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(HEADER)
-    writer.writerows(line.cells() for line in lines)
-    return file.getvalue()
+    return csv_lines(HEADER, (line.cells() for line in lines))
 
 
 def markdown(layout: StatisticsLayout, lines: list[Line]) -> str:
     """The table as a pipe table, with its title, note and source."""
     head = [f"**{escape(layout.title)}**", "", pipe_row(HEADER), pipe_row(["---"] * 3 + ["---:"] * 2 + ["---"])]
     rows = [pipe_row([escape(cell) for cell in line.cells()]) for line in lines]
-    notes = [text for text in (layout.note, f"Source of the printed values: {layout.citation}.") if text]
-    return "\n".join([*head, *rows, "", *(f"{escape(note.strip())}\n" for note in notes)]).rstrip("\n") + "\n"
+    notes = [f"{escape(note.strip())}\n" for note in _notes(layout)]
+    return "\n".join([*head, *rows, "", *notes]).rstrip("\n") + "\n"
+
+
+def _notes(layout: StatisticsLayout) -> list[str]:
+    """What stands below the table."""
+    return [text for text in (layout.note, f"Source of the printed values: {layout.citation}.") if text]
 
 
 def _absent(stand_in: Counted, statistics: dict[str, Any], presence: dict[str, str]) -> str | None:
@@ -136,10 +135,7 @@ def _statistics(folder: Path) -> dict[str, Any]:
 
 def _texts(flags: dict[str, str], name: str) -> dict[str, str]:
     """A flag that is a JSON object of texts."""
-    try:
-        value = json.loads(flags[name])
-    except ValueError as error:
-        raise UserError(f"--{name}: not valid JSON ({error})") from None
+    value = read_json(name, flags[name])
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise UserError(f"--{name}: is not a JSON object of texts by dataset name")
     return value

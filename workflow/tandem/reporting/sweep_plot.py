@@ -46,8 +46,7 @@ def chart(result: Result, measure: str) -> Any:
         x = x.axis(values=sorted({row["x"] for row in data})) if len({row["x"] for row in data}) <= 12 else x
     else:
         x = altair.X("x:N", title=title, sort=None)
-    legend = {} if len(names) <= MOST_NAMED else {"legend": None}
-    base = altair.Chart().encode(x=x, color=altair.Color("series:N", scale=colours(names), **legend))
+    base = altair.Chart().encode(x=x, color=colours("series", names, legend=len(names) <= MOST_NAMED))
     y = altair.Y("y:Q", title=f"{measure}, %", scale=altair.Scale(zero=False))
     tooltip = ["series:N", altair.Tooltip("at:N", title=title), altair.Tooltip("said:N", title=measure)]
     line = base.mark_line(point=True, strokeWidth=2).encode(y=y, tooltip=tooltip)

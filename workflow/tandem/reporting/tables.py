@@ -1,15 +1,16 @@
 """The command `table`: a paper's table from score artifacts, as CSV, Markdown, LaTeX and HTML."""
 
-import json
 import os
+import re
 from pathlib import Path
 
-from tandem.artifact import Artifact, open_artifact, write_text
+from tandem.artifact import Artifact, write_text
 from tandem.errors import UserError
-from tandem.kinds import KINDS
+from tandem.reporting import wording
 from tandem.reporting.bands import Bands, read_bands
 from tandem.reporting.filling import fill
-from tandem.reporting.flags import read_flags
+from tandem.reporting.flags import csv_out, read_flags, read_json
+from tandem.reporting.generation import open_scores
 from tandem.reporting.latex import latex
 from tandem.reporting.layout import Layout, System, beside, name
 from tandem.reporting.layouts import load_layout
@@ -30,9 +31,7 @@ def main(words: list[str]) -> int:
     table has several: the layout's `column`, the `seed`. A row's `run` is the key that its scores must be of.
     """
     flags = read_flags(words, ("layout", "rows", "out"), ("dataset", "split"))
-    file, out = Path(flags["layout"]), Path(flags["out"])
-    if out.suffix != ".csv":
-        raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
+    file, out = Path(flags["layout"]), csv_out(flags)
     layout = load_layout(file)
     rows, absent = read_rows(flags["rows"])
     scored = read_scored(rows, flags.get("dataset", ""), flags.get("split", ""))
@@ -48,7 +47,12 @@ def main(words: list[str]) -> int:
         """A manifest's place as seen from the page."""
         return os.path.relpath(Path(folder) / "stage.json", out.parent)
 
-    write_text(out.with_suffix(".html"), render("table.html", table=table, anchor=anchor, address=address))
+    def anchor(row: Row) -> str:
+        """A row's place on the page; two may show one run."""
+        return f"row-{table.rows.index(row) + 1}"
+
+    shown = {"title": wording.heading(table), "table": table, "anchor": anchor, "address": address}
+    write_text(out.with_suffix(".html"), render("table.html", **shown))
     return 0
 
 
@@ -64,10 +68,7 @@ def read_rows(text: str) -> tuple[list[dict[str, str]], dict[System, str]]:
     Raises:
         UserError: no list of such rows.
     """
-    try:
-        rows = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"--rows: not valid JSON ({error})") from None
+    rows = read_json("rows", text)
     if not isinstance(rows, list) or not rows or any(not _fits(row) for row in rows):
         raise UserError(
             '--rows: is not a JSON list, not empty, of {"system": …, "first_stage": …, "scores": "<folder>"}; each may'
@@ -85,8 +86,7 @@ def read_scored(rows: list[dict[str, str]], dataset: str, split: str) -> list[Sc
     """
     found: list[Scored] = []
     for row in rows:
-        artifact = open_artifact(Path(row["scores"]), "score")
-        _same_generation(artifact, row.get("run", ""))
+        artifact = open_scores(row["scores"], row.get("run") or "")
         on, at = row.get("dataset") or dataset, row.get("split") or split
         if at and artifact.params["split"] != at:
             told = artifact.params["split"]
@@ -102,24 +102,13 @@ def read_scored(rows: list[dict[str, str]], dataset: str, split: str) -> list[Sc
 
 
 def _fits(row: object) -> bool:
-    """Whether a row has what it needs and nothing that is unknown."""
-    if not isinstance(row, dict):
+    """Whether a row has what it needs and nothing that is unknown: texts, the seed a number."""
+    if not isinstance(row, dict) or any(not isinstance(told, str | None) for told in row.values()):
+        return False
+    if not re.fullmatch(r"-?\d+", row.get("seed") or "0"):
         return False
     needed = (*NEEDED, "absent") if "absent" in row else (*NEEDED, "scores")
     return set(needed) <= set(row) <= {*needed, *MORE}
-
-
-def _same_generation(artifact: Artifact, run: str) -> None:
-    """A score must be what its folder's name says, of this version's making, and of the run that is planned."""
-    manifest = artifact.manifest
-    if manifest["key"] != artifact.key:
-        raise UserError(f"{artifact.folder}: its manifest is of {manifest['key']}; delete the folder and run again")
-    if manifest["version"] != KINDS["score"].version:
-        now = KINDS["score"].version
-        raise UserError(f"{artifact.folder}: was made by version {manifest['version']} of score, now {now}; run again")
-    made = Path(artifact.upstream.get("run", "")).name
-    if run and made != run:
-        raise UserError(f"{artifact.folder}: scores run {made}, but planned is {run}; a table never mixes generations")
 
 
 def open_rows(rows: list[dict[str, str]]) -> dict[System, Artifact]:
@@ -129,7 +118,7 @@ def open_rows(rows: list[dict[str, str]]) -> dict[System, Artifact]:
         system = (row["system"], row["first_stage"])
         if system in opened:
             raise UserError(f"--rows: {name(system)} is there twice; each system and first stage once")
-        opened[system] = open_artifact(Path(row["scores"]), "score")
+        opened[system] = open_scores(row["scores"])
     return opened
 
 
@@ -143,9 +132,3 @@ def _check(layout: Layout, scored: list[Scored], absent: dict[System, str], file
     for one in scored:
         if one.system not in needed:
             raise UserError(f"--rows: {name(one.system)} is no row of {file}; it has {', '.join(map(name, needed))}")
-
-
-def anchor(row: Row) -> str:
-    """A row's place on a page: `row-` and its run's key, or its name where it is quoted."""
-    words = row.stage or f"{row.system} {row.first_stage}"
-    return "row-" + "".join(character if character.isalnum() else "-" for character in words).strip("-")

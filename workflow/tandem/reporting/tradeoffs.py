@@ -1,15 +1,16 @@
 """The command `index-tradeoffs`: recall against latency and bytes per vector of the indexes that a stage measured."""
 
 import csv
+import os
 from itertools import groupby
 from pathlib import Path
 
 from markupsafe import Markup
 
-from tandem.artifact import Artifact, open_artifact, write_text
-from tandem.errors import UserError
+from tandem.artifact import MANIFEST, Artifact, open_artifact, write_text
 from tandem.reporting.charts import Series, line_chart, scatter
-from tandem.reporting.flags import read_flags
+from tandem.reporting.flags import csv_out, read_flags
+from tandem.reporting.grid import Grid
 from tandem.reporting.page import render
 from tandem.reporting.plain import escape, pipe_row
 
@@ -21,9 +22,7 @@ TITLE = "Indexes: recall against latency and size"
 def main(words: list[str]) -> int:
     """`index-tradeoffs --stage FOLDER --out …/index_tradeoffs.csv`: writes the CSV, a Markdown table and a page."""
     flags = read_flags(words, ("stage", "out"))
-    out = Path(flags["out"])
-    if out.suffix != ".csv":
-        raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
+    out = csv_out(flags)
     artifact = open_artifact(Path(flags["stage"]), "tradeoffs")
     text = artifact.path("tradeoffs.csv").read_text(encoding="utf-8")
     lines = list(csv.DictReader(text.splitlines()))
@@ -31,8 +30,9 @@ def main(words: list[str]) -> int:
     note = caption(artifact)
     write_text(out, text)
     write_text(out.with_suffix(".md"), markdown(head, rows, note))
-    shown = {"title": TITLE, "note": note, "head": head, "rows": rows, "charts": charts(lines)}
-    write_text(out.with_suffix(".html"), render("tradeoffs.html", **shown))
+    shown = {"title": TITLE, "notes": [note], "grid": Grid(TITLE, head, rows), "charts": charts(lines)}
+    source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
+    write_text(out.with_suffix(".html"), render("grid.html", **shown, source=source))
     return 0
 
 
@@ -53,7 +53,7 @@ def table(lines: list[Line]) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             *(line["index"], line["factory"], setting(line)),
-            *(line[name] for name in recalls(lines)),
+            *(f"{float(line[name]):.4f}" for name in recalls(lines)),
             f"{float(line['ms_per_query']):.3f}",
             f"{float(line['queries_per_second']):,.0f}",
             f"{float(line['bytes_per_vector']):,.0f}",

@@ -1,6 +1,5 @@
 """What the validations of checkpoints say: curves, and how faithful the reduced corpus is to the full one."""
 
-import json
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +10,7 @@ from markupsafe import Markup
 from tandem.artifact import Artifact, open_artifact
 from tandem.errors import UserError
 from tandem.reporting.charts import Series, line_chart, scatter
+from tandem.reporting.flags import read_json
 from tandem.scoring.agreement import kendall, pearson
 from tandem.training.chosen import best, validated, worth
 
@@ -98,10 +98,7 @@ def read_curves(text: str) -> list[Curve]:
     The last three are folders of artifacts; full is empty where nothing was measured. A model's part stands together,
     its checkpoints in order.
     """
-    try:
-        rows = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"validations: not valid JSON ({error})") from None
+    rows = read_json("validations", text)
     if not isinstance(rows, list) or any(not isinstance(row, dict) or set(row) != KEYS for row in rows):
         raise UserError(f"validations: is not a JSON list of objects with {', '.join(sorted(KEYS))}")
     made = []

@@ -16,6 +16,7 @@ from tandem.reporting.page import embedded
 WIDTH, HEIGHT = 400, 190
 COLOURS = [f"var(--c{at})" for at in range(8)]  # of the style sheet; more series begin again
 MOST_ROWS = 12  # of the numbers below a plot
+MOST_COLUMNS, LETTER, LEGEND_LETTER = 4, 6.0, 6.8  # of a legend; the mean width of a letter of an axis and of a legend
 
 _AXIS = {
     "labelColor": "var(--quiet)",
@@ -28,22 +29,29 @@ _AXIS = {
     "titleFontSize": 11.5,
     "labelLimit": 220,
 }
-_LEGEND = {"orient": "bottom", "title": None, "labelColor": "var(--ink)", "labelFontSize": 12, "labelLimit": 260}
+_LEGEND = {"orient": "bottom", "title": None, "labelColor": "var(--ink)", "labelFontSize": 12, "labelLimit": 340}
 CONFIG = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
     "aria": False,  # the figure is described as a whole; Vega would have every mark read out
     "view": {"stroke": None},
     "axis": _AXIS,
-    "axisX": {"tickCount": 6},
+    "axisX": {"tickCount": 6, "labelFlush": False, "labelOverlap": "greedy", "labelSeparation": 6},
     "axisY": {"tickCount": 5},
-    "legend": {**_LEGEND, "columns": 3, "symbolStrokeWidth": 2.5, "symbolOpacity": 1},
+    "legend": {**_LEGEND, "symbolStrokeWidth": 2.5, "symbolOpacity": 1},
 }
 
 
-def colours(names: Sequence[str]) -> Any:
-    """A scale that gives each name its colour, in the order given."""
-    return altair.Scale(domain=list(names), range=[COLOURS[at % len(COLOURS)] for at in range(len(names))])
+def colours(field: str, names: Sequence[str], width: float = WIDTH, legend: bool = True) -> Any:
+    """Colour by a field, names in the order given; the legend is no wider than the plot if it can be."""
+    scale = altair.Scale(domain=list(names), range=[COLOURS[at % len(COLOURS)] for at in range(len(names))])
+    columns = max(1, min(MOST_COLUMNS, int(width / label_width(names, LEGEND_LETTER, 30))))
+    return altair.Color(f"{field}:N", scale=scale, legend=altair.Legend(columns=columns) if legend else None)
+
+
+def label_width(names: Sequence[str], letter: float, more: float) -> float:
+    """About how wide the longest of some labels is, in pixels, with `more` for what stands beside it."""
+    return max((len(name) for name in names), default=0) * letter + more
 
 
 def rows(values: Sequence[dict[str, Any]]) -> Any:

@@ -70,10 +70,10 @@ def against(row: Row) -> str:
 
 
 def notes(table: Table) -> list[str]:
-    """What stands below a table: how it was made, its note, the bands and what is wrong with printed numbers."""
+    """What stands below a table: how it was made, and what is wrong with printed numbers."""
     several = [SEEDS.format(seeds=", ".join(map(str, table.seeds)))] if len(table.seeds) > 1 else []
     absent = [f"{row.system} is only printed: {row.absent}." for row in table.rows if row.absent]
-    return [*several, *absent, *([VERDICTS] if any(table.has_verdict) else []), *_wrong(table), *_bands(table)]
+    return [*several, *absent, *([VERDICTS] if any(table.has_verdict) else []), *_wrong(table)]
 
 
 def _wrong(table: Table) -> list[str]:
@@ -86,7 +86,7 @@ def _wrong(table: Table) -> list[str]:
     ]
 
 
-def _bands(table: Table) -> list[str]:
+def bands(table: Table) -> list[str]:
     """A line for each band that verdicts went by: tolerance, source, seeds, deviations."""
     lines = []
     for row in table.rows:

@@ -91,6 +91,10 @@ class Checkpoints:
         """Put the weights of the best validation into the models."""
         load_weights(models, load_file(self.folder / f"best-{step:08d}.safetensors"))
 
+    def there(self) -> bool:
+        """Whether there is a checkpoint to go on from."""
+        return bool(self._complete())
+
     def remove(self) -> None:
         """Delete everything: the finished model needs none of it."""
         shutil.rmtree(self.folder, ignore_errors=True)

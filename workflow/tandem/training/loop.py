@@ -86,11 +86,14 @@ class Training:
                 stopped = state.step < self.last and stop.asked()
                 due = stopped or time.monotonic() - saved >= seconds
                 if self.world.first and state.step < self.last and due:
+                    self.check_weights(state)
                     self.checkpoints.save(state, self.objective.models, self.optimizer)
                     saved = time.monotonic()
                 if stopped:
                     stop.give_way(f"train {self.job.key} at step {state.step:,}/{self.steps:,}")
         if self.world.first:
+            if self.segment.until is not None:
+                self.check_weights(state)
             self.segment.leave(state, self.objective.models, self.optimizer)
             if train["select"] == "best" and state.best:
                 self.checkpoints.load_best(self.objective.models, state.best[1])
@@ -98,11 +101,15 @@ class Training:
         return state
 
     def check_weights(self, state: State) -> None:
-        """Refuse to hand over weights that are no numbers: the last step may make them though its loss was fine."""
-        for name, weight in self.objective.models.named_parameters():
-            if not torch.isfinite(weight).all():
-                told = f"{name} holds inf or nan after step {state.step}; lower train.lr"
-                raise UserError(f"train {self.job.key}: {told}")
+        """Refuse to keep or hand over weights that are no numbers: a step may make them though its loss was fine."""
+        if name := self.overflowed():
+            told = f"{name} holds inf or nan after step {state.step}; lower train.lr"
+            raise UserError(f"train {self.job.key}: {told}")
+
+    def overflowed(self) -> str:
+        """The name of the first parameter that holds inf or nan; none where all are numbers."""
+        named = self.objective.models.named_parameters()
+        return next((name for name, weight in named if not torch.isfinite(weight).all()), "")
 
     def resumed(self) -> State:
         """The state to go on from; every process reads the same files."""
@@ -122,7 +129,8 @@ class Training:
         """One optimizer step; returns the loss and its parts, the gradient's norm and the learning rate.
 
         Raises:
-            UserError: loss or gradient is no number; the state before the step is kept as a checkpoint.
+            UserError: loss or gradient is no number; the state before the step is kept as a checkpoint, unless its
+                weights are none either and there is an older one.
         """
         train, models = self.job.params["train"], self.objective.models
         models.train()
@@ -135,10 +143,13 @@ class Training:
         told["gradient_norm"] = float(torch.nn.utils.clip_grad_norm_(learning, train["clip"] or math.inf))
         for name in ("loss", "gradient_norm"):
             if not math.isfinite(told[name]):
-                if self.world.first:
+                earlier = self.overflowed()
+                if self.world.first and not (earlier and self.checkpoints.there()):  # what is whole is worth more
                     self.checkpoints.save(state, models, self.optimizer)
                 found = f"{name} is {told[name]} at step {state.step + 1}"
-                raise UserError(f"train {self.job.key}: {found} (queries {', '.join(self.names(batch.queries[:8]))} …)")
+                asked = f"(queries {', '.join(self.names(batch.queries[:8]))} …)"
+                since = f"; {earlier} held inf or nan before it" if earlier else ""
+                raise UserError(f"train {self.job.key}: {found} {asked}{since}")
         self.optimizer.step()
         state.step += 1
         return {**told, "lr": lr}
@@ -156,6 +167,7 @@ class Training:
             say(f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev RR@10 of lists: {shown}")
         value = values.get("dual", values.get("cross", 0.0))
         if train["select"] == "best" and (state.best is None or value > state.best[0]):
+            self.check_weights(state)
             state.best = (value, state.step)
             if self.world.first:
                 self.checkpoints.save_best(self.objective.models, state.step)

@@ -42,7 +42,7 @@
     const points = steps.map((value, at) => ({ before: at, won: Math.max(value, 0), lost: Math.min(value, 0) }));
     spec.datasets = { [Object.keys(spec.datasets)[0]]: points };
     for (const layer of spec.layer) layer.encoding.y.title = `${named}, A − B`;
-    figure.querySelector("figcaption").textContent = `${nameA} (A) against ${nameB} (B)`;
+    figure.querySelector("figcaption").textContent = `${nameA} (A) against ${nameB} (B): A is better above 0, B below`;
     figure.querySelector(".numbers")?.remove(); // they are of the pair that the page was made with
     const plot = figure.querySelector(".plot");
     plot.setAttribute("aria-label", `Differences of ${named} in falling order: A better on ${won} queries, B on ${lost}`);

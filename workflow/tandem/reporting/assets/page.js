@@ -74,14 +74,28 @@ const page = {
   }
 })();
 
-// ---- a link to a stage opens it; so does printing all that is folded ---------------------------------------------------
+// ---- a link opens what its target is folded in --------------------------------------------------------------------------
 (() => {
   const openTarget = () => {
-    const target = location.hash.startsWith("#stage-") && page.$(decodeURIComponent(location.hash.slice(1)));
-    if (!target) return;
-    target.open = true;
+    const target = page.$(decodeURIComponent(location.hash.slice(1)));
+    const folded = target?.closest("details");
+    if (!folded) return;
+    for (let at = folded; at; at = at.parentElement.closest("details")) at.open = true;
     target.scrollIntoView({ block: "start" });
   };
   window.addEventListener("hashchange", openTarget);
   openTarget();
+})();
+
+// ---- what is wider than its place can be scrolled by the keyboard ---------------------------------------------------------
+(() => {
+  const told = (box) => {
+    const wide = box.scrollWidth > box.clientWidth + 1;
+    const set = (name, value) => (wide ? box.setAttribute(name, value) : box.removeAttribute(name));
+    set("tabindex", "0");
+    set("role", "region");
+    set("aria-label", box.dataset.label ?? box.querySelector("caption")?.textContent ?? "a wide table");
+  };
+  const sizes = new ResizeObserver((entries) => entries.forEach((entry) => told(entry.target)));
+  for (const box of document.querySelectorAll(".scroll")) sizes.observe(box);
 })();

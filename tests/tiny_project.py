@@ -1,0 +1,145 @@
+"""The tiny collection as a project: BEIR files, a configuration, and the ways to make its artifacts."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from tandem.artifact import sha256
+
+ROOT = Path(__file__).parents[1]
+ASKED = {"train": "what does the {} eat", "dev": "what kind of animal is the {}", "test": "how does the {} behave"}
+PART = {"train": 3, "dev": 1, "test": 2}  # which of a subject's three passages answers
+TRAIN = {"steps": 4, "queries_per_batch": 4, "list_size": 4, "lr": 1e-3, "precision": "fp32"}
+LAYOUT = {
+    "title": "Tiny",
+    "baseline": {"system": "BM25"},
+    "columns": [{"measure": "RR@10"}, {"measure": "nDCG@10"}],
+    "rows": [
+        {"system": "BM25", "run": "bm25"},
+        {"system": "Retriever", "run": "rocketqav2.retriever"},
+        {"system": "Re-ranker", "first_stage": "Retriever", "run": "rocketqav2.retriever+rocketqav2.reranker"},
+    ],
+}
+
+
+def write_beir(folder, documents, splits=("train", "test")):
+    """A BEIR folder: every split asks about each subject, and one passage of it is relevant."""
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": doc, "title": title, "text": text} for doc, title, text in documents]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    subjects, asked = [doc.removesuffix("-1") for doc, _, _ in documents if doc.endswith("-1")], []
+    for split in splits:
+        asked += [{"_id": f"{split}-{one}", "text": ASKED[split].format(one)} for one in subjects]
+        judged = "".join(f"{split}-{one}\t{one}-{PART[split]}\t1\n" for one in subjects)
+        (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+
+
+def tiny_config(folder, encoder_folder):
+    """The configuration over `folder/beir`: short texts and few steps, exact arithmetic, no table."""
+    return {
+        "dataset": "tiny",
+        "datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}},
+        "encoder": str(encoder_folder),
+        "tables": [],
+        "depth": {"train": 50, "dev": 20, "test": 20},
+        "rerank": {"depth": 5, "precision": "fp32"},
+        "lengths": {"query": 16, "passage": 24},
+        "encode": {"block": 16, "precision": "fp32"},
+        "models": {
+            "de_bm25neg": {"train": TRAIN},
+            "ce_bm25neg": {"train": TRAIN},
+            "rocketqav2": {
+                "init": {"reranker": "ce_bm25neg"},
+                "candidates": {"depth": 20, "denoise": {"by": "ce_bm25neg", "negative_below": 0.9}},
+                "train": TRAIN,
+            },
+        },
+    }
+
+
+def snakemake(folder, words, files=("config.yaml",)):
+    """The command that runs this checkout's Snakefile in a folder with configuration files of its own."""
+    return [
+        *(sys.executable, "-m", "snakemake", *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder)),
+        *("--cores", "2", "--workflow-profile", "none", "--rerun-triggers", "mtime", "params"),
+        *("--configfile", *(str(folder / name) for name in files)),
+    ]
+
+
+def said(line):
+    """Status and output of a command."""
+    done = subprocess.run(line, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Project:
+    """A folder with a tiny configuration, where Snakemake runs this checkout's Snakefile."""
+
+    def __init__(self, folder, encoder_folder, documents):
+        self.folder = folder
+        write_beir(folder / "beir", documents)
+        (folder / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT))
+        config = {**tiny_config(folder, encoder_folder), "tables": [str(folder / "tiny.yaml")]}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+    @classmethod
+    def at(cls, folder):
+        """A folder that is a project already."""
+        made = object.__new__(cls)
+        made.folder = folder
+        return made
+
+    def line(self, *words):
+        return snakemake(self.folder, words)
+
+    def run(self, *words):
+        return said(self.line(*words))
+
+    def files(self, name, kind="*"):
+        """Content hash of every file of that name, by its place without the folder's."""
+        found = self.folder.glob(f"results/*/{kind}/*/{name}")
+        return {str(path.relative_to(self.folder)): sha256(path) for path in found}
+
+
+def jobs(output):
+    """Rule → number of jobs, of a dry run's statistics."""
+    lines = output[output.index("Job stats:") :].splitlines()[3:]
+    told = [line.split() for line in lines[: lines.index("")]]
+    return {rule: int(count) for rule, count in told if rule != "total"}
+
+
+def build(files, wanted):
+    """Make stages with all they need in the working folder: each by its own command line, but all in this process.
+
+    Importing torch takes longer than any of them.
+
+    Args:
+        files: of the configuration.
+        wanted: a table's name, or a model's.
+    """
+    from tandem.__main__ import load, read_job
+    from tandem.kinds import KINDS
+    from tandem.planning.config import gathered
+    from tandem.planning.plan import Plan
+
+    def make(stage):
+        for one in stage.upstream.values():
+            make(one)
+        if not Path(stage.manifest).exists():
+            words = [*shlex.split(f"{stage.args} {stage.how}"), "--run.workers", "1", "--out", stage.manifest]
+            load(KINDS[stage.kind].entry)(read_job(stage.kind, words))
+
+    plan = Plan(gathered([Path(file) for file in files], ROOT), ROOT)
+    in_table = wanted in plan.tables
+    ends = [stage for _, stage in plan.tables[wanted]] if in_table else [plan.resolver.model(wanted, "test")]
+    for stage in ends:
+        make(stage)
+
+
+if __name__ == "__main__":
+    build(sys.argv[2:], sys.argv[1])
