@@ -49,6 +49,12 @@ def passages() -> list[tuple[str, str, str]]:
     return rows
 
 
+def pytest_collection_modifyitems(config, items):
+    """Where tests run side by side (`pytest -n`), the longest files come first: what ends last shall be short."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: "_dag" not in item.path.stem and item.path.parent.name != "faults")
+
+
 @pytest.fixture(scope="session")
 def real():
     """`real(name)`: the folder of real data `../shared/data/<name>`; the test is skipped where it is absent."""

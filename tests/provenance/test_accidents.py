@@ -6,12 +6,14 @@
 import json
 import math
 import os
+import re
 
 import pytest
 
 from tandem.artifact import writing
 from tandem.kinds import KINDS
 from tandem.planning.graph import NEUTRAL, Stage, Stages
+from tandem.provenance.wanted import ROOT
 from tandem.redacted import redacted
 
 MODEL = {
@@ -110,10 +112,11 @@ def test_asking_for_a_key_changes_nothing():
 
 def test_names_grow_neither_with_depth_nor_with_parameters():
     # capreolus 138: folders named by all that was above them; paths became too long, and one part stood in them twice
-    stage = model()
+    stages = Stages()
+    stage = stages.put(model())
     for n in range(200):
-        lists = Stage("candidates", "toy", "ance", {"round": n}, {"run": stage})
-        stage = Stage("model", "toy", "ance", {**MODEL, "round": n}, {"candidates": lists})
+        lists = stages.put(Stage("candidates", "toy", "ance", {"round": n}, {"run": stage}))
+        stage = stages.put(Stage("model", "toy", "ance", {**MODEL, "round": n}, {"candidates": lists}))
     assert len(stage.manifest) == len("results/toy/model/ance-0123456789/stage.json")
 
 
@@ -155,3 +158,15 @@ def test_what_is_no_secret_stays(text):
 def test_every_kind_says_which_modules_decide_its_result():
     # no other manager notices that the code moved under a key; `check` can only where a kind names its modules
     assert all(kind.modules for kind in KINDS.values())
+
+
+def test_the_accidents_that_are_documented_have_tests():
+    table = (ROOT / "docs/provenance.md").read_text().partition("## Accidents of others")[2]
+    rows = [line for line in table.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) > 30
+    for row in rows:
+        named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", row)
+        assert named, row
+        for file, test in named:
+            (path,) = (ROOT / "tests").rglob(file)
+            assert f"def {test}(" in path.read_text(), (file, test)

@@ -102,6 +102,19 @@ def test_two_kinds_of_systems_differ_in_their_run(seeds, chain, said):
     )
 
 
+def test_many_differences_are_told_stage_by_stage(made, chain, said):
+    names = ("lr", "steps", "warmup", "clip")
+    models = [Stage("model", "toy", "de", dict.fromkeys(names, n), {"dataset": chain["dataset"]}) for n in (1, 2)]
+    runs = [Stage("retrieve", "toy", "de.test", {"depth": 7}, {"passages": model}) for model in models]
+    for stage in (*models, *runs):
+        made.make(stage)
+    assert said(why, runs[1].key, runs[0].key)[1] == [
+        f"{runs[1].key} differs from {runs[0].key}:",
+        f"  model {models[1].key} differs from {models[0].key}:",
+        *(f"    {name} is 2, was 1" for name in names),
+    ]
+
+
 def test_values_that_only_keys_tell_apart_are_told(made, said):
     one, other = (Stage("score", "toy", "s", {"at": value}) for value in (1, True))
     assert one.key != other.key

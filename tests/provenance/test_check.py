@@ -8,6 +8,7 @@ import pytest
 from tandem.kinds import KINDS
 from tandem.planning.graph import Stage
 from tandem.provenance.check import main as check
+from tandem.reporting.sweep_results import Line, Result
 
 WELL = "no kind's code has moved under its artifacts, and no table mixes generations"
 
@@ -60,6 +61,26 @@ def test_tables_older_than_what_they_show(two_rows, chain, made, said):
     made.make(run, {"data.txt": "trained again"})
     (line,) = said(check)[1]
     assert line.startswith(f"table tiny: row DE: score {score.key} is of {run.key} before it was made again")
+
+
+def test_a_sweep_of_several_generations(chain, made, said):
+    other = Stage("bm25", "toy", "bm25.test", {**chain["bm25"].params, "k1": 1.2}, chain["bm25"].upstream)
+    made.make(other)
+    points = zip((0.9, 1.2), (chain["bm25"], other), strict=True)
+    lines = [
+        Line({"bm25.k1": k1}, "BM25", "RR@10", 1, 1, None, 1, 1, None, None, None, [run.key]) for k1, run in points
+    ]
+    told = ("saturation", "k1", ["bm25.k1"], "", "linear", {"bm25.k1": 0.9}, "", "toy", "test", "", 20, ["RR@10"])
+    path = made.root / "results/sweeps/saturation.json"
+    path.parent.mkdir()
+    path.write_text(Result(*told, lines).to_json())
+    assert said(check) == (0, [WELL])
+    made.manifest(other, libraries={"numpy": "9.0"})
+    os.utime(path)
+    assert any(line.startswith("sweep saturation mixes versions of numpy: ") for line in said(check)[1])
+    made.folder(other).rename(made.root / "away")
+    gone = f"sweep saturation: row BM25 at bm25.k1 1.2 shows {other.key}, which is deleted: it cannot be traced"
+    assert gone in said(check)[1]
 
 
 def test_rows_whose_scores_are_gone(two_rows, made, said):

@@ -7,6 +7,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
+from tandem.provenance import gc as gc_module
 from tandem.provenance import wanted
 from tandem.provenance.gc import main as gc
 from tandem.provenance.owned import unneeded
@@ -72,6 +73,25 @@ def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy
     with pytest.raises(UserError, match=r"toy\.yaml is no flag; say --configfile"):
         gc(["toy.yaml", "--yes"])
     assert made.folder(old).exists()
+
+
+def test_a_snakemake_that_begins_meanwhile_ends_the_deletion(made, monkeypatch):
+    models = [Stage("model", "toy", "de", {"objective": "dual", "seed": seed}) for seed in (1, 2)]
+    for model in models:
+        made.make(model, {"weights": "x" * 1000})
+    found = list(unneeded(Path("results"), set()))
+    real, locks = gc_module.delete, made.root / ".snakemake/locks"
+
+    def delete(folder):
+        """Delete a folder while Snakemake starts."""
+        locks.mkdir(parents=True)
+        (locks / "0.input.lock").touch()
+        return real(folder)
+
+    monkeypatch.setattr(gc_module, "delete", delete)
+    with pytest.raises(UserError, match=r"Snakemake is running here.*; deleted before that: 1 folders, \d\.\d kB"):
+        gc_module.deleted(found)
+    assert sum(made.folder(model).exists() for model in models) == 1
 
 
 def test_links_are_left_alone(configured_toy, made, said, tmp_path_factory):

@@ -70,6 +70,20 @@ def test_a_line_for_each_job(job, said):
     assert [json.loads(line)["unit"] for line in said(top.main, "--json")[1] if '"unit"' in line] == ["steps"]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"[]", b"3", b'{"updated": "now"}', b"\xff\xfe", b'{"updated": 1e999, "started": 1}', b'{"updated": 1}', b""],
+)
+def test_a_file_that_is_none_of_ours_is_passed_over(job, said, content):
+    job("model/de-0123456789/progress.json", note="loss 0.5")
+    job("model/ce-0123456789/progress.json").write_bytes(content)
+    job("model/x-0123456789/progress.json", done="many", rate="fast")
+    status, lines = said(top.main)
+    assert status == 0
+    assert len(lines) == 2
+    assert "loss 0.5" in lines[1]
+
+
 def test_nothing_runs_and_nowhere(made, said):
     assert said(top.main) == (0, ["no job is running"])
     with pytest.raises(UserError, match="nowhere: no such folder"):

@@ -177,6 +177,27 @@ def test_a_link_to_a_stage_opens_it(opened):
     assert opened("document.querySelector('details.stage:target').open")
 
 
+def test_what_is_wider_than_the_window_is_scrolled_by_the_keyboard(opened):
+    opened.call("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
+    box = f"{FIRST}.closest('.scroll')"
+    opened.until(f"{box}.tabIndex === 0 && {box}.getAttribute('role') === 'region'")
+    assert opened(f"{box}.ariaLabel").startswith("All systems")
+    assert opened("document.documentElement.scrollWidth") <= 400  # nothing else is wider
+    opened.call("Emulation.clearDeviceMetricsOverride")
+
+
+def test_a_number_of_a_tables_own_page_opens_its_lineage(tab, report):
+    tab.problems.clear()
+    tab.open(report.with_name("summary.html"))
+    tab(f"{FIRST}.querySelector('td a').click()")
+    tab.until("document.querySelector('details:target')?.open === true")
+    assert "bm25" in tab("document.querySelector('details:target a').getAttribute('href')")
+    before = column(tab, 2)
+    tab(f"{FIRST}.querySelector('th[data-column=\"2\"] button').click()")
+    assert column(tab, 2) == sorted(before, reverse=True)
+    assert tab.problems == []
+
+
 def test_a_sweep_is_shown_and_sorted_by_its_numbers(tab, report, world, tmp_path):
     def line(size, value):
         point = {"models.rocketqav2.train.list_size": size}
@@ -184,7 +205,8 @@ def test_a_sweep_is_shown_and_sorted_by_its_numbers(tab, report, world, tmp_path
 
     path = "models.rocketqav2.train.list_size"
     told = ("sizes", "Figure 4", [path], path, "log", {path: 8}, "", "toy", "test", "", 24, ["RR@10"])
-    result = Result(*told, [line(8, 9.5), line(32, 37.4), line(128, 38.8)])
+    made = {"run": "k-1", "folder": "k", "commit": None, "dirty": False, "finished": "", "machine": "m", "seconds": 1.5}
+    result = Result(*told, [line(8, 9.5), line(32, 37.4), line(128, 38.8)], {"k-1": made})
     (tmp_path / "sizes.json").write_text(result.to_json())
     flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]
     main([*flags, "--sweeps", json.dumps([str(tmp_path / "sizes.json")]), "--out", str(tmp_path / "report.html")])
@@ -196,6 +218,9 @@ def test_a_sweep_is_shown_and_sorted_by_its_numbers(tab, report, world, tmp_path
     assert column(tab, 2, table) == [38.8, 37.4, 9.5]
     tab(f"{table}.querySelector('th[data-column=\"0\"] button').click()")
     assert column(tab, 0, table) == [128, 32, 8]  # not as words
+    tab(f"{table}.querySelector('td a').click()")
+    tab.until("document.querySelector('tr:target')?.closest('details').open === true")
+    assert tab("document.querySelector('tr:target').cells[0].textContent") == "k-1"
     tab("document.querySelector('#sweeps figure').scrollIntoView()")
     tab.until("document.querySelector('#sweeps .vega-embed svg') !== null")
     assert tab.problems == []

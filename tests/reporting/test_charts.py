@@ -93,5 +93,5 @@ def test_before_and_after_stand_side_by_side():
     assert [(row["name"], row["when"], row["value"]) for row in data(chart)] == [
         ("bm25", "before", 40), ("bm25", "after", 45.5), ("de", "before", 50), ("de", "after", 61)
     ]  # fmt: skip
-    assert spec(chart)["encoding"]["xOffset"]["field"] == "when"
+    assert spec(chart)["encoding"]["yOffset"]["field"] == "when"
     assert "bm25: 40.00 before, 45.50 after; de: 50.00 before, 61.00 after" in chart

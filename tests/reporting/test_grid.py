@@ -3,14 +3,15 @@
 import pytest
 
 from tandem.reporting.grid import Grid, worth
-from tandem.reporting.page import environment
+from tandem.reporting.page import environment, prose
 
 
 @pytest.mark.parametrize(
     ("cell", "number"),
     [
         ("41.27 ± 0.30† [38.10, 44.20]", 41.27), ("2e-05", 2e-5), ("11,884", 11884.0), ("<0.001", 0.001),
-        ("-5.0", -5.0), ("+44.2", 44.2), ("10.4M", 10.4e6), ("94.53 %", 94.53), ("–", None), ("", None), ("paper", None),
+        ("-5.0", -5.0), ("+44.2", 44.2), ("10.4M", 10.4e6), ("94.53 %", 94.53), ("–", None), ("", None),
+        ("paper", None),
     ],
 )  # fmt: skip
 def test_a_cell_is_sorted_by_the_number_that_it_begins_with(cell, number):
@@ -32,3 +33,7 @@ def test_texts_are_escaped_and_rows_named():
     assert '<td class="num" data-value="1.0"><a href="#x">1</a></td>' in shown
     assert "<script>" not in shown
     assert "there is nothing to show" in str(module.grid_table(Grid("t", ["a"], [])))
+
+
+def test_code_in_notes_is_marked_and_nothing_else_is_markup():
+    assert prose("the top `<b>.depth`, not <b>") == "the top <code>&lt;b&gt;.depth</code>, not &lt;b&gt;"

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -120,13 +119,12 @@ def test_two_processes_append_and_merge_at_once_and_are_killed(tmp_path):
     writers = [
         subprocess.Popen([*command, str(first), "2"], stdout=subprocess.PIPE, text=True, env=env) for first in (0, 1)
     ]
-    told = [int(writer.stdout.readline()) for writer in writers]
-    assert told == [0, 1]
-    time.sleep(1.0)
+    told = [[int(writer.stdout.readline()) for _ in range(15)] for writer in writers]
+    assert [lines[0] for lines in told] == [0, 1]
     for writer in writers:
         assert writer.poll() is None
         writer.send_signal(signal.SIGKILL)
-    kept = [int(line) for writer in writers for line in writer.communicate()[0].split("\n")[:-1]]
-    assert len(kept) > 20
+    rest = [int(line) for writer in writers for line in writer.communicate()[0].split("\n")[:-1]]
+    kept = [*told[0], *told[1], *rest]
     asked = np.sort(np.concatenate([np.arange(n * 10, n * 10 + 10, dtype=np.uint64) for n in kept]))
     assert np.array_equal(PairStore(tmp_path).lookup(asked), asked.astype(np.float32) / 2)

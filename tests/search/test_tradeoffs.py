@@ -97,7 +97,7 @@ def test_table_and_page(artifact, tmp_path):
     assert main(["--stage", str(artifact.folder), "--out", str(out)]) == 0
     assert out.read_text() == artifact.path("tradeoffs.csv").read_text()
     table = out.with_suffix(".md").read_text()
-    assert "| lists | IVF8,Flat | nprobe 8, exact scores | 1.0 | 1.0 |" in table
+    assert "| lists | IVF8,Flat | nprobe 8, exact scores | 1.0000 | 1.0000 |" in table
     assert "de.test-0123456789: recall of the exact top, on at most 40 test queries" in table
     page = out.with_suffix(".html").read_text()
     assert page.count("<figure") == 8  # at two k, with and without exact scores: against latency and against bytes

@@ -64,10 +64,10 @@ class Slurm(Project):
         ]  # fmt: skip
 
     def hashes(self, name, below="results"):
-        """Content hash of every file of that name below a folder, by its place."""
-        made = {str(path.relative_to(self.folder)): sha256(path) for path in (self.folder / below).rglob(name)}
-        assert made
-        return made
+        """Content hash of every file of that name below a folder, by its place; not of the kept scores of pairs."""
+        found = [path for path in (self.folder / below).rglob(name) if "pairs" not in path.parts]
+        assert found
+        return {str(path.relative_to(self.folder)): sha256(path) for path in found}
 
 
 class Disturbed:
@@ -77,10 +77,10 @@ class Disturbed:
         self.project, self.model = project, project.model()
         self.process = None
 
-    def start(self, *words, stop=120, **profile):
+    def start(self, *words):
         """Have Snakemake submit it, and stop it in its tracks."""
-        told = f"threads: 2, checkpoint_seconds: 0, stop_seconds: {stop}"
-        line = self.project.slurm(f"{self.model}/stage.json", *words, execution=told, **profile)
+        every = "threads: 2, checkpoint_seconds: 0"
+        line = self.project.slurm(f"{self.model}/stage.json", *words, execution=every)
         self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         folder = self.project.folder / self.model
         until(lambda: list(folder.glob("checkpoints/step-*/state.json")) or self.process.poll() is not None)

@@ -33,7 +33,7 @@ def training(lab, undisturbed, there, tmp_path):
     """A training to be disturbed; what it leaves in the queue is removed."""
     made = Disturbed(Slurm(undisturbed, tmp_path / "copy", ignored=[os.path.basename(undisturbed.model())]))
     yield made
-    if made.process:
+    if made.process and made.process.returncode is None:
         made.process.kill()
         made.process.communicate()
     subprocess.run(["scancel", "--user", "root"], check=True)
@@ -48,11 +48,12 @@ def test_a_cancelled_job_is_submitted_again_and_goes_on(training, there):
     assert training.weights() == there
 
 
-def test_a_job_over_its_time_limit_is_submitted_again_with_more_time_and_goes_on(training, there):
-    training.start(stop=0, set_resources={"train": {"runtime": "attempt * attempt"}})
+def test_a_job_over_its_time_limit_is_submitted_again_with_more_memory_and_goes_on(training, there):
+    training.start()
+    subprocess.run(["scontrol", "update", f"JobId={queue()[0]}", "TimeLimit=1"], check=True)
     said = training.ended()
     assert "SLURM status is: 'TIMEOUT'" in said
-    assert submitted(said)[:2] == ["(null) main 2 32000M 1:00", "(null) main 2 64000M 4:00"]
+    assert submitted(said) == ["(null) main 2 32000M 1:00", "(null) main 2 64000M 1-00:00:00"]
     assert "resumes at step" in training.log()
     assert training.weights() == there
 
@@ -94,17 +95,15 @@ def test_snakemake_is_killed_and_started_again(training, there):
 def test_a_stage_that_fails_is_tried_with_more_and_leaves_its_words_where_one_looks(lab, tiny_dag, tmp_path):
     folder = tmp_path / "copy"
     here = {"datasets": {"tiny": {"source": "beir", "path": str(folder / "beir")}}}
-    made = Slurm(tiny_dag, folder, here, ignored=["dataset"])
+    made = Slurm(tiny_dag, folder, here, ignored=["results"])
     with (folder / "beir/corpus.jsonl").open("a") as file:
         file.write('{"_id": "otter-1", "title": "", "text": "again"}\n')
     second = {"dataset": {"slurm_partition": "second"}}
-    line = made.slurm("--until", "dataset", set_resources=second, set_threads={"dataset": 4})
+    line = made.slurm("--until", "dataset", set_resources=second, set_threads={"dataset": 4}, retries=1)
     said = finished(line, code=1)
-    assert [one.removeprefix("(null) second 4 ") for one in submitted(said)] == [
-        "8000M 1:00:00", "16000M 2:00:00", "24000M 3:00:00"
-    ]  # fmt: skip
+    assert submitted(said) == ["(null) second 4 8000M 1:00:00", "(null) second 4 16000M 2:00:00"]
     (log,) = folder.glob("results/tiny/dataset/*/log.txt")
     assert "otter-1" in log.read_text()
     slurms = list(folder.glob("logs/slurm/rule_dataset/tiny_*/*.log"))
-    assert len(slurms) == 3
+    assert len(slurms) == 2
     assert all("Error in rule dataset" in one.read_text() and str(one) in said for one in slurms)

@@ -16,14 +16,19 @@ configs=(slurm.conf gres.conf cgroup.conf)
 
 alive() { [ -s "$1" ] && kill -0 "$(cat "$1")" 2>/dev/null; }
 
-stop() { # the daemon of a pid file, and wait until it is gone
-  local pid
-  if alive "$1"; then
-    pid=$(cat "$1")
-    kill "$pid"
-    for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-  fi
-  rm -f "$1"
+stop() { # the daemons of pid files, at once, and wait until all are gone
+  local file pids=()
+  for file; do
+    if alive "$file"; then
+      pids+=("$(cat "$file")")
+      kill "${pids[-1]}" || true
+    fi
+  done
+  for _ in $(seq 100); do
+    kill -0 "${pids[@]}" 2>/dev/null || break
+    sleep 0.1
+  done
+  rm -f "$@"
 }
 
 down() {
@@ -32,10 +37,15 @@ down() {
     if alive "$lab/slurmctld.pid"; then
       timeout 10 scancel --full --signal=KILL --state=RUNNING --user=root || true
       timeout 10 scancel --user=root || true
+      for _ in $(seq 100); do # jobs report their end to a slurmctld that is there
+        [ -n "$(timeout 10 squeue -h)" ] || break
+        sleep 0.1
+      done
     fi
     for name in "${configs[@]}"; do rm -f "/etc/slurm/$name"; done
   fi
-  for daemon in slurmd slurmctld munge/munged; do stop "$lab/$daemon.pid"; done
+  stop "$lab/slurmd.pid"
+  stop "$lab"/{slurmctld,munge/munged}.pid
   echo "slurm in $lab is down"
 }
 

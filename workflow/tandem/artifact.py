@@ -26,6 +26,7 @@ from tandem.redacted import redacted
 from tandem.verified import Record
 
 MANIFEST = "stage.json"
+NOTES = ("log.parquet", "README.md")  # of a training, with its pace, and of a model, with its commit
 LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "peft", "faiss", "ir_measures")
 
 
@@ -214,9 +215,13 @@ def writing(job: Job) -> Iterator[Draft]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def content(manifest: dict[str, Any]) -> str:
-    """16 hex digits over the names and checksums of an artifact's files: equal for equal bytes, whenever made."""
-    told = sorted((name, file["sha256"]) for name, file in manifest.get("files", {}).items())
+def content(manifest: dict[str, Any], notes: bool = False) -> str:
+    """16 hex digits over the names and checksums of an artifact's files: equal for equal bytes, whenever made.
+
+    Without its notes on how it was made (pace, commit), other at every making; earlier versions counted them (`notes`).
+    """
+    files = manifest.get("files", {}).items()
+    told = sorted((name, file["sha256"]) for name, file in files if notes or Path(name).name not in NOTES)
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
 

@@ -16,6 +16,7 @@ DISK = {
     errno.EACCES: "make it writable, or work in another folder (snakemake --directory)",
     errno.EPERM: "make it writable, or work in another folder (snakemake --directory)",
     errno.EMFILE: "raise the limit (ulimit -n)",
+    errno.EFBIG: "raise the limit (ulimit -f)",
     errno.ENFILE: "raise the system's limit (sysctl fs.file-max)",
     errno.EIO: "look at the disk's health",
     errno.ESTALE: "look at the network file system",

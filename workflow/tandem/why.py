@@ -3,12 +3,14 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from tandem.artifact import Artifact
 from tandem.reporting.lineage import leaves, open_upstream, stage_name
 
+FEW = 3  # differences that are told in full lines
 ELSE = ("inputs", "modules", "commit", "dirty", "libraries", "machine", "device", "precision", "execution")
 
 
@@ -54,9 +56,8 @@ def _causes(artifact: Artifact, other: Artifact, renamed: bool, met: set[tuple[s
         if keys.get(role) == others.get(role) or (keys.get(role, ""), others.get(role, "")) in met:
             continue
         if mine is not None and theirs is not None and _alike(mine, theirs, renamed):
-            found = list(_causes(mine, theirs, renamed, met))
-            yield from found
-            if found or _alike(mine, theirs, False):
+            yield from _causes(mine, theirs, renamed, met)
+            if mine.key.rpartition("-")[2] != theirs.key.rpartition("-")[2]:  # else they differ in their names alone
                 continue
         yield Cause(artifact, other, f"its input {role}", _input(keys, above, role), _input(others, beside, role))
 
@@ -106,10 +107,20 @@ def _shown(params: dict[str, Any], path: str) -> str:
     return repr(params[path]) if path in params else "not set"
 
 
-def explain(artifact: Artifact, other: Artifact, cause: Cause) -> str:
-    """One line: what differs, and in which stage above if not in the artifact itself."""
-    differs = f"{cause.what} is {cause.now}, was {cause.before}"
-    line = f"{artifact.key} differs from {other.key}: "
+def explain(artifact: Artifact, other: Artifact, found: list[Cause]) -> Iterator[str]:
+    """What differs, and in which stage above if not in the artifact itself: a line each, or a paragraph a stage."""
+    head = f"{artifact.key} differs from {other.key}:"
+    if len(found) <= FEW:
+        yield from (f"{head} {_where(artifact, one)}{one.what} is {one.now}, was {one.before}" for one in found)
+        return
+    yield head
+    for where, group in groupby(found, lambda one: _where(artifact, one)):
+        yield f"  {where.rstrip()}" if where else "  itself:"
+        yield from (f"    {one.what} is {one.now}, was {one.before}" for one in group)
+
+
+def _where(artifact: Artifact, cause: Cause) -> str:
+    """`model de-0123456789 differs from de-9876543210: `; empty for what differs in the artifact itself."""
     if cause.stage.key == artifact.key:
-        return line + differs
-    return f"{line}{cause.stage.manifest['kind']} {cause.stage.key} differs from {cause.other.key}: {differs}"
+        return ""
+    return f"{cause.stage.manifest['kind']} {cause.stage.key} differs from {cause.other.key}: "

@@ -52,10 +52,11 @@ class Bundle:
 
     def faults(self, threads: int) -> list[Fault]:
         """Files that are missing, changed or not listed."""
-        tasks = [Task(self.folder, name, told) for name, told in self.told["files"].items()]
-        with Progress(f"verify {LIST}", len(tasks), "files") as progress:
-            made = list(compared(tasks, threads, False, progress))
-        known = {*self.told["files"], LIST}
+        files = self.told["files"]
+        items = (item for name, told in files.items() for item in (Task(self.folder, name, told), None))
+        with Progress(f"verify {LIST}", len(files), "files") as progress:
+            made = list(compared(items, threads, False, progress))
+        known = {*files, LIST}
         for path in files_in(self.folder):
             place = path.relative_to(self.folder)
             if place.as_posix() not in known and place.parts[0] != AGAIN:

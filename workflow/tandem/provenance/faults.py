@@ -105,23 +105,27 @@ class Inputs:
     """Contents of the artifacts that others were made from, each manifest read once: thousands share a dataset."""
 
     def __init__(self) -> None:
-        self._contents: dict[Path, str | None] = {}
+        self._contents: dict[Path, tuple[str, ...]] = {}
 
     def faults(self, folder: Path, manifest: dict[str, Any]) -> Iterator[Fault]:
         """Inputs that are there with other bytes than the artifact was made from; a deleted input is no fault."""
         for role, told in manifest.get("inputs", {}).items():
             above = resolve(folder, manifest["upstream"][role])
             found = self._content(above)
-            if found not in (None, told):
-                why = f"was made from {above.name} (as {role}) with content {told}; it has {found} now"
+            if found and told not in found:
+                why = f"was made from {above.name} (as {role}) with content {told}; it has {found[0]} now"
                 yield Fault(folder, "input", above / MANIFEST, f"{why}: it was made again with other bytes")
 
-    def _content(self, folder: Path) -> str | None:
-        """An artifact's content; None where it is not there."""
+    def _content(self, folder: Path) -> tuple[str, ...]:
+        """An artifact's content, as it is counted and as it was by earlier versions; empty where it is not there."""
         if folder not in self._contents:
-            manifest = read_manifest(folder)
-            self._contents[folder] = None if manifest is None else content(manifest)
+            self._contents[folder] = contents(read_manifest(folder))
         return self._contents[folder]
+
+
+def contents(manifest: dict[str, Any] | None) -> tuple[str, ...]:
+    """What an artifact's content may have been told as; nothing of one that is not there."""
+    return () if manifest is None else (content(manifest), content(manifest, notes=True))
 
 
 def resolve(folder: Path, told: str) -> Path:

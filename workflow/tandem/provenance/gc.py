@@ -73,7 +73,7 @@ def deleted(found: list[Unneeded]) -> int:
             try:
                 refuse_locked()
             except UserError as error:
-                raise UserError(f"{error}; {readable(freed)} of {progress.done:,} folders are deleted") from None
+                raise UserError(f"{error}; deleted before that: {progress.done:,} folders, {readable(freed)}") from None
             if is_running(one.folder):
                 say(f"{one.folder}: a job has begun there since; it is left alone")
             elif delete(one.folder):

@@ -4,10 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tandem.artifact import MANIFEST, Artifact, content, open_artifact
+from tandem.artifact import MANIFEST, Artifact, open_artifact
 from tandem.errors import UserError
 from tandem.provenance.asked import SWEEPS
-from tandem.provenance.faults import resolve
+from tandem.provenance.faults import contents, resolve
 from tandem.provenance.found import find, read_manifest
 from tandem.reporting.layout import name as system_name
 from tandem.reporting.lineage import Stage, walk
@@ -89,8 +89,8 @@ def _older(what: str, shown: Path, artifact: Artifact) -> Iterator[str]:
         yield f"{what} is older than its {kind} {artifact.key}; run Snakemake again"
     for role, told in artifact.manifest.get("inputs", {}).items():
         above = resolve(artifact.folder, artifact.upstream[role])
-        manifest = read_manifest(above)
-        if manifest is not None and content(manifest) != told:
+        found = contents(read_manifest(above))
+        if found and told not in found:
             again = f"delete the {kind}, and run again"
             yield f"{what}: {kind} {artifact.key} is of {above.name} before it was made again; {again}"
 

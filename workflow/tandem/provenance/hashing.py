@@ -32,7 +32,7 @@ class Task(NamedTuple):
     stamp: int = 0
 
 
-Item = Task | Fault
+Item = Task | Fault | None  # None ends what progress counts: an artifact
 
 
 def stamp(folder: Path) -> int:
@@ -50,13 +50,13 @@ def compared(items: Iterable[Item], threads: int, quick: bool, progress: Progres
         items: read as they are needed: there may be millions.
         threads: that read files.
         quick: compare sizes alone.
-        progress: is told how much was read.
+        progress: counts what has ended, and tells how much was read.
     """
     read, work = 0, partial(compare_all, compare_sizes if quick else compare)
     with ThreadPoolExecutor(threads) as pool:
-        for size, found in _streamed(pool, work, _batches(items)):
+        for size, ended, found in _streamed(pool, work, _batches(items)):
             read += size
-            progress.add(0, note=f"{readable(read)} {'told' if quick else 'read'}")
+            progress.add(ended, note=f"{readable(read)} {'told' if quick else 'read'}")
             yield from found
 
 
@@ -72,7 +72,7 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     yield batch
 
 
-Done = tuple[int, list[Fault]]
+Done = tuple[int, int, list[Fault]]  # bytes that were read, what has ended, faults
 
 
 def _streamed(
@@ -89,17 +89,17 @@ def _streamed(
 
 
 def compare_all(one: Callable[[Task], Fault | None], batch: list[Item]) -> Done:
-    """Bytes of a batch's files, and its faults; none of an artifact that was deleted or made again meanwhile."""
+    """What came of a batch; no faults of an artifact that was deleted or made again meanwhile."""
     size, found = 0, list[Fault]()
     for item in batch:
         if isinstance(item, Fault):
             found.append(item)
-            continue
-        size += item.told["bytes"]
-        fault = one(item)
-        if fault and (not item.stamp or stamp(item.folder) == item.stamp):
-            found.append(fault)
-    return size, found
+        elif item is not None:
+            size += item.told["bytes"]
+            fault = one(item)
+            if fault and (not item.stamp or stamp(item.folder) == item.stamp):
+                found.append(fault)
+    return size, batch.count(None), found
 
 
 def compare_sizes(task: Task) -> Fault | None:

@@ -50,25 +50,26 @@ def as_json(asked: Asked, stages: dict[str, Stage]) -> str:
 def as_text(asked: Asked, stages: dict[str, Stage]) -> str:
     """The trees for a person; a stage that was told above is only named again."""
     lines = [asked.told] if ":" in asked.told else []  # an artifact's own line says what it is
-    met: set[str] = set()
+    told: set[str] = set()
     for artifact in asked.artifacts:
-        lines += _drawn(tree(stages, artifact.key, met), "", "")
+        lines += _drawn(tree(stages, artifact.key), told, "", "")
     seconds = sum(one.seconds for one in stages.values())
     return "\n".join([*lines, f"{len(stages)} stages, {duration(seconds)} of computing"])
 
 
-def _drawn(node: Node, first: str, rest: str) -> Iterator[str]:
-    """A node's lines: `first` begins its own, `rest` those below."""
+def _drawn(node: Node, told: set[str], first: str, rest: str) -> Iterator[str]:
+    """A node's lines: `first` begins its own, `rest` those below; `told` has the keys of those drawn before."""
+    stage, again = node.stage, node.stage.key in told
     roles = f" (as {', '.join(node.roles)})" if node.roles else ""
-    again = " … as above" if node.repeated else ""
-    yield f"{first}{node.stage.kind} {node.stage.key}{roles}{again}"
-    if node.repeated:
+    yield f"{first}{stage.kind} {stage.key}{roles}{' … as above' if again else ''}"
+    if again:
         return
+    told.add(stage.key)
     bar = "│ " if node.above else "  "
-    yield from (f"{rest}{bar}  {line}" for line in told_of(node.stage))
+    yield from (f"{rest}{bar}  {line}" for line in told_of(stage))
     for at, one in enumerate(node.above):
         last = at == len(node.above) - 1
-        yield from _drawn(one, f"{rest}{'└─' if last else '├─'}", f"{rest}{'  ' if last else '│ '}")
+        yield from _drawn(one, told, f"{rest}{'└─' if last else '├─'}", f"{rest}{'  ' if last else '│ '}")
 
 
 def told_of(stage: Stage) -> Iterator[str]:

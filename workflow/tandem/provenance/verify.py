@@ -52,17 +52,15 @@ def below(root: Path, threads: int, quick: bool, report: Report) -> Iterator[Fau
     for path in leftovers(root):
         yield Fault(path, "draft", path, "was being deleted by `tandem gc`")
     with Progress("verify", len(folders), "artifacts") as progress:
-        items = examined(folders, bundle.left_out if bundle else (), progress)
-        yield from compared(items, threads, quick, progress)
+        yield from compared(examined(folders, bundle.left_out if bundle else ()), threads, quick, progress)
 
 
-def examined(folders: list[Path], left_out: Collection[str], progress: Progress) -> Iterator[Item]:
+def examined(folders: list[Path], left_out: Collection[str]) -> Iterator[Item]:
     """What shows without reading files, and the files that are to be read, folder by folder.
 
     Args:
         folders: as `places` finds them.
         left_out: keys of artifacts of which only the manifest is there.
-        progress: counts folders.
     """
     inputs = faults.Inputs()
     for folder in folders:
@@ -73,7 +71,7 @@ def examined(folders: list[Path], left_out: Collection[str], progress: Progress)
             yield from stores.of_order(folder)
         else:
             yield from of_artifact(folder, inputs, left_out)
-        progress.add(1)
+        yield None
 
 
 def of_artifact(folder: Path, inputs: faults.Inputs, left_out: Collection[str]) -> Iterator[Item]:

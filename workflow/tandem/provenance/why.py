@@ -29,8 +29,8 @@ def main(words: list[str]) -> int:
         print(f"{artifact.key} does not differ from {nearest.key}{' in what its key tells, but:' if more else ''}")
         for line in more:
             print(f"  {line}")
-    for cause in found:
-        print(explain(artifact, nearest, cause))
+    for line in explain(artifact, nearest, found):
+        print(line)
     return 0
 
 

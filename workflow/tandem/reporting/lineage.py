@@ -109,15 +109,9 @@ def walk(artifacts: Iterable[Artifact]) -> dict[str, Stage]:
     return found
 
 
-def tree(stages: dict[str, Stage], key: str, met: set[str] | None = None) -> Node:
-    """The tree above a stage, each stage spelled out where it is met first.
-
-    Args:
-        stages: by key, as `walk` finds them.
-        key: of the stage.
-        met: keys that another tree has spelled out; those of this one are added.
-    """
-    met = set() if met is None else met
+def tree(stages: dict[str, Stage], key: str) -> Node:
+    """The tree above a stage, each stage spelled out where it is met first."""
+    met: set[str] = set()
 
     def grow(key: str, roles: list[str]) -> Node:
         """The node of a stage, reached in these roles."""

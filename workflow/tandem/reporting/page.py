@@ -1,12 +1,13 @@
 """HTML: one environment for every page, which escapes whatever it is given, and pages that load nothing."""
 
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tandem.reporting import grid, wording
 
@@ -26,8 +27,14 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    made.filters["prose"] = prose
     made.globals.update(wording=wording, worth=grid.worth, asset=lambda name: Markup(asset(name)), embedded=embedded)
     return made
+
+
+def prose(text: str) -> Markup:
+    """Escaped text, what stands between backticks as code: `rerank.depth`."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def render(template: str, **values: Any) -> str:

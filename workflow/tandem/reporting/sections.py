@@ -96,7 +96,11 @@ def _report(candidates: Artifact) -> dict[str, Any]:
         pool = "negatives before denoising" if judged else "negatives of the pool"
         groups = {"positives": bins.get("positives") or (), pool: bins.get("negatives") or ()}
         after = "negatives after denoising" if judged else "negatives of the lists"
-        groups[after] = kept(candidates, bins["edges"], "judge" if judged else "score")
+        left = kept(candidates, bins["edges"], "judge" if judged else "score")
+        if left == list(groups[pool]):  # nothing was dropped: one line would hide the other
+            groups["negatives, all of the pool in the lists"] = groups.pop(pool)
+        else:
+            groups[after] = left
         of = "the judge's probability" if judged else "score in the run"
         title = "Scores before and after denoising" if judged else "Scores of the pool and of the lists"
         chart = histogram(title, bins["edges"], {name: told for name, told in groups.items() if any(told)}, of)

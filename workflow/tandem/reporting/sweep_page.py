@@ -16,6 +16,7 @@ LEGEND = (
     "p: paired two-sided randomisation test of the queries' means over seeds against the same system at the baseline "
     "point, Holm-corrected over the sweep's comparisons per measure; † p < 0.05, ‡ p < 0.01, better or worse."
 )
+BANDS = "Bands of the plots: ± one standard deviation over seeds, with one seed the interval over queries."
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Shown:
     @property
     def notes(self) -> list[str]:
         """What stands below the table."""
-        return [LEGEND, *([self.result.note] if self.result.note else [])]
+        return [LEGEND, BANDS, *([self.result.note] if self.result.note else [])]
 
     def anchor(self, key: str) -> str:
         """The id of a run's line; several sweeps may show one run."""

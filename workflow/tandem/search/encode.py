@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, write_json, writing
+from tandem.artifact import NOTES, Job, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
 from tandem.models.frozen import kernels
@@ -38,10 +38,11 @@ def select(job: Job) -> tuple[Rows | range, list[str] | None]:
 def origin(job: Job) -> str:
     """Digest of what decides the vectors: parameters and the very files they are made from.
 
-    Not the training's log: of the same weights trained again it has another throughput.
+    Not what the model notes of its training: the same weights trained again have another pace.
     """
     inputs = {role: job.inputs[role].manifest["files"] for role in ("dataset", "model", "tokens")}
-    inputs["model"] = {name: told for name, told in inputs["model"].items() if "dual/" in name}
+    decides = {name: told for name, told in inputs["model"].items() if Path(name).name not in NOTES}
+    inputs["model"] = {name: told for name, told in decides.items() if "dual/" in name}
     return hashlib.sha256(json.dumps([job.params, inputs], sort_keys=True).encode()).hexdigest()
 
 
