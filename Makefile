@@ -16,7 +16,7 @@ run: .venv/.installed
 	@echo "report: $(CURDIR)/results/report.html"
 
 test: .venv/.installed lint
-	@python -m pytest
+	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 slurm: .venv/.installed
 	@TANDEM_SLURM=1 python -m pytest tests/slurm -rs --durations=0

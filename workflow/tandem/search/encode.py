@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import NOTES, Job, write_json, writing
+from tandem.artifact import Job, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
 from tandem.models.frozen import kernels
@@ -22,7 +22,7 @@ from tandem.overlap import ahead, behind
 from tandem.progress import Progress, say
 from tandem.search.blocks import Blocks, Vectors, block_name
 from tandem.search.encoder import Encoder, dtype
-from tandem.search.partners import require_dataset, require_part
+from tandem.search.partners import part_files, require_dataset, require_part
 from tandem.search.shards import read_shard
 
 
@@ -36,13 +36,9 @@ def select(job: Job) -> tuple[Rows | range, list[str] | None]:
 
 
 def origin(job: Job) -> str:
-    """Digest of what decides the vectors: parameters and the very files they are made from.
-
-    Not what the model notes of its training: the same weights trained again have another pace.
-    """
-    inputs = {role: job.inputs[role].manifest["files"] for role in ("dataset", "model", "tokens")}
-    decides = {name: told for name, told in inputs["model"].items() if Path(name).name not in NOTES}
-    inputs["model"] = {name: told for name, told in decides.items() if "dual/" in name}
+    """Digest of what decides the vectors: parameters and the very files they are made from."""
+    inputs = {role: job.inputs[role].manifest["files"] for role in ("dataset", "tokens")}
+    inputs["model"] = part_files(job.inputs["model"], "dual")
     return hashlib.sha256(json.dumps([job.params, inputs], sort_keys=True).encode()).hexdigest()
 
 

@@ -20,7 +20,7 @@ from tandem.models.frozen import kernels
 from tandem.models.hub import check_length
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
-from tandem.search.partners import require_part, require_tokenizer
+from tandem.search.partners import part_files, require_part, require_tokenizer
 from tandem.search.store import Array, PairStore, pair_keys, store_name
 
 CHUNK = 2048  # pairs between two looks at the clock
@@ -53,7 +53,7 @@ class PairScores:
     def _place(self, model: Artifact, tokens: Artifact) -> Path:
         """The store's folder: its digest covers whatever may change a bit of a score."""
         identity = {
-            "model": {name: file["sha256"] for name, file in model.manifest["files"].items() if "cross/" in name},
+            "model": {name: file["sha256"] for name, file in part_files(model, "cross").items()},
             "tokens": {name: file["sha256"] for name, file in tokens.manifest["files"].items()},
             "precision": self.mode,
             "batch_tokens": self.budget,

@@ -2,8 +2,9 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
-from tandem.artifact import Artifact, Job
+from tandem.artifact import NOTES, Artifact, Job
 from tandem.errors import UserError
 from tandem.models.hub import tokenizer_digest
 
@@ -26,6 +27,15 @@ def require_part(model: Artifact, part: str) -> Path:
         has = " and ".join(names[name] for name in names if (model.folder / name).is_dir()) or "no encoder"
         raise UserError(f"{model.folder}: has no {names[part]}; it holds: {has}")
     return folder
+
+
+def part_files(model: Artifact, part: str) -> dict[str, dict[str, Any]]:
+    """The files that decide what a model's part (`dual`, `cross`) computes, with what its manifest tells of each.
+
+    Not what it notes of its training: the same weights trained again have another pace, and may have another commit.
+    """
+    files = model.manifest["files"].items()
+    return {name: told for name, told in files if f"{part}/" in name and Path(name).name not in NOTES}
 
 
 def require_tokenizer(folder: Path, tokens: Artifact) -> None:
