@@ -37,7 +37,8 @@ def finds_the_run(built, folder, kind, name):
     assert done.returncode == 0, done.stderr
     for found, (docs, scores) in zip(json.loads(done.stdout.splitlines()[-1]), run.values(), strict=True):
         assert [doc for doc, _ in found] == docs
-        np.testing.assert_allclose([value for _, value in found], scores, rtol=1e-5, atol=1e-5)
+        # Encoded alone a query differs in its last bits: a component may be rounded to the other neighbour in fp16.
+        np.testing.assert_allclose([value for _, value in found], scores, rtol=1e-4, atol=1e-5)
 
 
 def exported(built, folder, *words):
