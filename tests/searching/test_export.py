@@ -35,10 +35,15 @@ def finds_the_run(built, folder, kind, name):
     script = f"import os; os.chdir({str(folder)!r})\n{ALONE}{blocks(folder)[0]}{ASK}"
     done = built.run(["-c", script], json.dumps(asked))
     assert done.returncode == 0, done.stderr
-    for found, (docs, scores) in zip(json.loads(done.stdout.splitlines()[-1]), run.values(), strict=True):
+    answers = [json.loads(done.stdout.splitlines()[-1]), run.values()]
+    differences = []
+    for found, (docs, scores) in zip(*answers, strict=True):
         assert [doc for doc, _ in found] == docs
-        # Encoded alone a query differs in its last bits: a component may be rounded to the other neighbour in fp16.
-        np.testing.assert_allclose([value for _, value in found], scores, rtol=1e-4, atol=1e-5)
+        differences.append(np.abs(np.array([value for _, value in found]) / scores - 1).max())
+    # Encoded alone a query differs in its last bits, so that now and then a component is rounded to its other neighbour
+    # in fp16. One query may have such a component; a page that did not round at all would differ in every query.
+    assert sorted(differences)[-2] <= 1e-5
+    assert max(differences) <= 1e-4
 
 
 def exported(built, folder, *words):
