@@ -183,14 +183,14 @@ def dataset(results, make_dataset) -> Artifact:
 def encoder_folder(tmp_path_factory) -> Path:
     """A BERT of 2 layers and 32 dimensions with random weights, and a WordPiece tokenizer of the tiny corpus."""
     import torch
-    from tokenizers import BertWordPieceTokenizer
     from transformers import BertConfig, BertModel, BertTokenizer
 
+    from tandem.models.vocabulary import LEAST, pieces
+
     folder = tmp_path_factory.mktemp("encoder")
-    pieces = BertWordPieceTokenizer()
-    texts = [f"{title} {text}" for _, title, text in passages()]
-    pieces.train_from_iterator([*texts, *ASKED.values()], vocab_size=400, min_frequency=1, show_progress=False)
-    tokenizer = BertTokenizer(vocab=pieces.get_vocab())
+    texts = [*(f"{title} {text}" for _, title, text in passages()), *ASKED.values()]
+    learned = pieces(lambda: iter(texts * LEAST), 400, lowercase=True)  # what is seen once is a piece here, too
+    tokenizer = BertTokenizer(vocab={piece: at for at, piece in enumerate(learned)})
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,

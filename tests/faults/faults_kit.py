@@ -112,3 +112,16 @@ def until(happened, process: subprocess.Popen, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not happened() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
+
+
+def chosen(stages, *quick):
+    """All kinds of stages in the long round, those named in the short one; one of each."""
+    kinds = {stage.kind: stage for stage in stages}
+    return list(kinds.values()) if TORTURE else [kinds[kind] for kind in quick]
+
+
+def one_line(output: str, *words: str) -> None:
+    """What a stage said is no traceback and ends in a line with these words, in any case."""
+    assert "Traceback" not in output
+    last = output.strip().splitlines()[-1]
+    assert any(word.lower() in last.lower() for word in words), output

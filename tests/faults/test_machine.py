@@ -1,16 +1,12 @@
 """A machine that fails: full and read-only disks, no memory, no cache, a clock put back. One line, and resumable."""
 
 import os
-import random
-import resource
 import shutil
 import subprocess
 from contextlib import contextmanager
 
 import pytest
-from faults_kit import TORTURE, Copy
-
-SLOW = ("encoder", "tokens", "model", "embeddings", "candidates", "rerank", "retrieve", "lucene", "bm25")
+from faults_kit import Copy, chosen, one_line
 
 
 @contextmanager
@@ -24,19 +20,6 @@ def mounted(folder, *options):
         yield folder
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def chosen(stages, *quick):
-    """All kinds of stages in the long round, those named in the short one; one of each."""
-    kinds = {stage.kind: stage for stage in stages}
-    return list(kinds.values()) if TORTURE else [kinds[kind] for kind in quick]
-
-
-def one_line(output: str, *words: str) -> None:
-    """What a stage said is no traceback and ends in a line with these words, in any case."""
-    assert "Traceback" not in output
-    last = output.strip().splitlines()[-1]
-    assert any(word.lower() in last.lower() for word in words), output
 
 
 def test_a_full_disk_is_a_line_and_nothing_is_lost(copied, undisturbed):
@@ -79,24 +62,6 @@ def test_snakemake_on_a_read_only_results_folder_is_a_line(tiny_dag, tmp_path):
     assert done.returncode == 1
     assert "Traceback" not in told
     assert "Read-only file system: 'results/tiny'" in told
-
-
-@pytest.mark.parametrize("most", [6, 9] if TORTURE else [9])
-def test_without_memory_a_stage_ends_and_can_be_run_again(copied, most):
-    rng = random.Random(most)
-    for stage in chosen(copied.stages, "score"):
-        copied.remove(stage)
-        bytes_ = rng.randint(most, 3 * most) * (30 << 20) * (3 if stage.kind in SLOW else 1)
-
-        def starve(bytes_=bytes_):
-            resource.setrlimit(resource.RLIMIT_AS, (bytes_, bytes_))
-
-        code, output = copied.run(stage, preexec_fn=starve)
-        if code:
-            assert "Traceback" not in output, (stage.kind, bytes_ >> 20, output)
-            assert not (copied.folder / stage.manifest).exists()
-        code, output = copied.run(stage)
-        assert code == 0, output
 
 
 def test_no_cache_and_no_home_are_no_fault(copied, undisturbed):

@@ -9,10 +9,11 @@ import inspect
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from tandem import machine_faults
+from tandem import addresses, machine_faults
 from tandem.alone import alone
 from tandem.artifact import Job, open_artifact
 from tandem.errors import UserError
@@ -131,6 +132,7 @@ def main() -> int:
         return 0
     this = Try(words)
     try:
+        addresses.suffice(words)
         with alone(words, os.environ) as made, as_rank():
             if made:
                 return 0
@@ -148,7 +150,9 @@ def main() -> int:
     except UserError as error:
         print(f"tandem {words[0]}: {error}", file=sys.stderr)
         return 1
-    except Exception as error:
+    except BaseException as error:  # a panic of a library in Rust is no `Exception`
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            raise
         if isinstance(error, BrokenPipeError) and words[0] in READ:  # whoever reads has had enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
@@ -159,5 +163,15 @@ def main() -> int:
         return 1
 
 
+def leave(status: int) -> NoReturn:
+    """End this process; after a failure without what libraries do at the end: without memory that fails, at length."""
+    if status:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(status)
+    sys.exit()
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -7,7 +7,7 @@ import resource
 MEMORY = (
     "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "outofmemory", "bad_alloc",
     "unable to allocate", "malloc of size", "failed to map segment", "can't start new thread", "insufficient memory",
-    "failed to create jvm", "resource temporarily unavailable",
+    "failed to create jvm", "resource temporarily unavailable", "could not create a primitive",
 )  # fmt: skip
 DISK = {
     errno.ENOSPC: "free space",

@@ -1,0 +1,90 @@
+"""Memory that is refused, at the start by a limit of addresses or while a stage is at work: one line, and resumable."""
+
+import os
+import random
+import re
+import resource
+import shlex
+from pathlib import Path
+
+import pytest
+from faults_kit import SEED, TORTURE, chosen, one_line, until
+
+from tandem import addresses
+from tandem.errors import UserError
+from tandem.machine_faults import MEMORY
+
+MIB = 1 << 20
+
+
+def limited(copied, stage, most: int) -> tuple[int, str]:
+    """A stage's exit status and what it says where it may map so many bytes."""
+    return copied.run(stage, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (most, most)))
+
+
+def needed(stage) -> int:
+    """Bytes of addresses that a stage must be allowed."""
+    cores = addresses.CORE * (os.cpu_count() or 1)
+    return addresses.START + cores + (addresses.JAVA + 2 * addresses.GIB if stage.kind in ("lucene", "bm25") else 0)
+
+
+def test_a_limit_below_what_libraries_map_is_a_line_in_every_stage(copied):
+    for stage in chosen(copied.stages, *{stage.kind for stage in copied.stages}):
+        copied.remove(stage)
+        for most in (256 * MIB, needed(stage) // 2, needed(stage) - 1):
+            code, output = limited(copied, stage, most)
+            assert code == 1
+            (line,) = output.strip().splitlines()
+            limit = f"the limit of addresses is {most / addresses.GIB:.1f} GiB (ulimit -v)"
+            assert line.startswith(f"tandem {stage.kind}: out of memory: {limit}")
+            assert not (copied.folder / stage.folder).exists()
+
+
+def test_what_is_asked_for_is_enough_and_changes_no_byte(copied, undisturbed):
+    for stage in chosen(copied.stages, "score"):
+        copied.remove(stage)
+        code, output = limited(copied, stage, needed(stage))
+        assert code == 0, (stage.kind, output)
+        assert stage.kind == "lucene" or copied.files(stage) == undisturbed.files(stage)
+
+
+def test_java_s_heap_counts():
+    words = shlex.split("lucene --run.heap 64g --out x")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (40 * addresses.GIB, before[1]))
+    try:
+        with pytest.raises(UserError, match=r"is 40\.0 GiB \(ulimit -v\), at least \d\d\.\d are mapped"):
+            addresses.suffice(words)
+        addresses.suffice(["model", *words[1:]])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def mapped(pid: int) -> int:
+    """Bytes of addresses that a process has."""
+    return int(re.search(r"VmSize:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) << 10
+
+
+@pytest.mark.skipif(not TORTURE, reason="every kind of stage, three times: make torture")
+def test_memory_that_is_refused_while_a_stage_is_at_work(copied, undisturbed):
+    rng, refused = random.Random(SEED), 0
+    for stage in 3 * chosen(copied.stages):
+        copied.remove(stage)
+        process = copied.start(stage)
+        until((copied.folder / stage.folder / ".partial").exists, process)
+        try:
+            most = mapped(process.pid) + rng.choice([0, 1, 4, 16, 64]) * MIB
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (most, most))
+        except (OSError, TypeError):
+            most = 0  # it has ended
+        output, _ = process.communicate(timeout=300)
+        if process.returncode:
+            refused += 1
+            print(f"{stage.kind}, {most // MIB} MiB: {process.returncode}: {output.strip()[-200:]}", flush=True)
+            assert not (copied.folder / stage.manifest).exists()
+            if process.returncode > 0:
+                one_line(output, *MEMORY)
+        code, output = copied.run(stage)
+        assert code == 0, output
+        assert stage.kind == "lucene" or copied.files(stage) == undisturbed.files(stage)
+    assert refused > 5

@@ -1,0 +1,44 @@
+"""A limit of the address space (`ulimit -v`) that lets no stage start: said before any library is loaded.
+
+Libraries map far more than they use, and some cannot bear to be refused it while they start: OpenBLAS asks again for
+ever, others end in a segmentation fault or in pages of their own. Later, memory that is refused is a line
+(`machine_faults`).
+"""
+
+import os
+import resource
+
+from tandem.errors import UserError
+from tandem.kinds import KINDS
+
+GIB = 1 << 30
+START = 3 * GIB  # torch, transformers and pyarrow; 2.6 GiB with two threads
+CORE = GIB // 8  # a thread's stack, its arena and OpenBLAS's buffer
+JAVA = 5 * GIB // 2  # the machine's classes, code and threads, besides its heap
+HEAP = "2g"  # Java's where nothing else is said
+UNITS = {"k": 1 << 10, "m": 1 << 20, "g": GIB}
+
+
+def suffice(words: list[str]) -> None:
+    """Refuse a stage that could not start within the process' limit of addresses; nearly always there is none.
+
+    Args:
+        words: a command line after `python -m tandem`.
+    Raises:
+        UserError: the limit is lower than what the stage maps at its start.
+    """
+    kind = KINDS.get(words[0].removesuffix("-shard"))
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if kind is None or limit == resource.RLIM_INFINITY:
+        return
+    needed = START + CORE * (os.cpu_count() or 1) + (JAVA + _heap(words) if "lexical" in kind.modules else 0)
+    if limit < needed:
+        told = f"out of memory: the limit of addresses is {limit / GIB:.1f} GiB (ulimit -v)"
+        raise UserError(f"{told}, at least {needed / GIB:.1f} are mapped at the start; raise it: ulimit -v unlimited")
+
+
+def _heap(words: list[str]) -> int:
+    """Bytes of Java's heap; what is no size is refused where Java starts."""
+    told = words[words.index("--run.heap") + 1] if "--run.heap" in words[:-1] else HEAP
+    size = told[:-1]
+    return int(size) * UNITS.get(told[-1].lower(), 1) if size.isdecimal() else 0
