@@ -5,6 +5,7 @@
 # The configuration is resolved into stages with content-addressed keys; each rule runs one kind of stage.
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -56,6 +57,10 @@ else:
 # environment says: every job would compile torch again.
 bin = "" if workflow.deployment_settings.deployment_method else f"export PATH={quote(str(Path(sys.executable).parent))}:$PATH; "
 shell.prefix(f"set -euo pipefail; unset PYTHONDONTWRITEBYTECODE; {bin}export PYTHONPATH={quote(workflow.basedir)}/workflow; ")
+
+# conda's environments name what we import; pip takes what that needs in turn as the lock file has it, torch above all.
+if workflow.deployment_settings.deployment_method:
+    os.environ.setdefault("PIP_CONSTRAINT", (Path(workflow.basedir) / "envs/requirements.lock").as_uri())
 
 
 # On a cluster nobody says how many cores there are: its profile says how many threads each rule has.

@@ -1,10 +1,13 @@
 """conda's environments hold the lock file's versions, and every rule that runs a stage names one of them."""
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from tiny_project import snakemake
 
 ROOT = Path(__file__).parents[1]
 ENVS = sorted((ROOT / "envs").glob("*.yaml"))
@@ -35,3 +38,28 @@ def test_every_stage_has_an_environment():
     used = set(re.findall(r'"\.\./\.\./envs/(\w+)\.yaml"', rules))
     assert used == {path.stem for path in ENVS}
     assert rules.count("shell:") == rules.count("conda:") >= 10
+
+
+STAND_IN = """#!/bin/sh
+case "$1" in
+  info) echo '{"conda_prefix": "/nowhere", "platform": "linux-64"}' ;;
+  --version) echo conda 25.1.0 ;;
+  config) echo '{"get": {"channel_priority": "strict"}}' ;;
+  env) echo "$PIP_CONSTRAINT" >> said; while [ $# -gt 1 ]; do [ "$1" = --prefix ] && mkdir -p "$2"; shift; done ;;
+esac
+"""
+
+
+def test_conda_s_pip_is_held_to_the_lock_file(tiny_dag, tmp_path, monkeypatch):
+    """What a list of packages needs in turn would else be the newest: another torch, with gigabytes of its own."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/conda").write_text(STAND_IN)
+    (tmp_path / "bin/conda").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    line = snakemake(tiny_dag.folder, ["--sdm", "conda", "--conda-create-envs-only", "--conda-prefix", str(tmp_path)])
+    line[line.index("--directory") + 1] = str(tmp_path)
+    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = (tmp_path / "said").read_text().splitlines()
+    assert told
+    assert set(told) == {(ROOT / "envs/requirements.lock").as_uri()}

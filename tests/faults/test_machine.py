@@ -1,8 +1,10 @@
 """A machine that fails: full and read-only disks, no memory, no cache, a clock put back. One line, and resumable."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -86,3 +88,21 @@ def test_a_clock_that_went_back_reruns_nothing(tiny_dag, tmp_path, planned):
     line[line.index("--directory") + 1] = str(copied.folder)
     done = subprocess.run(line, capture_output=True, text=True)
     assert "Nothing to be done" in done.stdout + done.stderr
+
+
+BACK = """
+import itertools, runpy, sys, time
+clock, hours = time.time, itertools.count()
+time.time = lambda: clock() - 3600 * next(hours)
+runpy.run_module("tandem", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_clock_that_goes_back_an_hour_whenever_it_is_asked_changes_no_byte(copied, undisturbed):
+    for stage in chosen(copied.stages, "dataset", "score"):
+        copied.remove(stage)
+        line = [sys.executable, "-c", BACK, *copied.line(stage)[3:]]
+        done = subprocess.run(line, cwd=copied.folder, capture_output=True, text=True)
+        assert done.returncode == 0, (stage.kind, done.stdout, done.stderr)
+        assert stage.kind == "lucene" or copied.files(stage) == undisturbed.files(stage)
+        assert 0 <= json.loads((copied.folder / stage.manifest).read_text())["seconds"] < 600

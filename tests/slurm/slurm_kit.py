@@ -107,6 +107,12 @@ class Disturbed:
         """What the last try has said."""
         return (self.project.folder / self.model / "log.txt").read_text()
 
+    def top(self):
+        """What `tandem top` shows of the jobs that run."""
+        line = [sys.executable, "-m", "tandem", "top"]
+        done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=self.project.folder)
+        return done.stdout.splitlines()
+
     def weights(self):
         """Content hashes of the model's weights."""
         return self.project.hashes("*.safetensors", self.model)

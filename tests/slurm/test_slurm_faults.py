@@ -42,7 +42,11 @@ def training(lab, undisturbed, there, tmp_path):
 
 def test_a_cancelled_job_is_submitted_again_and_goes_on(training, there):
     training.start()
-    subprocess.run(["scancel", *queue()], check=True)
+    (job,) = queue()
+    (shown,) = [line for line in training.top() if line.startswith("model ")]
+    assert f"slurm {job} " in shown
+    assert "/40" in shown or " 40 " in shown
+    subprocess.run(["scancel", job], check=True)
     assert "Trying to restart job" in training.ended()
     assert "resumes at step" in training.log()
     assert training.weights() == there

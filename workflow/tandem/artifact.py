@@ -145,7 +145,7 @@ class Job:
         params: resolved parameters, nested as in the configuration: they decide the result.
         inputs: upstream artifacts by role, verified.
         execution: how to run: shards, workers, budgets. Never changes the result.
-        started: when the job was read, in seconds since the epoch.
+        started: when the job was read, by a clock that nobody puts back, in seconds.
     """
 
     kind: str
@@ -153,7 +153,7 @@ class Job:
     params: dict[str, Any]
     inputs: dict[str, Artifact]
     execution: dict[str, Any] = field(default_factory=dict)
-    started: float = field(default_factory=time.time)
+    started: float = field(default_factory=time.monotonic)
 
     @property
     def key(self) -> str:
@@ -247,7 +247,7 @@ def _known(job: Job, files: dict[str, Any], facts: dict[str, Any]) -> dict[str, 
         **provenance(),
         "machine": {"node": platform.node(), "python": platform.python_version(), "cores": os.cpu_count()},
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "seconds": round(time.time() - job.started, 1),
+        "seconds": round(time.monotonic() - job.started, 1),
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
 
