@@ -5,6 +5,7 @@ import random
 import re
 import resource
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -48,14 +49,24 @@ def test_what_is_asked_for_is_enough_and_changes_no_byte(copied, undisturbed):
         assert stage.kind == "lucene" or copied.files(stage) == undisturbed.files(stage)
 
 
-def test_java_s_heap_counts():
-    words = shlex.split("lucene --run.heap 64g --out x")
+@pytest.mark.parametrize(
+    ("words", "gib", "refused"),
+    [
+        ("lucene --run.heap 64g --out x", 40, True),
+        ("bm25 --run.heap 512m --out x", 40, False),
+        ("model --run.heap 64g --out x", 40, False),
+        ("encode-shard --out x", 1, True),
+        ("index-train --out x", 1, True),
+        ("lineage results/x", 1, False),
+    ],
+)
+def test_java_s_heap_counts_and_shards_are_stages(words, gib, refused):
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (40 * addresses.GIB, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (gib * addresses.GIB, before[1]))
+    told = pytest.raises(UserError, match=rf"is {gib}\.0 GiB \(ulimit -v\), at least \d+\.\d are mapped at the start")
     try:
-        with pytest.raises(UserError, match=r"is 40\.0 GiB \(ulimit -v\), at least \d\d\.\d are mapped"):
-            addresses.suffice(words)
-        addresses.suffice(["model", *words[1:]])
+        with told if refused else nullcontext():
+            addresses.suffice(shlex.split(words))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
 

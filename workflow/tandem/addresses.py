@@ -9,7 +9,7 @@ import os
 import resource
 
 from tandem.errors import UserError
-from tandem.kinds import KINDS
+from tandem.kinds import KINDS, is_stage
 
 GIB = 1 << 30
 START = 3 * GIB  # torch, transformers and pyarrow; 2.6 GiB with two threads
@@ -27,11 +27,11 @@ def suffice(words: list[str]) -> None:
     Raises:
         UserError: the limit is lower than what the stage maps at its start.
     """
-    kind = KINDS.get(words[0].removesuffix("-shard"))
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if kind is None or limit == resource.RLIM_INFINITY:
+    if limit == resource.RLIM_INFINITY or not is_stage(words[0]):
         return
-    needed = START + CORE * (os.cpu_count() or 1) + (JAVA + _heap(words) if "lexical" in kind.modules else 0)
+    java = words[0] in KINDS and "lexical" in KINDS[words[0]].modules
+    needed = START + CORE * (os.cpu_count() or 1) + (JAVA + _heap(words) if java else 0)
     if limit < needed:
         told = f"out of memory: the limit of addresses is {limit / GIB:.1f} GiB (ulimit -v)"
         raise UserError(f"{told}, at least {needed / GIB:.1f} are mapped at the start; raise it: ulimit -v unlimited")

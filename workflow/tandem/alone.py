@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tandem.artifact import MANIFEST
-from tandem.kinds import KINDS
+from tandem.kinds import is_stage
 from tandem.progress import say
 
 
@@ -25,9 +25,8 @@ def alone(words: list[str], environment: Mapping[str, str]) -> Iterator[bool]:
     Yields:
         Whether the process that was waited for has made the output.
     """
-    stage = words[0] in KINDS or words[0] == "index-train" or words[0].endswith("-shard")
     follower = "RANK" in environment or environment.get("SLURM_NODEID", "0") != "0"
-    if follower or not stage or "--out" not in words[:-1]:
+    if follower or not is_stage(words[0]) or "--out" not in words[:-1]:
         yield False
         return
     out = Path(words[words.index("--out") + 1])

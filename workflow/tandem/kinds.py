@@ -120,3 +120,8 @@ KINDS: dict[str, Kind] = {
     ),
     "hardness": Kind(1, "analysis.hardness:run", ("analysis", *_SCORES, *_DATA), gpu=("judge",)),
 }
+
+
+def is_stage(command: str) -> bool:
+    """Whether a command makes an artifact or a shard of one; the others look at what there is."""
+    return command in KINDS or command == "index-train" or command.endswith("-shard")
