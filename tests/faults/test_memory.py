@@ -76,10 +76,10 @@ def mapped(pid: int) -> int:
     return int(re.search(r"VmSize:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) << 10
 
 
-@pytest.mark.skipif(not TORTURE, reason="every kind of stage, three times: make torture")
+@pytest.mark.skipif(not TORTURE, reason="every kind of stage but one, three times: make torture")
 def test_memory_that_is_refused_while_a_stage_is_at_work(copied, undisturbed):
     rng, refused = random.Random(SEED), 0
-    for stage in 3 * chosen(copied.stages):
+    for stage in 3 * [one for one in chosen(copied.stages) if one.kind != "bm25"]:  # Java: docs/reliability.md
         copied.remove(stage)
         process = copied.start(stage)
         until((copied.folder / stage.folder / ".partial").exists, process)
