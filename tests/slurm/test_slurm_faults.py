@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from slurm_kit import Disturbed, Slurm, finished, long, queue, submitted, until
+from slurm_kit import Disturbed, Slurm, asked, finished, long, queue, submitted, until
 
 pytestmark = long
 
@@ -62,6 +62,13 @@ def test_a_job_over_its_time_limit_is_submitted_again_with_more_memory_and_goes_
     assert training.weights() == there
 
 
+def test_a_job_out_of_memory_is_submitted_again_with_more(training, there):
+    little = {"train": {"mem_mb": "150 * attempt ** 4"}}
+    line = training.project.slurm(f"{training.model}/stage.json", set_resources=little, retries=1)
+    assert submitted(finished(line)) == ["(null) main 2 150M 1-00:00:00", "(null) main 2 2400M 1-00:00:00"]
+    assert training.weights() == there
+
+
 def test_a_training_that_fails_having_come_further_uses_up_no_try(training, there):
     """It may write no file above 8 KiB any more: the next checkpoint fails, and there is no try left."""
     training.start("--retries", "0")
@@ -81,6 +88,20 @@ def test_slurmd_is_killed_and_started_again(training, lab, there):
     subprocess.run(["slurmd", "-N", os.uname().nodename.split(".")[0]], check=True)
     training.signal(signal.SIGCONT)
     assert "Trying to restart job" not in training.ended()
+    assert training.weights() == there
+
+
+def test_a_node_that_fails_gives_its_job_back(training, there):
+    training.start()
+    (job,) = queue()
+    node = f"NodeName={os.uname().nodename.split('.')[0]}"
+    subprocess.run(["scontrol", "update", node, "State=DOWN", "Reason=test"], check=True)
+    until(lambda: asked("squeue", "-h", "-j", job, "-o", "%T") == ["PENDING"])
+    subprocess.run(["scontrol", "update", node, "State=RESUME"], check=True)
+    said = training.ended()
+    assert "Trying to restart job" not in said
+    assert len(submitted(said)) == 1
+    assert "resumes at step" in training.log()
     assert training.weights() == there
 
 

@@ -60,6 +60,7 @@ munged_up() {
 configure() {
   # cred_expire: a job that is put back into the queue may start again so many seconds later (default 120); a machine that
   # is too busy to start a step meanwhile fails its job.
+  # OverMemoryKill: without cgroups a job's memory is looked at once a second.
   # MinJobAge: without accounting finished jobs are visible so long, and Snakemake must see them.
   cat >"$lab/slurm.conf" <<CONF
 ClusterName=lab
@@ -80,7 +81,9 @@ SlurmctldLogFile=$lab/log/slurmctld.log
 SlurmdLogFile=$lab/log/slurmd.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
