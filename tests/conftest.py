@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tiny_project import ASKED, PART, ROOT, Project, said, snakemake
+from tiny_project import ASKED, PART, ROOT, Project, put, said, snakemake
 
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 
@@ -76,11 +76,7 @@ def configured():
     def make(path: str = "", value: object = None) -> dict:
         config = copy.deepcopy(default)
         if path:
-            *parents, last = path.split(".")
-            at = config
-            for part in parents:
-                at = at.setdefault(part, {})
-            at[last] = value
+            put(config, path.split("."), value)
         return config
 
     return make

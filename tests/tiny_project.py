@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -24,6 +25,15 @@ LAYOUT = {
         {"system": "Re-ranker", "first_stage": "Retriever", "run": "rocketqav2.retriever+rocketqav2.reranker"},
     ],
 }
+
+
+def put(config: dict, at: Sequence[str], value: object) -> None:
+    """Set a value at a path; whatever is on the way and no mapping becomes one."""
+    for part in at[:-1]:
+        if not isinstance(config.get(part), dict):
+            config[part] = {}
+        config = config[part]
+    config[at[-1]] = value
 
 
 def write_beir(folder, documents, splits=("train", "test")):

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from tiny_project import put
 
 from tandem.planning.config import complete, schemas
 from tandem.planning.schema import resolve, typed
@@ -54,15 +55,6 @@ def places() -> list[tuple[str, ...]]:
     found += [("models", "mine", "like"), ("models", "../mine", "like"), ("datasets", "..", "source"), ("recipes",)]
     found += [("sweeps", "mine", name) for name in ("grid", "systems", "seeds", "x", "with", "seeds_at", "baseline")]
     return sorted(set(found))
-
-
-def put(config: dict, at: tuple[str, ...], value: object) -> None:
-    """Set a value at a path; whatever is on the way and no mapping becomes one."""
-    for part in at[:-1]:
-        if not isinstance(config.get(part), dict):
-            config[part] = {}
-        config = config[part]
-    config[at[-1]] = value
 
 
 def unfit(config: dict) -> bool:

@@ -13,7 +13,8 @@ import pytest
 import yaml
 from faults_kit import SEED, TORTURE
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from mutations import DEFAULT, broken, put, unfit
+from mutations import DEFAULT, broken, unfit
+from tiny_project import put
 
 from tandem.errors import UserError
 from tandem.planning.config import gathered, merged

@@ -1,6 +1,7 @@
 """What the tests of planning share."""
 
 import pytest
+from tiny_project import put
 
 
 @pytest.fixture(scope="session")
@@ -9,11 +10,7 @@ def overridden():
 
     def made(config: dict, keys: dict) -> dict:
         for path, value in keys.items():
-            *parents, last = path.split("/")
-            at = config
-            for part in parents:
-                at = at.setdefault(part, {})
-            at[last] = value
+            put(config, path.split("/"), value)
         return config
 
     return made
