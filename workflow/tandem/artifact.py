@@ -9,7 +9,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import resource
 import shutil
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 from tandem.errors import UserError
 from tandem.kinds import KINDS
+from tandem.memory import peak_mib
 from tandem.redacted import redacted
 from tandem.verified import Record
 
@@ -248,7 +248,7 @@ def _known(job: Job, files: dict[str, Any], facts: dict[str, Any]) -> dict[str, 
         "machine": {"node": platform.node(), "python": platform.python_version(), "cores": os.cpu_count()},
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": round(time.monotonic() - job.started, 1),
-        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_memory_mib": peak_mib(),
     }
 
 

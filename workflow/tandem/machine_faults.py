@@ -2,7 +2,8 @@
 
 import errno
 import os
-import resource
+
+from tandem.memory import peak_mib
 
 MEMORY = (
     "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "outofmemory", "bad_alloc",
@@ -47,8 +48,7 @@ def _memory(error: BaseException) -> str | None:
     told = str(error).lower()
     if not isinstance(error, MemoryError) and number != errno.ENOMEM and not any(word in told for word in MEMORY):
         return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    where = "the GPU's memory is used up" if "cuda" in told else f"out of memory, with {peak:,} MiB in use"
+    where = "the GPU's memory is used up" if "cuda" in told else f"out of memory, with {peak_mib():,} MiB in use"
     smaller = "execution.micro_tokens, search_memory or batch_tokens"
     return f"{where}{_said(error)}; give the job more, or lower {smaller}, {AGAIN}"
 

@@ -7,13 +7,14 @@ process is gone then, or its time of writing is long past.
 import json
 import os
 import platform
-import resource
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from tandem.memory import peak_mib
 
 FILE = "progress.json"
 EVERY = 2.0  # seconds between two writings
@@ -80,7 +81,7 @@ def write(told: dict[str, Any]) -> None:
 
 def _memory() -> dict[str, int]:
     """MiB: the largest this process has had, and on its GPU; the GPU is asked only where torch uses it already."""
-    made = {"peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+    made = {"peak_memory_mib": peak_mib()}
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():
         made["gpu_memory_mib"] = int(cuda.max_memory_reserved()) >> 20
