@@ -132,35 +132,45 @@ def main() -> int:
         return 0
     this = Try(words)
     try:
-        addresses.suffice(words)
-        with alone(words, os.environ) as made, as_rank():
-            if made:
-                return 0
-            if (status := place(words)) is not None:
-                if status:
-                    this.failed(status)
-                return status
-            if words[0] not in KINDS and not words[0].endswith("-shard"):
-                return load(COMMANDS[words[0]])(words[1:]) or 0
-            with shown(words):
-                if words[0] in COMMANDS:
-                    return load(COMMANDS[words[0]])(words[1:]) or 0
-                load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
-                return 0
+        return perform(words, this)
     except UserError as error:
         print(f"tandem {words[0]}: {error}", file=sys.stderr)
         return 1
     except BaseException as error:  # a panic of a library in Rust is no `Exception`
-        if isinstance(error, SystemExit | KeyboardInterrupt):
-            raise
-        if isinstance(error, BrokenPipeError) and words[0] in READ:  # whoever reads has had enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return failed(error, words[0], this)
+
+
+def perform(words: list[str], this: Try) -> int:
+    """Do what a command line says, with its lock, its devices and its progress file; the exit status."""
+    addresses.suffice(words)
+    with alone(words, os.environ) as made, as_rank():
+        if made:
             return 0
-        this.failed()
-        if (told := machine_faults.line(error)) is None:
-            raise
-        print(f"tandem {words[0]}: {told}", file=sys.stderr)
-        return 1
+        if (status := place(words)) is not None:
+            if status:
+                this.failed(status)
+            return status
+        if words[0] not in KINDS and not words[0].endswith("-shard"):
+            return load(COMMANDS[words[0]])(words[1:]) or 0
+        with shown(words):
+            if words[0] in COMMANDS:
+                return load(COMMANDS[words[0]])(words[1:]) or 0
+            load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
+            return 0
+
+
+def failed(error: BaseException, command: str, this: Try) -> int:
+    """Say an error of the machine in a line; the exit status. Any other error is raised again."""
+    if isinstance(error, SystemExit | KeyboardInterrupt):
+        raise error
+    if isinstance(error, BrokenPipeError) and command in READ:  # whoever reads has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    this.failed()
+    if (told := machine_faults.line(error)) is None:
+        raise error
+    print(f"tandem {command}: {told}", file=sys.stderr)
+    return 1
 
 
 def leave(status: int) -> NoReturn:
