@@ -1,7 +1,7 @@
 # make run                the main job: every system on the embedded default, then the result table
 # make run PROFILE=long   the same with more steps (config/long.yaml)
 # make test               lint, types, tests
-# make torture            hundreds of kills, full disks, damaged files and broken configurations; hours, better as root
+# make torture            hundreds of kills, full disks, damaged files and broken configurations; 40 minutes, better as root
 # make slurm              Snakemake on a slurm of this machine (tests/slurm/): faults, and the main job; an hour, as root
 CORES ?= $(shell nproc)
 CONFIG = $(if $(PROFILE),--configfile config/$(PROFILE).yaml)
