@@ -10,12 +10,12 @@ import resource
 
 from tandem.errors import UserError
 from tandem.kinds import KINDS, is_stage
+from tandem.lexical.jvm import HEAP
 
 GIB = 1 << 30
 START = 3 * GIB  # torch, transformers and pyarrow; 2.6 GiB with two threads
 CORE = GIB // 8  # a thread's stack, its arena and OpenBLAS's buffer
 JAVA = 5 * GIB // 2  # the machine's classes, code and threads, besides its heap
-HEAP = "2g"  # Java's where nothing else is said
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": GIB}
 
 
