@@ -123,8 +123,14 @@ def snakemake(folder: Path, text: str) -> tuple[int, str, float]:
     return done.returncode, done.stdout + done.stderr, seconds
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """Snakemake has been started once: a new installation compiles its modules then."""
+    snakemake(tmp_path_factory.mktemp("started"), FILES["mistake"][0])
+
+
 @pytest.mark.parametrize("name", FILES if TORTURE else ["mistake", "python", "itself"])
-def test_snakemake_itself_says_a_line_and_exits_with_1(tmp_path, name):
+def test_snakemake_itself_says_a_line_and_exits_with_1(started, tmp_path, name):
     text, said = FILES[name]
     code, told, seconds = snakemake(tmp_path, text)
     assert code == 1, told
@@ -135,7 +141,7 @@ def test_snakemake_itself_says_a_line_and_exits_with_1(tmp_path, name):
 
 
 @pytest.mark.skipif(not TORTURE, reason="200 times Snakemake's start: make torture")
-def test_snakemake_ends_with_1_and_a_line_for_each_mistake(tmp_path):
+def test_snakemake_ends_with_1_and_a_line_for_each_mistake(started, tmp_path):
     seconds = []
 
     @seed(SEED)

@@ -72,8 +72,8 @@ def test_a_job_that_outlives_its_snakemake_is_waited_for(copied, undisturbed):
     stage = copied.named("score")
     expected = undisturbed.files(stage)
     copied.remove(stage)
-    first = copied.start(stage)
-    until((copied.folder / stage.folder / ".stage.json.lock").exists, first)
+    first, lock = copied.start(stage), copied.folder / stage.folder / ".stage.json.lock"
+    until(lambda: lock.exists() and lock.stat().st_size, first)
     os.kill(first.pid, signal.SIGSTOP)  # it has the lock, and is slow
     second = copied.start(stage)
     said = second.stdout.readline()

@@ -97,6 +97,8 @@ def test_a_node_that_fails_gives_its_job_back(training, there):
     node = f"NodeName={os.uname().nodename.split('.')[0]}"
     subprocess.run(["scontrol", "update", node, "State=DOWN", "Reason=test"], check=True)
     until(lambda: asked("squeue", "-h", "-j", job, "-o", "%T") == ["PENDING"])
+    training.signal(signal.SIGKILL)  # it and what started it there are gone with the node
+    subprocess.run(["pkill", "-KILL", "-f", f"{training.project.folder}/.*slurm-jobstep"], check=True)
     subprocess.run(["scontrol", "update", node, "State=RESUME"], check=True)
     said = training.ended()
     assert "Trying to restart job" not in said
