@@ -99,7 +99,7 @@ def test_a_node_that_fails_gives_its_job_back(training, there):
     until(lambda: asked("squeue", "-h", "-j", job, "-o", "%T") == ["PENDING"])
     training.signal(signal.SIGKILL)  # it and what started it there are gone with the node
     subprocess.run(["pkill", "-KILL", "-f", f"{training.project.folder}/.*slurm-jobstep"], check=True)
-    subprocess.run(["scontrol", "update", node, "State=RESUME"], check=True)
+    subprocess.run(["scontrol", "update", node, "State=RESUME"])  # it may have come back by itself
     said = training.ended()
     assert "Trying to restart job" not in said
     assert len(submitted(said)) == 1
