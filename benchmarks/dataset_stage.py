@@ -18,7 +18,9 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from figures import Measured, comparison, linearity, markdown, peak_memory
+from figures import Measured, comparison, linearity, markdown
+
+from tandem.memory import peak_mib
 
 FULL, QUICK = (1_000_000, 4_000_000), (20_000, 80_000)
 OWN = {"corpus": "corpus.tsv", "queries": {"test": "queries.tsv"}, "qrels": {"test": "qrels/test.tsv"}}
@@ -69,7 +71,7 @@ def measured(who: str, form: str, folder: str) -> str:
     started = time.perf_counter()
     passages = {"ours": ours, "peer": peer}[who](form, Path(folder))
     seconds = time.perf_counter() - started
-    return json.dumps(vars(Measured(passages, seconds, time.process_time(), peak_memory())))
+    return json.dumps(vars(Measured(passages, seconds, time.process_time(), peak_mib())))
 
 
 def compare(sizes: Iterable[int], folder: Path) -> Iterator[str]:

@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from figures import markdown, peak_memory
+from figures import markdown
+
+from tandem.memory import peak_mib
 
 FULL, QUICK = (100_000, 400_000, 1_600_000), (20_000, 40_000, 80_000)
 VOCABULARY, LONGEST, BLOCK = 20_000, 36, 16384
@@ -85,7 +87,7 @@ def measured(folder: Path, dtype: str) -> float:
     inputs = {role: open_artifact(folder / role) for role in ("dataset", "tokens")}
     inputs["model"] = open_artifact(folder.parent / "model")
     run(Job("embeddings", folder / "embeddings", PARAMS | {"dtype": dtype}, inputs, {"workers": os.cpu_count()}))
-    return peak_memory()
+    return peak_mib()
 
 
 def measure(folder: Path, dtype: str) -> float:

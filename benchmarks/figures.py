@@ -19,12 +19,6 @@ class Measured:
     peak: float
 
 
-def peak_memory() -> float:
-    """Peak memory of this process in MiB; getrusage would count that of the process it was started by too."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
-
-
 def comparison(name: str, ours: Measured, peer: Measured) -> list[str]:
     """Throughput, processor time and memory of both on the same passages."""
     assert ours.passages == peer.passages

@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from figures import markdown, peak_memory
+from figures import markdown
 from made_vectors import embeddings, vectors
 
 from tandem.artifact import open_artifact
+from tandem.memory import peak_mib
 from tandem.progress import Progress
 from tandem.search.blocks import Embeddings
 from tandem.search.exact import unpack
@@ -90,7 +91,7 @@ def child(side: str, folder: Path, depth: int, memory: int) -> list[float]:
     found = searches[side](queries)
     taken = time.perf_counter() - began
     np.save(folder / f"{side}.npy", found)
-    return [len(queries) / taken, peak_memory()]
+    return [len(queries) / taken, peak_mib()]
 
 
 def run(side: str, folder: Path, depth: int, memory: int) -> list[float]:

@@ -19,7 +19,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from figures import machine, peak_memory
+from figures import machine
+
+from tandem.memory import peak_mib
 
 ENGINES = ("lucene", "bm25s")
 FIRST, QUICK, MANY = 100, 200, 6000
@@ -48,7 +50,7 @@ def stage(told: dict[str, Any]) -> dict[str, Any]:
         return {"rate": rate(made)}
     started = time.perf_counter()
     load(KINDS[told["kind"]].entry)(made)
-    return {"seconds": time.perf_counter() - started, "memory": peak_memory()}
+    return {"seconds": time.perf_counter() - started, "memory": peak_mib()}
 
 
 def rate(made: Any) -> float:

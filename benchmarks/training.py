@@ -20,7 +20,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from figures import markdown, peak_memory
+from figures import markdown
+
+from tandem.memory import peak_mib
 
 NAMES = [f"{what}_{precision}" for precision in ("fp32", "bf16") for what in ("de", "ce", "joint")]
 WARM, STEPS, ROUNDS = 2, 6, 3
@@ -49,7 +51,7 @@ def child(side: str, what: str, precision: str, folder: Path, steps: int) -> str
             began = time.perf_counter()
             train(what, folder, Path(out) / "model-0000000000", made, precision, count)
             taken.append(time.perf_counter() - began)
-    return json.dumps([(taken[2] - taken[1]) / steps, peak_memory()])
+    return json.dumps([(taken[2] - taken[1]) / steps, peak_mib()])
 
 
 def run(*words: str) -> list[float]:

@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from figures import markdown, peak_memory
+from figures import markdown
+
+from tandem.memory import peak_mib
 
 ROUNDS, FEW = 3, 64
 
@@ -55,7 +57,7 @@ def child(work: Work, side: str, folder: Path, precision: str) -> list[float]:
     work.sides[side](folder / "few", precision)
     began, computed = time.perf_counter(), time.process_time()
     done = work.sides[side](folder / "whole", precision)
-    return [done / (time.perf_counter() - began), time.process_time() - computed, peak_memory()]
+    return [done / (time.perf_counter() - began), time.process_time() - computed, peak_mib()]
 
 
 def run(*words: str) -> list[float]:
