@@ -46,7 +46,8 @@ def test_a_limit_below_what_libraries_map_is_a_line_in_every_stage(copied):
 def test_what_is_asked_for_is_enough_and_changes_no_byte(copied, undisturbed):
     for stage in chosen(copied.stages, "score"):
         copied.remove(stage)
-        code, output = limited(copied, stage, needed(stage))
+        assert limited(copied, stage, needed(stage) - 1)[0] == 1
+        code, output = limited(copied, stage, needed(stage))  # the same command again, with enough
         assert code == 0, (stage.kind, output)
         assert stage.kind == "lucene" or copied.files(stage) == undisturbed.files(stage)
 
@@ -56,6 +57,7 @@ def test_what_is_asked_for_is_enough_and_changes_no_byte(copied, undisturbed):
     [
         ("lucene --run.heap 64g --out x", 40, True),
         ("bm25 --run.heap 512m --out x", 40, False),
+        ("bm25 --run.heap null --out x", 7, True),
         ("model --run.heap 64g --out x", 40, False),
         ("encode-shard --out x", 1, True),
         ("index-train --out x", 1, True),

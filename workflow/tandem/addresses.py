@@ -38,7 +38,7 @@ def suffice(words: list[str]) -> None:
 
 
 def _heap(words: list[str]) -> int:
-    """Bytes of Java's heap; what is no size is refused where Java starts."""
+    """Bytes of Java's heap, its default where none or no size is told: that is refused where Java starts."""
     told = words[words.index("--run.heap") + 1] if "--run.heap" in words[:-1] else HEAP
-    size = told[:-1]
-    return int(size) * UNITS.get(told[-1].lower(), 1) if size.isdecimal() else 0
+    told = told if told[:-1].isdecimal() else HEAP
+    return int(told[:-1]) * UNITS.get(told[-1].lower(), 1)
