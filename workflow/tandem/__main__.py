@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 
 from tandem import addresses, machine_faults
 from tandem.alone import alone
-from tandem.artifact import Job, open_artifact
+from tandem.artifact import Job, open_artifact, validated
+from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.launch import place
 from tandem.progress_file import shown
@@ -107,7 +108,9 @@ def read_job(kind: str, words: list[str]) -> Job:
             role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
             for role, folder in groups["--in."].items()
         },
-        execution={name: value(text) for name, text in groups["--run."].items()},
+        execution=validated(
+            Execution, {name: value(text) for name, text in groups["--run."].items()}, f"{kind}: --run"
+        ),
     )
 
 
