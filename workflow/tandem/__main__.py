@@ -30,14 +30,7 @@ COMMANDS = {
     "search": "searching.command:main",
     "search-worker": "searching.worker:main",
     "export": "searching.export:main",
-    "encode-shard": "search.encode:main_shard",
-    "retrieve-shard": "search.retrieve:main_shard",
-    "rerank-shard": "search.rerank:main_shard",
-    "rerank-windows-shard": "search.rerank_windows:main_shard",
-    "candidates-shard": "candidates.stage:main_shard",
-    "teacher-shard": "candidates.teacher:main_shard",
     "index-train": "search.indexes.stage:main_train",
-    "index-shard": "search.indexes.stage:main_shard",
     "index-tradeoffs": "reporting.tradeoffs:main",
     "statistics": "reporting.statistics:main",
     "sweep": "reporting.sweep:main",
@@ -57,6 +50,7 @@ COMMANDS = {
     "prefetch": "provenance.prefetch:main",
     "top": "provenance.top:main",
 }
+COMMANDS |= {kind.shard_command: kind.shard for kind in KINDS.values() if kind.shard}
 # Commands that print for who reads them, who may stop reading.
 READ = ("lineage", "verify", "check", "gc", "top", "why", "show", "datasets", "estimate")
 USAGE = (
