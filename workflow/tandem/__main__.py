@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 
 from tandem import addresses, machine_faults
 from tandem.alone import alone
-from tandem.artifact import Job, open_artifact
+from tandem.artifact import Job, open_artifact, validated
+from tandem.config.execution import Execution
 from tandem.errors import UserError
-from tandem.kinds import KINDS
 from tandem.launch import place
 from tandem.progress_file import shown
 from tandem.ranks import as_rank
 from tandem.slurm import Try
+from tandem.stages import KINDS
 
 COMMANDS = {
     "datasets": "data.catalogue:main",
@@ -29,14 +30,7 @@ COMMANDS = {
     "search": "searching.command:main",
     "search-worker": "searching.worker:main",
     "export": "searching.export:main",
-    "encode-shard": "search.encode:main_shard",
-    "retrieve-shard": "search.retrieve:main_shard",
-    "rerank-shard": "search.rerank:main_shard",
-    "rerank-windows-shard": "search.rerank_windows:main_shard",
-    "candidates-shard": "candidates.stage:main_shard",
-    "teacher-shard": "candidates.teacher:main_shard",
     "index-train": "search.indexes.stage:main_train",
-    "index-shard": "search.indexes.stage:main_shard",
     "index-tradeoffs": "reporting.tradeoffs:main",
     "statistics": "reporting.statistics:main",
     "sweep": "reporting.sweep:main",
@@ -56,6 +50,7 @@ COMMANDS = {
     "prefetch": "provenance.prefetch:main",
     "top": "provenance.top:main",
 }
+COMMANDS |= {kind.shard_command: kind.shard for kind in KINDS.values() if kind.shard}
 # Commands that print for who reads them, who may stop reading.
 READ = ("lineage", "verify", "check", "gc", "top", "why", "show", "datasets", "estimate")
 USAGE = (
@@ -107,7 +102,9 @@ def read_job(kind: str, words: list[str]) -> Job:
             role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
             for role, folder in groups["--in."].items()
         },
-        execution={name: value(text) for name, text in groups["--run."].items()},
+        execution=validated(
+            Execution, {name: value(text) for name, text in groups["--run."].items()}, f"{kind}: --run"
+        ),
     )
 
 
@@ -127,7 +124,7 @@ def main() -> int:
     # once costs a tenth of the speed.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if words[1:2] == ["--help"]:
-        entry = KINDS[words[0]].entry if words[0] in KINDS else COMMANDS[words[0]]
+        entry = KINDS[words[0]].run if words[0] in KINDS else COMMANDS[words[0]]
         print(inspect.getdoc(load(entry)) or USAGE)
         return 0
     this = Try(words)
@@ -155,7 +152,7 @@ def perform(words: list[str], this: Try) -> int:
         with shown(words):
             if words[0] in COMMANDS:
                 return load(COMMANDS[words[0]])(words[1:]) or 0
-            load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
+            load(KINDS[words[0]].run)(read_job(words[0], words[1:]))
             return 0
 
 

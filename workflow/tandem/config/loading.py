@@ -81,13 +81,9 @@ def merged(under: Any, over: Any) -> Any:
     """Merge mappings key by key; any other value of `over` replaces that of `under`. Nothing is shared with either."""
     if not (isinstance(under, dict) and isinstance(over, dict)):
         return _copied(over)
-    result = {str(key): _copied(value) for key, value in under.items() if key not in over}
-    result = {str(key): result.get(str(key)) for key in under}
-    for key, value in under.items():
-        result[str(key)] = merged(value, over[key]) if key in over else _copied(value)
+    result = _copied(under)
     for key, value in over.items():
-        if key not in under:
-            result[str(key)] = merged(result[str(key)], value) if str(key) in result else _copied(value)
+        result[str(key)] = merged(result[str(key)], value) if str(key) in result else _copied(value)
     return result
 
 
