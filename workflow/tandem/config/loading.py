@@ -1,10 +1,10 @@
-"""The configuration is put together: files read, recipes and catalogues merged, every mistake named before anything runs.
+"""Put the configuration together: read files, merge recipes and catalogues, name every mistake before anything runs.
 
 Later wins: a recipe of config/recipes/, then config/config.yaml and whatever Snakemake merged over it (`--configfile`,
 `--config`). Datasets, encoders and indexes of the catalogues (config/datasets/, …) are known by name.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -161,11 +161,11 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
     for block, parse_entry in _BLOCKS.items():
         if not isinstance(entries := config.get(block), dict):
             continue
-        if block == "models":
-            entries, lines = _with_likes(entries)
-            wrong += lines
         known = getattr(base, block) if base is not None else {}
         same = (unchanged or {}).get(block, set())
+        if block == "models":
+            entries, lines = _with_likes(entries, same)
+            wrong += lines
         results, found = dict[str, Any](), dict[str, list[str]]()
         for name, entry in entries.items():
             if name in same:
@@ -173,7 +173,7 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
                 continue
             results[name], found[name] = _parse_entry(f"{block}.{printable(name)}", entry, parse_entry)
         values[block] = {name: entry for name, entry in results.items() if entry is not None}
-        wrong += _without_inherited(found, config[block]) if block == "models" else sum(found.values(), [])
+        wrong += _without_inherited(found, config[block])
     settings, lines = parse(Settings, values)
     wrong = [*lines, *wrong] or [
         f"{block}.{printable(name)}: not a name"  # it would break up every message about it
@@ -251,13 +251,13 @@ _BLOCKS: dict[str, Callable[[str, Raw], tuple[Any, list[str]]]] = {
 INHERITING = (Windows, Unlabelled)
 
 
-def _with_likes(models: Raw) -> tuple[Raw, list[str]]:
-    """Every model's own keys merged over those of the model it is `like`; null leaves a model out."""
+def _with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
+    """Every model's own keys merged over those of the model it is `like`, but of the `same`; null leaves a model out."""
     models = {name: entry for name, entry in models.items() if entry is not None}
     result, wrong = {}, []
     for name, entry in models.items():
         try:
-            result[name] = with_like(name, models) if isinstance(entry, dict) else entry
+            result[name] = with_like(name, models) if isinstance(entry, dict) and name not in same else entry
         except UserError as error:
             wrong.append(str(error))
     return result, wrong
@@ -281,11 +281,11 @@ def with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
     )
 
 
-def _without_inherited(lines: dict[str, list[str]], models: Raw) -> list[str]:
-    """The lines about models, without those that a model has only because it is `like` another."""
+def _without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
+    """The lines about a block's entries, without those that a model has only because it is `like` another."""
     own = []
     for name, found in lines.items():
-        base = models[name].get("like") if isinstance(models[name], dict) else None
+        base = entries[name].get("like") if isinstance(entries[name], dict) else None
         inherited = {line.replace(f"models.{base}", f"models.{name}", 1) for line in lines.get(str(base), ())}
         own += [line for line in found if line not in inherited]
     return own
