@@ -252,7 +252,7 @@ INHERITING = (Windows, Unlabelled)
 
 
 def _with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
-    """Every model's own keys merged over those of the model it is `like`, but of the `same`; null leaves a model out."""
+    """Every model's own keys merged over those of the model it is `like`, except `same`; null leaves a model out."""
     models = {name: entry for name, entry in models.items() if entry is not None}
     result, wrong = {}, []
     for name, entry in models.items():
