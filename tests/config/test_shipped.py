@@ -73,7 +73,7 @@ def test_files_fit_the_schema_that_they_name_for_editors(path):
         ({"models": {"m": {"train": {"lrr": 1}}}}, "lrr"),
         ({"models": {"m": {"train": {"loss": "triplet"}}}}, "triplet"),
         ({"datasets": {"m": {"source": "beer"}}}, "beer"),
-        ({"sparse": {"m": {"rm3": {"fb_docs": 99}}}}, "maximum"),
+        ({"sparse": {"m": {"rm3": {"fb_docs": 99}}}}, "fb_docs"),
     ],
 )
 def test_the_schema_of_configurations_refuses_mistakes(content, part):
