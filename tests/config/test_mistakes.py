@@ -55,7 +55,7 @@ def mistakes(config):
         (f"{CE}.candidates.denoise", {"by": [3]}, f"{CE}.candidates.denoise.by.0 is 3; allowed: string"),
         (f"{CE}.like", "ce_denge", f"{CE}.like is ce_denge, which is no model; did you mean ce_deneg?"),
         (f"{CE}.like", "ce_bm25neg", f"{CE}.like forms a cycle: ce_bm25neg -> ce_bm25neg"),
-        ("models.mine", 3, "models.mine is 3; allowed: object"),
+        (CE, "x", f'{CE} is "x"; allowed: object'),
         ("models.de_bm25neg.train.regularise", {"query": {"flop": 1}}, "regularise.query.flop is not a known key"),
         ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: object'),
         ("datasets.mine", {"source": "beer"}, "datasets.mine.source is 'beer'; did you mean beir?"),

@@ -197,8 +197,12 @@ def _parse_entry(
     at: str, entry: Any, parse_entry: "Callable[[str, Raw], tuple[Any, list[str]]]"
 ) -> tuple[Any, list[str]]:
     if not isinstance(entry, dict):
-        return None, [f"{at} is {shortened(printable(entry))}; allowed: object"]
+        return None, [_no_object(at, entry)]
     return parse_entry(at, entry)
+
+
+def _no_object(at: str, value: object) -> str:
+    return f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
 
 
 def _unknown(at: str, value: object, known: Iterable[str]) -> list[str]:
@@ -276,7 +280,9 @@ def with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
     base = models[name].get("like")
     if base is None:
         return {key: value for key, value in models[name].items() if key != "like"}
-    if not isinstance(base, str) or not isinstance(models.get(base), dict):
+    if isinstance(base, str) and base in models and not isinstance(models[base], dict):
+        raise UserError(_no_object(f"models.{printable(base)}", models[base]))
+    if not isinstance(base, str) or base not in models:
         hint = nearest(str(base), list(models))
         raise UserError(f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}")
     return dict(
