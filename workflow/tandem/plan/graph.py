@@ -1,0 +1,194 @@
+"""The graph of stages: readable, content-addressed keys, and what a rule asks about its jobs.
+
+A stage is (kind, name, params, upstream stages). Its digest covers its kind's version, its resolved params and the
+digests of everything upstream, so two variants share exactly the artifacts they agree on. How work is split is not in
+it.
+"""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
+
+from tandem.artifact import MANIFEST
+from tandem.config.execution import ExecutionSettings
+from tandem.stages import KINDS
+
+DIGITS = 10
+JSON = dict[str, Any]  # parameters and options as the command line and the manifest have them
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One stage of one variant.
+
+    Attributes:
+        kind: key of `KINDS`.
+        dataset: the folder of results/ it lives in; `shared` for what belongs to no dataset.
+        name: the readable part of its key.
+        params: resolved values that decide the result, as its kind's model dumps them.
+        upstream: role → stage.
+        execution: how to run: options that never change the result (a source's path, say).
+    """
+
+    kind: str
+    dataset: str
+    name: str
+    params: JSON
+    upstream: dict[str, "Stage"] = field(default_factory=dict)
+    execution: JSON = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """The first 10 hex digits of sha256 over what the stage is."""
+        upstream = {role: stage.digest for role, stage in self.upstream.items()}
+        return digest(self.kind, KINDS[self.kind].version, self.params, upstream)
+
+    @cached_property
+    def key(self) -> str:
+        """`<name>-<digest>`."""
+        return f"{self.name}-{self.digest}"
+
+    @property
+    def folder(self) -> str:
+        """The artifact's folder, relative to the working directory."""
+        return f"results/{self.dataset}/{self.kind}/{self.key}"
+
+    @property
+    def manifest(self) -> str:
+        """The file that says the artifact is done."""
+        return f"{self.folder}/{MANIFEST}"
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Role → manifest of each upstream stage; dots become underscores, as Snakemake's names want it."""
+        return {role.replace(".", "_"): stage.manifest for role, stage in sorted(self.upstream.items())}
+
+    @property
+    def args(self) -> str:
+        """What it is as command-line flags, sorted and quoted for a shell."""
+        flags = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
+        return _flags(flags + [(f"--params.{path}", literal(value)) for path, value in flat(self.params)])
+
+    @property
+    def how(self) -> str:
+        """How it runs as command-line flags: kept apart, so that a change of it reruns nothing."""
+        return _flags([(f"--run.{name}", literal(value)) for name, value in self.execution.items()])
+
+
+def digest(kind: str, version: int, params: JSON, upstream: dict[str, str]) -> str:
+    """The first 10 hex digits of sha256 over what a stage is; `upstream` are its inputs' digests by role."""
+    identity = json.dumps([kind, version, dict(flat(params)), upstream], sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()[:DIGITS]
+
+
+def _flags(pairs: list[tuple[str, str]]) -> str:
+    return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in sorted(pairs))
+
+
+def flat(params: JSON, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted path and value of every leaf; empty mappings and lists are leaves."""
+    for key, value in params.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def literal(value: Any) -> str:
+    """A value as the command line reads it back: plain text where that is unambiguous, else JSON."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value)
+
+
+class Wildcards(Protocol):
+    """The wildcards of a rule's output, as Snakemake hands them to input functions."""
+
+    key: str
+
+
+class Stages(dict[tuple[str, str], Stage]):
+    """Every planned stage, by (kind, key)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._equal: dict[tuple[str, str], Stage] = {}
+
+    def put(self, stage: Stage) -> Stage:
+        """Register a stage, or return the equal one that is there, whatever its name: equal models are trained once."""
+        known = self._equal.setdefault((stage.dataset, stage.digest), stage)
+        return self.setdefault((known.kind, known.key), known)
+
+    def inputs(self, kind: str) -> Callable[[Wildcards], dict[str, str]]:
+        """An input function for a rule of this kind."""
+        return lambda wildcards: self.find(kind, wildcards.key).inputs
+
+    def args(self, kind: str) -> Callable[[Wildcards], str]:
+        """A params function for a rule of this kind."""
+        return lambda wildcards: self.find(kind, wildcards.key).args
+
+    def how(self, kind: str) -> Callable[[Wildcards], str]:
+        """A resources function for a rule of this kind."""
+        return lambda wildcards: self.find(kind, wildcards.key).how
+
+    def find(self, kind: str, key: str) -> Stage:
+        """The stage of a key; the KeyError for an unknown one says where keys are listed."""
+        if (kind, key) not in self:
+            raise KeyError(f"the configuration has no {kind} {key}; `snakemake -n` lists its stages")
+        return self[kind, key]
+
+
+class Hosted:
+    """How stages become jobs: in how many shards, on which devices and nodes. Nothing here changes a result."""
+
+    def __init__(self, stages: Stages, execution: ExecutionSettings) -> None:
+        self.stages, self.execution = stages, execution
+
+    def shards(self, kind: str, key: str) -> list[str]:
+        """The files of the `execution.shards` jobs that share a stage's work before it runs itself.
+
+        Empty for queries' embeddings and where no work can be shared. A single shard is no job of its own: the stage
+        computes whatever is missing.
+        """
+        stage, count = self.stages.find(kind, key), self.execution.shards
+        # An index is built in shards on CPUs; everything else is shared only where a model or a GPU computes.
+        shared = kind == "index" or KINDS[kind].computes(stage.upstream)
+        if count == 1 or stage.params.get("side") == "queries" or not shared:
+            return []
+        return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
+
+    def state(self, key: str) -> list[str]:
+        """The folder of the state that a checkpoint's training resumes from; empty for the first checkpoint."""
+        after = self.stages.find("checkpoint", key).upstream.get("after")
+        return [f"{after.folder}/state"] if after else []
+
+    def devices(self, kind: str) -> dict[str, Any]:
+        """A rule's resources for what its stages compute on.
+
+        `gpu` is what Snakemake counts and slurm allocates. A training on several nodes gets as many on each (`gres`),
+        and `start`, the words before its command: srun starts a launcher on every node of the job's allocation.
+        """
+        ranks = KINDS[kind].ranks
+        devices, nodes = (self.execution.devices, self.execution.nodes) if ranks else (1, 1)
+
+        def gpu(wildcards: Wildcards) -> int:
+            """GPUs of a job on one node."""
+            stage = self.stages.find(kind, wildcards.key)
+            return devices * (KINDS[kind].computes(stage.upstream) and stage.execution.get("engine") != "faiss")
+
+        def srun(wildcards: Wildcards, threads: int) -> str:
+            """One launcher a node; what needs no device runs once."""
+            return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} " if gpu(wildcards) else ""
+
+        if nodes == 1:  # `nodes` keeps slurm from allocating GPUs on several
+            return {"gpu": gpu, **({"start": "", "nodes": 1} if ranks else {})}
+        # `mpi` has the slurm plugin start the job's shell once instead of under an srun of its own.
+        per_node = {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0, "gres": f"gpu:{devices}"}
+        return {"start": srun, **per_node}
