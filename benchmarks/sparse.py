@@ -42,14 +42,14 @@ def job(kind: str, out: Path, params: dict[str, Any], inputs: dict[str, Path]) -
 def stage(told: dict[str, Any]) -> dict[str, Any]:
     """Run a stage in this process: its seconds, starting Python left out, and peak memory in MiB."""
     from tandem.__main__ import load
-    from tandem.kinds import KINDS
+    from tandem.stages import KINDS
 
     inputs = {role: Path(folder) for role, folder in told["inputs"].items()}
     made = job(told["kind"], Path(told["out"]), told["params"], inputs)
     if told["rate"]:
         return {"rate": rate(made)}
     started = time.perf_counter()
-    load(KINDS[told["kind"]].entry)(made)
+    load(KINDS[told["kind"]].run)(made)
     return {"seconds": time.perf_counter() - started, "memory": peak_mib()}
 
 

@@ -133,16 +133,16 @@ def build(files, wanted):
         wanted: a table's name, or a model's.
     """
     from tandem.__main__ import load, read_job
-    from tandem.kinds import KINDS
     from tandem.planning.config import gathered
     from tandem.planning.plan import Plan
+    from tandem.stages import KINDS
 
     def make(stage):
         for one in stage.upstream.values():
             make(one)
         if not Path(stage.manifest).exists():
             words = [*shlex.split(f"{stage.args} {stage.how}"), "--run.workers", "1", "--out", stage.manifest]
-            load(KINDS[stage.kind].entry)(read_job(stage.kind, words))
+            load(KINDS[stage.kind].run)(read_job(stage.kind, words))
 
     plan = Plan(gathered([Path(file) for file in files], ROOT), ROOT)
     in_table = wanted in plan.tables

@@ -12,6 +12,7 @@ import pytest
 from tandem.artifact import open_artifact, writing
 from tandem.candidates import stage as candidates
 from tandem.candidates import teacher
+from tandem.config.execution import Execution
 from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
@@ -73,7 +74,7 @@ def rows_of(lists):
 def logits(model, tokens, rows):
     """The cross-encoder asked about the lists' rows without a store."""
     opened, cross = Tokens.open(tokens), CrossEncoder.load(model.folder / "cross")
-    accelerate(cross, {"attention": "padded"}, SCORING["batch_tokens"], SCORING["precision"], training=False)
+    accelerate(cross, Execution(attention="padded"), SCORING["batch_tokens"], SCORING["precision"], training=False)
     texts = [opened.queries[r["query_row"]] for r in rows], [opened.passages[r["passage_row"]] for r in rows]
     return cross.score(*texts, opened.template, SCORING["precision"], SCORING["batch_tokens"])
 

@@ -17,12 +17,12 @@ DRIVER = """
 import json, sys
 from tandem.__main__ import load, read_job
 from tandem.errors import UserError
-from tandem.kinds import KINDS
+from tandem.stages import KINDS
 
 for words in json.load(sys.stdin):
     told = None
     try:
-        load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
+        load(KINDS[words[0]].run)(read_job(words[0], words[1:]))
     except UserError as error:
         told = str(error)
     print("told", json.dumps(told))

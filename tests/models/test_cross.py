@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tandem.config.execution import Execution
 from tandem.data.collection import Collection, contents
 from tandem.models.cross import CrossEncoder
 from tandem.models.execution import accelerate
@@ -79,7 +80,7 @@ def test_frozen_nothing_is_filled_up_and_company_changes_no_bit_either(cross, pa
     queries, passages, _ = pairs
     expected = cross.score(queries, passages, template, "fp32", BUDGET)
     frozen = copy.deepcopy(cross)
-    accelerate(frozen, {}, BUDGET, mode, training=False)
+    accelerate(frozen, Execution(), BUDGET, mode, training=False)
     shapes = []
     frozen.encoder.register_forward_pre_hook(
         lambda _, args, inputs: shapes.append(tuple(inputs["input_ids"].shape)), with_kwargs=True

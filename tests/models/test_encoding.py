@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import encode_all
@@ -22,7 +23,7 @@ def test_each_text_gets_its_own_vector(model, tokens, budget, attention):
     opened, counted = Tokens.open(tokens), []
     with torch.inference_mode():
         alone = [model.encode("passage", [opened.passages[i]], opened.template, "fp32") for i in range(60)]
-    accelerate(model, {"attention": attention}, budget, "fp32", training=False)
+    accelerate(model, Execution(attention=attention), budget, "fp32", training=False)
     texts = opened.passages.take(np.arange(60))
     made = encode_all(model, "passage", texts, opened.template, "fp32", budget, told=lambda part: counted.extend(part))
     assert made.shape == (60, 32)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models import attention
 from tandem.models.compiled import can_compile, compile_layers
@@ -37,27 +38,27 @@ def chosen(model):
 
 @pytest.mark.skipif(device().type != "cpu", reason="what auto is on a CPU")
 def test_auto_on_a_cpu_is_padded(model):
-    accelerate(model, {}, 2048, "auto", training=False)
+    accelerate(model, Execution(), 2048, "auto", training=False)
     usual = attention.FLOAT32 if by_onednn() else "sdpa"
     assert chosen(model) == {"dual": (usual, None), "cross": (usual, None)}
-    accelerate(model, {"attention": "auto", "compile": "auto"}, 2048, "auto", training=True)
+    accelerate(model, Execution(attention="auto", compile="auto"), 2048, "auto", training=True)
     assert chosen(model) == {"dual": ("eager", None), "cross": ("eager", None)}
 
 
 @pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
 def test_packed_on_demand(model, tokens, row):
-    accelerate(model, {"attention": "packed"}, tokens, "fp32", training=True)
+    accelerate(model, Execution(attention="packed"), tokens, "fp32", training=True)
     assert chosen(model) == {"dual": (attention.NAME, row), "cross": (attention.NAME, row)}
 
 
 def test_an_encoder_that_cannot_be_packed_is_refused(model):
     model["cross"].encoder.config.model_type = "mpnet"
     with pytest.raises(UserError, match=r"execution.attention is packed, which mpnet does not take; allowed: bert, "):
-        accelerate(model, {"attention": "packed"}, 2048, "fp32", training=True)
+        accelerate(model, Execution(attention="packed"), 2048, "fp32", training=True)
     bag = DualEncoder(nn.Embedding(4, 2), nn.Embedding(4, 2), "mean", normalize=False, temperature=1.0)
     with pytest.raises(UserError, match="an encoder without attention"):
-        accelerate(bag, {"attention": "packed"}, 2048, "fp32", training=True)
-    accelerate(bag, {}, 2048, "fp32", training=True)
+        accelerate(bag, Execution(attention="packed"), 2048, "fp32", training=True)
+    accelerate(bag, Execution(), 2048, "fp32", training=True)
     assert bag.packed is None
 
 
@@ -83,7 +84,7 @@ def texts(lengths):
 
 def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_texts(model, traced):
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):  # layers that learn by oneDNN are never compiled
-        accelerate(model, {"attention": "packed"}, 128, "fp32", training=True)
+        accelerate(model, Execution(attention="packed"), 128, "fp32", training=True)
     model.eval()
     dual = model["dual"]
     names, found = list(dual.state_dict()), []
@@ -107,7 +108,7 @@ def test_compiled_layers_compute_the_same_and_have_one_code_for_any_number_of_te
 
 def test_a_compiled_layer_drops_the_same_values_when_computed_again(model, traced):
     """As cached gradients need it: first without a graph, then with one."""
-    accelerate(model, {"attention": "packed", "compile": "always"}, 128, "fp32", training=True)
+    accelerate(model, Execution(attention="packed", compile="always"), 128, "fp32", training=True)
     model.train()
     made = []
     for learning in (False, True):
@@ -139,7 +140,7 @@ def test_a_machine_without_a_compiler_says_so_once(monkeypatch, tmp_path, capsys
 @pytest.mark.skipif(not by_onednn(), reason="where encoders are frozen by oneDNN")
 def test_without_training_encoders_are_frozen_and_not_compiled(model, traced):
     before = model.eval()["dual"].encode("query", texts([9] * 7), TEMPLATE, "fp32").detach()
-    accelerate(model, {"compile": "always"}, 128, "fp32", training=False)
+    accelerate(model, Execution(compile="always"), 128, "fp32", training=False)
     plain = {name for name, module in model.named_modules() if type(module) is nn.Linear}
     assert not plain
     with torch.inference_mode():

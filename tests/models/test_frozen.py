@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tandem.config.execution import Execution
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder
 from tandem.models.execution import accelerate
@@ -58,7 +59,7 @@ def test_every_family_gives_the_same_vectors(family, family_folder):
         model = DualEncoder.start(folder, TOWERS).to(device()).eval()
         with torch.inference_mode():
             expected = model.encode("passage", ids, template, "fp32", 8)
-            accelerate(model, {}, 64, mode, training=False)
+            accelerate(model, Execution(), 64, mode, training=False)
             made = model.encode("passage", ids, template, mode, 8)
         assert float((made - expected).abs().max() / expected.abs().max()) < error
         assert not any(type(module) is nn.Linear and by_onednn() for module in model.modules())

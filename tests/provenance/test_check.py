@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from tandem.kinds import KINDS
 from tandem.planning.graph import Stage
 from tandem.provenance.check import main as check
 from tandem.reporting.sweep_results import Line, Result
+from tandem.stages import KINDS
 
 WELL = "no kind's code has moved under its artifacts, and no table mixes generations"
 
@@ -19,7 +19,7 @@ def test_code_that_moved_under_its_version(chain, made, said):
     status, lines = said(check)
     (line,) = lines
     assert line.startswith("bm25: made by modules 0123456789, now ")
-    assert line.endswith(f"raise it in kinds.py if the result's meaning changed: {chain['bm25'].key}")
+    assert line.endswith(f"raise it in stages/ if the result's meaning changed: {chain['bm25'].key}")
     assert status == 0
     assert said(check, "--strict")[0] == 1
     made.manifest(chain["bm25"], version=KINDS["bm25"].version + 1)  # another version: another key, no warning

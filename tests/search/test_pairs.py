@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tandem.artifact import open_artifact
+from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.execution import accelerate
@@ -32,7 +33,7 @@ def tokens(make_tokens, dataset, tmp_path):
 def direct(model, tokens, queries, passages, mode="fp32"):
     """The cross-encoder asked without a store."""
     opened, cross = Tokens.open(tokens), CrossEncoder.load(model.folder / "cross")
-    accelerate(cross, {}, 512, mode, training=False)
+    accelerate(cross, Execution(), 512, mode, training=False)
     texts = [opened.queries[q] for q in queries], [opened.passages[p] for p in passages]
     return cross.score(*texts, opened.template, mode, 512)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tandem.artifact import open_artifact, writing
+from tandem.config.execution import Execution
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, write_run
@@ -63,7 +64,7 @@ def test_order_equals_direct_scoring(
     collection, opened = Collection(dataset), Tokens.open(tokens)
     docs, queries = doc_rows(collection), query_rows(collection)
     cross = CrossEncoder.load(cross_model.folder / "cross")
-    accelerate(cross, {}, 512, "fp32", training=False)
+    accelerate(cross, Execution(), 512, "fp32", training=False)
     expected = []
     for query, found, scores in lists:
         top = [doc for _, doc in sorted((-score, doc) for doc, score in zip(found, scores, strict=True))[:10]]

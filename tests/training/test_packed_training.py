@@ -4,6 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tandem.config.execution import Execution
 from tandem.models.execution import accelerate
 from tandem.training.forward import Budget
 from tandem.training.stage import run
@@ -17,7 +18,7 @@ def test_packed_equals_padded(make_objective, gradients, batch, name, graph_toke
     found = []
     for how in ("padded", "packed"):
         objective = make_objective(name, Budget(128, graph_tokens), torch.float64, **TRAIN[name])
-        accelerate(objective.models, {"attention": how}, 128, "fp32", training=True)
+        accelerate(objective.models, Execution(attention=how), 128, "fp32", training=True)
         assert {model.packed for model in objective.models.values()} == {128 if how == "packed" else None}
         found.append(gradients(objective, batch))
     (padded, one), (packed, other) = found
@@ -31,7 +32,7 @@ def test_cached_gradients_meet_the_same_dropout_in_packed_rows(make_objective, g
     found = []
     for graph_tokens in (1, 1 << 20):
         objective = make_objective("dual", Budget(128, graph_tokens), torch.float64, dropout=0.2)
-        accelerate(objective.models, {"attention": "packed"}, 128, "fp32", training=True)
+        accelerate(objective.models, Execution(attention="packed"), 128, "fp32", training=True)
         found.append(gradients(objective, batch))
     (cached, one), (whole, other) = found
     assert cached == pytest.approx(whole, rel=1e-10)

@@ -17,11 +17,11 @@ from tandem import addresses, machine_faults
 from tandem.alone import alone
 from tandem.artifact import Job, open_artifact
 from tandem.errors import UserError
-from tandem.kinds import KINDS
 from tandem.launch import place
 from tandem.progress_file import shown
 from tandem.ranks import as_rank
 from tandem.slurm import Try
+from tandem.stages import KINDS
 
 COMMANDS = {
     "datasets": "data.catalogue:main",
@@ -127,7 +127,7 @@ def main() -> int:
     # once costs a tenth of the speed.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if words[1:2] == ["--help"]:
-        entry = KINDS[words[0]].entry if words[0] in KINDS else COMMANDS[words[0]]
+        entry = KINDS[words[0]].run if words[0] in KINDS else COMMANDS[words[0]]
         print(inspect.getdoc(load(entry)) or USAGE)
         return 0
     this = Try(words)
@@ -155,7 +155,7 @@ def perform(words: list[str], this: Try) -> int:
         with shown(words):
             if words[0] in COMMANDS:
                 return load(COMMANDS[words[0]])(words[1:]) or 0
-            load(KINDS[words[0]].entry)(read_job(words[0], words[1:]))
+            load(KINDS[words[0]].run)(read_job(words[0], words[1:]))
             return 0
 
 

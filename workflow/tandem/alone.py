@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tandem.artifact import MANIFEST
-from tandem.kinds import is_stage
 from tandem.progress import say
+from tandem.stages import is_stage
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -17,15 +18,24 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
+from pydantic import BaseModel, ValidationError
+from typing_extensions import TypeVar
+
+from tandem.config.base import Model
+from tandem.config.execution import Execution
 from tandem.errors import UserError
-from tandem.kinds import KINDS
 from tandem.memory import peak_mib
 from tandem.redacted import redacted
+from tandem.stages import KINDS
 from tandem.verified import Record
 
+M = TypeVar("M", bound=Model)
+P = TypeVar("P", default=Any)
 MANIFEST = "stage.json"
+IMPORT = re.compile(r"^\s*from (tandem\.[\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+GENERAL = {"artifact", "cluster", "config", "errors", "stages", "store"}  # what runs every stage and decides no result
 NOTES = ("log.parquet", "README.md")  # of a training, with its pace, and of a model, with its commit
 LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "peft", "faiss", "ir_measures")
 
@@ -52,6 +62,22 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
+def validated(model: type[M], values: Any, where: str) -> M:
+    """Values as a typed model; a `UserError` with a line per mistake, naming `where` and the key."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        lines = [f"{where}.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise UserError("\n".join(lines)) from None
+
+
+def plain(values: Any) -> Any:
+    """Parameters or options as JSON: what is set, by the names that a user writes."""
+    if isinstance(values, BaseModel):
+        return values.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return values
+
+
 @dataclass(frozen=True)
 class Artifact:
     """A finished artifact: its folder and what its manifest says."""
@@ -75,6 +101,10 @@ class Artifact:
         """Folder of each upstream artifact, by role."""
         upstream: dict[str, str] = self.manifest["upstream"]
         return upstream
+
+    def params_as(self, model: type[M]) -> M:
+        """The stage's parameters as its kind's model; a `UserError` if they are of another version."""
+        return validated(model, self.params, str(self.folder / MANIFEST))
 
     def path(self, name: str) -> Path:
         """Path of one of its files; a `UserError` if the manifest does not list it."""
@@ -136,13 +166,13 @@ def check_files(artifact: Artifact, names: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Generic[P]):
     """What a stage's function gets.
 
     Attributes:
         kind: the kind of stage.
         out: the artifact's folder.
-        params: resolved parameters, nested as in the configuration: they decide the result.
+        params: resolved parameters of the kind's model: they decide the result.
         inputs: upstream artifacts by role, verified.
         execution: how to run: shards, workers, budgets. Never changes the result.
         started: when the job was read, by a clock that nobody puts back, in seconds.
@@ -150,10 +180,18 @@ class Job:
 
     kind: str
     out: Path
-    params: dict[str, Any]
+    params: P
     inputs: dict[str, Artifact]
-    execution: dict[str, Any] = field(default_factory=dict)
+    execution: Execution = field(default_factory=Execution)
     started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        """Validate parameters and options that come as plain mappings, from a command line or a test."""
+        model = KINDS[self.kind].params if self.kind in KINDS else None
+        if model is not None and not isinstance(self.params, model):
+            object.__setattr__(self, "params", validated(model, self.params, f"{self.kind}: --params"))
+        if not isinstance(self.execution, Execution):
+            object.__setattr__(self, "execution", validated(Execution, self.execution, f"{self.kind}: --run"))
 
     @property
     def key(self) -> str:
@@ -237,12 +275,12 @@ def _known(job: Job, files: dict[str, Any], facts: dict[str, Any]) -> dict[str, 
         "kind": job.kind,
         "key": job.key,
         "version": KINDS[job.kind].version,
-        "params": job.params,
+        "params": plain(job.params),
         "upstream": {role: str(artifact.folder) for role, artifact in sorted(job.inputs.items())},
         "inputs": {role: content(artifact.manifest) for role, artifact in sorted(job.inputs.items())},
         "files": files,
         **facts,
-        "execution": job.execution,
+        "execution": plain(job.execution),
         "modules": modules_hash(job.kind),
         **provenance(),
         "machine": {"node": platform.node(), "python": platform.python_version(), "cores": os.cpu_count()},
@@ -266,11 +304,26 @@ def modules_hash(kind: str) -> str:
     """10 hex digits over the sources that decide a kind's result: a changed one is worth a warning, not a rebuild."""
     package = Path(__file__).parent
     digest = hashlib.sha256()
-    for name in KINDS[kind].modules:
-        path = package / name
-        for source in [path] if path.suffix == ".py" else sorted(path.rglob("*.py")):
-            digest.update(str(source.relative_to(package)).encode() + b"\0" + source.read_bytes())
+    for source in sources(kind):
+        digest.update(str(source.relative_to(package)).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:10]
+
+
+def sources(kind: str) -> list[Path]:
+    """The files of the package that decide a kind's result: its module and what that imports, directly or not."""
+    package = Path(__file__).parent
+    found: set[Path] = set()
+    waiting = [f"tandem.{KINDS[kind].run.partition(':')[0]}"]
+    while waiting:
+        path = package.joinpath(*waiting.pop().split(".")[1:])
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if source in found or not source.is_file():
+            continue
+        found.add(source)
+        for line, names in IMPORT.findall(source.read_text(encoding="utf-8")):
+            if line.split(".")[1] not in GENERAL:
+                waiting += [line, *(f"{line}.{name.strip()}" for name in names.strip("()").split(","))]
+    return sorted(found)
 
 
 def _commit() -> dict[str, Any]:

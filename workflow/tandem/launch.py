@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
-from tandem.kinds import KINDS
 from tandem.leases import lease
 from tandem.ranks import LAUNCHER
+from tandem.stages import KINDS
 
 PORTS = range(15000, 30000)  # below those that systems hand out by themselves
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from tandem.kinds import KINDS
 from tandem.progress import say
+from tandem.stages import KINDS
 
 JOB, END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
 COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with

@@ -60,7 +60,7 @@ def run(job: Job) -> None:
     reranker: what it started from, step 0, left out if one of them has not been trained for its part.
     """
     require_dataset(job, "candidates", "tokens", "cross_tokens")
-    use_workers(job.execution.get("workers"))
+    use_workers(job.execution.workers)
     sampled, rows = sample(job), []
     told = points(job)
     with writing(job) as draft, Progress(f"dynamics {job.key}", len(told) * len(sampled.ids), "lists") as progress:

@@ -37,7 +37,7 @@ def run(job: Job) -> None:
     require_dataset(job, *(role for role in sorted(job.inputs) if role.startswith(("candidates.", "judge_tokens."))))
     if len(lists) != len(job.params["models"]):
         raise UserError(f"hardness: {len(lists)} training lists, but {len(job.params['models'])} models; one name each")
-    use_workers(job.execution.get("workers"))
+    use_workers(job.execution.workers)
     with writing(job) as draft, Progress(f"hardness {job.key}", 0, "pairs") as progress:
         names = zip(job.params["models"], job.params["drawn_from"], strict=True)
         parts = [part(one, ": ".join(name), job, judges, progress) for one, name in zip(lists, names, strict=True)]

@@ -106,7 +106,7 @@ def main_shard(words: list[str]) -> int:
 
 def run(job: Job) -> None:
     """Write candidates.parquet and report.json."""
-    use_workers(job.execution.get("workers"))
+    use_workers(job.execution.workers)
     judges = open_judges(job)
     report = Report(job.params["negatives"])
     collection = Collection(job.inputs["dataset"])

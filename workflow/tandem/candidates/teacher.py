@@ -41,7 +41,7 @@ def run(job: Job) -> None:
     """
     judges = [f"judge_tokens.{i}" for i in range(len(job.many("judge")))]
     require_dataset(job, "candidates", *judges, *(["run"] if "run" in job.inputs else []))
-    use_workers(job.execution.get("workers"))
+    use_workers(job.execution.workers)
     lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
     rows = len(lists.passages)
     with writing(job) as draft, Progress(f"teacher {job.key}", rows * max(1, len(judges)), "pairs") as progress:

@@ -19,16 +19,16 @@ class Files:
     """
 
     def __init__(self, job: Job) -> None:
-        path: Any = job.execution.get("path")
-        files: Any = job.execution.get("files")
+        path: Any = job.execution.path
+        files: Any = job.execution.files
         self._downloads: Downloads | None = None
         if path:
             self.folder = Path(path)
             if not self.folder.is_dir():
                 raise UserError(f"{path}: no such folder; path names the folder that holds the dataset's files")
         elif files:
-            name = job.execution.get("name") or job.out.parent.parent.name
-            self._downloads = Downloads(name, files, job.execution.get("mirrors") or ())
+            name = job.execution.name or job.out.parent.parent.name
+            self._downloads = Downloads(name, files, [{"from": m.from_, "to": m.to} for m in job.execution.mirrors])
             self.folder = self._downloads.folder
         else:
             raise UserError("path: missing; name the folder that holds the dataset's files")

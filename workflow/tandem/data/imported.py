@@ -37,7 +37,7 @@ def run(job: Job) -> None:
     Raises:
         UserError: a malformed line, a query whose lines are not together, or nothing left.
     """
-    path, split = Path(job.execution["path"]), job.params["split"]
+    path, split = Path(str(job.execution.path)), job.params["split"]
     read = FORMATS.get(job.params["format"])
     if read is None:
         raise UserError(f"format: {job.params['format']!r}; allowed are {', '.join(FORMATS)}")

@@ -59,13 +59,13 @@ def run(job: Job) -> None:
 
 def _compare(job: Job, checksum: str, counted: dict[str, Any], warnings: Warnings) -> None:
     """Warn if the source is not the one that the configuration was written for."""
-    expected = job.execution.get("checksum", job.params.get("checksum"))
+    expected = job.execution.checksum or job.params.get("checksum")
     if expected and expected != checksum:
         warnings.add(f"the source's checksum is {checksum}, expected {expected}: its content has changed")
     found = {"passages": counted["passages"], **counted["queries"]}
     found |= {f"{split}_qrels": number for split, number in counted["qrels"].items()}
     cut = {name.removesuffix("_queries") for name in job.params if name.endswith("_queries")}
-    for name, number in (job.execution.get("counts") or {}).items():
+    for name, number in (job.execution.counts or {}).items():
         if found.get(name, 0) != number and name.removesuffix("_qrels") not in cut:
             what = name.replace("_", " ") if name == "passages" or name.endswith("_qrels") else f"{name} queries"
             warnings.add(f"{found.get(name, 0):,} {what}, expected {number:,}")

@@ -11,9 +11,9 @@ from tandem.estimating.encoders import shape_of
 from tandem.estimating.hardware import Hardware
 from tandem.estimating.volumes import TOKENS_PER_WORD, Volumes, finished, volumes
 from tandem.estimating.work import Setting, Work
-from tandem.kinds import KINDS
 from tandem.planning.config import Config
 from tandem.planning.graph import Stage
+from tandem.stages import KINDS
 
 WORKS: dict[str, Callable[[Stage, Setting], Work]] = {
     "dataset": work.dataset,
@@ -136,7 +136,7 @@ def spread(stage: Stage, execution: dict[str, Any]) -> int:
     kind = KINDS[stage.kind]
     if kind.ranks:
         return int(execution.get("devices", 1) * execution.get("nodes", 1))
-    shared = kind.shards or kind.computes(stage.upstream)
+    shared = kind.is_shared(stage.upstream)
     return int(execution.get("shards", 1)) if shared and stage.params.get("side") != "queries" else 1
 
 

@@ -81,7 +81,7 @@ class Eager:
         self.formula = job.params.get("formula") or "lucene"
         told = job.params.get("delta")
         self.delta = FORMULAS[self.formula] if told is None else told
-        self.threads = int(job.execution.get("workers") or os.cpu_count() or 1)
+        self.threads = int(job.execution.workers or os.cpu_count() or 1)
         self.facts = {"bm25s": version("bm25s"), "stemmer": version("PyStemmer")}
 
     def scores(self, k1: float, b: float) -> Any:

@@ -31,8 +31,8 @@ def run(job: Job) -> None:
     `heap` of Java.
     """
     analyzers.check(job.params)
-    threads = int(job.execution.get("workers") or os.cpu_count() or 1)
-    java = jvm.start(threads, job.execution.get("heap"))
+    threads = int(job.execution.workers or os.cpu_count() or 1)
+    java = jvm.start(threads, job.execution.heap)
     if job.params["analyzer"] not in SPLIT_BEFORE:
         analyzers.check_language(java, job.params["language"])
     collection = Collection(job.inputs["dataset"])

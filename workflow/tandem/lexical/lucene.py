@@ -37,9 +37,9 @@ class Lucene:
     """
 
     def __init__(self, job: Job) -> None:
-        index, threads = job.inputs["lucene"], int(job.execution.get("workers") or os.cpu_count() or 1)
+        index, threads = job.inputs["lucene"], int(job.execution.workers or os.cpu_count() or 1)
         self.split = analyzers.splitter(index.params)
-        self.java = java = jvm.start(threads, job.execution.get("heap"))
+        self.java = java = jvm.start(threads, job.execution.heap)
         self.facts = {"lucene": jvm.versions(java)}
         java("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
         self.searcher = java("io.anserini.search.SimpleSearcher")(str(index.folder / "index"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import Job, sha256, writing
+from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.hub import check_encoder, check_folder, load_encoder
 
@@ -43,13 +44,13 @@ def download(name: str, revision: str) -> tuple[Path, str]:
     return folder, folder.name
 
 
-def locate(params: dict[str, Any], execution: dict[str, Any]) -> tuple[Path, str | None]:
+def locate(params: dict[str, Any], execution: Execution) -> tuple[Path, str | None]:
     """The folder that holds the encoder, and the hub's commit if it comes from there."""
     match params["source"]:
         case "package":
             return package_folder(params["package"], params["folder"]), None
         case "folder":
-            return Path(execution["path"]), None
+            return Path(str(execution.path)), None
         case _:
             return download(params["name"], params["revision"])
 

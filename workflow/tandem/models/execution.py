@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models import attention
 from tandem.models.compiled import can_compile, compile_layers
@@ -16,7 +17,7 @@ from tandem.models.learning import make_ready
 from tandem.models.packed import BLOCK, FAMILIES
 
 
-def accelerate(models: nn.Module, execution: dict[str, Any], tokens: int, mode: str, training: bool) -> None:
+def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, training: bool) -> None:
     """Choose how the dual encoders and cross-encoders among `models` run, once they are on their device.
 
     Args:
@@ -34,13 +35,13 @@ def accelerate(models: nn.Module, execution: dict[str, Any], tokens: int, mode: 
     for model in models.modules():
         if isinstance(model, DualEncoder | CrossEncoder):
             encoders: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
-            packed = is_packed(encoders, execution.get("attention", "auto"), mode)
+            packed = is_packed(encoders, execution.attention, mode)
             model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
             if isinstance(model, CrossEncoder) and by_onednn() and not training:
                 model.any_rows = True
                 freeze_child(model, "head", torch.float32, tokens, gelu=False)
             for encoder in encoders:
-                compiled = is_compiled(packed, execution.get("compile", "auto"), training)
+                compiled = is_compiled(packed, execution.compile, training)
                 if not training:
                     freeze(encoder, mode, tokens)
                 elif by_onednn() and not compiled:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from tandem.artifact import MANIFEST
-from tandem.kinds import KINDS
+from tandem.stages import KINDS
 
 # Parameters that came later, by kind (and objective): dotted path → the value that means "as before". Such a value is
 # left out of the digest, so that artifacts made before the parameter existed keep their names.

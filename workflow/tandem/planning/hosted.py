@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tandem.kinds import KINDS
 from tandem.planning.config import Config
 from tandem.planning.graph import Stages
+from tandem.stages import KINDS
 
 
 class Hosted:
@@ -25,7 +25,7 @@ class Hosted:
         does whatever is missing.
         """
         stage, count = self.stages.find(kind, key), self.execution["shards"]
-        shared = KINDS[kind].shards or KINDS[kind].computes(stage.upstream)
+        shared = KINDS[kind].is_shared(stage.upstream)
         if count == 1 or stage.params.get("side") == "queries" or not shared:
             return []
         return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]

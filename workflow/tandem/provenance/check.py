@@ -7,13 +7,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import modules_hash
-from tandem.kinds import KINDS
+from tandem.artifact import modules_hash, sources
 from tandem.progress import Progress
 from tandem.provenance import generations
 from tandem.provenance.found import RESULTS, kind_of, places, read_manifest
 from tandem.provenance.generations import several
 from tandem.searching import words as command_line
+from tandem.stages import KINDS
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -54,7 +54,7 @@ def moved(roots: Iterable[Path]) -> Iterator[str]:
     now = {kind: modules_hash(kind) for kind, _ in made}
     for (kind, modules), keys in sorted(made.items()):
         if modules != now[kind]:
-            same = f"version {KINDS[kind].version} is the same; raise it in kinds.py if the result's meaning changed"
+            same = f"version {KINDS[kind].version} is the same; raise it in stages/ if the result's meaning changed"
             changed = _changed(kind, commits.get((kind, modules)))
             yield f"{kind}: made by modules {modules}, now {now[kind]}{changed}, but {same}: {several(keys)}"
 
@@ -72,7 +72,7 @@ def _changed(kind: str, commit: str | None) -> str:
     """The kind's files that differ from the commit that made an artifact, where there is one and git knows it."""
     if commit is None:
         return ""
-    paths = [str(PACKAGE / name) for name in KINDS[kind].modules]
+    paths = [str(path) for path in sources(kind)]
     line = ["git", "-C", str(PACKAGE), "diff", "--name-only", "--relative", "--end-of-options", commit, "--", *paths]
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=20, check=True)

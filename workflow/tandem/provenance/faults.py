@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import MANIFEST, content
-from tandem.kinds import KINDS
 from tandem.planning.graph import digest
 from tandem.progress_file import FILE as PROGRESS
 from tandem.provenance.found import files_in, kind_of, read_manifest
 from tandem.redacted import HIDDEN
+from tandem.stages import KINDS
 from tandem.verified import RECORD
 
 # Beside an artifact's files, and no part of it: logs, and what a job that is killed leaves to go on from.

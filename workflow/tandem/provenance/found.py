@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.artifact import MANIFEST, Artifact, is_manifest, open_artifact
 from tandem.errors import UserError
-from tandem.kinds import KINDS
+from tandem.stages import KINDS
 
 RESULTS = Path("results")
 KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # as the Snakefile constrains it

@@ -6,12 +6,12 @@ from typing import Any
 
 import yaml
 
-from tandem.kinds import KINDS
 from tandem.planning.plan import Plan
 from tandem.provenance.bundled import AGAIN
 from tandem.provenance.wanted import Told
 from tandem.redacted import redacted
 from tandem.reporting.lineage import Stage
+from tandem.stages import KINDS
 
 TRAINED = [name for name, kind in KINDS.items() if kind.ranks]
 

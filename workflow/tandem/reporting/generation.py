@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tandem.artifact import Artifact, open_artifact
 from tandem.errors import UserError
-from tandem.kinds import KINDS
+from tandem.stages import KINDS
 
 
 def open_scores(folder: str, run: str = "") -> Artifact:

@@ -97,7 +97,7 @@ def run(job: Job) -> None:
     passages, queries = opened(job)
     gpu = wanted(job)
     order = Order(job.inputs["dataset"])
-    with alone(job.execution.get("workers")) as threads, writing(job) as draft:
+    with alone(job.execution.workers) as threads, writing(job) as draft:
         index = Index(job.inputs["index"], threads, gpu)
         index.tune(job.params.get("nprobe"), job.params.get("ef_search"))
         searcher = Searcher(index, passages, order.ranks, job.params)

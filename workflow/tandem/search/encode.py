@@ -53,7 +53,7 @@ def encode_blocks(job: Job, rows: Rows | range, blocks: Blocks, numbers: range) 
     Returns:
         What is known about each of them, in order.
     """
-    told = blocks.finished(numbers, job.key, job.execution.get("workers") or 1)
+    told = blocks.finished(numbers, job.key, job.execution.workers or 1)
     missing = [number for number in numbers if number not in told]
     if missing:
         encoder = Encoder(job)

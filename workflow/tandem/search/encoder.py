@@ -33,7 +33,7 @@ class Encoder:
 
     def __init__(self, job: Job) -> None:
         require_dataset(job, "tokens")
-        use_workers(job.execution.get("workers"))
+        use_workers(job.execution.workers)
         self.tokens, folder = job.inputs["tokens"], require_part(job.inputs["model"], "dual")
         self.model = DualEncoder.load(folder).to(device()).eval()
         self.tower = TOWERS[job.params["side"]]

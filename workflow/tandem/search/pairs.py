@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tandem.artifact import Artifact, Job, write_json
+from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.cross import STEP, CrossEncoder
 from tandem.models.device import device, resolve_precision
@@ -112,7 +113,7 @@ class PairScores:
         if self._model is None:
             model = CrossEncoder.load(self.folder).to(device())
             check_length(model.encoder, -(-self.longest // STEP) * STEP, f"{self.folder}: query with passage")
-            accelerate(model, {"attention": "padded"}, self.budget, self.mode, training=False)
+            accelerate(model, Execution(attention="padded"), self.budget, self.mode, training=False)
             self._model = model
         return self._model
 

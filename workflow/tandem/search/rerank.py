@@ -89,7 +89,7 @@ def run(job: Job) -> None:
         UserError: the run or the token ids belong to another dataset, the run is not that deep, or a model has no
             cross-encoder.
     """
-    use_workers(job.execution.get("workers"))
+    use_workers(job.execution.workers)
     scores = judges(job)
     total = len(scores) * sum(min(job.params["depth"], len(found)) for _, found in lists(job))
     with writing(job) as draft, Progress(f"rerank {job.key}", total, "pairs") as progress:

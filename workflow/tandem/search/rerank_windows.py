@@ -93,7 +93,7 @@ def run(job: Job) -> None:
         UserError: the run is over other documents or not that deep, the windows or their token ids are not the
             documents', or a model has no cross-encoder.
     """
-    use_workers(job.execution.get("workers"))
+    use_workers(job.execution.workers)
     judges = open_scores(job)
     total = len(judges) * sum(len(windows) for _, _, windows, _ in groups(job))
     with writing(job) as draft, Progress(f"rerank_windows {job.key}", total, "pairs") as progress:

@@ -70,7 +70,7 @@ class Retrieval:
         self.passages, self.queries = check(job)
         self.order = Order(job.inputs["dataset"])
         self.depth: int = min(job.params["depth"], self.passages.rows)
-        self.memory = int((job.execution.get("search_memory") or MEMORY) * (1 << 20))
+        self.memory = int((job.execution.search_memory or MEMORY) * (1 << 20))
         # Of a query: its best passages and a copy of them, and its vector as fp16, float32 and float64.
         each = 16 * self.depth + 16 * self.passages.dimension
         self.group = min(self.queries.rows, max(1, self.memory // 4 // each))
@@ -88,11 +88,11 @@ class Retrieval:
             for first in self.groups():
                 yield np.zeros((min(self.group, self.queries.rows - first), self.depth), np.uint64)
             return
-        workers = self.job.execution.get("workers")
+        workers = self.job.execution.workers
         names = ["meta.json", *map(block_name, numbers)]
         with ThreadPoolExecutor(workers or 1) as threads:
             list(threads.map(lambda name: check_files(self.passages.artifact, [name]), names))
-        run = engine(self.job.execution.get("engine", "auto"))
+        run = engine(self.job.execution.engine)
         with Progress(f"retrieve {self.job.key}", 0, "passages") as progress:
             stretches = Stretches(self.passages, numbers, self.order.ranks, progress)
             progress.total = stretches.rows * len(self.groups())

@@ -23,7 +23,7 @@ def read_shard(kind: str, words: list[str]) -> tuple[Job, int, int]:
     Takes the flags of the stage and `--run.shard`, `--run.shards`; `--out` is `<artifact>/shards/<shard>-of-<n>.json`.
     """
     job = read_job(kind, words)
-    shard, shards = job.execution["shard"], job.execution["shards"]
+    shard, shards = job.execution.shard, job.execution.shards
     if not 0 <= shard < shards:
         raise UserError(f"{kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
     return replace(job, out=job.out.parent), shard, shards
@@ -40,7 +40,7 @@ def score_shard(kind: str, words: list[str], asked: Callable[[Job], Iterator[Ask
     from tandem.models.device import use_workers  # brings torch, which shards of searches do without
 
     job, shard, shards = read_shard(kind, words)
-    use_workers(job.execution.get("workers"))
+    use_workers(job.execution.workers)
     scored = 0
     with Progress(f"{kind} {job.key} · shard {shard} of {shards}", 0, "pairs") as progress:
         for scores, queries, passages in asked(job):

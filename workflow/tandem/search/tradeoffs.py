@@ -93,7 +93,7 @@ def lines(job: Job, threads: Threads) -> Iterator[Line]:
 
 def run(job: Job) -> None:
     """Measure and write `tradeoffs.csv`."""
-    with alone(job.execution.get("workers")) as threads, writing(job) as draft:
+    with alone(job.execution.workers) as threads, writing(job) as draft:
         measured = list(lines(job, threads))
         with open(draft.path("tradeoffs.csv"), "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(measured[0]), lineterminator="\n")

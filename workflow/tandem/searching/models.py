@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tandem.artifact import Artifact, Job, open_artifact
+from tandem.config.execution import Execution
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.execution import accelerate
@@ -97,7 +98,7 @@ class Cross:
     def __init__(self, model: Artifact, tokens: Artifact, params: dict[str, Any]) -> None:
         folder, self.mode = require_part(model, "cross"), resolve_precision(params["precision"])
         self.model = CrossEncoder.load(folder).to(device())
-        accelerate(self.model, {"attention": "padded"}, params["batch_tokens"], self.mode, training=False)
+        accelerate(self.model, Execution(attention="padded"), params["batch_tokens"], self.mode, training=False)
         self.queries, self.tokens = Queries(folder, tokens), Tokens.open(tokens)
 
     def logits(self, query: str, rows: list[int]) -> Array:

@@ -69,12 +69,12 @@ class Training:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         keep_memory()
         state = self.resumed()
-        seconds, saved = self.job.execution.get("checkpoint_seconds", 120), time.monotonic()
+        seconds, saved = self.job.execution.checkpoint_seconds, time.monotonic()
         label, quiet = f"train {self.job.key}", not self.world.first
         with (
             Progress(label, self.last, "steps", done=state.step, quiet=quiet) as progress,
             ahead(self.drawn(state.step)) as drawn,
-            stopping(self.job.execution.get("stop_seconds", 120), self.world) as stop,
+            stopping(self.job.execution.stop_seconds, self.world) as stop,
         ):
             for batch, tokens in drawn:
                 began = time.monotonic()

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from tandem.artifact import Job, writing
+from tandem.config.execution import Execution
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder
 from tandem.models.execution import accelerate
@@ -54,8 +55,8 @@ def build(job: Job, tokens: Tokens, budget: Budget, world: World) -> Objective:
         vocabulary = Vocabulary.of(load_tokenizer(start.folder / "hf"), start.key)
         objective = HIDING[params["objective"]](model, tokens, train, vocabulary, budget, world)
     prepare(objective.models, train["dropout"])
-    padded = {"attention": "padded", "compile": "never"}  # hidden tokens stand in a grid
-    how = job.execution if params["objective"] == "crop" else padded
+    # hidden tokens stand in a grid
+    how = job.execution if params["objective"] == "crop" else Execution(attention="padded", compile="never")
     accelerate(objective.models, how, budget.micro_tokens, train["precision"], training=True)
     return objective
 
@@ -70,9 +71,8 @@ def as_lists(job: Job) -> Job:
 def run(job: Job) -> None:
     """Train and write the encoder as a Hugging Face folder `hf/`, and `log.parquet`; heads are dropped."""
     with World.current().joined() as world:
-        use_workers(job.execution.get("workers"))
-        told = {name: job.execution[name] for name in ("micro_tokens", "graph_tokens") if name in job.execution}
-        budget = Budget(**told)
+        use_workers(job.execution.workers)
+        budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
         tokens, lists = passages_alone(Tokens.open(job.inputs["tokens"]))
         objective = build(job, tokens, budget, world)
         state = Training(as_lists(job), objective, lists, None, budget, world=world).run()

@@ -146,11 +146,10 @@ def run(job: Job) -> None:
 def train_in(job: Job, world: World) -> None:
     """One process' part of `run`."""
     train = job.params["train"]
-    use_workers(job.execution.get("workers"))
+    use_workers(job.execution.workers)
     collection = Collection(job.inputs["dataset"])
     rows, queries = doc_rows(collection), query_rows(collection)
-    told = {name: job.execution[name] for name in ("micro_tokens", "graph_tokens") if name in job.execution}
-    budget = Budget(**told)
+    budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
     positives = known_positives(collection, rows, queries, labelled_otherwise(job))
     objective = build(job, positives, budget, world)
     validation = None

@@ -15,7 +15,7 @@ class Judge:
     """The inputs `judge.<i>` with their `judge_tokens.<i>`; pairs that were scored before are found in their stores."""
 
     def __init__(self, job: Job, queries: IdRows) -> None:
-        use_workers(job.execution.get("workers"))
+        use_workers(job.execution.workers)
         self.judges = open_judges(job)
         self.queries = queries
 

@@ -16,7 +16,7 @@ def run(job: Job) -> None:
     """Write qrels.parquet (the dataset's judgements of the split and the new positives) and changes.json.
 
     Params: threshold (the machine's verdict is positive above it), split and fingerprint, both checked if given.
-    Inputs: dataset; pool, of `false_negatives`. `job.execution["path"]` is a filled sheet; without one the verdict is
+    Inputs: dataset; pool, of `false_negatives`. `job.execution.path` is a filled sheet; without one the verdict is
     the machine's, of the passages on the sheet, and the manifest says so.
     """
     require_dataset(job, "pool")
@@ -24,7 +24,7 @@ def run(job: Job) -> None:
     split = job.params.get("split", pool.params["split"])
     if split != pool.params["split"]:
         raise UserError(f"{pool.folder}: is a pool of split {pool.params['split']}, but split is {split}")
-    path = job.execution.get("path")
+    path = job.execution.path
     if path:
         told: dict[str, Any] = {"verdict": "annotators", "sheet": Path(path).name}
         answers = by_sheet(Path(path), job.params.get("fingerprint"), pool)

@@ -48,7 +48,7 @@ def run(job: Job) -> None:
     splits = read_splits(collection, ids)
     _check_runs(runs, job.params["split"], splits, job.inputs["dataset"])
     with writing(job) as draft, _scratch(job.out) as scratch:
-        corpus, workers = collection.artifact.path(CORPUS), int(job.execution.get("workers") or 1)
+        corpus, workers = collection.artifact.path(CORPUS), int(job.execution.workers or 1)
         duplicates, searched = search(corpus, sketcher, scratch, workers, f"noise {job.key}")
         bands, rows = sketcher.bands
         summary = {

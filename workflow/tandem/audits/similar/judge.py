@@ -41,7 +41,7 @@ def judged(job: Job, others: Asked, train: Asked, pairs: tuple[Array, Array]) ->
     """
     models, tokens = job.many("judge"), job.many("judge_tokens")
     require_dataset(job, *(f"judge_tokens.{i}" for i in range(len(models))))
-    use_workers(job.execution.get("workers"))
+    use_workers(job.execution.workers)
     how = job.params["precision"], job.params["batch_tokens"]
     judges = [QueryPairs(model, made, *how) for model, made in zip(models, tokens, strict=True)]
     with Progress(f"similar_queries {job.key}", len(pairs[0]) * len(judges), "pairs") as progress:

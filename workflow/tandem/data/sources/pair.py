@@ -32,7 +32,7 @@ class Pair(Source):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        if "queries" in job.inputs and job.execution.get("path"):
+        if "queries" in job.inputs and job.execution.path:
             raise UserError(f"dataset {job.key}: has both queries_of and path; the queries come from one of them")
         self._corpus = ArtifactRows(needed(job, "corpus", "dataset"))
         self.places, self.facts = {"corpus": self._corpus.place(CORPUS)}, {"corpus": self._corpus.artifact.key}

@@ -30,7 +30,7 @@ class Unlabelled(Source):
         super().__init__(job)
         self._base = ArtifactRows(needed(job, "of", "dataset"))
         self._other = ArtifactRows(needed(job, "queries", "dataset")) if "queries" in job.inputs else None
-        told = job.execution.get("path") or job.execution.get("files")
+        told = job.execution.path or job.execution.files
         self._file = Files(job).find(FILE) if told else None
         self._share = job.params.get("share")
         if sum(one is not None for one in (self._other, self._file, self._share)) != 1:

@@ -39,7 +39,7 @@ def run(job: Job) -> None:
     found = Results(path, {query: number for number, query in enumerate(answers)}, depth)
     matcher = Matcher(rule, list(answers.values()))
     relevant, timeouts = np.zeros(len(found), bool), 0
-    workers = min(int(job.execution.get("workers") or 1), -(-collection.passages // results.ROWS))
+    workers = min(int(job.execution.workers or 1), -(-collection.passages // results.ROWS))
     pieces = found.pieces(collection, bool(job.params["title"]), f"match {job.key}")
     for pairs, (values, late) in match_all(matcher, pieces, workers):
         relevant[pairs] = values

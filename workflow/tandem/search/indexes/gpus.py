@@ -21,9 +21,9 @@ def wanted(job: Job) -> str:
     Raises:
         UserError: GPUs are asked for where FAISS has none.
     """
-    how = str(job.execution.get("index_gpu", NONE))
+    how = str(job.execution.index_gpu)
     if how != NONE:
-        lease(int(job.execution.get("devices", 1)), job.kind)
+        lease(int(job.execution.devices), job.kind)
         if not faiss.get_num_gpus():
             raise UserError(
                 f"execution.index_gpu is {how}, but FAISS {faiss.__version__} has no GPU here; "

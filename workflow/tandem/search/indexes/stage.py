@@ -141,7 +141,7 @@ def main_train(words: list[str]) -> int:
     """Command `index-train`: train the index before its shards fill it."""
     job, _, _ = read_shard("index", words)
     building = Building(job)
-    with alone(job.execution.get("workers")) as threads:
+    with alone(job.execution.workers) as threads:
         building.train(threads)
     write_json(Path(words[words.index("--out") + 1]), {"trained": building.kept.origin})
     return 0
@@ -152,7 +152,7 @@ def main_shard(words: list[str]) -> int:
     job, shard, shards = read_shard("index", words)
     building = Building(job)
     numbers = range(shard, len(building.parts), shards)
-    with alone(job.execution.get("workers")) as threads:
+    with alone(job.execution.workers) as threads:
         building.train(threads)
         building.fill(numbers, threads)
     write_json(Path(words[words.index("--out") + 1]), {"parts": list(numbers)})
@@ -162,7 +162,7 @@ def main_shard(words: list[str]) -> int:
 def run(job: Job) -> None:
     """Train, fill what no shard has filled, put the parts together and write the manifest."""
     building = Building(job)
-    with alone(job.execution.get("workers")) as threads:
+    with alone(job.execution.workers) as threads:
         building.train(threads)
         building.fill(range(len(building.parts)), threads)
         with writing(job) as draft:

@@ -37,7 +37,7 @@ class Dureader2(Source):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        self._rules, self._workers = _rules(job), int(job.execution.get("workers", 1))
+        self._rules, self._workers = _rules(job), int(job.execution.workers or 1)
         splits = job.params.get("splits")
         if not isinstance(splits, dict) or not splits or not all(map(SPLIT.fullmatch, splits)):
             raise UserError(f"splits: {splits!r}; at least one of train, dev, test with a list of files is needed")

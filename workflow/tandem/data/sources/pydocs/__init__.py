@@ -38,7 +38,7 @@ class PyDocs(Source):
         super().__init__(job)
         params = job.params
         packages, self._heading = params.get("packages"), params.get("heading", "none")
-        self._longest, self._workers = params.get("passage_words", 250), int(job.execution.get("workers", 1))
+        self._longest, self._workers = params.get("passage_words", 250), int(job.execution.workers or 1)
         if not isinstance(packages, list) or not packages or not all(isinstance(name, str) for name in packages):
             raise UserError(f"packages: {packages!r}; a list of names of installed packages is needed")
         if self._heading not in HEADINGS:

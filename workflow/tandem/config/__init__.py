@@ -1,0 +1,1 @@
+"""Typed models of everything a user writes."""

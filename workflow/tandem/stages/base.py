@@ -1,0 +1,56 @@
+"""What a kind of stage declares: its name, parameters, code, and how it runs.
+
+Declarations are data. Rules, the command line, estimates, the report and `gc` read them; nothing lists kinds again.
+This package imports neither torch nor FAISS nor Java, so that planning stays light.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from tandem.config.base import Model
+
+
+class Params(Model):
+    """Base of a kind's parameters: the resolved values that decide its result and are hashed into its key."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The declaration of one kind of stage.
+
+    Attributes:
+        name: the kind, also its command, its rule and its folder under results/<dataset>/.
+        run: `module:function` below the package `tandem`; the function takes a `Job`.
+        params: model of its parameters.
+        version: part of every digest; raise it when the meaning of the result changes.
+        env: conda environment under envs/.
+        threads: CPU threads of a job: all cores, one, or every core with nothing beside it.
+        retries: how often Snakemake repeats a failed job.
+        gpu: roles of the inputs that it computes with on a GPU, without the number of one of several.
+        ranks: whether several processes, one per device, may share its work.
+        shard: `module:function` that computes one shard, where jobs may share its work.
+        lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
+        box: the box of the report's drawing that it belongs to.
+    """
+
+    name: str
+    run: str
+    params: type[Params] | None = None
+    version: int = 1
+    env: Literal["data", "models", "lexical", "search", "notebooks"] = "data"
+    threads: Literal["all", "one", "exclusive"] = "one"
+    retries: int = 0
+    gpu: tuple[str, ...] = ()
+    ranks: bool = False
+    shard: str | None = None
+    lazy: tuple[str, ...] = ()
+    box: str = ""
+
+    def computes(self, roles: Iterable[str]) -> bool:
+        """Whether a stage with inputs of these roles uses a GPU."""
+        return any(role.split(".")[0] in self.gpu for role in roles)
+
+    def is_shared(self, roles: Iterable[str]) -> bool:
+        """Whether jobs may share the work of a stage with inputs of these roles."""
+        return self.shard is not None and (not self.gpu or self.computes(roles))

@@ -1,0 +1,14 @@
+"""Training lists: drawing them from a run, denoising them, and a teacher's scores of them."""
+
+from tandem.stages.base import Kind
+
+CANDIDATES = Kind(
+    name="candidates", run="candidates.stage:run", shard="candidates.stage:main_shard", env="models", threads="all",
+    gpu=("judge",), box="Hard negatives",
+)  # fmt: skip
+TEACHER = Kind(
+    name="teacher", run="candidates.teacher:run", shard="candidates.teacher:main_shard", env="models", threads="all",
+    retries=2, gpu=("judge",), box="Hard negatives",
+)  # fmt: skip
+
+KINDS = (CANDIDATES, TEACHER)
