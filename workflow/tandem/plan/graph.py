@@ -11,12 +11,13 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from tandem.artifact import MANIFEST
 from tandem.config.execution import ExecutionSettings
-from tandem.stages import KINDS
+from tandem.stages import KINDS, Params
 
+P = TypeVar("P", bound=Params)
 DIGITS = 10
 JSON = dict[str, Any]  # parameters and options as the command line and the manifest have them
 
@@ -29,7 +30,7 @@ class Stage:
         kind: key of `KINDS`.
         dataset: the folder of results/ it lives in; `shared` for what belongs to no dataset.
         name: the readable part of its key.
-        params: resolved values that decide the result, as its kind's model dumps them.
+        params: resolved values that decide the result: its kind's model, a plain mapping where the kind has none.
         upstream: role → stage.
         execution: how to run: options that never change the result (a source's path, say).
     """
@@ -37,15 +38,26 @@ class Stage:
     kind: str
     dataset: str
     name: str
-    params: JSON
+    params: Any
     upstream: dict[str, "Stage"] = field(default_factory=dict)
     execution: JSON = field(default_factory=dict)
+
+    @cached_property
+    def values(self) -> JSON:
+        """Its params as the command line and the manifest have them."""
+        if not isinstance(self.params, Params):
+            return dict(self.params)
+        return self.params.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def params_as(self, model: type[P]) -> P:
+        """Its params as its kind's model."""
+        return self.params if isinstance(self.params, model) else model.model_validate(self.values)
 
     @cached_property
     def digest(self) -> str:
         """The first 10 hex digits of sha256 over what the stage is."""
         upstream = {role: stage.digest for role, stage in self.upstream.items()}
-        return digest(self.kind, KINDS[self.kind].version, self.params, upstream)
+        return digest(self.kind, KINDS[self.kind].version, self.values, upstream)
 
     @cached_property
     def key(self) -> str:
@@ -71,7 +83,7 @@ class Stage:
     def args(self) -> str:
         """What it is as command-line flags, sorted and quoted for a shell."""
         flags = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
-        return _flags(flags + [(f"--params.{path}", literal(value)) for path, value in flat(self.params)])
+        return _flags(flags + [(f"--params.{path}", literal(value)) for path, value in flat(self.values)])
 
     @property
     def how(self) -> str:
@@ -157,10 +169,9 @@ class Hosted:
         Empty for queries' embeddings and where no work can be shared. A single shard is no job of its own: the stage
         computes whatever is missing.
         """
-        stage, count = self.stages.find(kind, key), self.execution.shards
-        # An index is built in shards on CPUs; everything else is shared only where a model or a GPU computes.
-        shared = kind == "index" or KINDS[kind].computes(stage.upstream)
-        if count == 1 or stage.params.get("side") == "queries" or not shared:
+        stage, count, declared = self.stages.find(kind, key), self.execution.shards, KINDS[kind]
+        shared = declared.shard is not None and (not declared.gpu or declared.computes(stage.upstream))
+        if count == 1 or stage.values.get("side") == "queries" or not shared:
             return []
         return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
 
