@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tandem.config.datasets import Dataset
+from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, UnionDataset, Unlabelled, Windows
 from tandem.data.select import UNLABELLED
 from tandem.errors import Unavailable, UserError, printable
 from tandem.fingerprint import fingerprint
@@ -17,7 +17,7 @@ NOTES = (
 )
 PLACE = ("path", "files", "checksum")  # where the files are
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
-UPSTREAM_KEYS = ("corpus_of", "queries_of", "of", "from_")  # what they name is upstream, not a parameter
+UPSTREAM_KEYS = ("corpus_of", "of", "from_")  # what they name is upstream, not a parameter
 # Formats that read files; the others make or fetch their own.
 FROM_FILES = (
     *("beir", "files", "squad", "cmedqa2", "dpr", "entity_questions"),
@@ -32,7 +32,6 @@ SPLITS = {
     "dureader_retrieval": ("train", "dev"),
     "rocketqa_tsv": ("train",),
 }
-BY_MODELS = ("dissimilar", "reduced")  # sources of datasets that runs or models decide
 NO_QRELS = ("Success", "RR", "P")  # measures that do not ask how many relevant passages there are
 
 
@@ -41,7 +40,7 @@ def dataset(ctx: Context, name: str) -> Stage:
     entry = ctx.dataset_entry(name)
     if error := ctx.failed.get(("datasets", name)):
         raise error
-    if entry.source in BY_MODELS:
+    if isinstance(entry, Dissimilar | Reduced):  # which runs or models decide
         return ctx.derived[name]
     if ("dataset", name) not in ctx.memo:
         ctx.memo["dataset", name] = make_dataset(ctx, name, entry, {role: dataset(ctx, of) for role, of in parts(entry)})
@@ -50,15 +49,14 @@ def dataset(ctx: Context, name: str) -> Stage:
 
 def parts(entry: Dataset) -> list[tuple[str, str]]:
     """Role and name of each dataset that a derived one is made of."""
-    match entry.source:
-        case "pair":
-            queries = [("queries", entry.queries_of)] if entry.queries_of else []
-            return [("corpus", entry.corpus_of), *queries]
-        case "unlabelled":
+    match entry:
+        case Pair():
+            return [("corpus", entry.corpus_of), *([("queries", entry.queries_of)] if entry.queries_of else [])]
+        case Unlabelled():
             return [("of", entry.of), *([("queries", entry.queries_of)] if entry.queries_of else [])]
-        case "union":
+        case UnionDataset():
             return [(f"of.{i}", of) for i, of in enumerate(entry.of)]
-        case "windows" | "dissimilar" | "reduced":
+        case Windows() | Dissimilar() | Reduced():
             return [("of", entry.of)]
         case _:
             return []
@@ -66,11 +64,12 @@ def parts(entry: Dataset) -> list[tuple[str, str]]:
 
 def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
     """The same, with the stages that a derived dataset is made from by role."""
-    if entry.source == "group":
-        raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {entry.of}")
-    params = json_of(entry, without=(*NOTES, *PLACE, *UPSTREAM_KEYS))
+    if isinstance(entry, Group):
+        raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
+    upstream_keys = (*UPSTREAM_KEYS, *(() if isinstance(entry, Squad) else ("queries_of",)))
+    params = json_of(entry, without=(*NOTES, *PLACE, *upstream_keys))
     params = {key: value for key, value in params.items() if value is not None}
-    if entry.source == "union":
+    if isinstance(entry, UnionDataset):
         params["names"] = list(entry.of)  # which ids begin with
     counts = None if any(params.get(key) for key in DRAWN_SPLITS) else entry.counts
     notes = {"checksum": entry.checksum, "counts": counts, "licence": entry.licence}
@@ -98,26 +97,26 @@ def splits(ctx: Context, name: str) -> set[str] | None:
     for key in ("splits", "queries", "questions", "files_of"):
         if (by_split := getattr(entry, key, None)) is not None:
             return set(by_split) | drawn
-    match entry.source:
-        case "reduced":
+    match entry:
+        case Reduced():
             return {"dev"}
-        case "unlabelled":
+        case Unlabelled():
             labelled = splits(ctx, entry.of)
             return labelled and labelled | {UNLABELLED}
-        case "union":
+        case UnionDataset():
             each = [splits(ctx, of) for of in entry.of]
             return None if None in each else set().union(*(of for of in each if of))
-        case "dissimilar" | "windows":
+        case Dissimilar() | Windows():
             return splits(ctx, entry.of)
-        case "group":
+        case Group():
             return splits(ctx, entry.of[0])
-        case "pair" if entry.queries_of:
+        case Pair() if entry.queries_of:
             return splits(ctx, entry.queries_of)
-        case source if source in SPLITS:
-            return set(SPLITS[source])
-        case "beir" | "pair" if entry.path and Path(entry.path).is_dir():
-            in_folder = {path.name.split(".tsv")[0] for path in (Path(entry.path) / "qrels").glob("*.tsv*")}
-            return (in_folder | drawn) or {"test"}
+    if entry.source in SPLITS:
+        return set(SPLITS[entry.source])
+    if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
+        in_folder = {path.name.split(".tsv")[0] for path in (Path(entry.path) / "qrels").glob("*.tsv*")}
+        return (in_folder | drawn) or {"test"}
     # An entry of the catalogue that says how many queries each split has.
     counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}
     return counted or None
