@@ -8,7 +8,7 @@ it.
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,7 @@ from tandem.stages import KINDS, Params
 
 P = TypeVar("P", bound=Params)
 DIGITS = 10
+ON_INDEXES = ("index", "ann", "tradeoffs")  # on GPUs where `execution.index_gpu` says so
 JSON = dict[str, Any]  # parameters and options as the command line and the manifest have them
 
 
@@ -120,12 +121,6 @@ def literal(value: Any) -> str:
     return json.dumps(value)
 
 
-class Wildcards(Protocol):
-    """The wildcards of a rule's output, as Snakemake hands them to input functions."""
-
-    key: str
-
-
 class Stages(dict[tuple[str, str], Stage]):
     """Every planned stage, by (kind, key)."""
 
@@ -138,23 +133,18 @@ class Stages(dict[tuple[str, str], Stage]):
         known = self._equal.setdefault((stage.dataset, stage.digest), stage)
         return self.setdefault((known.kind, known.key), known)
 
-    def inputs(self, kind: str) -> Callable[[Wildcards], dict[str, str]]:
-        """An input function for a rule of this kind."""
-        return lambda wildcards: self.find(kind, wildcards.key).inputs
-
-    def args(self, kind: str) -> Callable[[Wildcards], str]:
-        """A params function for a rule of this kind."""
-        return lambda wildcards: self.find(kind, wildcards.key).args
-
-    def how(self, kind: str) -> Callable[[Wildcards], str]:
-        """A resources function for a rule of this kind."""
-        return lambda wildcards: self.find(kind, wildcards.key).how
-
     def find(self, kind: str, key: str) -> Stage:
         """The stage of a key; the KeyError for an unknown one says where keys are listed."""
         if (kind, key) not in self:
             raise KeyError(f"the configuration has no {kind} {key}; `snakemake -n` lists its stages")
         return self[kind, key]
+
+
+class Wildcards(Protocol):
+    """The wildcards of a stage's rule, as Snakemake hands them to functions."""
+
+    kind: str
+    key: str
 
 
 class Hosted:
@@ -166,12 +156,11 @@ class Hosted:
     def shards(self, kind: str, key: str) -> list[str]:
         """The files of the `execution.shards` jobs that share a stage's work before it runs itself.
 
-        Empty for queries' embeddings and where no work can be shared. A single shard is no job of its own: the stage
+        Empty for queries' embeddings and where no work is shared. A single shard is no job of its own: the stage
         computes whatever is missing.
         """
-        stage, count, declared = self.stages.find(kind, key), self.execution.shards, KINDS[kind]
-        shared = declared.shard is not None and (not declared.gpu or declared.computes(stage.upstream))
-        if count == 1 or stage.values.get("side") == "queries" or not shared:
+        stage, count = self.stages.find(kind, key), self.execution.shards
+        if count == 1 or stage.values.get("side") == "queries" or not KINDS[kind].is_shared(stage.upstream):
             return []
         return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
 
@@ -180,26 +169,33 @@ class Hosted:
         after = self.stages.find("checkpoint", key).upstream.get("after")
         return [f"{after.folder}/state"] if after else []
 
-    def devices(self, kind: str) -> dict[str, Any]:
-        """A rule's resources for what its stages compute on.
+    def gpus(self, kind: str, key: str) -> int:
+        """GPUs of a job on one node: what Snakemake counts and slurm allocates."""
+        stage, declared = self.stages.find(kind, key), KINDS[kind]
+        if kind in ON_INDEXES:
+            return self.execution.devices if self.execution.index_gpu != "none" else 0
+        if not declared.computes(stage.upstream) or stage.execution.get("engine") == "faiss":
+            return 0
+        return self.execution.devices if declared.ranks else 1
 
-        `gpu` is what Snakemake counts and slurm allocates. A training on several nodes gets as many on each (`gres`),
-        and `start`, the words before its command: srun starts a launcher on every node of the job's allocation.
+    def training(self) -> dict[str, Any]:
+        """The resources of a training.
+
+        On several nodes it gets as many GPUs on each (`gres`), and `start`, the words before its command: srun starts
+        a launcher on every node of the job's allocation.
         """
-        ranks = KINDS[kind].ranks
-        devices, nodes = (self.execution.devices, self.execution.nodes) if ranks else (1, 1)
+        devices, nodes = self.execution.devices, self.execution.nodes
 
         def gpu(wildcards: Wildcards) -> int:
-            """GPUs of a job on one node."""
-            stage = self.stages.find(kind, wildcards.key)
-            return devices * (KINDS[kind].computes(stage.upstream) and stage.execution.get("engine") != "faiss")
+            """GPUs of the job on one node."""
+            return self.gpus(wildcards.kind, wildcards.key)
 
         def srun(wildcards: Wildcards, threads: int) -> str:
             """One launcher a node; what needs no device runs once."""
             return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} " if gpu(wildcards) else ""
 
-        if nodes == 1:  # `nodes` keeps slurm from allocating GPUs on several
-            return {"gpu": gpu, **({"start": "", "nodes": 1} if ranks else {})}
+        if nodes == 1:
+            return {"gpu": gpu, "start": "", "nodes": 1}  # slurm may distribute GPUs over nodes
         # `mpi` has the slurm plugin start the job's shell once instead of under an srun of its own.
-        per_node = {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0, "gres": f"gpu:{devices}"}
-        return {"start": srun, **per_node}
+        tasks = {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0, "gres": f"gpu:{devices}"}
+        return {"start": srun, **tasks}

@@ -225,10 +225,8 @@ def _reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
     return score_by(ctx, system, where, data, [validation.measure], VALIDATED)
 
 
-def plan_reduced(ctx: Context, name: str) -> Stage:
+def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
     """The stage of a reduced dataset: the reference run decides which passages are kept."""
-    entry = ctx.datasets[name]
-    assert isinstance(entry, Reduced)
     deepest = run_depth(ctx, VALIDATED, entry.of)
     if entry.depth > deepest:
         raise UserError(

@@ -4,17 +4,20 @@ The names that a run, model or dataset needs are read off the configuration firs
 so that the functions below only look them up.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 
-from tandem.config.datasets import Dissimilar
+from tandem.config.datasets import Dissimilar, Group, Reduced
 from tandem.config.encoders import PretrainedEncoder
+from tandem.config.loading import Raw
 from tandem.config.settings import Settings
 from tandem.config.training import JointModel
+from tandem.config.variants import Variants
 from tandem.errors import Unavailable, UserError
 from tandem.plan import audits, datasets, encoders, fusions, lexical, models, runs
-from tandem.plan.candidates import RANDOM, scores_pairs
-from tandem.plan.context import CROSS_PARTS, Context, Name, Validated
+from tandem.plan.candidates import RANDOM
+from tandem.plan.context import Context, Name, Validated
 from tandem.plan.graph import Stage, Stages
 
 
@@ -31,7 +34,7 @@ class Planner:
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
         """The stage that trains a model; `where` names the key that refers to it."""
-        self._plan_models([name])
+        self.plan_models([name])
         return self.ctx.model(name, where, objectives)
 
     def dataset(self, name: str | None = None) -> Stage:
@@ -55,7 +58,7 @@ class Planner:
         """The stage that measures a system's run; see `runs.score`."""
         dataset = dataset or self.settings.dataset
         entry = self.ctx.dataset_entry(dataset)
-        for name in entry.of if entry.source == "group" else [dataset]:
+        for name in entry.of if isinstance(entry, Group) else (dataset,):
             self.prepare(run_needs(self.ctx, system, name))
         return runs.score(self.ctx, system, where, dataset, **restricted)
 
@@ -102,12 +105,13 @@ class Planner:
         enter_dissimilar(self.ctx, dataset, name)
         self.ctx.similar[dataset] = similar
 
-    def prepare(self, needed: "Iterator[Name] | list[Name]") -> None:
+    def prepare(self, needed: Iterable[Name]) -> None:
         """Plan models and derived datasets after all that they need; a mistake is raised where they are looked up."""
         for name in needed:
             self._plan(name, ())
 
-    def _plan_models(self, names: list[str]) -> None:
+    def plan_models(self, names: Iterable[str]) -> None:
+        """Plan models; a mistake is raised where they are looked up."""
         self.prepare([("models", self.ctx.model_name(name)) for name in names])
 
     def _plan(self, name: Name, opened: tuple[Name, ...]) -> None:
@@ -132,11 +136,36 @@ class Planner:
         if block == "models":
             self.ctx.models[entry] = models.plan_model(self.ctx, entry)
             return
-        match self.ctx.datasets[entry].source:
-            case "dissimilar":
-                self.ctx.derived[entry] = audits.plan_dissimilar(self.ctx, entry)
-            case "reduced":
-                self.ctx.derived[entry] = models.plan_reduced(self.ctx, entry)
+        match spec := self.ctx.datasets[entry]:
+            case Dissimilar():
+                self.ctx.derived[entry] = audits.plan_dissimilar(self.ctx, entry, spec.of)
+            case Reduced():
+                self.ctx.derived[entry] = models.plan_reduced(self.ctx, entry, spec)
+
+
+class Planners:
+    """One configuration's planner and those of its variants; equal stages are one.
+
+    Args:
+        raw: the configuration as Snakemake gathered it.
+        root: the checkout.
+    Raises:
+        UserError: one line per mistake in the configuration itself.
+    Attributes:
+        base: the planner of the configuration without overrides.
+    """
+
+    def __init__(self, raw: Raw, root: Path) -> None:
+        self.variants, self.stages = Variants(raw, root), Stages()
+        self._planners: dict[int, Planner] = {}
+        self.base = self.of({})
+
+    def of(self, overrides: Mapping[str, object]) -> Planner:
+        """The planner of the configuration with dotted paths overridden, as `Variants.settings` has it."""
+        settings = self.variants.settings(overrides)  # equal overrides give the same object
+        if id(settings) not in self._planners:
+            self._planners[id(settings)] = Planner(settings, self.stages)
+        return self._planners[id(settings)]
 
 
 def needs(ctx: Context, name: Name) -> Iterator[Name]:
@@ -148,12 +177,12 @@ def dataset_needs(ctx: Context, name: str) -> Iterator[Name]:
     """What a dataset is made from."""
     entry = ctx.datasets[name]
     yield from (("datasets", of) for _, of in datasets.parts(entry))
-    match entry.source:
-        case "group":
+    match entry:
+        case Group():
             yield from (("datasets", of) for of in entry.of)
-        case "reduced":
+        case Reduced():
             yield from run_needs(ctx, entry.from_, entry.of)
-        case "dissimilar" if entry.of in ctx.datasets and entry.of not in ctx.similar:
+        case Dissimilar() if entry.of in ctx.datasets and entry.of not in ctx.similar:
             yield from audit_needs(ctx, entry.of)
 
 
@@ -224,17 +253,16 @@ def enter_dissimilar(ctx: Context, data: str, name: str) -> None:
 
 def check_all(settings: Settings) -> None:
     """Plan whatever the configuration names, wanted or not: mistakes are reported all at once."""
-    planner, wrong = Planner(settings, Stages()), measure_errors(settings)
-    ctx = planner.ctx
-    asked: list[Callable[[], object]] = []
-    pretrained = [name for name, entry in settings.encoders.items() if entry.source == "pretrain"]
-    asked += [partial(planner.encoder, name) for name in pretrained]
-    asked += [partial(planner.model, name, f"models.{name}") for name in settings.models]
-    asked += [partial(planner.check_ensemble, name) for name in settings.ensembles]
-    asked += [partial(planner.check_aggregation, name) for name in settings.aggregations]
-    asked += [partial(planner.check_fusion, name) for name in settings.fusions]
-    asked += [partial(lexical.check_sparse, ctx, name) for name in settings.sparse]
-    for check in asked:
+    planner, wrong = Planner(settings, Stages()), check_measures(settings)
+    checks: list[Callable[[], object]] = [
+        *(partial(planner.encoder, name) for name, entry in settings.encoders.items() if entry.source == "pretrain"),
+        *(partial(planner.model, name, f"models.{name}") for name in settings.models),
+        *(partial(_check_ensemble, planner, name) for name in settings.ensembles),
+        *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
+        *(partial(_check_fusion, planner, name) for name in settings.fusions),
+        *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
+    ]
+    for check in checks:
         try:
             check()
         except Unavailable:
@@ -243,3 +271,64 @@ def check_all(settings: Settings) -> None:
             wrong.append(str(error))
     if wrong:
         raise UserError("\n".join(dict.fromkeys(wrong)))
+
+
+def check_measures(settings: Settings) -> list[str]:
+    """An error for every unknown measure, with its key.
+
+    Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
+    """
+    # Imported here: a plan is asked for often, and this brings numerical libraries.
+    from tandem.scoring.measures import parse_measures
+
+    named = {"score.usual": settings.score.usual, "score.measures": settings.score.measures or ()}
+    named["bm25.tune.measure"] = (settings.bm25.tune.measure,)
+    named["validation.measure"] = (settings.validation.measure,)
+    named |= {f"fusions.{name}.tune.measure": (entry.tune.measure,) for name, entry in settings.fusions.items()}
+    named |= {f"datasets.{name}.measures": entry.measures or () for name, entry in settings.datasets.items()}
+    named |= {f"models.{name}.validation.measure": (it.validation.measure,) for name, it in settings.models.items()}
+    wrong = []
+    for path, measures in named.items():
+        try:
+            parse_measures(list(measures))
+        except UserError as error:
+            wrong.append(f"{path}: {str(error).removeprefix('measures: ')}")
+    return wrong
+
+
+def _check_ensemble(planner: Planner, name: str) -> None:
+    planner.plan_models(planner.settings.ensembles[name].of)
+    fusions.check_ensemble(planner.ctx, name)
+
+
+def _check_aggregation(planner: Planner, name: str) -> None:
+    """A released run may have a file for a single split: the run is needed on one of them."""
+    fusions.check_aggregation(planner.ctx, name)
+    data, wrong = fusions.documents_of(planner.ctx, name), list[UserError]()
+    for split in (planner.split(data), "dev", "train"):
+        try:
+            planner.run(name, split, f"aggregations.{name}", data)
+            return
+        except Unavailable:
+            continue
+        except UserError as error:
+            wrong.append(error)
+    if wrong:
+        raise wrong[0]
+
+
+def _check_fusion(planner: Planner, name: str) -> None:
+    """The same of the runs that are fused."""
+    settings, data, wrong = planner.settings, planner.settings.dataset, list[UserError]()
+    fusions.check_fusion(planner.ctx, name)
+    planner.prepare(run_needs(planner.ctx, name, data))
+    for split in (planner.split(), "dev", "train"):
+        try:
+            runs.fused_runs(planner.ctx, name, split, f"fusions.{name}.of", data)
+            break
+        except UserError as error:
+            wrong.append(error)
+    else:
+        raise wrong[0]
+    if fusions.is_tuned(settings.fusions[name]):
+        fusions.tuning(planner.ctx, name, data)
