@@ -26,9 +26,9 @@ class Training(Section):
     compile: Literal["auto", "always", "never"] = Field(
         "auto", description="torch.compile in trainings and, on CUDA, in dual encoders; auto: what is packed on CUDA"
     )
-    checkpoint_seconds: float = Field(60, ge=0, description="seconds between two saved states of a training")
+    checkpoint_seconds: float = Field(60.0, ge=0, description="seconds between two saved states of a training")
     stop_seconds: float = Field(
-        120,
+        120.0,
         ge=0,
         description="a training saves its state and returns to the queue this long before its slurm job ends",
     )

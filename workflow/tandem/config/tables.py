@@ -63,7 +63,7 @@ class Sweep(Section):
     )
     seeds_at: str = Field(
         "seed",
-        description="the path that seeds are put into; models.<name>.train.seed does not change what the model starts from",
+        description="the path that seeds are put into; models.<name>.train.seed keeps what the model starts from",
     )
     systems: Annotated[
         dict[str, str],
