@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, UnionDataset, Unlabelled, Windows
+from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, Squad, UnionDataset, Unlabelled, Windows
 from tandem.data.select import UNLABELLED
 from tandem.errors import Unavailable, UserError, printable
 from tandem.fingerprint import fingerprint
@@ -43,7 +43,9 @@ def dataset(ctx: Context, name: str) -> Stage:
     if isinstance(entry, Dissimilar | Reduced):  # which runs or models decide
         return ctx.derived[name]
     if ("dataset", name) not in ctx.memo:
-        ctx.memo["dataset", name] = make_dataset(ctx, name, entry, {role: dataset(ctx, of) for role, of in parts(entry)})
+        ctx.memo["dataset", name] = make_dataset(
+            ctx, name, entry, {role: dataset(ctx, of) for role, of in parts(entry)}
+        )
     return ctx.memo["dataset", name]
 
 

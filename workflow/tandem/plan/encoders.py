@@ -1,5 +1,6 @@
 """Starting encoders and token ids as stages: from the catalogue, a folder, the hub, or pre-trained by the DAG."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -138,3 +139,26 @@ def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tu
         upstream[f"judge.{i}"] = ctx.model(name, where, objectives)
         upstream[f"judge_tokens.{i}"] = tokens(ctx, ctx.root(ctx.model_name(name), "cross"), data)
     return upstream
+
+
+def hidden_size(ctx: Context, stage: Stage) -> int | None:
+    """The dimension of the states of an encoder's stage, or of the one behind token ids, where its files are here."""
+    while source := stage.upstream.get("encoder") or stage.upstream.get("start"):
+        stage = source
+    values = stage.values
+    if stage.kind == "vocabulary":
+        return int(values["hidden"])
+    folders = [Path(stage.folder) / "hf"] if Path(stage.manifest).is_file() else []
+    if values.get("source") == "package":
+        from tandem.models.encoder import package_folder  # only where a parameter depends on it
+
+        folders.append(package_folder(values["package"], values.get("folder", "")))
+    if "path" in stage.execution:
+        folders.append(Path(stage.execution["path"]))
+    for file in (folder / "config.json" for folder in folders):
+        if file.is_file():
+            config = json.loads(file.read_text(encoding="utf-8"))
+            return int(config.get("hidden_size") or config["dim"])  # DistilBERT's name for it
+    same = [entry for entry in ctx.settings.encoders.values() if isinstance(entry, PublishedEncoder) and entry.shape]
+    identity = values.get("name", values.get("package"))
+    return next((it.shape.hidden for it in same if it.shape and (it.name or it.package) == identity), None)

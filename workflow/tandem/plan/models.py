@@ -198,7 +198,9 @@ def reduced_dataset(ctx: Context, name: str) -> str:
     size = [f"{key}{value}" for key in ("others", "queries") if (value := getattr(validation, key))]
     label = re.sub(r"[^\w.-]", "-", "-".join([base, "reduced", validation.from_, str(validation.depth), *size]))
     whole = ctx.dataset_entry(base)
-    notes = {key: value for key in NOTES if key not in OF_THE_WHOLE and (value := getattr(whole, key, None)) is not None}
+    notes = {
+        key: value for key in NOTES if key not in OF_THE_WHOLE and (value := getattr(whole, key, None)) is not None
+    }
     notes.pop("factor", None)
     entry = Reduced(
         source="reduced",

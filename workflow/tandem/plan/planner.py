@@ -286,9 +286,12 @@ def check_measures(settings: Settings) -> list[str]:
     named["validation.measure"] = (settings.validation.measure,)
     named |= {f"fusions.{name}.tune.measure": (entry.tune.measure,) for name, entry in settings.fusions.items()}
     named |= {f"datasets.{name}.measures": entry.measures or () for name, entry in settings.datasets.items()}
-    named |= {f"models.{name}.validation.measure": (it.validation.measure,) for name, it in settings.models.items()}
+    own = {name: model.validation for name, model in settings.models.items()}
+    named |= {f"models.{name}.validation.measure": (it.measure,) for name, it in own.items() if it.model_fields_set}
     wrong = []
     for path, measures in named.items():
+        if not measures:
+            continue
         try:
             parse_measures(list(measures))
         except UserError as error:

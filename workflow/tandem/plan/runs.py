@@ -14,7 +14,7 @@ from tandem.fingerprint import fingerprint
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
-from tandem.plan.encoders import judges, tokens
+from tandem.plan.encoders import hidden_size, judges, tokens
 from tandem.plan.graph import Stage
 from tandem.search.indexes.types import SEARCHED, check
 
@@ -163,20 +163,9 @@ def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     if "seed" in params:
         params["seed"] = ctx.seed(params["seed"])
     rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-    check(params, f"indexes.{name}", rows, _dimension(ctx, passages) if params.get("m") else None)
+    check(params, f"indexes.{name}", rows, hidden_size(ctx, passages.upstream["tokens"]) if params.get("m") else None)
     label = f"{passages.upstream['model'].name}@{name}"
     return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))
-
-
-def _dimension(ctx: Context, passages: Stage) -> int | None:
-    """The vectors' dimension, if the encoder's files or its entry tell it."""
-    # Imported only where a parameter depends on it: nothing else in planning opens an encoder.
-    from tandem.estimating.encoders import shape_of
-
-    try:
-        return shape_of(passages.upstream["tokens"], ctx.settings.encoders).hidden
-    except UserError:
-        return None
 
 
 def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage | None) -> Stage:
