@@ -43,8 +43,10 @@ FILES: dict[str, tuple[type[Section], str]] = {
 """Schema → what such a file holds, and the heading of its keys in the reference."""
 HEAD = """# All configuration keys
 
-Generated from `workflow/tandem/config/` by `python -m tandem.config.reference`; do not edit. With `# yaml-language-server: $schema=schema/configuration.json` as its first line (the path
-is relative to the file) an editor checks and completes a configuration.
+Generated from `workflow/tandem/config/` by `python -m tandem.config.reference`; do not edit.
+
+With `# yaml-language-server: $schema=schema/configuration.json` as its first line (a path relative to the file) an
+editor checks and completes a configuration.
 
 An absent key has its default; *required* keys have none. `null` is allowed where a type says so.
 """
@@ -223,12 +225,17 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def _broken(value: object, depth: int, indent: str = "") -> str:
+    """JSON with objects broken into lines down to a depth: readable, and with readable differences."""
+    if not isinstance(value, dict) or depth == 0 or len(json.dumps(value)) <= 100:
+        return json.dumps(value, ensure_ascii=False)
+    lines = [f"{indent} {json.dumps(key)}: {_broken(item, depth - 1, indent + ' ')}" for key, item in value.items()]
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+
+
 def generated() -> dict[str, str]:
     """Path in the checkout → content of every generated file."""
-    files = {
-        f"config/schema/{name}.json": json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-        for name, schema in schemas().items()
-    }
+    files = {f"config/schema/{name}.json": _broken(schema, depth=5) + "\n" for name, schema in schemas().items()}
     return {**files, "docs/configuration.md": reference()}
 
 
