@@ -7,15 +7,15 @@ from pathlib import Path
 import yaml
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from tandem.planning.schema import resolve, typed
 from tiny_project import put
 
-from tandem.planning.config import complete, schemas
-from tandem.planning.schema import resolve, typed
+from tandem.config.loading import load_settings, schemas
 
 ROOT = Path(__file__).parents[2]
 SCHEMA, _ = schemas(ROOT)
 DEFAULT = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-FULL = complete(copy.deepcopy(DEFAULT), ROOT)
+FULL = load_settings(copy.deepcopy(DEFAULT), ROOT)
 DEEP: list = []
 for _ in range(400):
     DEEP = [DEEP]

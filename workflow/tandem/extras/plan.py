@@ -33,7 +33,7 @@ class FullPlan(Plan):
 
     def __init__(self, raw: Raw, root: Path) -> None:
         super().__init__(raw, root)
-        self.catalogue = dict(self.settings.datasets)
+        self.catalogue = self.document()["datasets"]
         self.analyses = Analyses(self.planner)
         self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
         self._counted: dict[str, Counted] = {}
@@ -99,7 +99,7 @@ class FullPlan(Plan):
     def counted(self, table: str) -> "Counted":
         """The datasets of a statistics table; asked only for these, since looking for downloads takes a second."""
         if table not in self._counted:
-            self._counted[table] = count(self.statistics[table], self.planner)
+            self._counted[table] = count(self.statistics[table], self.planner, self.catalogue)
         return self._counted[table]
 
 
@@ -224,14 +224,12 @@ class Counted:
     absent: dict[str, str]
 
 
-def count(layout: Path, planner: Planner) -> Counted:
+def count(layout: Path, planner: Planner, catalogue: Raw) -> Counted:
     """Which of a table's datasets can be counted without any download."""
-    known = planner.settings.datasets
     named = [name for entry in read_statistics(layout).datasets.values() for name in entry.datasets]
     stages: dict[str, Stage] = {}
     absent = {}
-    entries = {name: json_of(entry) for name, entry in known.items()}
-    for name, presence in presences([name for name in dict.fromkeys(named) if name in known], entries).items():
+    for name, presence in presences([name for name in dict.fromkeys(named) if name in catalogue], catalogue).items():
         if presence.state not in ("here", "local"):
             absent[name] = f"not here ({state(presence).removeprefix('download ')})"
             continue

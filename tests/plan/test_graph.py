@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from tandem.planning.graph import Stage, Stages, flat, literal
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
+from tandem.plan.graph import Stage, Stages, flat, literal
 
 ROOT = Path(__file__).parents[2]
 PINNED = Path(__file__).parent / "keys.yaml"
 
 
 def stages(config):
-    return {stage.folder: stage for stage in Plan(config, ROOT).stages.values()}
+    return {stage.folder: stage for stage in FullPlan(config, ROOT).stages.values()}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,9 @@ def test_a_joint_learning_rate_renames_the_joint_model_and_what_follows(new):
 
 def test_a_joint_model_may_start_from_an_encoder(configured):
     config = configured("models.rocketqav2.init", {"retriever": "encoder", "reranker": "ce_deneg"})
-    made = next(one for one in Plan(config, ROOT).stages.values() if (one.kind, one.name) == ("model", "rocketqav2"))
+    made = next(
+        one for one in FullPlan(config, ROOT).stages.values() if (one.kind, one.name) == ("model", "rocketqav2")
+    )
     assert made.upstream["retriever"].kind == "encoder"
     assert made.params["shared"]
 
@@ -110,7 +112,7 @@ def test_how_it_runs_and_how_it_is_written_is_not(new, path, value):
 
 def test_devices_reach_trainings_alone(configured):
     """Only the stages that several processes can do are told of them, and no rule asks for more GPUs than are used."""
-    plan = Plan(configured("execution", {"devices": 4, "shards": 3, "threads": 2}), ROOT)
+    plan = FullPlan(configured("execution", {"devices": 4, "shards": 3, "threads": 2}), ROOT)
     told = {stage.kind for stage in plan.stages.values() if {"devices", "nodes"} & stage.execution.keys()}
     assert told == {"model"}
     gpus, shards = {}, {}
@@ -127,7 +129,7 @@ def test_devices_reach_trainings_alone(configured):
 
 
 def test_a_search_by_faiss_asks_for_no_gpu_but_is_shared(configured):
-    plan = Plan(configured("execution", {"engine": "faiss", "search_memory": 64, "shards": 2}), ROOT)
+    plan = FullPlan(configured("execution", {"engine": "faiss", "search_memory": 64, "shards": 2}), ROOT)
     for stage in (stage for stage in plan.stages.values() if stage.kind == "retrieve"):
         assert stage.how == "--run.engine faiss --run.search_memory 64"
         assert plan.hosted.gpus("retrieve", stage.key) == 0
@@ -135,7 +137,7 @@ def test_a_search_by_faiss_asks_for_no_gpu_but_is_shared(configured):
 
 
 def test_nodes_are_started_by_srun_with_their_devices_each(configured):
-    plan = Plan(configured("execution", {"devices": 4, "nodes": 2}), ROOT)
+    plan = FullPlan(configured("execution", {"devices": 4, "nodes": 2}), ROOT)
     stage = next(stage for stage in plan.stages.values() if stage.kind == "model")
     told = plan.hosted.training()
     start = told.pop("start")(SimpleNamespace(kind="model", key=stage.key), 8)
@@ -174,7 +176,7 @@ def test_an_encoder_folder_is_known_by_its_weights(configured, tmp_path):
 
 def test_the_default_systems_keep_their_keys(configured):
     """A refactoring must not rename artifacts that took days. If their meaning changed, write the new keys there."""
-    plan = Plan(configured(), ROOT)
+    plan = FullPlan(configured(), ROOT)
     rows = {f"{row['system']} | {row['first_stage']}": stage.key for row, stage in plan.tables["summary"]}
     assert rows == yaml.safe_load(PINNED.read_text())
 
@@ -182,10 +184,11 @@ def test_the_default_systems_keep_their_keys(configured):
 def test_a_thousand_variants_resolve_in_a_moment(configured):
     import time
 
-    from tandem.planning.config import complete
-    from tandem.planning.resolver import Resolver
+    from tandem.planning.planner import Resolver
 
-    config, shared, started = complete(configured(), ROOT), Stages(), time.process_time()
+    from tandem.config.loading import load_settings
+
+    config, shared, started = load_settings(configured(), ROOT), Stages(), time.process_time()
     for i in range(1000):
         config["models"]["rocketqav2"]["train"]["lr"] = 1e-5 + i * 1e-9
         Resolver(config, shared).runs.score("rocketqav2.retriever", "here", "pydocs")
@@ -195,8 +198,8 @@ def test_a_thousand_variants_resolve_in_a_moment(configured):
 
 def test_equal_models_of_two_names_are_one_stage(configured):
     config = configured("models.twin", {"like": "rocketqav2"})
-    plan = Plan(config, ROOT)
-    twin, there = (plan.resolver.runs.score(f"{name}.retriever", "here", "pydocs") for name in ("twin", "rocketqav2"))
+    plan = FullPlan(config, ROOT)
+    twin, there = (plan.planner.score(f"{name}.retriever", "here", "pydocs") for name in ("twin", "rocketqav2"))
     assert twin is there
     assert not any(stage.name == "twin" for stage in plan.stages.values())
 

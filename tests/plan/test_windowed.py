@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tandem.config.loading import load_settings, merged, read_yaml
 from tandem.errors import UserError
-from tandem.planning.config import complete, merged, read_yaml
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 DE = {"of": "de_bm25neg", "windows": "cut"}
@@ -46,7 +46,7 @@ def run(config):
     """`run(entry, split, …)`: the stage of an aggregated run called `x`."""
 
     def made(entry, split="test", **more):
-        return Plan(config({"x": entry}, **more), ROOT).resolver.run("x", split, "here")
+        return FullPlan(config({"x": entry}, **more), ROOT).planner.run("x", split, "here")
 
     return made
 
@@ -97,7 +97,7 @@ def test_an_aggregated_run_stands_wherever_a_run_may(config):
         "pupil": {"like": "de_bm25neg", "train": {"distil": {"from": "y"}}},
     }
     fusions = {"fused": {"of": ["bm25", "x"]}}
-    resolver = Plan(config({"x": DE, "y": CE}, models=models, fusions=fusions), ROOT).resolver
+    resolver = FullPlan(config({"x": DE, "y": CE}, models=models, fusions=fusions), ROOT).planner
     assert resolver.model("second", "here").upstream["candidates"].upstream["run"].name == "x.train"
     assert resolver.model("pupil", "here").upstream["teacher"].upstream["run"].kind == "rerank_windows"
     assert resolver.run("fused", "test", "here").upstream["run.1"].kind == "aggregate"
@@ -117,15 +117,15 @@ def test_models_are_trained_on_windows(run, config):
     [({}, "words", "en"), ({"language": "zh"}, "characters", "zh"), ({"language": "ja"}, "characters", "ja")],
 )
 def test_language_and_unit_are_those_of_the_documents(config, told, unit, language):
-    spec = complete(config({}, long=told), ROOT)["datasets"]["cut"]
+    spec = load_settings(config({}, long=told), ROOT)["datasets"]["cut"]
     assert (spec["unit"], spec["language"], spec["analyzer"], spec["relevance"]) == (unit, language, "default", "qrels")
     assert (spec["length"], spec["stride"]) == (150, 75)
-    own = complete(config({}, long=told, cut={"unit": "words", "language": "de"}), ROOT)["datasets"]["cut"]
+    own = load_settings(config({}, long=told, cut={"unit": "words", "language": "de"}), ROOT)["datasets"]["cut"]
     assert (own["unit"], own["language"]) == ("words", "de")
 
 
 def test_how_deep_runs_go_is_no_part_of_the_windows(config):
-    keys = {Plan(config({}, cut={"factor": n}), ROOT).resolver.dataset("cut").key for n in (1, 9)}
+    keys = {FullPlan(config({}, cut={"factor": n}), ROOT).planner.dataset("cut").key for n in (1, 9)}
     assert len(keys) == 1
 
 
@@ -151,7 +151,7 @@ def test_how_deep_runs_go_is_no_part_of_the_windows(config):
 )
 def test_a_wrong_entry_is_one_line(config, entry, line):
     with pytest.raises(UserError) as error:
-        Plan(config({"x": entry}), ROOT)
+        FullPlan(config({"x": entry}), ROOT)
     (found,) = str(error.value).splitlines()
     assert line in found
 
@@ -159,12 +159,12 @@ def test_a_wrong_entry_is_one_line(config, entry, line):
 @pytest.mark.parametrize("name", ["de_bm25neg", "bm25.long", "given", "de_bm25neg.retriever"])
 def test_a_name_that_is_taken_is_refused(config, name):
     with pytest.raises(UserError, match=f"aggregations.{name} has the name of another run"):
-        Plan(config({name: DE}), ROOT)
+        FullPlan(config({name: DE}), ROOT)
 
 
 def test_a_name_is_a_name(config):
     with pytest.raises(UserError, match=r"aggregations.a\+b: a name is letters, digits"):
-        Plan(config({"a+b": DE}), ROOT)
+        FullPlan(config({"a+b": DE}), ROOT)
 
 
 @pytest.mark.parametrize(
@@ -183,20 +183,20 @@ def test_a_name_is_a_name(config):
 )
 def test_windows_that_cannot_be_cut_are_one_line(config, cut, line):
     with pytest.raises(UserError) as error:
-        Plan(config({}, cut=cut), ROOT)
+        FullPlan(config({}, cut=cut), ROOT)
     (found,) = str(error.value).splitlines()
     assert line in found
 
 
 def test_windows_of_other_documents_are_refused_where_they_are_asked_for(config):
-    made = Plan(config({"x": DE}, datasets={"other": {"source": "windows", "of": "cut"}}), ROOT)
+    made = FullPlan(config({"x": DE}, datasets={"other": {"source": "windows", "of": "cut"}}), ROOT)
     with pytest.raises(UserError, match=r"here: x searches windows of long \(cut\), not of pydocs"):
-        made.resolver.run("x", "test", "here", "pydocs")
+        made.planner.run("x", "test", "here", "pydocs")
 
 
 def test_the_example_resolves_and_all_its_rows_share_two_encodings_of_the_passages(configured):
-    plan = Plan(merged(configured(), read_yaml(ROOT / "config/long_documents.yaml")), ROOT)
-    assert plan.tables.made() == ["results/tables/long_documents.csv"]
+    plan = FullPlan(merged(configured(), read_yaml(ROOT / "config/long_documents.yaml")), ROOT)
+    assert plan.tables.files() == ["results/tables/long_documents.csv"]
     rows = {row["system"]: stage.upstream["run"] for row, stage in plan.tables["long_documents"]}
     assert [rows[name].kind for name in ("DE", "DE (MaxP)", "CE", "CE (MaxP)")] == [
         "retrieve", "aggregate", "rerank", "rerank_windows"

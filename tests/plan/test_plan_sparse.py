@@ -7,7 +7,7 @@ import pytest
 from tandem.errors import UserError
 from tandem.estimating.volumes import Volumes
 from tandem.estimating.work import Setting, bm25s, tune_bm25
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,14 +17,14 @@ def planned(configured):
     """`planned(sparse, **bm25)`: the default's plan with variants, and with other keys of `bm25`."""
 
     def made(sparse, **bm25):
-        return Plan(configured() | {"sparse": sparse, "bm25": bm25}, ROOT)
+        return FullPlan(configured() | {"sparse": sparse, "bm25": bm25}, ROOT)
 
     return made
 
 
 def run(plan, system, split="test"):
     """The stage that writes a system's run."""
-    return plan.resolver.run(system, split, "here")
+    return plan.planner.run(system, split, "here")
 
 
 def test_plain_bm25_is_as_it_was(planned):
@@ -90,7 +90,7 @@ def test_a_variant_stands_wherever_a_run_does(configured):
     config["models"]["taught"] = {"like": "de_bm25neg", "train": {"distil": {"from": "expanded"}}}
     config["fusions"] = {"both": {"of": ["bm25", "expanded"]}}
     config["audits"] = {"systems": ["expanded"]}
-    resolver = Plan(config, ROOT).resolver
+    resolver = FullPlan(config, ROOT).planner
     pupil, taught = resolver.model("pupil", "here"), resolver.model("taught", "here")
     assert pupil.upstream["candidates"].upstream["run"].name == "expanded.train"
     assert taught.upstream["teacher"].upstream["run"].name == "expanded.train"
@@ -138,27 +138,27 @@ def test_tuning_asks_for_judgements_of_its_split(planned, configured, tmp_path):
         run(plan, "best")
     entry = {"of": "pydocs", "source": "dissimilar", "relevance": "answers"}
     config = configured("sparse", {"best": {"tuned": True}}) | {"datasets": {"asked": entry}}
-    plan = Plan(config, ROOT)
+    plan = FullPlan(config, ROOT)
     with pytest.raises(UserError, match="sparse.best.tuned needs qrels; dataset asked has answers"):
-        plan.resolver.run("best", "test", "here", "asked")
+        plan.planner.run("best", "test", "here", "asked")
 
 
 def test_a_language_that_bm25s_does_not_stem_is_refused(configured):
     entry = {"of": "pydocs", "source": "dissimilar", "language": "de"}
     config = configured("bm25", {"engine": "bm25s"}) | {"datasets": {"german": entry}}
-    plan = Plan(config, ROOT)
+    plan = FullPlan(config, ROOT)
     with pytest.raises(
         UserError, match="datasets.german.language is de, and bm25s stems English alone; set bm25.analyzer"
     ):
-        plan.resolver.run("bm25", "test", "here", "german")
-    assert plan.resolver.run("bm25.none", "test", "here", "german").kind == "bm25"
+        plan.planner.run("bm25", "test", "here", "german")
+    assert plan.planner.run("bm25.none", "test", "here", "german").kind == "bm25"
 
 
 def test_what_a_grid_costs_follows_from_its_points(configured):
     # 10 dev queries of the 500 are asked 2 x 3 times, over so few passages that they count as 20,000 (0.02 million).
     config = configured("sparse", {"best": {"tuned": True, "engine": "bm25s"}})
     config["bm25"] = {"tune": {"k1": [1, 2], "b": [0.1, 0.2, 0.3], "queries": 10}}
-    stage = run(Plan(config, ROOT), "best").upstream["tuned"]
+    stage = run(FullPlan(config, ROOT), "best").upstream["tuned"]
     size = Volumes(1000, {"dev": 500}, {"passage": 60.0, "query": 8.0})
     about = Setting(lambda _: size, lambda _: pytest.fail("no encoder is asked for"), {})
     assert tune_bm25(stage, about).rows == (("bm25", pytest.approx(6 * 10 * 0.02)),)

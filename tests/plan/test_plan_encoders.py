@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 UNKNOWN = {"ernie-1.0-base-zh", "ernie-2.0-base-en"}  # no commit of these is known here
@@ -19,7 +19,7 @@ def stage(configured):
 
     def plan(**keys):
         config = configured("encoders", {"mine": {"source": "hub", "name": "org/mine", "revision": "0" * 40} | keys})
-        resolver = Plan(config | {"encoder": "mine"}, ROOT).resolver
+        resolver = FullPlan(config | {"encoder": "mine"}, ROOT).planner
         return resolver.encoder("mine")[0], resolver.model("de_bm25neg", "here")
 
     return plan
@@ -43,9 +43,9 @@ def test_a_licence_is_told_and_changes_no_key(stage):
 
 def test_lora_is_part_of_the_key_and_its_absence_is_not(configured):
     def model(lora):
-        return Plan(configured("models.de_bm25neg.lora", lora), ROOT).resolver.model("de_bm25neg", "here")
+        return FullPlan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model("de_bm25neg", "here")
 
-    plain = Plan(configured(), ROOT).resolver.model("de_bm25neg", "here")
+    plain = FullPlan(configured(), ROOT).planner.model("de_bm25neg", "here")
     assert model(None).digest == plain.digest
     made = model({"rank": "4"})
     assert made.params["lora"] == {"rank": 4, "alpha": 16.0, "dropout": 0.0, "targets": None}

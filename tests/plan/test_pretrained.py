@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ def planned(configured):
     def make(**entries):
         config = configured("encoder", "mine")
         config["encoders"] = {name: {"source": "pretrain", **entry} for name, entry in entries.items()}
-        return Plan(config, ROOT)
+        return FullPlan(config, ROOT)
 
     return make
 
@@ -69,7 +69,7 @@ def test_what_it_learns_is_in_the_key_and_how_it_runs_is_not(configured):
         config = configured("encoder", "mine")
         config["encoders"] = {"mine": {"source": "pretrain", "objective": "crop", **entry}}
         config["execution"] = execution or {}
-        plan = Plan(config, ROOT)
+        plan = FullPlan(config, ROOT)
         return {
             stage.kind: stage.key for stage in (*of(plan, "vocabulary"), *of(plan, "pretrain"), *of(plan, "tokens"))
         }
@@ -87,7 +87,7 @@ def test_the_passages_may_be_another_datasets(configured):
     config = configured("encoder", "mine")
     config["datasets"]["others"] = {"source": "pydocs", "test_queries": 10}
     config["encoders"] = {"mine": {"source": "pretrain", "objective": "mlm", "dataset": "others"}}
-    plan = Plan(config, ROOT)
+    plan = FullPlan(config, ROOT)
     (made,) = of(plan, "pretrain", "others")
     assert made.upstream["tokens"].upstream["dataset"].name == "others"
     (searched,) = of(plan, "tokens")

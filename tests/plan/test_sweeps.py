@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 LIST_SIZE = "models.rocketqav2.train.list_size"
@@ -18,14 +18,14 @@ def planned(configured):
     """`planned(**keys)`: the plan of the default configuration with one sweep, `mine`."""
 
     def make(**told):
-        return Plan(configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS} | told}), ROOT)
+        return FullPlan(configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS} | told}), ROOT)
 
     return make
 
 
 def keys(plan, kind):
     """The keys of a kind's stages that the sweep's scores are made of."""
-    found, left = set(), [one.stage for one in plan.swept.made["mine"].scored]
+    found, left = set(), [one.stage for one in plan.swept["mine"].scored]
     while left:
         stage = left.pop()
         found |= {stage.key} if stage.kind == kind else set()
@@ -35,7 +35,7 @@ def keys(plan, kind):
 
 def test_points_are_every_combination_and_share_what_they_agree_on(planned):
     plan = planned(grid={LIST_SIZE: [4, 8, "16"], "models.rocketqav2.train.lr": ["1e-5", 1e-4]})
-    sweep = plan.swept.made["mine"]
+    sweep = plan.swept["mine"]
     assert [tuple(point.values()) for point in sweep.points] == [
         (4, 1e-5), (4, 1e-4), (8, 1e-5), (8, 1e-4), (16, 1e-5), (16, 1e-4),
     ]  # fmt: skip
@@ -50,17 +50,17 @@ def test_points_are_every_combination_and_share_what_they_agree_on(planned):
 def test_a_point_that_is_the_default_is_the_tables_own_run(planned, configured):
     plan = planned()
     there = {stage.folder for rows in plan.tables.values() for _, stage in rows}
-    (eight,) = {one.stage.folder for one in plan.swept.made["mine"].scored if one.point == {LIST_SIZE: 8}} & {
-        one.stage.folder for one in plan.swept.made["mine"].scored if one.system == RUNS[0]
+    (eight,) = {one.stage.folder for one in plan.swept["mine"].scored if one.point == {LIST_SIZE: 8}} & {
+        one.stage.folder for one in plan.swept["mine"].scored if one.system == RUNS[0]
     }
     assert eight in there
 
 
 def test_seeds_are_the_configurations_unless_told(planned, configured):
-    assert {one.seed for one in planned().swept.made["mine"].scored} == {42}
-    assert {one.seed for one in planned(seeds=[3, 4]).swept.made["mine"].scored} == {3, 4}
+    assert {one.seed for one in planned().swept["mine"].scored} == {42}
+    assert {one.seed for one in planned(seeds=[3, 4]).swept["mine"].scored} == {3, 4}
     config = configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS}}) | {"seeds": [1, 2]}
-    assert {one.seed for one in Plan(config, ROOT).swept.made["mine"].scored} == {1, 2}
+    assert {one.seed for one in FullPlan(config, ROOT).swept["mine"].scored} == {1, 2}
 
 
 def test_seeds_of_one_model_leave_the_others_alone(planned):
@@ -71,19 +71,19 @@ def test_seeds_of_one_model_leave_the_others_alone(planned):
 
 
 def test_the_seed_may_be_on_the_grid(planned):
-    sweep = planned(grid={"seed": [1, 2, 3]}, systems=["de_bm25neg"]).swept.made["mine"]
+    sweep = planned(grid={"seed": [1, 2, 3]}, systems=["de_bm25neg"]).swept["mine"]
     assert [one.seed for one in sweep.scored] == [42, 42, 42]
     assert len(sweep.scores) == 3
 
 
 def test_it_may_search_elsewhere(planned):
-    told = json.loads(planned(dataset="squad", split="dev").swept.made["mine"].to_json())
+    told = json.loads(planned(dataset="squad", split="dev").swept["mine"].to_json())
     assert (told["dataset"], told["split"], told["stands_in_for"]) == ("squad", "dev", "")
     assert all(row["scores"].startswith("results/squad/score/") for row in told["rows"])
 
 
 def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(planned):
-    assert planned().swept.made["mine"].to_json() == planned().swept.made["mine"].to_json()
+    assert planned().swept["mine"].to_json() == planned().swept["mine"].to_json()
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_what_cannot_be_had_at_a_point_names_it(planned, told, line):
 
 
 def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
-    plan = Plan(configured(), ROOT)
+    plan = FullPlan(configured(), ROOT)
     assert plan.sweeps() == []
     assert plan.wanted_sweeps() == []
     assert plan.sweeps("rocketqav2_figure4") == ["results/sweeps/rocketqav2_figure4.json"]
-    figure, small = (plan.swept.made[f"rocketqav2_figure4{name}"] for name in ("", "_small"))
+    figure, small = (plan.swept[f"rocketqav2_figure4{name}"] for name in ("", "_small"))
     assert figure.grid.values == {LIST_SIZE: [8, 16, 32, 64, 128]}
     assert json.loads(figure.to_json())["stands_in_for"] == "msmarco"
     assert set(small.grid.values[LIST_SIZE]) == {2, 4, 8, 16}
@@ -148,6 +148,6 @@ def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
 def test_a_shipped_sweep_without_its_models_is_a_mistake_only_where_it_is_wanted(configured):
     config = configured() | {"recipes": ["dureader_retrieval"], "tables": []}
     config["models"] = {name: spec for name, spec in config["models"].items() if name != "rocketqav2"}
-    plan = Plan(config, ROOT)
+    plan = FullPlan(config, ROOT)
     with pytest.raises(UserError, match=r"rocketqav2_figure4 cannot be made: config/sweeps/rocketqav2_figure4.yaml"):
         plan.sweeps("rocketqav2_figure4")

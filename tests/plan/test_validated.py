@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 DE, DOTTED = "models/de_bm25neg/train", "models.de_bm25neg.train"
@@ -17,7 +17,7 @@ def plan(configured, overridden):
 
     def made(keys):
         config = configured("depth.dev", 100)
-        return Plan(overridden(config, keys), ROOT)
+        return FullPlan(overridden(config, keys), ROOT)
 
     return made
 
@@ -39,7 +39,7 @@ def test_four_segments_and_four_validations_on_one_reduced_dataset(plan):
     assert [stage.name for stage in chain] == [f"de_bm25neg.{n}" for n in (1, 2, 3, 4)]
     assert [stage.params["until"] for stage in chain] == [[1, 4], [2, 4], [3, 4], [4, 4]]
     assert [stage.upstream.get("after") for stage in chain] == [None, *chain[:3]]
-    model = made.resolver.models["de_bm25neg"]
+    model = made.planner.ctx.models["de_bm25neg"]
     assert list(model.upstream) == [f"{role}.{n}" for role in ("checkpoint", "validation") for n in (1, 2, 3, 4)]
     scores = [model.upstream[f"validation.{n}"] for n in (1, 2, 3, 4)]
     (reduced,) = {score.upstream["dataset"] for score in scores}
@@ -58,7 +58,7 @@ def test_four_segments_and_four_validations_on_one_reduced_dataset(plan):
 
 def test_the_last_checkpoint_waits_for_no_validation_but_the_report_shows_them(plan):
     made = plan({f"{DE}/checkpoints": 2})
-    model = made.resolver.models["de_bm25neg"]
+    model = made.planner.ctx.models["de_bm25neg"]
     assert list(model.upstream) == ["checkpoint.1", "checkpoint.2"]
     rows = made.validations(full=False)
     assert [(row["model"], row["part"], row["full"]) for row in rows] == [("de_bm25neg", "dual", "")] * 2
@@ -76,7 +76,7 @@ def test_choosing_otherwise_trains_nothing_again(plan):
 
 
 def test_no_checkpoints_is_as_before(plan, configured):
-    default, told = (Plan(config, ROOT) for config in (configured(), configured(f"{DOTTED}.checkpoints", None)))
+    default, told = (FullPlan(config, ROOT) for config in (configured(), configured(f"{DOTTED}.checkpoints", None)))
     assert default.stages.keys() == told.stages.keys()
     assert not of_kind(default, "checkpoint")
     assert default.validations() == []
@@ -94,7 +94,7 @@ def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_mode
         ("dual", "rocketqav2.1.dev"),
         ("dual", "rocketqav2.2.dev"),
     ]
-    model = made.resolver.models["rocketqav2"]
+    model = made.planner.ctx.models["rocketqav2"]
     assert model.upstream["validation.1"].folder == rows[0]["reduced"]
     run = model.upstream["validation.1"].upstream["run"]
     assert run.upstream["model"].name == "rocketqav2.1"
@@ -108,7 +108,7 @@ def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_mode
 def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
     keys = {f"{DE}/checkpoints": 2, f"{DE}/select": "best"}
     made = plan(keys | {"validation": {"method": "average_rank", "depth": 30, "others": 30}})
-    model = made.resolver.models["de_bm25neg"]
+    model = made.planner.ctx.models["de_bm25neg"]
     value = model.upstream["validation.2"]
     assert (value.kind, value.params, set(value.upstream)) == (
         "average_rank", {"split": "dev"}, {"dataset", "passages", "queries"}
@@ -121,13 +121,13 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
     keys = {f"{DE}/checkpoints": 3, "models/ce_bm25neg/init": "de_bm25neg.2"}
     made = plan(keys | {"models/ce_deneg/candidates": {"from": "de_bm25neg.1", "depth": 50}})
     chain = of_kind(made, "checkpoint")
-    first, second = (made.resolver.models[name] for name in ("ce_bm25neg", "ce_deneg"))
+    first, second = (made.planner.ctx.models[name] for name in ("ce_bm25neg", "ce_deneg"))
     assert first.upstream["start"] is chain[1]
     assert second.upstream["candidates"].upstream["run"].upstream["passages"].upstream["model"] is chain[0]
-    score = made.resolver.runs.score("de_bm25neg.3", "here", "pydocs")
+    score = made.planner.score("de_bm25neg.3", "here", "pydocs")
     assert (score.name, score.params["split"]) == ("de_bm25neg.3.test", "test")
     with pytest.raises(UserError, match=r"here: de_bm25neg.4 is no model"):
-        made.resolver.runs.score("de_bm25neg.4", "here", "pydocs")
+        made.planner.score("de_bm25neg.4", "here", "pydocs")
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tandem.config.loading import merged, read_yaml
 from tandem.errors import Unavailable, UserError
-from tandem.planning.config import merged, read_yaml
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 SMALL = sorted(path.stem for path in (ROOT / "config/small").glob("*.yaml"))
@@ -17,7 +17,7 @@ def planned(*names, **more):
     told = read_yaml(ROOT / "config/config.yaml")
     for one in (*(read_yaml(ROOT / f"config/{name}.yaml") for name in names), more):
         told = merged(told, one)
-    return Plan(told, ROOT)
+    return FullPlan(told, ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def msmarco():
 
 
 def model(plan, name):
-    return plan.resolver.model(name, "test")
+    return plan.planner.model(name, "test")
 
 
 def drawn(plan, name, role="candidates"):
@@ -88,7 +88,7 @@ def test_natural_questions_are_labelled_by_answers():
         assert lists.upstream["match"].params["match"] == "string"
     assert drawn(plan, "m_d1").params["denoise"]["backfill"] is None
     assert model(plan, "rocketqav2").params["train"]["list_size"] == 32
-    shown = plan.resolver.dataset_spec("natural-questions-unlabelled")
+    shown = plan.planner.ctx.dataset_entry("natural-questions-unlabelled")
     assert (shown["relevance"], shown["measures"]) == ("answers", ["Success@5", "Success@20", "Success@100"])
 
 
@@ -117,7 +117,7 @@ def test_a_small_variant_can_be_planned(name, tmp_path, monkeypatch):
         (tmp_path / "data/cn-med-im/qrels" / f"{split}.tsv").touch()
     monkeypatch.chdir(tmp_path)
     plan = planned(f"small/{name}")
-    made = plan.tables.made()
+    made = plan.tables.files()
     assert made
     trained = {stage.params["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
     assert None not in trained

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-
-from tandem.errors import UserError
-from tandem.planning.config import complete, read_yaml
-from tandem.planning.graph import Stages
-from tandem.planning.plan import Plan
-from tandem.planning.resolver import Resolver, check_all
+from tandem.planning.planner import Resolver, check_all
 from tandem.planning.schema import typed
+
+from tandem.config.loading import load_settings, read_yaml
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+from tandem.plan.graph import Stages
 
 ROOT = Path(__file__).parents[2]
 BOTH = ["bm25", "de_bm25neg"]
@@ -21,15 +21,15 @@ def planned(configured):
     """`planned(fusions, **changed)`: the plan of the default with fusions."""
 
     def make(fusions, **changed):
-        return Plan({**configured(), "fusions": fusions, **changed}, ROOT)
+        return FullPlan({**configured(), "fusions": fusions, **changed}, ROOT)
 
     return make
 
 
 @pytest.fixture(scope="module")
 def laid(configured):
-    """`laid(fusions)`: the default with fusions, typed and complete, and looked through for no mistake."""
-    default, schema = complete(configured(), ROOT), read_yaml(ROOT / "workflow/schemas/config.schema.yaml")
+    """`laid(fusions)`: the default with fusions, typed and load_settings, and looked through for no mistake."""
+    default, schema = load_settings(configured(), ROOT), read_yaml(ROOT / "workflow/schemas/config.schema.yaml")
     return lambda fusions: {**default, "fusions": typed(fusions, schema["properties"]["fusions"], schema)}
 
 
@@ -104,13 +104,13 @@ def test_fusions_stand_wherever_a_run_does(planned, tmp_path):
     assert scores["R"].upstream["run"].upstream["run"] is scores["F"].upstream["run"]
     outer = scores["O"].upstream["run"].upstream
     assert [outer[f"run.{at}"].kind for at in range(3)] == ["fuse", "rerank", "bm25"]
-    assert "both" in plan.resolver.audits.audited("pydocs")
+    assert "both" in plan.planner.audits.audited("pydocs")
 
 
 def test_a_model_draws_from_a_fusion_and_learns_from_one(planned, configured):
     pupil = {"like": "de_bm25neg", "candidates": {"from": "both"}, "train": {"distil": {"from": "both"}}}
     plan = planned({"both": TUNED}, models={**configured()["models"], "pupil": pupil})
-    upstream = plan.resolver.model("pupil", "here").upstream
+    upstream = plan.planner.model("pupil", "here").upstream
     assert upstream["candidates"].upstream["run"].name == "both.train"
     assert upstream["teacher"].upstream["run"] is upstream["candidates"].upstream["run"]
 
@@ -196,7 +196,7 @@ def test_a_fusion_is_not_looked_at_below_its_depth(planned, configured):
     told = {"score": {"measures": ["RR@10"]}, "tables": ["baseline"]}
     plan = planned(short, **told, rerank={"depth": 30})
     with pytest.raises(UserError, match=r"rerank.depth is 30, but both goes only 20 deep; raise fusions.both.depth"):
-        plan.resolver.run("both+ce_bm25neg", "test", "here")
+        plan.planner.run("both+ce_bm25neg", "test", "here")
     pupil = {"like": "de_bm25neg", "candidates": {"from": "both", "depth": 40}}
     with pytest.raises(UserError, match=r"models.pupil.candidates.depth is 40, but both goes only 20 deep"):
         planned(short, **told, models={**configured()["models"], "pupil": pupil})
@@ -206,9 +206,9 @@ def test_a_fusion_of_released_runs_needs_them_on_one_split_alone(planned, tmp_pa
     (tmp_path / "run").write_text("1 Q0 a 1 2 x\n")
     runs = {name: {"paths": {"train": str(tmp_path / "run")}} for name in ("one", "other")}
     plan = planned({"both": {"of": ["one", "other"]}}, runs=runs)
-    assert plan.resolver.run("both", "train", "here").upstream["run.0"].kind == "imported"
+    assert plan.planner.run("both", "train", "here").upstream["run.0"].kind == "imported"
     with pytest.raises(UserError, match=r"runs.one.paths.test: . is no file; splits with a file: train"):
-        plan.resolver.run("both", "test", "here")
+        plan.planner.run("both", "test", "here")
 
 
 def test_where_nothing_can_be_tuned_the_table_says_so(planned, tmp_path):
@@ -229,18 +229,19 @@ def test_where_nothing_can_be_tuned_the_table_says_so(planned, tmp_path):
 
 
 def test_the_tracked_example_is_planned():
-    from tandem.planning.config import merged
+    from tandem.config.loading import merged
 
     told = merged(read_yaml(ROOT / "config/config.yaml"), read_yaml(ROOT / "config/fusion.yaml"))
-    plan = Plan(told, ROOT)
-    assert plan.tables.made() == ["results/tables/fusion.csv"]
+    plan = FullPlan(told, ROOT)
+    assert plan.tables.files() == ["results/tables/fusion.csv"]
     kinds = [stage.upstream["run"].kind for _, stage in plan.tables["fusion"]]
     assert kinds == ["bm25", "retrieve", "fuse", "fuse", "fuse", "rerank", "rerank", "rerank"]
 
 
 def test_every_method_is_planned_allowed_and_tuned():
-    from tandem.fusion import GRIDS, METHODS
     from tandem.planning import fused
+
+    from tandem.fusion import GRIDS, METHODS
 
     schema = read_yaml(ROOT / "workflow/schemas/config.schema.yaml")
     allowed = schema["properties"]["fusions"]["additionalProperties"]["properties"]["method"]["enum"]

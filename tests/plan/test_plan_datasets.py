@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,13 +32,13 @@ def plan(configured):
     """`plan(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""
 
     def made(datasets, dataset, **more):
-        return Plan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
+        return FullPlan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
 
     return made
 
 
 def score(made, system="bm25"):
-    return made.resolver.runs.score(system, "here", made.config["dataset"])
+    return made.planner.score(system, "here", made.config["dataset"])
 
 
 def test_a_group_is_scored_on_each_member_and_averaged(folder, plan):
@@ -54,14 +54,14 @@ def test_a_group_has_no_passages_to_train_on(folder, plan):
     members = {"a": {"source": "beir", "path": folder("a", ["train", "test"])}, "g": {"source": "group", "of": ["a"]}}
     made = plan(members, "g")
     with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
-        made.tables.made()
-    assert made.tables.made("baseline")
+        made.tables.files()
+    assert made.tables.files("baseline")
 
 
 def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
     entries = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("en", "zh")}
     entries["zh-en"] = {"source": "pair", "corpus_of": "en", "queries_of": "zh"}
-    data = plan(entries, "zh-en").resolver.dataset("zh-en")
+    data = plan(entries, "zh-en").planner.dataset("zh-en")
     assert {role: stage.dataset for role, stage in data.upstream.items()} == {"corpus": "en", "queries": "zh"}
     assert data.params == {"source": "pair"}
 
@@ -113,12 +113,12 @@ def test_identical_ids_are_a_parameter_only_where_asked(folder, plan):
 def test_without_training_queries_the_tables_of_models_are_missing_and_the_baseline_is_not(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
     with pytest.raises(UserError, match="is trained on split train, but dataset d has test; name another .* train_on"):
-        made.tables.made()
-    assert made.tables.made("baseline") == ["results/tables/baseline.csv"]
+        made.tables.files()
+    assert made.tables.files("baseline") == ["results/tables/baseline.csv"]
     assert [stage.kind for _, stage in made.tables["baseline"]] == ["score"]
     # nothing to compare with, nobody to judge: the audits make do with BM25
     assert [Path(part).parts[2] for part in made.audits()] == ["noise", "false_negatives", "score"]
-    audit = made.resolver.audits.false_negatives("d")
+    audit = made.planner.false_negatives("d")
     assert set(audit.upstream) == {"dataset", "run.0"}
 
 
@@ -127,12 +127,12 @@ def test_models_of_another_dataset_serve_one_without_training_queries(folder, pl
     run = score(made, "de_bm25neg").upstream["run"]
     assert run.dataset == "d"
     assert run.upstream["passages"].upstream["model"].dataset == "pydocs"
-    assert "judge.0" in made.resolver.audits.false_negatives("d").upstream
+    assert "judge.0" in made.planner.false_negatives("d").upstream
 
 
 def test_audits_with_training_queries(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
-    similar = made.resolver.audits.similar_queries("d")
+    similar = made.planner.similar_queries("d")
     assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
     assert similar.params["splits"] == ["test"]
     rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/table6"]}
@@ -172,7 +172,7 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
     run = score(made, "theirs").upstream["run"]
     assert (run.kind, run.params["format"], run.execution["path"]) == ("imported", "ranks", str(file))
     with pytest.raises(UserError, match=r"runs.theirs.paths.dev: . is no file; splits with a file: test"):
-        made.resolver.runs._imported("theirs", "dev", "d")
+        made.planner.runs._imported("theirs", "dev", "d")
 
 
 def test_another_analyzer_is_another_system(folder, plan):

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ def student(configured):
         config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": told, **distil}}})
         for name, spec in (models or {}).items():
             config["models"][name] = {**config["models"].get(name, {}), **spec}
-        return Plan(config, ROOT).resolver.model("pupil", "here")
+        return FullPlan(config, ROOT).planner.model("pupil", "here")
 
     return plan
 
@@ -59,7 +59,7 @@ def test_a_released_file_of_scored_triples_teaches(configured, tmp_path):
     (tmp_path / "scores.tsv").write_text("2\t1\tq\ta\tb\n")
     config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "kd"}}})
     config["runs"] = {"kd": {"format": "margin_mse", "paths": {"train": str(tmp_path / "scores.tsv")}}}
-    run = Plan(config, ROOT).resolver.model("pupil", "here").upstream["teacher"].upstream["run"]
+    run = FullPlan(config, ROOT).planner.model("pupil", "here").upstream["teacher"].upstream["run"]
     assert (run.kind, run.name, run.params["format"]) == ("imported", "kd.train", "margin_mse")
 
 
@@ -88,10 +88,10 @@ def test_a_teachers_name_is_in_no_key_but_its_training_is(student):
 
 def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
     config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "ce_bm25neg"}}})
-    plan = Plan(config, ROOT)
+    plan = FullPlan(config, ROOT)
     rows = {f"{row['system']} | {row['first_stage']}": stage.key for row, stage in plan.tables["summary"]}
     assert rows == yaml.safe_load((Path(__file__).parent / "keys.yaml").read_text())
-    assert "teacher" not in plan.resolver.model("de_bm25neg", "here").upstream
+    assert "teacher" not in plan.planner.model("de_bm25neg", "here").upstream
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_teacher_that_descends_from_its_student_is_a_cycle(student):
 def test_the_recipe_teaches_by_stored_scores(configured):
     config = configured()
     config["recipes"].append("margin_mse")
-    made = Plan(config, ROOT).resolver.model("de_margin_mse", "here")
+    made = FullPlan(config, ROOT).planner.model("de_margin_mse", "here")
     assert made.upstream["teacher"].upstream["judge.0"].name == "ce_bm25neg"
     assert made.params["train"]["distil"]["loss"] == "margin_mse"
     assert made.params["train"]["distil"]["supervision"] == 0

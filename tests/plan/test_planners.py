@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tandem.config.loading import load_settings, merged
+from tandem.config.variants import Variants
 from tandem.errors import UserError
-from tandem.planning.config import complete, merged
-from tandem.planning.graph import Stages
-from tandem.planning.plan import Plan
-from tandem.planning.variants import Variants
+from tandem.extras.plan import FullPlan
+from tandem.plan.graph import Stages
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,8 +19,8 @@ def variants(configured):
 
 
 def test_without_overrides_it_is_the_plans_own(configured):
-    plan = Plan(configured(), ROOT)
-    assert plan.variants.resolver({}) is plan.resolver
+    plan = FullPlan(configured(), ROOT)
+    assert plan.variants.resolver({}) is plan.planner
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_a_variant_is_the_configuration_with_that_value(variants, configured, pa
     told = value
     for key in reversed(path.split(".")):
         told = {key: told}
-    assert variants.resolver({path: value}).config == complete(merged(configured(), told), ROOT)
+    assert variants.resolver({path: value}).config == load_settings(merged(configured(), told), ROOT)
 
 
 def test_several_paths_at_once(variants, configured):
     config = configured("models.rocketqav2.train.lr", 1e-3) | {"seed": 3}
-    assert variants.resolver({"seed": 3, "models.rocketqav2.train.lr": "1e-3"}).config == complete(config, ROOT)
+    assert variants.resolver({"seed": 3, "models.rocketqav2.train.lr": "1e-3"}).config == load_settings(config, ROOT)
 
 
 def test_a_base_model_changes_those_that_are_like_it(variants):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tandem.config.loading import load_settings
 from tandem.errors import UserError
-from tandem.planning.config import complete
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 CE = "models.ce_bm25neg"
@@ -14,7 +14,7 @@ CE = "models.ce_bm25neg"
 
 def mistakes(config):
     with pytest.raises(UserError) as error:
-        Plan(config, ROOT)
+        FullPlan(config, ROOT)
     return str(error.value).splitlines()
 
 
@@ -110,20 +110,20 @@ def test_an_encoder_folder_without_safetensors_is_refused(configured, tmp_path):
 
 def test_text_from_the_command_line_is_typed(configured):
     config = configured("models.rocketqav2.train", {"lr": "1e-5", "steps": "20", "in_batch": "true", "clip": "null"})
-    train = complete(config, ROOT)["models"]["rocketqav2"]["train"]
+    train = load_settings(config, ROOT)["models"]["rocketqav2"]["train"]
     assert (train["lr"], train["steps"], train["in_batch"], train["clip"]) == (1e-5, 20, True, None)
     assert isinstance(train["lr"], float)
     assert isinstance(train["steps"], int)
 
 
 def test_an_integer_for_a_number_is_the_same_number(configured):
-    value = complete(configured("bm25.k1", 1), ROOT)["bm25"]["k1"]
+    value = load_settings(configured("bm25.k1", 1), ROOT)["bm25"]["k1"]
     assert isinstance(value, float)
     assert value == 1.0
 
 
 def test_like_lays_keys_upon_the_other_model(configured):
-    models = complete(configured(), ROOT)["models"]
+    models = load_settings(configured(), ROOT)["models"]
     full, static = models["rocketqav2_8"], models["rocketqav2_8_static"]
     assert static["train"] == full["train"] | {"teacher": "static"}
     assert static["candidates"] == full["candidates"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
-from tandem.planning.stand_ins import StandIns, searched
+from tandem.extras.plan import FullPlan
+from tandem.plan.tables import StandIns, searched
 from tandem.reporting.layout import Layout
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def plan(configured, tmp_path):
             datasets[name] = {"source": "beir", "path": str(tmp_path / name)}
         told = configured()
         told["datasets"] = {**told["datasets"], **datasets, **more.pop("datasets", {})}
-        return Plan(told | more, ROOT)
+        return FullPlan(told | more, ROOT)
 
     return made
 
@@ -78,7 +78,7 @@ def test_a_stand_in_is_searched_and_trained_on(plan):
 
 def test_the_default_searches_the_configured_dataset_with_the_plans_own_stages(plan):
     made = plan()
-    own = made.resolver.run("rocketqav2_8.retriever", "test", "here")
+    own = made.planner.run("rocketqav2_8.retriever", "test", "here")
     assert rows(made, "rocketqav2/table4")["RocketQAv2 (retriever)", "", "42"][1].upstream["run"] is own
 
 
@@ -138,11 +138,11 @@ def test_a_papers_target_is_all_that_can_be_made(plan):
     files = made.of_paper("rocketqav2")
     assert "results/tables/rocketqav2/table4.csv" in files
     assert "results/statistics/rocketqav2_table1.csv" in files
-    told = made.tables.absent("rocketqav2")
+    told = made.tables.reasons("rocketqav2")
     assert [line.split(" ")[0] for line in told] == ["rocketqav2/table2", "rocketqav2/table3"]
     assert all("\n" not in line and "raise depth.train" in line for line in told)
     with pytest.raises(UserError, match="rocketqav2/table2 cannot be made"):
-        made.tables.made("rocketqav2/table2")
+        made.tables.files("rocketqav2/table2")
     assert "results/tables/dureader_retrieval/table10.csv" in made.of_paper("dureader_retrieval")
     assert "results/tables/dureader_retrieval/table10.csv" not in files
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 MEMBERS = ["ce_bm25neg", "ce_deneg"]
@@ -16,20 +16,20 @@ def planned(configured):
     """`planned(path, value, members)`: the plan of the default with one key set and an ensemble `both`."""
 
     def make(path="", value=None, members=MEMBERS):
-        return Plan({**configured(path, value), "ensembles": {"both": {"of": members}}}, ROOT)
+        return FullPlan({**configured(path, value), "ensembles": {"both": {"of": members}}}, ROOT)
 
     return make
 
 
 def test_an_ensemble_reranks_with_all_its_members(planned):
     plan = planned("execution", {"shards": 3})
-    stage = plan.resolver.run("bm25+both", "test", "here")
+    stage = plan.planner.run("bm25+both", "test", "here")
     assert (stage.kind, stage.name) == ("rerank", "bm25+both.test")
     assert stage.upstream.keys() == {"dataset", "run"} | {
         f"{role}.{at}" for role in ("judge", "judge_tokens") for at in "01"
     }
     assert [stage.upstream[f"judge.{at}"].name for at in range(2)] == MEMBERS
-    single = plan.resolver.run("bm25+ce_bm25neg", "test", "here")
+    single = plan.planner.run("bm25+ce_bm25neg", "test", "here")
     assert stage.params == single.params
     assert single.upstream.keys() == {"dataset", "run", "model", "tokens"}
     assert len(plan.hosted.shards("rerank", stage.key)) == 3
@@ -44,25 +44,25 @@ def test_an_ensemble_is_the_list_of_its_members(configured):
         for case, by in names.items():
             models[f"denoised_{case}_{way}"] = {"like": "rocketqav2", "candidates": {"denoise": {"by": by}}}
             models[f"taught_{case}_{way}"] = {"like": "de_bm25neg", "train": {"distil": {"from": by}}}
-    plan = Plan({**configured(), "models": models, "ensembles": {"both": {"of": MEMBERS}}}, ROOT)
+    plan = FullPlan({**configured(), "models": models, "ensembles": {"both": {"of": MEMBERS}}}, ROOT)
     for case in named:
         for kind in ("denoised", "taught"):
-            one, other = (plan.resolver.model(f"{kind}_{case}_{way}", "here") for way in ("by_name", "by_list"))
+            one, other = (plan.planner.model(f"{kind}_{case}_{way}", "here") for way in ("by_name", "by_list"))
             assert one is other
-    teacher = plan.resolver.model("taught_both_by_name", "here").upstream["teacher"]
+    teacher = plan.planner.model("taught_both_by_name", "here").upstream["teacher"]
     assert teacher.name == "both"
     assert [teacher.upstream[f"judge.{at}"].name for at in range(2)] == MEMBERS
 
 
 def test_an_ensemble_judges_in_audits(planned):
-    told, alike = (planned("audits.judges", judges).resolver.audits for judges in (["both"], MEMBERS))
+    told, alike = (planned("audits.judges", judges).planner.audits for judges in (["both"], MEMBERS))
     assert told.false_negatives("pydocs").digest == alike.false_negatives("pydocs").digest
-    audits = planned("audits.systems", ["bm25", "bm25+both"]).resolver.audits
+    audits = planned("audits.systems", ["bm25", "bm25+both"]).planner.audits
     assert audits.audited("pydocs") == ["bm25", "bm25+both"]
 
 
 def test_the_default_keeps_its_keys_beside_an_ensemble(planned, configured):
-    plain = Plan(configured(), ROOT)
+    plain = FullPlan(configured(), ROOT)
     assert [stage.key for _, stage in planned().tables["summary"]] == [
         stage.key for _, stage in plain.tables["summary"]
     ]
@@ -86,4 +86,4 @@ def test_a_wrong_ensemble_is_one_line(planned, members, line):
 
 def test_an_ensemble_has_a_name_of_its_own(configured):
     with pytest.raises(UserError, match=r"ensembles.ce_deneg has the name of a model; name it otherwise"):
-        Plan({**configured(), "ensembles": {"ce_deneg": {"of": MEMBERS}}}, ROOT)
+        FullPlan({**configured(), "ensembles": {"ce_deneg": {"of": MEMBERS}}}, ROOT)

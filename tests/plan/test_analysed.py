@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def default(configured):
     """The default's plan."""
-    return Plan(configured(), ROOT)
+    return FullPlan(configured(), ROOT)
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def plan(configured, overridden):
 
     def made(keys):
         config = configured()
-        return Plan(overridden(config, keys), ROOT)
+        return FullPlan(overridden(config, keys), ROOT)
 
     return made
 
@@ -37,7 +37,7 @@ def test_wrong_results_are_those_of_the_paper_s_best_system(default):
 
 def test_a_model_without_checkpoints_is_seen_at_its_start_and_end(default):
     stage = default.analyses.stage("distillation_dynamics")
-    models = default.resolver.models
+    models = default.planner.ctx.models
     assert stage.upstream["point.0"] is models["rocketqav2"]
     assert "point.1" not in stage.upstream
     assert stage.upstream["retriever"] is models["de_bm25neg"]
@@ -53,7 +53,7 @@ def test_every_checkpoint_is_looked_at(plan):
 
 
 def test_negatives_of_three_models_judged_by_one(default, plan):
-    stage, models = default.analyses.stage("negatives"), default.resolver.models
+    stage, models = default.analyses.stage("negatives"), default.planner.ctx.models
     names = ["ce_bm25neg", "ce_deneg", "rocketqav2"]
     assert stage.params["models"] == names
     assert stage.params["drawn_from"] == ["bm25", "de_bm25neg", "de_bm25neg"]
@@ -66,7 +66,7 @@ def test_negatives_of_three_models_judged_by_one(default, plan):
 
 
 def test_analyses_are_planned_only_when_they_are_asked_for(configured):
-    made = Plan(configured(), ROOT)
+    made = FullPlan(configured(), ROOT)
     kinds = {"errors", "dynamics", "hardness"}
     assert not kinds & {kind for kind, _ in made.stages}
     assert made.analyses.files() == [
@@ -77,7 +77,7 @@ def test_analyses_are_planned_only_when_they_are_asked_for(configured):
 
 def test_a_job_s_own_process_knows_them_by_their_key(configured):
     told = configured("analysis.dynamics.model", "ce_deneg")  # a mistake in one hides no other
-    made = Plan(told, ROOT)
+    made = FullPlan(told, ROOT)
     made.by_name()
     kinds = {kind for kind, _ in made.stages}
     assert {"errors", "hardness", "noise", "tradeoffs"} < kinds

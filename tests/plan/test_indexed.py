@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 from tandem.search.indexes.types import TYPES
 
 ROOT = Path(__file__).parents[2]
@@ -16,7 +16,7 @@ def resolver(configured):
     """`resolver(**indexes)`: of the default with indexes of one's own, or changed ones."""
 
     def make(**indexes):
-        return Plan(configured("indexes", indexes), ROOT).resolver
+        return FullPlan(configured("indexes", indexes), ROOT).planner
 
     return make
 
@@ -63,21 +63,21 @@ def test_an_entry_of_ones_own_type_replaces_that_of_the_catalogue(resolver):
 
 def test_a_run_of_an_index_stands_wherever_a_run_does(configured):
     config = configured("models.ce_deneg.candidates.from", "de_bm25neg@ivf_pq")
-    resolver = Plan(config, ROOT).resolver
+    resolver = FullPlan(config, ROOT).planner
     drawn = resolver.model("ce_deneg", "here").upstream["candidates"]
     assert drawn.upstream["run"].kind == "ann"
     ranked = run(resolver, "de_bm25neg@ivf_pq+ce_deneg")
     assert (ranked.kind, ranked.upstream["run"].name) == ("rerank", "de_bm25neg@ivf_pq.test")
     config = configured("models.de_bm25neg.train.distil", {"from": "given"})
     config["models"]["student"] = {"like": "de_bm25neg", "train": {"distil": {"from": "rocketqav2.retriever@sq"}}}
-    teacher = Plan(config, ROOT).resolver.model("student", "here").upstream["teacher"]
+    teacher = FullPlan(config, ROOT).planner.model("student", "here").upstream["teacher"]
     assert teacher.upstream["run"].name == "rocketqav2@sq.train"
 
 
 def test_gpus_and_shards_change_no_key(configured):
-    usual = run(Plan(configured(), ROOT).resolver)
-    plan = Plan(configured("execution", {"index_gpu": "shard", "devices": 2, "shards": 3}), ROOT)
-    stage = run(plan.resolver)
+    usual = run(FullPlan(configured(), ROOT).planner)
+    plan = FullPlan(configured("execution", {"index_gpu": "shard", "devices": 2, "shards": 3}), ROOT)
+    stage = run(plan.planner)
     assert stage.digest == usual.digest
     assert "--run.index_gpu shard" in stage.upstream["index"].how
     assert len(plan.hosted.shards("index", stage.upstream["index"].key)) == 3
@@ -130,20 +130,20 @@ def test_codes_that_do_not_fit_the_encoder_are_refused_before_anything_is_traine
 
 def test_lists_that_a_known_corpus_cannot_fill_are_refused(configured):
     config = configured("indexes", {"many": {"type": "ivf_flat", "nlist": 10_000_000}})
-    resolver = Plan(config | {"dataset": "msmarco"}, ROOT).resolver
+    resolver = FullPlan(config | {"dataset": "msmarco"}, ROOT).planner
     with pytest.raises(UserError, match="indexes.many: 10000000 lists cannot be learned from 8841823 passages"):
         resolver.run("de_bm25neg@many", "dev", "here")
 
 
 def test_tradeoffs_measure_what_they_name(configured):
-    plan = Plan(configured("tradeoffs", {"indexes": ["flat", "hnsw"], "k": [5]}), ROOT)
+    plan = FullPlan(configured("tradeoffs", {"indexes": ["flat", "hnsw"], "k": [5]}), ROOT)
     stage = plan.tradeoffs()
     assert [stage.upstream[f"index.{i}"].name for i in range(2)] == ["de_bm25neg@flat", "de_bm25neg@hnsw"]
     assert stage.params["split"] == "test"
-    assert stage.upstream["index.1"] is run(plan.resolver).upstream["index"]
+    assert stage.upstream["index.1"] is run(plan.planner).upstream["index"]
     with pytest.raises(UserError, match="tradeoffs.indexes: ivff is no index"):
-        Plan(configured("tradeoffs.indexes", ["ivff"]), ROOT).tradeoffs()
+        FullPlan(configured("tradeoffs.indexes", ["ivff"]), ROOT).tradeoffs()
     with pytest.raises(UserError, match="tradeoffs.split: queries are asked on split nope, but dataset pydocs has dev"):
-        Plan(configured("tradeoffs.split", "nope"), ROOT).tradeoffs()
+        FullPlan(configured("tradeoffs.split", "nope"), ROOT).tradeoffs()
     with pytest.raises(UserError, match="tradeoffs.model: ce_bm25neg is a cross model"):
-        Plan(configured("tradeoffs.model", "ce_bm25neg"), ROOT).tradeoffs()
+        FullPlan(configured("tradeoffs.model", "ce_bm25neg"), ROOT).tradeoffs()
