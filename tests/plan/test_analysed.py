@@ -30,7 +30,7 @@ def plan(configured, overridden):
 def test_wrong_results_are_those_of_the_paper_s_best_system(default):
     stage = default.analyses.stage("error_analysis")
     assert stage.dataset == "pydocs"
-    assert stage.params == {"split": "test", "top": 5, "queries": 100}
+    assert stage.values == {"split": "test", "top": 5, "queries": 100}
     assert list(stage.upstream) == ["dataset", "run"]
     assert stage.upstream["run"].kind == "rerank"
 
@@ -42,7 +42,7 @@ def test_a_model_without_checkpoints_is_seen_at_its_start_and_end(default):
     assert "point.1" not in stage.upstream
     assert stage.upstream["retriever"] is models["de_bm25neg"]
     assert stage.upstream["reranker"] is models["ce_deneg"]
-    assert (stage.params["list_size"], stage.params["seed"], stage.params["queries"]) == (8, 42, 100)
+    assert (stage.values["list_size"], stage.values["seed"], stage.values["queries"]) == (8, 42, 100)
 
 
 def test_every_checkpoint_is_looked_at(plan):
@@ -55,13 +55,13 @@ def test_every_checkpoint_is_looked_at(plan):
 def test_negatives_of_three_models_judged_by_one(default, plan):
     stage, models = default.analyses.stage("negatives"), default.planner.ctx.models
     names = ["ce_bm25neg", "ce_deneg", "rocketqav2"]
-    assert stage.params["models"] == names
-    assert stage.params["drawn_from"] == ["bm25", "de_bm25neg", "de_bm25neg"]
+    assert stage.values["models"] == names
+    assert stage.values["drawn_from"] == ["bm25", "de_bm25neg", "de_bm25neg"]
     for i, name in enumerate(names):
         assert stage.upstream[f"candidates.{i}"] is models[name].upstream["candidates"]
     assert stage.upstream["judge.0"] is models["ce_deneg"]
     bare = plan({"analysis": {"negatives": {"of": ["ce_bm25neg", "gone"], "judges": []}}}).analyses.stage("negatives")
-    assert bare.params == {"models": ["ce_bm25neg"], "drawn_from": ["bm25"], "queries": 50, "threshold": 0.5}
+    assert bare.values == {"models": ["ce_bm25neg"], "drawn_from": ["bm25"], "queries": 50, "threshold": 0.5}
     assert list(bare.upstream) == ["dataset", "candidates.0"]
 
 

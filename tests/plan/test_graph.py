@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from tandem.extras.plan import FullPlan
-from tandem.plan.graph import Stage, Stages, flat, literal
+from tandem.plan.graph import Stage, flat, literal
+from tandem.plan.planner import Planners
 
 ROOT = Path(__file__).parents[2]
 PINNED = Path(__file__).parent / "keys.yaml"
@@ -48,7 +49,7 @@ def test_a_joint_model_may_start_from_an_encoder(configured):
         one for one in FullPlan(config, ROOT).stages.values() if (one.kind, one.name) == ("model", "rocketqav2")
     )
     assert made.upstream["retriever"].kind == "encoder"
-    assert made.params["shared"]
+    assert made.values["shared"]
 
 
 def test_int8_renames_passages_and_what_follows_but_not_queries(new):
@@ -184,22 +185,17 @@ def test_the_default_systems_keep_their_keys(configured):
 def test_a_thousand_variants_resolve_in_a_moment(configured):
     import time
 
-    from tandem.planning.planner import Resolver
-
-    from tandem.config.loading import load_settings
-
-    config, shared, started = load_settings(configured(), ROOT), Stages(), time.process_time()
+    planners, started = Planners(configured(), ROOT), time.process_time()
     for i in range(1000):
-        config["models"]["rocketqav2"]["train"]["lr"] = 1e-5 + i * 1e-9
-        Resolver(config, shared).runs.score("rocketqav2.retriever", "here", "pydocs")
-    assert len([s for s in shared.values() if s.name == "rocketqav2"]) == 1000
+        planners.of({"models.rocketqav2.train.lr": 1e-5 + i * 1e-9}).score("rocketqav2.retriever", "here")
+    assert len([stage for stage in planners.stages.values() if stage.name == "rocketqav2"]) == 1000
     assert time.process_time() - started < 5
 
 
 def test_equal_models_of_two_names_are_one_stage(configured):
     config = configured("models.twin", {"like": "rocketqav2"})
     plan = FullPlan(config, ROOT)
-    twin, there = (plan.planner.score(f"{name}.retriever", "here", "pydocs") for name in ("twin", "rocketqav2"))
+    twin, there = (plan.planner.score(f"{name}.retriever", "here") for name in ("twin", "rocketqav2"))
     assert twin is there
     assert not any(stage.name == "twin" for stage in plan.stages.values())
 

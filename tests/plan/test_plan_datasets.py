@@ -44,7 +44,7 @@ def score(made, system="bm25"):
 def test_a_group_is_scored_on_each_member_and_averaged(folder, plan):
     members = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("a", "b")}
     made = score(plan(members | {"both": {"source": "group", "of": ["b", "a"]}}, "both"))
-    assert made.params["members"] == ["b", "a"]
+    assert made.values["members"] == ["b", "a"]
     assert [(role, stage.dataset, stage.kind) for role, stage in made.upstream.items()] == [
         ("member.0", "b", "score"), ("member.1", "a", "score")
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
     entries["zh-en"] = {"source": "pair", "corpus_of": "en", "queries_of": "zh"}
     data = plan(entries, "zh-en").planner.dataset("zh-en")
     assert {role: stage.dataset for role, stage in data.upstream.items()} == {"corpus": "en", "queries": "zh"}
-    assert data.params == {"source": "pair"}
+    assert data.values == {"source": "pair"}
 
 
 def test_datasets_that_are_made_of_each_other_are_a_cycle(plan):
@@ -76,36 +76,36 @@ def test_answers_are_matched_before_they_are_scored(folder, plan):
     entry = {"source": "beir", "path": folder("qa", ["test"]), "relevance": "answers", "match": "regex"}
     made = score(plan({"qa": entry}, "qa"))
     match = made.upstream["match"]
-    assert (match.kind, match.params["match"], match.upstream["run"]) == ("match", "regex", made.upstream["run"])
+    assert (match.kind, match.values["match"], match.upstream["run"]) == ("match", "regex", made.upstream["run"])
     # R@k and nDCG@k need to know all relevant passages, which answers do not tell
-    assert made.params["measures"] == ["RR@10", "Success@1", "Success@50"]
+    assert made.values["measures"] == ["RR@10", "Success@1", "Success@50"]
 
 
 def test_a_datasets_own_measures_and_split_are_reported(folder, plan):
     entry = {"source": "beir", "path": folder("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
     made = score(plan({"d": entry}, "d"))
-    assert (made.params, made.name) == ({"measures": ["RR@10"], "split": "dev"}, "bm25.dev")
+    assert (made.values, made.name) == ({"measures": ["RR@10"], "split": "dev"}, "bm25.dev")
     over = plan({"d": entry}, "d", score={"measures": ["AP"]}, tables=["baseline"])
-    assert score(over).params["measures"] == ["AP"]
+    assert score(over).values["measures"] == ["AP"]
 
 
 def test_dev_is_reported_where_there_is_no_test_set(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["train", "dev"])}}, "d")
     assert (made.split, score(made).name) == ("dev", "bm25.dev")
     # as deep as a test set's run
-    assert score(made).upstream["run"].params["depth"] == 1000
+    assert score(made).upstream["run"].values["depth"] == 1000
 
 
 def test_usual_measures_deeper_than_the_runs_are_left_out(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", depth={"test": 60})
-    assert score(made).params["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
+    assert score(made).values["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
 
 
 def test_identical_ids_are_a_parameter_only_where_asked(folder, plan):
     entry = {"source": "beir", "path": folder("d", ["test"])}
     plain, ignoring = (plan({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True}))
-    assert "ignore_identical_ids" not in score(plain).params
-    assert score(ignoring).params["ignore_identical_ids"] is True
+    assert "ignore_identical_ids" not in score(plain).values
+    assert score(ignoring).values["ignore_identical_ids"] is True
     # the run itself is the same
     assert score(plain).upstream["run"].digest == score(ignoring).upstream["run"].digest
 
@@ -134,11 +134,11 @@ def test_audits_with_training_queries(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
     similar = made.planner.similar_queries("d")
     assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
-    assert similar.params["splits"] == ["test"]
+    assert similar.values["splits"] == ["test"]
     rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/table6"]}
     assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}
     without = rows["without similar queries"].upstream["run"].upstream["model"].upstream["dataset"]
-    assert (without.dataset, without.params["source"]) == ("d-dissimilar", "dissimilar")
+    assert (without.dataset, without.values["source"]) == ("d-dissimilar", "dissimilar")
     assert without.upstream["similar"] is similar
 
 
@@ -170,7 +170,7 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
     runs = {"theirs": {"format": "ranks", "paths": {"test": str(file)}}}
     made = plan(entry, "d", runs=runs)
     run = score(made, "theirs").upstream["run"]
-    assert (run.kind, run.params["format"], run.execution["path"]) == ("imported", "ranks", str(file))
+    assert (run.kind, run.values["format"], run.execution["path"]) == ("imported", "ranks", str(file))
     with pytest.raises(UserError, match=r"runs.theirs.paths.dev: . is no file; splits with a file: test"):
         made.planner.runs._imported("theirs", "dev", "d")
 
@@ -178,7 +178,7 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
 def test_another_analyzer_is_another_system(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
     words = score(made, "bm25.jieba").upstream["run"]
-    assert (words.name, words.upstream["lucene"].params["analyzer"]) == ("bm25.jieba.test", "jieba")
+    assert (words.name, words.upstream["lucene"].values["analyzer"]) == ("bm25.jieba.test", "jieba")
     assert score(made, "bm25.default").upstream["run"] is score(made, "bm25").upstream["run"]
     with pytest.raises(UserError, match=r"here: bm25.jeiba has an unknown analyzer; did you mean jieba\?"):
         score(made, "bm25.jeiba")

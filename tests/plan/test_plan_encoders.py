@@ -19,8 +19,8 @@ def stage(configured):
 
     def plan(**keys):
         config = configured("encoders", {"mine": {"source": "hub", "name": "org/mine", "revision": "0" * 40} | keys})
-        resolver = FullPlan(config | {"encoder": "mine"}, ROOT).planner
-        return resolver.encoder("mine")[0], resolver.model("de_bm25neg", "here")
+        planner = FullPlan(config | {"encoder": "mine"}, ROOT).planner
+        return planner.encoder("mine")[0], planner.model("de_bm25neg", "here")
 
     return plan
 
@@ -28,7 +28,7 @@ def stage(configured):
 def test_layers_make_another_encoder_and_other_models_of_it(stage):
     whole, six = stage(), stage(layers=6)
     assert [made.digest for made in stage(layers=None)] == [made.digest for made in whole]
-    assert six[0].params["layers"] == 6
+    assert six[0].values["layers"] == 6
     assert six[0].digest != whole[0].digest
     assert six[1].digest != whole[1].digest
     with pytest.raises(UserError, match=r"encoders.mine.layers is 0; allowed: ≥ 1"):
@@ -48,7 +48,7 @@ def test_lora_is_part_of_the_key_and_its_absence_is_not(configured):
     plain = FullPlan(configured(), ROOT).planner.model("de_bm25neg", "here")
     assert model(None).digest == plain.digest
     made = model({"rank": "4"})
-    assert made.params["lora"] == {"rank": 4, "alpha": 16.0, "dropout": 0.0, "targets": None}
+    assert made.values["lora"] == {"rank": 4, "alpha": 16.0, "dropout": 0.0, "targets": None}
     assert len({made.digest, plain.digest, model({"rank": 4, "targets": ["query"]}).digest}) == 3
     with pytest.raises(UserError, match="models.de_bm25neg.lora.ranks is not a known key; did you mean rank"):
         model({"ranks": 4})

@@ -30,7 +30,7 @@ def test_an_ensemble_reranks_with_all_its_members(planned):
     }
     assert [stage.upstream[f"judge.{at}"].name for at in range(2)] == MEMBERS
     single = plan.planner.run("bm25+ce_bm25neg", "test", "here")
-    assert stage.params == single.params
+    assert stage.values == single.values
     assert single.upstream.keys() == {"dataset", "run", "model", "tokens"}
     assert len(plan.hosted.shards("rerank", stage.key)) == 3
 

@@ -8,6 +8,7 @@ from tandem.errors import UserError
 from tandem.estimating.volumes import Volumes
 from tandem.estimating.work import Setting, bm25s, tune_bm25
 from tandem.extras.plan import FullPlan
+from tandem.plan.audits import audited_systems
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,9 +31,9 @@ def run(plan, system, split="test"):
 def test_plain_bm25_is_as_it_was(planned):
     plan = planned({"rm3": {"rm3": {}}})
     bm25 = run(plan, "bm25")
-    assert bm25.params == {"k1": 0.9, "b": 0.4, "depth": 1000, "split": "test"}
+    assert bm25.values == {"k1": 0.9, "b": 0.4, "depth": 1000, "split": "test"}
     assert bm25.upstream.keys() == {"dataset", "lucene"}
-    assert bm25.upstream["lucene"].params == {"analyzer": "default", "language": "en"}
+    assert bm25.upstream["lucene"].values == {"analyzer": "default", "language": "en"}
 
 
 def test_variants_say_what_differs_and_share_the_rest(planned):
@@ -47,15 +48,15 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
     )
     bm25, same, wide = (run(plan, name) for name in ("bm25", "same", "wide"))
     assert same is bm25
-    assert (wide.name, wide.params["k1"], wide.upstream["lucene"]) == ("wide.test", 2.0, bm25.upstream["lucene"])
+    assert (wide.name, wide.values["k1"], wide.upstream["lucene"]) == ("wide.test", 2.0, bm25.upstream["lucene"])
     expanded, split, stemless = (run(plan, name) for name in ("expanded", "split", "stemless"))
-    assert expanded.params["rm3"] == {"fb_terms": 10, "fb_docs": 5, "original_query_weight": 0.5}
-    assert expanded.upstream["lucene"].params == {"analyzer": "default", "language": "en", "vectors": True}
-    assert split.params["fields"] == {"title": 2.0, "text": 1.0}
-    assert split.upstream["lucene"].params == {"analyzer": "default", "language": "en", "fields": True}
-    assert (stemless.params["formula"], stemless.params["delta"]) == ("bm25+", 1.0)
+    assert expanded.values["rm3"] == {"fb_terms": 10, "fb_docs": 5, "original_query_weight": 0.5}
+    assert expanded.upstream["lucene"].values == {"analyzer": "default", "language": "en", "vectors": True}
+    assert split.values["fields"] == {"title": 2.0, "text": 1.0}
+    assert split.upstream["lucene"].values == {"analyzer": "default", "language": "en", "fields": True}
+    assert (stemless.values["formula"], stemless.values["delta"]) == ("bm25+", 1.0)
     assert stemless.upstream.keys() == {"dataset", "bm25s"}
-    assert stemless.upstream["bm25s"].params == {"analyzer": "none", "language": "en"}
+    assert stemless.upstream["bm25s"].values == {"analyzer": "none", "language": "en"}
 
 
 def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(planned):
@@ -63,11 +64,11 @@ def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(pl
     plan = planned({"best": {"tuned": True, "rm3": {}}}, tune=tune)
     best = run(plan, "best")
     tuned = best.upstream["tuned"]
-    assert best.params.keys() == {"depth", "split", "rm3"}
+    assert best.values.keys() == {"depth", "split", "rm3"}
     assert (tuned.kind, tuned.name) == ("tune_bm25", "best.dev")
-    assert tuned.params == {
+    assert tuned.values == {
         **{"k1": [1.0, 2.0], "b": [0.5], "measure": "nDCG@10", "split": "dev", "queries": 50, "depth": 10},
-        "rm3": best.params["rm3"],
+        "rm3": best.values["rm3"],
     }
     assert tuned.upstream["lucene"] is best.upstream["lucene"]
     assert run(plan, "best", "dev").upstream["tuned"] is tuned
@@ -76,7 +77,7 @@ def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(pl
 def test_the_engine_of_all_is_one_key(planned):
     plan = planned({"java": {"engine": "lucene", "analyzer": "krovetz"}}, engine="bm25s")
     assert run(plan, "bm25").upstream.keys() == {"dataset", "bm25s"}
-    assert run(plan, "bm25.none").upstream["bm25s"].params["analyzer"] == "none"
+    assert run(plan, "bm25.none").upstream["bm25s"].values["analyzer"] == "none"
     assert run(plan, "java").upstream.keys() == {"dataset", "lucene"}
     with pytest.raises(
         UserError, match="bm25.analyzer is krovetz, which bm25s lacks; allowed: default, porter, none, w"
@@ -90,14 +91,14 @@ def test_a_variant_stands_wherever_a_run_does(configured):
     config["models"]["taught"] = {"like": "de_bm25neg", "train": {"distil": {"from": "expanded"}}}
     config["fusions"] = {"both": {"of": ["bm25", "expanded"]}}
     config["audits"] = {"systems": ["expanded"]}
-    resolver = FullPlan(config, ROOT).planner
-    pupil, taught = resolver.model("pupil", "here"), resolver.model("taught", "here")
+    planner = FullPlan(config, ROOT).planner
+    pupil, taught = planner.model("pupil", "here"), planner.model("taught", "here")
     assert pupil.upstream["candidates"].upstream["run"].name == "expanded.train"
     assert taught.upstream["teacher"].upstream["run"].name == "expanded.train"
-    judged, fused = (resolver.run(name, "test", "here") for name in ("expanded+ce_bm25neg", "both"))
+    judged, fused = (planner.run(name, "test", "here") for name in ("expanded+ce_bm25neg", "both"))
     assert "expanded.test" in [stage.name for stage in judged.upstream.values()]
     assert {"bm25.test", "expanded.test"} <= {stage.name for stage in fused.upstream.values()}
-    assert resolver.audits.audited("pydocs") == ["expanded"]
+    assert audited_systems(planner.ctx, "pydocs") == ["expanded"]
 
 
 @pytest.mark.parametrize(

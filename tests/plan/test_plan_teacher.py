@@ -31,8 +31,8 @@ def test_a_cross_encoder_teaches_the_lists_that_the_student_learns_from(student)
     assert teacher.upstream.keys() == {"dataset", "candidates", "judge.0", "judge_tokens.0"}
     assert teacher.upstream["candidates"] is made.upstream["candidates"]
     assert teacher.upstream["judge.0"].name == "ce_bm25neg"
-    assert teacher.params == {"precision": "auto", "batch_tokens": 4096}
-    distil = made.params["train"]["distil"]
+    assert teacher.values == {"precision": "auto", "batch_tokens": 4096}
+    distil = made.values["train"]["distil"]
     assert (distil["loss"], distil["weight"], distil["supervision"]) == ("reference", 2.0, 1.0)
     assert "from" not in distil
 
@@ -52,7 +52,7 @@ def test_any_run_teaches(student, told, kind, name):
     teacher = student(told).upstream["teacher"]
     assert teacher.upstream.keys() == {"dataset", "candidates", "run"}
     assert (teacher.upstream["run"].kind, teacher.upstream["run"].name) == (kind, name)
-    assert teacher.params == {}
+    assert teacher.values == {}
 
 
 def test_a_released_file_of_scored_triples_teaches(configured, tmp_path):
@@ -60,7 +60,7 @@ def test_a_released_file_of_scored_triples_teaches(configured, tmp_path):
     config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "kd"}}})
     config["runs"] = {"kd": {"format": "margin_mse", "paths": {"train": str(tmp_path / "scores.tsv")}}}
     run = FullPlan(config, ROOT).planner.model("pupil", "here").upstream["teacher"].upstream["run"]
-    assert (run.kind, run.name, run.params["format"]) == ("imported", "kd.train", "margin_mse")
+    assert (run.kind, run.name, run.values["format"]) == ("imported", "kd.train", "margin_mse")
 
 
 def test_of_a_joint_model_the_cross_encoder_teaches_unless_the_retriever_is_named(student):
@@ -123,5 +123,5 @@ def test_the_recipe_teaches_by_stored_scores(configured):
     config["recipes"].append("margin_mse")
     made = FullPlan(config, ROOT).planner.model("de_margin_mse", "here")
     assert made.upstream["teacher"].upstream["judge.0"].name == "ce_bm25neg"
-    assert made.params["train"]["distil"]["loss"] == "margin_mse"
-    assert made.params["train"]["distil"]["supervision"] == 0
+    assert made.values["train"]["distil"]["loss"] == "margin_mse"
+    assert made.values["train"]["distil"]["supervision"] == 0

@@ -30,18 +30,18 @@ def test_from_the_beginning(planned):
     plan = planned(mine={"objective": "crop", "layers": 0})
     (vocabulary,), (made,), (tokens,) = (of(plan, kind) for kind in ("vocabulary", "pretrain", "tokens"))
     assert list(vocabulary.upstream) == ["dataset"]
-    assert vocabulary.params["layers"] == 0
+    assert vocabulary.values["layers"] == 0
     assert made.upstream == {"start": vocabulary, "tokens": tokens}
     assert tokens.upstream["encoder"] is vocabulary
-    assert {key: made.params[key] for key in ("pooling", "normalize", "temperature")} == {
+    assert {key: made.values[key] for key in ("pooling", "normalize", "temperature")} == {
         "pooling": "mean", "normalize": True, "temperature": 0.05,
     }  # fmt: skip
-    assert made.params["train"]["seed"] == 42
+    assert made.values["train"]["seed"] == 42
     assert not [stage for stage in plan.stages.values() if stage.kind == "encoder"]
     models = {stage.name: stage for stage in of(plan, "model")}
     assert models["de_bm25neg"].upstream["start"] is made
     assert models["de_bm25neg"].upstream["tokens"] is tokens
-    assert models["de_bm25neg"].params["temperature"] == 0.05
+    assert models["de_bm25neg"].values["temperature"] == 0.05
 
 
 def test_a_given_encoder_learns_further_with_its_own_tokenizer(planned):
@@ -50,7 +50,7 @@ def test_a_given_encoder_learns_further_with_its_own_tokenizer(planned):
     (minilm,) = of(plan, "encoder", "shared")
     assert made.upstream == {"start": minilm, "tokens": tokens}
     assert tokens.upstream["encoder"] is minilm
-    assert made.params["pooling"] == "mean"  # minilm's, not RetroMAE's
+    assert made.values["pooling"] == "mean"  # minilm's, not RetroMAE's
     assert not of(plan, "vocabulary")
 
 
@@ -61,7 +61,7 @@ def test_one_after_the_other_shares_the_tokenizer(planned):
     assert made["mine"].upstream["start"] is made["base"]
     assert len(of(plan, "tokens")) == len(of(plan, "vocabulary")) == 1
     # crop's own temperature: base tells none
-    assert [made["mine"].params[key] for key in ("pooling", "normalize", "temperature")] == ["cls", True, 0.05]
+    assert [made["mine"].values[key] for key in ("pooling", "normalize", "temperature")] == ["cls", True, 0.05]
 
 
 def test_what_it_learns_is_in_the_key_and_how_it_runs_is_not(configured):

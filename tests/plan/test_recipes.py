@@ -36,35 +36,35 @@ def drawn(plan, name, role="candidates"):
 def test_rocketqas_first_step_takes_random_negatives(msmarco):
     lists = drawn(msmarco, "m_d0")
     assert set(lists.upstream) == {"dataset", "tokens"}
-    assert (lists.name, lists.params["negatives"]) == ("random", 4)
-    train = model(msmarco, "m_d0").params["train"]
+    assert (lists.name, lists.values["negatives"]) == ("random", 4)
+    train = model(msmarco, "m_d0").values["train"]
     assert (train["queries_per_batch"], train["list_size"], train["in_batch"], train["lr"]) == (4096, 2, True, 3e-5)
 
 
 def test_rocketqas_second_step_takes_four_of_the_top_thousand(msmarco):
     lists = drawn(msmarco, "m_c")
-    assert (lists.params["first_rank"], lists.params["depth"], lists.params["negatives"]) == (1, 1000, 4)
+    assert (lists.values["first_rank"], lists.values["depth"], lists.values["negatives"]) == (1, 1000, 4)
     assert lists.upstream["run"].upstream["passages"].upstream["model"] is model(msmarco, "m_d0")
-    assert drawn(msmarco, "m_c_top50").params["depth"] == 50
+    assert drawn(msmarco, "m_c_top50").values["depth"] == 50
 
 
 def test_rocketqas_third_step_denoises_and_fills_up(msmarco):
     lists = drawn(msmarco, "m_d1")
-    assert lists.params["denoise"] == {
+    assert lists.values["denoise"] == {
         "negative_below": 0.1, "positive_above": None, "hybrid": False, "backfill": {"first_rank": 51, "depth": 1000}
     }  # fmt: skip
-    assert (lists.params["take"], lists.params["negatives"], lists.params["negatives_per"]) == ("first", 4, "positive")
+    assert (lists.values["take"], lists.values["negatives"], lists.values["negatives_per"]) == ("first", 4, "positive")
     assert lists.upstream["judge.0"] is model(msmarco, "m_c")
     assert model(msmarco, "m_d1").upstream["start"].kind == "encoder"  # from the beginning, not from m_d0
     assert model(msmarco, "m_d1_continued").upstream["start"] is model(msmarco, "m_d0")
-    assert drawn(msmarco, "m_d1_unfilled").params["denoise"]["backfill"] is None
+    assert drawn(msmarco, "m_d1_unfilled").values["denoise"]["backfill"] is None
 
 
 def test_rocketqas_fourth_step_joins_pseudo_labelled_queries(msmarco):
     assert drawn(msmarco, "m_d2") is drawn(msmarco, "m_d1")
     more = drawn(msmarco, "m_d2", "candidates.1")
-    assert (more.params["labels"], more.params["split"], more.params["depth"]) == ("judge", "unlabelled", 50)
-    assert (more.params["denoise"]["negative_below"], more.params["denoise"]["positive_above"]) == (0.1, 0.9)
+    assert (more.values["labels"], more.values["split"], more.values["depth"]) == ("judge", "unlabelled", 50)
+    assert (more.values["denoise"]["negative_below"], more.values["denoise"]["positive_above"]) == (0.1, 0.9)
     assert more.upstream["run"].upstream["passages"].upstream["model"] is model(msmarco, "m_d1")
     assert more.upstream["judge.0"] is model(msmarco, "m_c")
 
@@ -72,10 +72,10 @@ def test_rocketqas_fourth_step_joins_pseudo_labelled_queries(msmarco):
 def test_rocketqav2_starts_from_rocketqas_first_two_steps(msmarco):
     joint = model(msmarco, "rocketqav2")
     assert (joint.upstream["retriever"], joint.upstream["reranker"]) == (model(msmarco, "m_d0"), model(msmarco, "m_c"))
-    assert joint.params["train"]["list_size"] == 128
-    reference = model(msmarco, "rocketqav2_reference").params["train"]
+    assert joint.values["train"]["list_size"] == 128
+    reference = model(msmarco, "rocketqav2_reference").values["train"]
     assert (reference["semantics"], reference["schedule"], reference["warmup"]) == ("reference", "constant", 0.0)
-    assert model(msmarco, "rocketqav2_in_batch").params["train"]["in_batch"] is True
+    assert model(msmarco, "rocketqav2_in_batch").values["train"]["in_batch"] is True
 
 
 def test_natural_questions_are_labelled_by_answers():
@@ -83,11 +83,11 @@ def test_natural_questions_are_labelled_by_answers():
     assert drawn(plan, "m_d0").upstream["run"].kind == "given"
     for name in ("m_c", "m_d1"):
         lists = drawn(plan, name)
-        assert (lists.params["labels"], lists.params["depth"], lists.params["negatives"]) == ("answers", 100, 1)
+        assert (lists.values["labels"], lists.values["depth"], lists.values["negatives"]) == ("answers", 100, 1)
         assert lists.upstream["match"].upstream["run"] is lists.upstream["run"]
-        assert lists.upstream["match"].params["match"] == "string"
-    assert drawn(plan, "m_d1").params["denoise"]["backfill"] is None
-    assert model(plan, "rocketqav2").params["train"]["list_size"] == 32
+        assert lists.upstream["match"].values["match"] == "string"
+    assert drawn(plan, "m_d1").values["denoise"]["backfill"] is None
+    assert model(plan, "rocketqav2").values["train"]["list_size"] == 32
     shown = plan.planner.ctx.dataset_entry("natural-questions-unlabelled")
     assert (shown["relevance"], shown["measures"]) == ("answers", ["Success@5", "Success@20", "Success@100"])
 
@@ -119,7 +119,7 @@ def test_a_small_variant_can_be_planned(name, tmp_path, monkeypatch):
     plan = planned(f"small/{name}")
     made = plan.tables.files()
     assert made
-    trained = {stage.params["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
+    trained = {stage.values["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
     assert None not in trained
     assert max(trained) <= 480  # minutes on two cores
 

@@ -116,7 +116,7 @@ def test_every_row_is_planned_once_a_seed_and_bm25_once(plan):
         found["DE w/ BM25 Neg", "", seed][1].upstream["run"].upstream["passages"].upstream["model"]
         for seed in ("42", "7")
     ]
-    assert [model.params["train"]["seed"] for model in models] == [42, 7]
+    assert [model.values["train"]["seed"] for model in models] == [42, 7]
     assert {row["system"] for row in made.tables.systems()} == {"BM25", "DE w/ BM25 Neg", "RocketQAv2 (retriever)"} | {
         "CE w/ BM25 Neg", "CE w/ DE Neg", "RocketQAv2 (re-ranker)"
     }  # fmt: skip
@@ -130,7 +130,7 @@ def test_what_a_dataset_lacks_is_only_printed(plan):
     ]  # fmt: skip
     assert "unlabelled" in absent[0]["absent"]
     score = rows(made, "rocketqav2/table2")["BM25 (anserini)", "msmarco", "42"][1]
-    assert {"RR@10", "Success@50", "Success@1000", "Success@5"} <= set(score.params["measures"])
+    assert {"RR@10", "Success@50", "Success@1000", "Success@5"} <= set(score.values["measures"])
 
 
 def test_a_papers_target_is_all_that_can_be_made(plan):
@@ -151,6 +151,6 @@ def test_a_variant_trains_without_the_similar_queries_and_is_searched_like_the_r
     found = rows(plan(dataset="a"), "dureader_retrieval/table6")
     kept, without = (found[f"{how} similar queries", "", "42"][1] for how in ("with", "without"))
     models = [score.upstream["run"].upstream["model"] for score in (kept, without)]
-    assert [model.upstream["dataset"].params["source"] for model in models] == ["beir", "dissimilar"]
+    assert [model.upstream["dataset"].values["source"] for model in models] == ["beir", "dissimilar"]
     assert models[1].upstream["dataset"].upstream["similar"] is kept.upstream["subset"] is without.upstream["subset"]
     assert kept.dataset == without.dataset == "a"

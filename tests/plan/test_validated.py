@@ -37,19 +37,19 @@ def test_four_segments_and_four_validations_on_one_reduced_dataset(plan):
     made = plan({f"{DE}/checkpoints": 4, f"{DE}/select": "best"})
     chain = of_kind(made, "checkpoint")
     assert [stage.name for stage in chain] == [f"de_bm25neg.{n}" for n in (1, 2, 3, 4)]
-    assert [stage.params["until"] for stage in chain] == [[1, 4], [2, 4], [3, 4], [4, 4]]
+    assert [stage.values["until"] for stage in chain] == [[1, 4], [2, 4], [3, 4], [4, 4]]
     assert [stage.upstream.get("after") for stage in chain] == [None, *chain[:3]]
     model = made.planner.ctx.models["de_bm25neg"]
     assert list(model.upstream) == [f"{role}.{n}" for role in ("checkpoint", "validation") for n in (1, 2, 3, 4)]
     scores = [model.upstream[f"validation.{n}"] for n in (1, 2, 3, 4)]
     (reduced,) = {score.upstream["dataset"] for score in scores}
-    assert (reduced.name, reduced.params) == (
+    assert (reduced.name, reduced.values) == (
         "pydocs-reduced-bm25-100",
         {"source": "reduced", "depth": 100, "others": 0},
     )
     assert {role: stage.name for role, stage in reduced.upstream.items()} == {"of": "pydocs", "run": "bm25.dev"}
     for score, checkpoint in zip(scores, chain, strict=True):
-        assert score.params == {"measures": ["RR@10"], "split": "dev"}
+        assert score.values == {"measures": ["RR@10"], "split": "dev"}
         passages = score.upstream["run"].upstream["passages"]
         assert (passages.upstream["model"], passages.upstream["dataset"]) == (checkpoint, reduced)
     # the token ids too are made once
@@ -102,7 +102,7 @@ def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_mode
     # on the full corpus: the reference run itself, on the same fifty queries
     whole = made.stages.find("score", Path(rows[0]["full"]).name)
     assert (whole.dataset, whole.upstream["run"].upstream["run"].name) == ("pydocs", "bm25.dev")
-    assert whole.upstream["subset"].params["dev_queries"] == 50
+    assert whole.upstream["subset"].values["dev_queries"] == 50
 
 
 def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
@@ -110,7 +110,7 @@ def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
     made = plan(keys | {"validation": {"method": "average_rank", "depth": 30, "others": 30}})
     model = made.planner.ctx.models["de_bm25neg"]
     value = model.upstream["validation.2"]
-    assert (value.kind, value.params, set(value.upstream)) == (
+    assert (value.kind, value.values, set(value.upstream)) == (
         "average_rank", {"split": "dev"}, {"dataset", "passages", "queries"}
     )  # fmt: skip
     assert value.dataset == "pydocs-reduced-bm25-30-others30"
@@ -124,10 +124,10 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
     first, second = (made.planner.ctx.models[name] for name in ("ce_bm25neg", "ce_deneg"))
     assert first.upstream["start"] is chain[1]
     assert second.upstream["candidates"].upstream["run"].upstream["passages"].upstream["model"] is chain[0]
-    score = made.planner.score("de_bm25neg.3", "here", "pydocs")
-    assert (score.name, score.params["split"]) == ("de_bm25neg.3.test", "test")
+    score = made.planner.score("de_bm25neg.3", "here")
+    assert (score.name, score.values["split"]) == ("de_bm25neg.3.test", "test")
     with pytest.raises(UserError, match=r"here: de_bm25neg.4 is no model"):
-        made.planner.score("de_bm25neg.4", "here", "pydocs")
+        made.planner.score("de_bm25neg.4", "here")
 
 
 @pytest.mark.parametrize(

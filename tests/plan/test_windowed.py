@@ -54,27 +54,27 @@ def run(config):
 def test_a_dual_encoder_searches_the_windows_deeper_and_is_aggregated(run):
     made = run(DE | {"method": "kmax", "k": 2}, cut={"factor": 4})
     assert (made.kind, made.dataset, made.name) == ("aggregate", "long", "x.test")
-    assert made.params == {"method": "kmax", "k": 2, "depth": 200, "split": "test", "missing": "lowest"}
+    assert made.values == {"method": "kmax", "k": 2, "depth": 200, "split": "test", "missing": "lowest"}
     retrieve = made.upstream["run"]
-    assert (retrieve.kind, retrieve.dataset, retrieve.params["depth"]) == ("retrieve", "cut", 800)
+    assert (retrieve.kind, retrieve.dataset, retrieve.values["depth"]) == ("retrieve", "cut", 800)
     assert retrieve.upstream["passages"].upstream["tokens"].dataset == "cut"
     # the model was trained on documents, by runs over documents as deep as ever
     model = retrieve.upstream["passages"].upstream["model"]
     assert model.dataset == "long"
-    assert model.upstream["candidates"].upstream["run"].params["depth"] == 50
+    assert model.upstream["candidates"].upstream["run"].values["depth"] == 50
     assert made.upstream["windows"].upstream["of"] is made.upstream["dataset"]
-    assert run(DE, "dev").upstream["run"].params["depth"] == 800
+    assert run(DE, "dev").upstream["run"].values["depth"] == 800
 
 
 def test_a_cross_encoder_scores_the_windows_of_the_documents_that_a_run_finds(run):
     made = run(CE)
-    assert (made.kind, made.dataset, made.params["method"]) == ("rerank_windows", "long", "max")
-    assert (made.params["depth"], made.params["scores"]) == (10, "raw")
+    assert (made.kind, made.dataset, made.values["method"]) == ("rerank_windows", "long", "max")
+    assert (made.values["depth"], made.values["scores"]) == (10, "raw")
     assert made.upstream["run"].dataset == "long"
     assert made.upstream["judge.0"].name == "ce_bm25neg"
     assert made.upstream["judge_tokens.0"].dataset == "cut"
-    assert run(CE | {"method": "sum"}).params["scores"] == "probability"
-    assert run(CE | {"method": "sum", "scores": "raw"}).params["scores"] == "raw"
+    assert run(CE | {"method": "sum"}).values["scores"] == "probability"
+    assert run(CE | {"method": "sum", "scores": "raw"}).values["scores"] == "raw"
 
 
 def test_several_cross_encoders_score_windows(run):
@@ -87,7 +87,7 @@ def test_only_what_means_something_to_the_method_is_in_the_key(run):
     assert run(DE | {"k": 2}).digest == run(DE).digest
     assert run(DE | {"method": "kmax", "k": 2}).digest != run(DE | {"method": "kmax"}).digest
     assert run(DE | {"missing": "zero"}).digest == run(DE).digest
-    assert run(DE | {"method": "sum"}).params["missing"] == "zero"
+    assert run(DE | {"method": "sum"}).values["missing"] == "zero"
     assert run(DE | {"method": "sum", "missing": "lowest"}).digest != run(DE | {"method": "sum"}).digest
 
 
@@ -97,13 +97,13 @@ def test_an_aggregated_run_stands_wherever_a_run_may(config):
         "pupil": {"like": "de_bm25neg", "train": {"distil": {"from": "y"}}},
     }
     fusions = {"fused": {"of": ["bm25", "x"]}}
-    resolver = FullPlan(config({"x": DE, "y": CE}, models=models, fusions=fusions), ROOT).planner
-    assert resolver.model("second", "here").upstream["candidates"].upstream["run"].name == "x.train"
-    assert resolver.model("pupil", "here").upstream["teacher"].upstream["run"].kind == "rerank_windows"
-    assert resolver.run("fused", "test", "here").upstream["run.1"].kind == "aggregate"
-    behind = resolver.run("x+ce_bm25neg", "test", "here")
+    planner = FullPlan(config({"x": DE, "y": CE}, models=models, fusions=fusions), ROOT).planner
+    assert planner.model("second", "here").upstream["candidates"].upstream["run"].name == "x.train"
+    assert planner.model("pupil", "here").upstream["teacher"].upstream["run"].kind == "rerank_windows"
+    assert planner.run("fused", "test", "here").upstream["run.1"].kind == "aggregate"
+    behind = planner.run("x+ce_bm25neg", "test", "here")
     assert (behind.kind, behind.upstream["run"].name) == ("rerank", "x.test")
-    assert resolver.runs.score("x", "here", "long").upstream["run"].kind == "aggregate"
+    assert planner.score("x", "here", "long").upstream["run"].kind == "aggregate"
 
 
 def test_models_are_trained_on_windows(run, config):
