@@ -53,7 +53,7 @@ def machine():
 
 def test_a_training_by_hand(plan, machine):
     stage = plan.planner.model("de", "test")
-    found = cost(stage, setting(plan.settings, machine), machine)
+    found = cost(stage, setting(plan.document(), machine), machine)
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
     query, passage = about.tokens("query", 32), about.tokens("passage", 128)
     each = 2 * (4 * 768**2 + 2 * 768 * 3072)
@@ -70,7 +70,7 @@ def test_a_training_by_hand(plan, machine):
 
 
 def test_caching_gradients_costs_another_forward_pass(plan, machine):
-    about = setting(plan.settings, machine)
+    about = setting(plan.document(), machine)
     stage = plan.planner.model("de", "test")
     whole = cost(stage, about, machine)
     about.execution["graph_tokens"] = 100
@@ -80,7 +80,7 @@ def test_caching_gradients_costs_another_forward_pass(plan, machine):
 
 
 def test_devices_share_the_wall_time_alone(plan, machine):
-    about = setting(plan.settings, machine)
+    about = setting(plan.document(), machine)
     stage = plan.planner.model("de", "test")
     one = cost(stage, about, machine)
     about.execution["devices"] = 4
@@ -110,9 +110,9 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
         return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
     whole, parts = planned(), planned(checkpoints=4, select="best")
-    one = cost(whole.planner.model("de", "test"), setting(whole.config, machine), machine)
+    one = cost(whole.planner.model("de", "test"), setting(whole.document(), machine), machine)
     stages = upstream_first([parts.planner.model("de", "test")])
-    about = setting(parts.config, machine)
+    about = setting(parts.document(), machine)
     found = [cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
     assert sum(part.operations for part in found) == approx(one.operations)
     assert cost(stages[-1], about, machine).operations == 0
@@ -122,7 +122,7 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
 
 
 def test_sums(plan, machine):
-    about = setting(plan.settings, machine)
+    about = setting(plan.document(), machine)
     found = [cost(one, about, machine) for one in upstream_first([plan.planner.model("de", "test")])]
     told = totals(found)
     assert told["wall"] == approx(sum(one.wall for one in found))
@@ -133,11 +133,11 @@ def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main"}}
     plan = FullPlan(MINE | {"encoders": encoders}, ROOT)
     with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
-        cost(plan.planner.model("de", "test"), setting(plan.settings, machine), machine)
+        cost(plan.planner.model("de", "test"), setting(plan.document(), machine), machine)
     datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
     plan = FullPlan(MINE | {"datasets": datasets}, ROOT)
     with pytest.raises(UserError, match="dataset big: its size is not known"):
-        cost(plan.planner.model("de", "test"), setting(plan.settings, machine), machine)
+        cost(plan.planner.model("de", "test"), setting(plan.document(), machine), machine)
 
 
 def test_unknown_hardware_is_one_line():
@@ -175,7 +175,7 @@ def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
     }
     more = {"datasets": datasets, "models": models, "aggregations": aggregations, "depth": {"train": 20, "dev": 100}}
     plan = FullPlan(MINE | more, ROOT)
-    about = setting(plan.settings, machine)
+    about = setting(plan.document(), machine)
     assert about.sizes(plan.planner.dataset("cut")).passages == 3615
     every, one = (cost(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
     assert every.operations == approx(3.615 * one.operations)
@@ -188,7 +188,7 @@ def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine)
     models = {**MINE["models"], "one": cross, "other": {**cross, "train": {"lr": 1e-3}}}
     more = {"models": models, "ensembles": {"both": {"of": ["one", "other"]}}, "depth": {"dev": 50}}
     plan = FullPlan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
-    about = setting(plan.settings, machine)
+    about = setting(plan.document(), machine)
     alone, both = (cost(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both"))
     assert both.operations == approx(2 * alone.operations)
     fused = cost(plan.planner.run("rrf", "dev", "test"), about, machine)

@@ -50,7 +50,7 @@ def machine():
 
 
 def costs(plan, machine, stage):
-    return cost(stage, setting(plan.settings, machine), machine)
+    return cost(stage, setting(plan.document(), machine), machine)
 
 
 def index(plan, name):
@@ -89,7 +89,7 @@ def test_a_graph_is_grown_by_one_thread_and_has_links(machine):
 def test_the_words_of_faiss_tell_their_lists(machine):
     plan = planned()
     stage = index(plan, "words")
-    assert Index(stage, setting(plan.settings, machine)).nlist == 16
+    assert Index(stage, setting(plan.document(), machine)).nlist == 16
 
 
 def test_a_search_by_hand(machine):

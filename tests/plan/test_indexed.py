@@ -27,8 +27,8 @@ def run(planner, system="de_bm25neg@hnsw"):
 
 def test_every_type_has_an_entry_that_works_as_it_is(planner):
     made = planner()
-    assert set(made.config["indexes"]) == set(TYPES) - {"factory"}
-    for name in made.config["indexes"]:
+    assert set(made.settings.indexes) == set(TYPES) - {"factory"}
+    for name in made.settings.indexes:
         stage = run(made, f"de_bm25neg@{name}")
         assert (stage.kind, stage.name) == ("ann", f"de_bm25neg@{name}.test")
         assert stage.upstream["index"].upstream["passages"] is stage.upstream["passages"]
@@ -89,7 +89,7 @@ def test_gpus_and_shards_change_no_key(configured):
     [
         ({"type": "hnws"}, "indexes.x.type is 'hnws'; did you mean hnsw?"),
         ({"type": ["hnsw"]}, "indexes.x.type is ['hnsw']; did you mean hnsw?"),
-        ({"m": 3}, "indexes.x.type is None; allowed: factory, flat, hnsw"),
+        ({"m": 3}, "indexes.x.type is missing; allowed: flat, sq, pq"),
         ({"type": "hnsw", "nprobe": 3}, "indexes.x.nprobe is not a known key"),
         ({"type": "ivf_flat", "nlist": 0}, "indexes.x.nlist is 0; allowed: ≥ 1"),
         ({"type": "sq", "sq": "7bit"}, 'indexes.x.sq is "7bit"; allowed: 8bit, 6bit, 4bit, fp16'),

@@ -38,7 +38,7 @@ def plan(configured):
 
 
 def score(made, system="bm25"):
-    return made.planner.score(system, "here", made.config["dataset"])
+    return made.planner.score(system, "here")
 
 
 def test_a_group_is_scored_on_each_member_and_averaged(folder, plan):
@@ -186,8 +186,8 @@ def test_another_analyzer_is_another_system(folder, plan):
 
 def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(folder, plan):
     own = plan({"scifact": {"source": "beir", "path": folder("scifact", ["test"])}}, "scifact")
-    assert "id" not in own.config["datasets"]["scifact"]
-    changed = plan({"scifact": {"title": False}}, "scifact", tables=["baseline"]).config["datasets"]["scifact"]
+    assert "id" not in own.catalogue["scifact"]
+    changed = plan({"scifact": {"title": False}}, "scifact", tables=["baseline"]).catalogue["scifact"]
     assert (changed["source"], changed["id"], changed["title"]) == ("ir_datasets", "beir/scifact", False)
 
 

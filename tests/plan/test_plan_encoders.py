@@ -20,7 +20,7 @@ def stage(configured):
     def plan(**keys):
         config = configured("encoders", {"mine": {"source": "hub", "name": "org/mine", "revision": "0" * 40} | keys})
         planner = FullPlan(config | {"encoder": "mine"}, ROOT).planner
-        return planner.encoder("mine")[0], planner.model("de_bm25neg", "here")
+        return planner.encoder("mine"), planner.model("de_bm25neg", "here")
 
     return plan
 

@@ -6,6 +6,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.audits import audited_systems
 
 ROOT = Path(__file__).parents[2]
 MEMBERS = ["ce_bm25neg", "ce_deneg"]
@@ -55,10 +56,10 @@ def test_an_ensemble_is_the_list_of_its_members(configured):
 
 
 def test_an_ensemble_judges_in_audits(planned):
-    told, alike = (planned("audits.judges", judges).planner.audits for judges in (["both"], MEMBERS))
-    assert told.false_negatives("pydocs").digest == alike.false_negatives("pydocs").digest
-    audits = planned("audits.systems", ["bm25", "bm25+both"]).planner.audits
-    assert audits.audited("pydocs") == ["bm25", "bm25+both"]
+    ensemble, members = (planned("audits.judges", judges).planner for judges in (["both"], MEMBERS))
+    assert ensemble.false_negatives("pydocs").digest == members.false_negatives("pydocs").digest
+    planner = planned("audits.systems", ["bm25", "bm25+both"]).planner
+    assert audited_systems(planner.ctx, "pydocs") == ["bm25", "bm25+both"]
 
 
 def test_the_default_keeps_its_keys_beside_an_ensemble(planned, configured):

@@ -102,7 +102,7 @@ def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
         ("bm25.klingon", "models.pupil.train.distil.from: bm25.klingon has an unknown analyzer"),
         ("bm25+de_bm25neg", "models.pupil.train.distil.from: de_bm25neg is a dual model, needed is cross or joint"),
         (["ce_bm25neg", "bm25"], "models.pupil.train.distil.from: bm25 is no model"),
-        ([], "models.pupil.train.distil.from is []; [] should be non-empty"),
+        ([], "models.pupil.train.distil.from is []; allowed: 1 or more"),
         ("pupil", "models form a cycle: pupil -> pupil"),
     ],
 )

@@ -95,15 +95,15 @@ def test_the_passages_may_be_another_datasets(configured):
 
 
 MISTAKES = [
-    ({"objective": "crp"}, "encoders.mine.objective is 'crp'; allowed: crop, mlm, retromae, cocondenser"),
-    ({}, "encoders.mine.objective is None; allowed: crop, mlm, retromae, cocondenser"),
+    ({"objective": "crp"}, "encoders.mine.objective is 'crp'; did you mean crop"),
+    ({}, "encoders.mine.objective is missing; allowed: crop, mlm, retromae, cocondenser"),
     ({"objective": "crop", "layer": 1}, "encoders.mine.layer is not a known key; did you mean layers?"),
     ({"objective": "mlm", "train": {"crop_longest": 0.5}}, "encoders.mine.train.crop_longest is not a known key"),
     ({"objective": "mlm", "train": {"mask_probability": 1.5}}, "mask_probability is 1.5; allowed: ≤ 1"),
     ({"objective": "mlm", "layers": 0}, "encoders.mine.objective is mlm, but an encoder without layers learns by crop"),
-    ({"objective": "crop", "heads": 3}, "encoders.mine.hidden is 256, which encoders.mine.heads .3. does not divide"),
+    ({"objective": "crop", "heads": 3}, "encoders.mine.hidden is 256, which heads .3. does not divide"),
     ({"objective": "crop", "positions": 64}, "encoders.mine.positions is 64, but lengths.passage needs 98; raise it"),
-    ({"objective": "crop", "start": "minilm", "hidden": 64}, "hidden is told, but encoders.mine.start brings its own"),
+    ({"objective": "crop", "start": "minilm", "hidden": 64}, "hidden cannot be set beside start, which brings its own"),
     ({"objective": "crop", "start": "minlm"}, "encoder: minlm is unknown"),
     ({"objective": "crop", "train": {"crop_shortest": 0.9}}, "train.crop_shortest is above crop_longest .0.5."),
     ({"objective": "crop", "dataset": "nowhere"}, "dataset: nowhere is unknown"),

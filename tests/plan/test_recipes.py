@@ -89,7 +89,7 @@ def test_natural_questions_are_labelled_by_answers():
     assert drawn(plan, "m_d1").values["denoise"]["backfill"] is None
     assert model(plan, "rocketqav2").values["train"]["list_size"] == 32
     shown = plan.planner.ctx.dataset_entry("natural-questions-unlabelled")
-    assert (shown["relevance"], shown["measures"]) == ("answers", ["Success@5", "Success@20", "Success@100"])
+    assert (shown.relevance, shown.measures) == ("answers", ("Success@5", "Success@20", "Success@100"))
 
 
 def test_fine_tuned_models_go_on_from_the_zero_shot_ones_elsewhere():

@@ -117,11 +117,11 @@ def test_models_are_trained_on_windows(run, config):
     [({}, "words", "en"), ({"language": "zh"}, "characters", "zh"), ({"language": "ja"}, "characters", "ja")],
 )
 def test_language_and_unit_are_those_of_the_documents(config, told, unit, language):
-    spec = load_settings(config({}, long=told), ROOT)["datasets"]["cut"]
-    assert (spec["unit"], spec["language"], spec["analyzer"], spec["relevance"]) == (unit, language, "default", "qrels")
-    assert (spec["length"], spec["stride"]) == (150, 75)
-    own = load_settings(config({}, long=told, cut={"unit": "words", "language": "de"}), ROOT)["datasets"]["cut"]
-    assert (own["unit"], own["language"]) == ("words", "de")
+    spec = load_settings(config({}, long=told), ROOT).datasets["cut"]
+    assert (spec.unit, spec.language, spec.analyzer, spec.relevance) == (unit, language, "default", "qrels")
+    assert (spec.length, spec.stride) == (150, 75)
+    own = load_settings(config({}, long=told, cut={"unit": "words", "language": "de"}), ROOT).datasets["cut"]
+    assert (own.unit, own.language) == ("words", "de")
 
 
 def test_how_deep_runs_go_is_no_part_of_the_windows(config):

@@ -17,8 +17,9 @@ from tandem.config.variants import Variants
 from tandem.errors import Unavailable, UserError
 from tandem.plan import audits, datasets, encoders, fusions, lexical, models, runs
 from tandem.plan.candidates import RANDOM
-from tandem.plan.context import Context, Name, Validated
+from tandem.plan.context import Context, Name, Validated, json_of
 from tandem.plan.graph import Stage, Stages
+from tandem.search.indexes.types import check as check_index
 
 
 class Planner:
@@ -125,8 +126,8 @@ class Planner:
         try:
             for needed in needs(self.ctx, name):
                 self._plan(needed, (*opened, name))
-            self.ctx.failed.pop(name, None)  # a cycle, which is the mistake of what needs this
             self._plan_itself(name)
+            self.ctx.failed.pop(name, None)
         except UserError as error:
             self.ctx.failed[name] = error
         self._done.add(name)
@@ -261,6 +262,7 @@ def check_all(settings: Settings) -> None:
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),
         *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
+        *(partial(check_index, json_of(entry), f"indexes.{name}") for name, entry in settings.indexes.items()),
     ]
     for check in checks:
         try:
