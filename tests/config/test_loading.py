@@ -29,7 +29,7 @@ def test_text_from_the_command_line_is_typed(configured):
 
 def test_text_stays_text_where_text_is_allowed(configured):
     assert load_settings(configured("systems", ["null", "1"]), ROOT).systems == ("null", "1")
-    assert load_settings(configured("stand_in", "null"), ROOT).stand_in is None
+    assert load_settings(configured("train_on", "null"), ROOT).train_on == "null"
 
 
 def test_an_integer_for_a_number_is_the_same_number(configured):

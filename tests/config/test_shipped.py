@@ -13,7 +13,6 @@ from tandem.config.loading import catalogue, gathered, load_settings, read_bands
 from tandem.config.reference import ENTRIES, FILES, generated
 from tandem.config.settings import Settings
 from tandem.config.tables import StatisticsLayout, Sweep
-from tandem.config.training import DISTILLATION, SUPERVISION
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config"
@@ -73,7 +72,7 @@ def test_files_fit_the_schema_that_they_name_for_editors(path):
         ({"models": {"m": {"train": {"lrr": 1}}}}, "lrr"),
         ({"models": {"m": {"train": {"loss": "triplet"}}}}, "triplet"),
         ({"datasets": {"m": {"source": "beer"}}}, "beer"),
-        ({"sparse": {"m": {"rm3": {"fb_docs": 99}}}}, "maximum"),
+        ({"sparse": {"m": {"rm3": {"fb_docs": 99}}}}, "fb_docs"),
     ],
 )
 def test_the_schema_of_configurations_refuses_mistakes(content, part):
@@ -101,11 +100,3 @@ def test_every_key_has_a_description_and_every_section_a_docstring():
             assert section.__doc__, section
             missing = [name for name, field in section.model_fields.items() if not field.description]
             assert set(missing) <= {"source", "type"}, section
-
-
-def test_losses_of_the_configuration_are_those_of_training():
-    from tandem.training.losses import DISTILLATIONS
-    from tandem.training.losses import SUPERVISION as SUPERVISED
-
-    assert set(SUPERVISION) == set(SUPERVISED)
-    assert set(DISTILLATION) - {"paper", "reference"} <= set(DISTILLATIONS) | {"paper", "reference"}

@@ -4,6 +4,7 @@ Later wins: a recipe of config/recipes/, then config/config.yaml and whatever Sn
 `--config`). Datasets, encoders and indexes of the catalogues (config/datasets/, …) are known by name.
 """
 
+import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -115,7 +116,9 @@ def assembled(raw: Raw, root: Path) -> Raw:
             if isinstance(own, dict) and any(key in own for key in OWN):
                 config[name].pop(entry, None)
     recipes = raw.get("recipes") or []
-    for name in recipes if isinstance(recipes, list) else ():
+    if not isinstance(recipes, list):
+        raise UserError(f"recipes is {shortened(json.dumps(recipes, default=str))}; allowed: array")
+    for name in recipes:
         config = merged(config, read_recipe(root, str(name)))
     return dict(merged(config, raw))
 
@@ -194,8 +197,12 @@ def _parse_entry(
     at: str, entry: Any, parse_entry: "Callable[[str, Raw], tuple[Any, list[str]]]"
 ) -> tuple[Any, list[str]]:
     if not isinstance(entry, dict):
-        return None, [f"{at} is {shortened(printable(entry))}; allowed: object"]
+        return None, [_no_object(at, entry)]
     return parse_entry(at, entry)
+
+
+def _no_object(at: str, value: object) -> str:
+    return f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
 
 
 def _unknown(at: str, value: object, known: Iterable[str]) -> list[str]:
@@ -266,11 +273,16 @@ def _with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
 def with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
     """A model's own keys merged over those of the model it is `like`."""
     if name in opened:
-        raise UserError(f"models.{printable(name)}.like forms a cycle: {' -> '.join([*opened, name])}")
+        cycle = opened[opened.index(name) :]
+        first = cycle.index(min(cycle))
+        names = [*cycle[first:], *cycle[:first], cycle[first]]
+        raise UserError(f"models.{printable(names[0])}.like forms a cycle: {' -> '.join(names)}")
     base = models[name].get("like")
     if base is None:
         return {key: value for key, value in models[name].items() if key != "like"}
-    if not isinstance(base, str) or not isinstance(models.get(base), dict):
+    if isinstance(base, str) and base in models and not isinstance(models[base], dict):
+        raise UserError(_no_object(f"models.{printable(base)}", models[base]))
+    if not isinstance(base, str) or base not in models:
         hint = nearest(str(base), list(models))
         raise UserError(f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}")
     return dict(

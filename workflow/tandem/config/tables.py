@@ -201,6 +201,13 @@ class CountedDataset(Section):
     splits: dict[str, str] = Field({}, description="printed split → the dataset's, where they differ")
 
 
+class SplitDataset(Section):
+    """A dataset whose splits are printed under other names."""
+
+    dataset: str = Field(description="name in the catalogue")
+    splits: dict[str, str] = Field({}, description="printed split → the dataset's, where they differ")
+
+
 def _counted(value: Any) -> Any:
     match value:
         case None:
@@ -226,7 +233,7 @@ class StatisticsLayout(Section):
             str,
             Annotated[
                 CountedDataset,
-                BeforeValidator(_counted, json_schema_input_type=str | list[str] | CountedDataset | None),
+                BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None),
             ],
         ],
         AfterValidator(_not_empty),
