@@ -7,6 +7,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.runs import imported
 
 ROOT = Path(__file__).parents[2]
 
@@ -172,7 +173,7 @@ def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
     run = score(made, "theirs").upstream["run"]
     assert (run.kind, run.values["format"], run.execution["path"]) == ("imported", "ranks", str(file))
     with pytest.raises(UserError, match=r"runs.theirs.paths.dev: . is no file; splits with a file: test"):
-        made.planner.runs._imported("theirs", "dev", "d")
+        imported(made.planner.ctx, "theirs", "dev", "d")
 
 
 def test_another_analyzer_is_another_system(folder, plan):

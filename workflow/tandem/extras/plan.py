@@ -92,7 +92,8 @@ class FullPlan(Plan):
 
     def by_name(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
-        for check in (self.audits, self.tradeoffs, *(partial(self.analyses.stage, name) for name in NOTEBOOKS)):
+        checks: list[Check] = [self.audits, self.tradeoffs]
+        for check in [*checks, *(partial(self.analyses.stage, name) for name in NOTEBOOKS)]:
             with suppress(UserError):
                 check()
 
@@ -193,7 +194,7 @@ class Analyses:
         self.planner.plan_models(judge_names)
         judged = judges(self.ctx, judge_names, f"{at}.judges", data, CROSS_PARTS)
         entries: list[ModelEntry] = [models[self.ctx.model_name(name)] for name in names]
-        params = {"models": names, "drawn_from": [model.candidates.from_ for model in entries]}
+        params: dict[str, Any] = {"models": names, "drawn_from": [model.candidates.from_ for model in entries]}
         params |= {"queries": entry.queries, "threshold": entry.threshold, **(self.ctx.scoring if judged else {})}
         return self.ctx.stage("hardness", data, "negatives", params, upstream | judged)
 

@@ -58,7 +58,7 @@ def _published(ctx: Context, name: str) -> Stage:
         hint = nearest(name, list(known))
         raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
     params = {key: value for key, value in json_of(entry, *FILES).items() if value is not None}
-    execution = {"licence": entry.licence} if entry.licence else {}
+    execution: dict[str, Any] = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
         weights = Path(entry.path or "") / "model.safetensors"
         if not weights.is_file():

@@ -6,6 +6,7 @@ The functions take the stages of the runs that they combine; `runs` plans those.
 from math import comb, isclose, isfinite
 from typing import Any, NamedTuple
 
+from tandem.config.datasets import Windows
 from tandem.config.retrieval import Aggregation, Fusion
 from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth, require_name
@@ -116,11 +117,11 @@ def _is_taken(ctx: Context, block: str, name: str) -> bool:
 def documents_of(ctx: Context, name: str) -> str:
     """The dataset whose windows an aggregation names."""
     windows = ctx.settings.aggregations[name].windows
-    known = [other for other, entry in ctx.datasets.items() if entry.source == "windows"]
+    known = {other: entry for other, entry in ctx.datasets.items() if isinstance(entry, Windows)}
     if windows not in known:
         problem = f"aggregations.{name}.windows is {printable(windows)}, which is no dataset of source windows"
-        raise UserError(f"{problem}{nearest(windows, known)}")
-    return str(ctx.datasets[windows].of)
+        raise UserError(f"{problem}{nearest(windows, list(known))}")
+    return known[windows].of
 
 
 def aggregate(ctx: Context, name: str, split: str, data: str, run: Stage) -> Stage:

@@ -8,6 +8,7 @@ searched exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-
 from pathlib import Path
 from typing import Any
 
+from tandem.config.datasets import Group
 from tandem.config.retrieval import Index
 from tandem.errors import UserError, nearest
 from tandem.fingerprint import fingerprint
@@ -40,7 +41,7 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
     elif system in settings.aggregations:
         stage = _aggregated(ctx, system, split, where, data, opened)
     elif system in settings.runs:
-        stage = _imported(ctx, system, split, data)
+        stage = imported(ctx, system, split, data)
     elif system in settings.fusions:
         stage = _fused(ctx, system, split, data, opened)
     else:
@@ -60,7 +61,8 @@ def _opened(opened: Opened, block: str, name: str) -> Opened:
     return (*opened, (block, name))
 
 
-def _imported(ctx: Context, system: str, split: str, data: str) -> Stage:
+def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
+    """The stage that takes over a released run."""
     entry = ctx.settings.runs[system]
     path = Path(entry.paths.get(split, ""))
     if not path.is_file():
@@ -179,7 +181,7 @@ def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage 
         restricted: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted.
     """
     entry, split = ctx.dataset_entry(data), reported_split(ctx, data)
-    if entry.source == "group":
+    if isinstance(entry, Group):
         members = {f"member.{i}": score(ctx, system, where, name) for i, name in enumerate(entry.of)}
         params = {"measures": measures(ctx, data), "split": split, "members": list(entry.of)}
         return ctx.stage("score", data, f"{system}.{split}", params, members)
