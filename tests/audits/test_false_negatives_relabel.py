@@ -9,6 +9,7 @@ import subprocess
 
 import pyarrow.parquet as pq
 import pytest
+from tandem.scoring.stage import run as score
 
 from tandem.artifact import open_artifact
 from tandem.audits.false_negatives.relabel import run
@@ -16,7 +17,6 @@ from tandem.audits.false_negatives.stage import run as pool_stage
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
-from tandem.scoring.stage import run as score
 
 CHROMIUM = shutil.which("chromium")
 NASTY = '</script><script>alert("x")</script>, <b>bold</b>'

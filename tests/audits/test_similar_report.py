@@ -1,6 +1,7 @@
 """The report's sections on similar queries and on false negatives, by real stages on a collection by hand."""
 
 import pytest
+from tandem.scoring.stage import run as score_stage
 
 from tandem.artifact import open_artifact
 from tandem.audits.false_negatives.relabel import run as relabel_stage
@@ -10,7 +11,6 @@ from tandem.reporting.audit_false_negatives import false_negatives
 from tandem.reporting.audit_similar import similar
 from tandem.reporting.lineage import walk
 from tandem.reporting.page import environment
-from tandem.scoring.stage import run as score_stage
 
 NASTY = "<b>bold</b>"
 PASSAGES = [("p1", "", "one"), ("p2", "", "two"), ("p3", "", "three")]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tandem.scoring.scores import read_aligned
+from tandem.scoring.stage import run as score
 
 from tandem.artifact import open_artifact, write_json
 from tandem.errors import UserError
@@ -21,8 +23,6 @@ from tandem.reporting.overview import boxes, overview
 from tandem.reporting.page import embedded
 from tandem.reporting.report import main
 from tandem.reporting.sections import kept
-from tandem.scoring.scores import read_aligned
-from tandem.scoring.stage import run as score
 
 LOADS = {"src", "srcset", "action", "formaction", "data", "poster", "background", "ping"}
 

@@ -7,12 +7,12 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tandem.scoring.scores import SCORES
 
 from tandem.errors import UserError
 from tandem.reporting import sweep, sweep_compute
 from tandem.reporting.sweep_compute import compute
 from tandem.reporting.sweep_results import labelled, read, short
-from tandem.scoring.scores import SCORES
 
 PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
 # Four queries' RR@10: at size 8 with seeds 1 and 2, at size 32 with both.

@@ -19,7 +19,7 @@ from tandem.plan import audits, datasets, encoders, fusions, lexical, models, ru
 from tandem.plan.candidates import RANDOM
 from tandem.plan.context import Context, Name, Validated, json_of
 from tandem.plan.graph import Stage, Stages
-from tandem.search.indexes.types import check as check_index
+from tandem.retrieval.indexes.types import check as check_index
 
 
 class Planner:

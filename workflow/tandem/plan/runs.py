@@ -17,7 +17,7 @@ from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, requi
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
 from tandem.plan.encoders import hidden_size, judges, tokens
 from tandem.plan.graph import Stage
-from tandem.search.indexes.types import SEARCHED, check
+from tandem.retrieval.indexes.types import SEARCHED, check
 
 Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from tandem.errors import UserError, nearest
 from tandem.extras.plan import FullPlan
-from tandem.lexical import ANALYZERS
 from tandem.plan.graph import Stage
+from tandem.stages.lexical import ANALYZERS
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
 KINDS = {"bm25": BM25, "retrieve": DUAL, "ann": DUAL, "rerank": CROSS}  # of runs that have a part of their own
