@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tandem.config.base import Model
 from tandem.config.loading import read_layout
-from tandem.config.tables import Band, Paper, PrintedOn, PrintedSystem, TableColumn, TableLayout, TableRow
+from tandem.config.tables import Band, Paper, PrintedOn, PrintedSystem, TableLayout, TableRow
 from tandem.errors import UserError
-from tandem.evaluation.printed import PrintedTable, read_printed
+from tandem.evaluation.printed import Column, PrintedTable, read_printed
 
 System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
 
@@ -19,24 +19,6 @@ System = tuple[str, str]  # (system, first stage); the first stage is empty wher
 def system_name(system: System) -> str:
     """`CE w/ DE Neg on BM25`, or the system alone."""
     return f"{system[0]} on {system[1]}" if system[1] else system[0]
-
-
-class Column(TableColumn):
-    """A measure, under the name that the paper prints."""
-
-    name: str
-
-    @property
-    def id(self) -> str:
-        """What distinguishes a column from every other: `RR@10`, `natural-questions RR@10`."""
-        return f"{self.dataset} {self.measure}".strip()
-
-    @property
-    def label(self) -> str:
-        """The name as printed and as ir-measures has it: `MRR@10 (RR@10)`, with its dataset where there are several."""
-        both = self.name if self.name == self.measure else f"{self.name} ({self.measure})"
-        where = ", ".join(filter(None, (self.dataset_name, self.setting)))
-        return f"{where}: {both}" if where else both
 
 
 class LayoutRow(Model):

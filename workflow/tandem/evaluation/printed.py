@@ -5,8 +5,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from tandem.config.tables import TableColumn
 from tandem.errors import UserError
 
 COLUMNS = ["source", "table", "dataset", "split", "system", "setting", "metric", "value", "unit", "note"]
@@ -28,32 +29,22 @@ class Printed(NamedTuple):
     note: str
 
 
-class PrintedColumn(Protocol):
-    """A column of a layout, as far as printed numbers are looked up by it."""
+class Column(TableColumn):
+    """A measure, under the name that the paper prints."""
+
+    name: str
 
     @property
     def id(self) -> str:
-        """What distinguishes it from every other."""
+        """What distinguishes a column from every other: `RR@10`, `natural-questions RR@10`."""
+        return f"{self.dataset} {self.measure}".strip()
 
     @property
     def label(self) -> str:
-        """Its heading."""
-
-    @property
-    def name(self) -> str:
-        """The measure as printed."""
-
-    @property
-    def dataset_name(self) -> str:
-        """The dataset as the paper names it."""
-
-    @property
-    def setting(self) -> str:
-        """The setting as printed."""
-
-    @property
-    def printed(self) -> bool:
-        """Whether the paper prints it."""
+        """The name as printed and as ir-measures has it: `MRR@10 (RR@10)`, with its dataset where there are several."""
+        both = self.name if self.name == self.measure else f"{self.name} ({self.measure})"
+        where = ", ".join(filter(None, (self.dataset_name, self.setting)))
+        return f"{where}: {both}" if where else both
 
 
 @dataclass(frozen=True)
@@ -64,7 +55,7 @@ class PrintedTable:
     lines: list[Printed]
 
     def of_row(
-        self, where: str, system: str, setting: str, columns: Sequence[PrintedColumn]
+        self, where: str, system: str, setting: str, columns: Sequence[Column]
     ) -> tuple[dict[str, float | None], dict[str, str]]:
         """A system's printed values in percent by column, and why some are known to be wrong.
 
@@ -111,7 +102,7 @@ def _nearest(system: tuple[str, str], known: Iterable[tuple[str, str]]) -> str:
     return ", ".join(difflib.get_close_matches(_describe(system), names, 3) or names)
 
 
-def _fits(line: Printed, column: PrintedColumn) -> bool:
+def _fits(line: Printed, column: Column) -> bool:
     """Whether a line is of a column's measure, and of its dataset and setting where it names them."""
     of_column = line.metric == column.name and column.dataset_name in ("", line.dataset)
     return of_column and column.setting in ("", line.setting)
