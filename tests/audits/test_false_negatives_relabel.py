@@ -15,8 +15,8 @@ from tandem.audits.false_negatives.relabel import run
 from tandem.audits.false_negatives.stage import run as pool_stage
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
+from tandem.evaluation.scores import run as score
 from tandem.fingerprint import fingerprint
-from tandem.scoring.stage import run as score
 
 CHROMIUM = shutil.which("chromium")
 NASTY = '</script><script>alert("x")</script>, <b>bold</b>'

@@ -6,11 +6,10 @@ from tandem.artifact import open_artifact
 from tandem.audits.false_negatives.relabel import run as relabel_stage
 from tandem.audits.false_negatives.stage import run as pool_stage
 from tandem.audits.similar.stage import run as similar_stage
-from tandem.reporting.audit_false_negatives import false_negatives
-from tandem.reporting.audit_similar import similar
+from tandem.evaluation.scores import run as score_stage
+from tandem.extras.audits import report  # noqa: F401
+from tandem.report.page import environment
 from tandem.reporting.lineage import walk
-from tandem.reporting.page import environment
-from tandem.scoring.stage import run as score_stage
 
 NASTY = "<b>bold</b>"
 PASSAGES = [("p1", "", "one"), ("p2", "", "two"), ("p3", "", "three")]

@@ -10,7 +10,7 @@ import pytest
 from tandem.artifact import open_artifact, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
-from tandem.scoring.average_rank import run
+from tandem.evaluation.average_rank import run
 from tandem.search.blocks import block_name
 
 

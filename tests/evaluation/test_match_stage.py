@@ -9,10 +9,9 @@ import pytest
 from tandem.artifact import Job, open_artifact, writing
 from tandem.data import tables
 from tandem.errors import UserError
-from tandem.scoring import stage as score
-from tandem.scoring.answers import results
-from tandem.scoring.answers.stage import run
-from tandem.scoring.scores import read_scores, statistics
+from tandem.evaluation import scores as score
+from tandem.evaluation.matching import run
+from tandem.evaluation.scores import read_scores, statistics
 
 PASSAGES = [
     ("d1", "Whale", "The blue whale eats krill."),
@@ -126,7 +125,7 @@ def test_patterns_and_kilt(toy, matched):
 
 
 def test_a_hanging_pattern_is_counted_and_the_rest_is_done(toy, matched, monkeypatch):
-    monkeypatch.setattr("tandem.scoring.answers.match.TIMEOUT", 0.02)
+    monkeypatch.setattr("tandem.evaluation.answers.TIMEOUT", 0.02)
     inputs = toy(answers={"q1": ["(a|aa)+$"], "q2": ["crabs"]}, passages=[("d1", "", "a" * 90 + "b"), *PASSAGES[1:]])
     made = matched(inputs, match="regex")
     assert ([row[:2] for row in rows(made) if row[3]], made.manifest["timeouts"]) == ([("q2", "d4")], 1)

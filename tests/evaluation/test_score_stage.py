@@ -9,8 +9,7 @@ import pytest
 from tandem.artifact import Job, open_artifact, writing
 from tandem.data import tables
 from tandem.errors import UserError
-from tandem.scoring.scores import read_aligned, read_scores, statistics
-from tandem.scoring.stage import run
+from tandem.evaluation.scores import read_aligned, read_scores, run, statistics
 
 RUN = "q2 Q0 d1 1 5 t\nq2 Q0 d2 2 5 t\nq1 Q0 d3 1 2 t\nother Q0 d1 1 1 t\n"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tandem.scoring import significance
-from tandem.scoring.significance import bootstrap_interval, holm, randomisation_test, t_test
+from tandem.evaluation import significance
+from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test, t_test
 
 
 def column(*numbers):

@@ -11,9 +11,9 @@ from tandem.artifact import open_artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.evaluation import stage as scoring
+from tandem.evaluation.scores import statistics
 from tandem.fusion import stage, tuning
-from tandem.scoring import stage as scoring
-from tandem.scoring.scores import statistics
 
 WEIGHTED = {
     "method": "weighted",

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
+from tandem.evaluation.layouts import Layout
 from tandem.planning.plan import Plan
 from tandem.planning.stand_ins import StandIns, searched
-from tandem.reporting.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 OURS = {"msmarco", "natural-questions"}

@@ -10,7 +10,7 @@ import yaml
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 from tandem.planning.graph import Stage
 from tandem.provenance.wanted import Told, known, of_all
-from tandem.reporting.results import Cell, Row, Table
+from tandem.report.results import Cell, Row, Table
 
 
 @dataclass

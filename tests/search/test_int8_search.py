@@ -9,7 +9,7 @@ import pytest
 from tandem.artifact import open_artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
-from tandem.scoring.average_rank import run as average_rank
+from tandem.evaluation.average_rank import run as average_rank
 from tandem.search.retrieve import run as retrieve
 
 

@@ -8,7 +8,7 @@ from clustered import brute, recall, vectors, write_embeddings
 
 from tandem.artifact import open_artifact
 from tandem.errors import UserError
-from tandem.reporting.tradeoffs import main
+from tandem.extras.index_tradeoffs import main
 from tandem.search.indexes import stage
 from tandem.search.indexes.opened import Index
 from tandem.search.indexes.threads import alone

@@ -16,8 +16,8 @@ from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, ranked_order
 from tandem.data.select import subset
 from tandem.errors import UserError
-from tandem.scoring.measures import Qrels
-from tandem.scoring.relevance import relevance
+from tandem.evaluation.measures import Qrels
+from tandem.evaluation.relevance import relevance
 from tandem.search.partners import require_dataset
 
 
@@ -48,7 +48,7 @@ def run(job: Job) -> None:
     """
     require_dataset(job, "run")
     split, collection = job.params["split"], Collection(job.inputs["dataset"])
-    judged = relevance(job, [])
+    judged = relevance(job.inputs, job.params["split"], [])
     wrong = {one.query: one for one in wrong_queries(job, judged.qrels, set(judged.queries))}
     if not wrong:
         folder, top = job.inputs["run"].folder, job.params["top"]

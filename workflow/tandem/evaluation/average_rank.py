@@ -15,9 +15,9 @@ from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
 from tandem.data.order import Order
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.evaluation.measures import Evaluation
 from tandem.evaluation.scores import write_scores
+from tandem.progress import Progress
 from tandem.search.blocks import Embeddings, Vectors
 from tandem.search.exact import ROUNDING, pack, pair_scores, unpack
 from tandem.search.retrieve import check

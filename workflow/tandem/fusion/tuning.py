@@ -8,13 +8,12 @@ import ir_measures
 import numpy as np
 
 from tandem.artifact import Job, write_json, writing
+from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
+from tandem.evaluation.relevance import relevance
 from tandem.fusion import GRIDS, Settings
 from tandem.fusion.pool import Floats64, Pool, pools
 from tandem.fusion.stage import CHOSEN, fused, opened
 from tandem.progress import Progress
-from tandem.scoring.measures import Qrels, evaluate, parse_measures
-from tandem.scoring.relevance import relevance
-from tandem.scoring.stage import others
 
 CHUNK = 1000  # queries measured together
 GRID = "grid.csv"
@@ -34,7 +33,7 @@ def run(job: Job) -> None:
     """
     (measure,) = parse_measures([job.params["measure"]])
     queries, runs = opened(job)
-    told = relevance(job, [measure])
+    told = relevance(job.inputs, job.params["split"], [measure], bool(job.params.get("ignore_identical_ids")))
     grid = GRIDS[job.params["method"]](len(runs), job.params)
     rows = {query: row for row, query in enumerate(told.queries)}
     values = np.zeros((len(grid), len(rows)))
@@ -61,7 +60,7 @@ def measured(settings: Settings, group: list[tuple[str, Pool]], qrels: Qrels, me
     # Below the cutoff nothing counts; where a query's own id is left out, one more document comes up.
     deepest = min(measure.params.get("cutoff", settings["depth"]) + itself, settings["depth"])
     lists = fused(group, settings, deepest)
-    run = others(lists) if itself else lists
+    run = without_identical_ids(lists) if itself else lists
     values: Floats64 = evaluate([measure], qrels, run, [query for query, _ in group]).values[:, 0]
     return values
 

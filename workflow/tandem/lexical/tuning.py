@@ -11,11 +11,10 @@ from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import Floats
 from tandem.errors import UserError
+from tandem.evaluation.measures import answerable, evaluate, parse_measures, without_identical_ids
 from tandem.lexical.engine import Engine, Query
 from tandem.lexical.search import CHOSEN, check, index_of, opened
 from tandem.progress import Progress, say
-from tandem.scoring.measures import answerable, evaluate, parse_measures
-from tandem.scoring.stage import others
 
 GRID = "grid.csv"
 
@@ -62,4 +61,4 @@ def _ranked(
     alone = bool(job.params.get("ignore_identical_ids"))
     found = engine.search(queries, k1, b, job.params["depth"] + alone, progress)
     ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in found)
-    yield from others(ranked) if alone else ranked
+    yield from without_identical_ids(ranked) if alone else ranked

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tandem.config.loading import read_statistics
 from tandem.data.catalogue import state
 from tandem.data.presence import presences
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.resolver import Resolver
-from tandem.reporting.statistics_layout import load_statistics
 
 HERE = ("here", "local")
 
@@ -29,7 +29,8 @@ class Present:
 def count(layout: Path, resolver: Resolver) -> Present:
     """Which of a table's datasets can be counted without any download."""
     known = resolver.config["datasets"]
-    needed = [name for name in load_statistics(layout).needed if name in known]
+    named = (name for counted in read_statistics(layout).datasets.values() for name in counted.datasets)
+    needed = [name for name in dict.fromkeys(named) if name in known]
     stages: dict[str, Stage] = {}
     absent = {}
     for name, found in presences(needed, known).items():

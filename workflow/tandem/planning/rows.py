@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tandem.errors import Unavailable, UserError
+from tandem.evaluation.layouts import Layout, LayoutRow, load_layout
 from tandem.planning.config import read_yaml
 from tandem.planning.graph import Stage
 from tandem.planning.runs import NO_QRELS, cutoff
 from tandem.planning.stand_ins import StandIns
 from tandem.planning.variants import Variants
-from tandem.reporting.layout import Layout, LayoutRow
-from tandem.reporting.layouts import load_layout
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
@@ -31,6 +30,7 @@ class Rows:
         self.own, self.variants, self.config = own, variants, own.config
         self.seeds: list[int] = self.config["seeds"] or [self.config["seed"]]
         self.absent: dict[Path, list[Row]] = {}
+        self.layouts: dict[Path, Layout] = {}
 
     def of(self, file: Path) -> list[tuple[Row, Stage]]:
         """The scores of a layout's rows: one for each of its datasets and seeds; quoted rows have none.
@@ -43,6 +43,7 @@ class Rows:
             UserError: a measure, model, split or dataset that the configuration does not have.
         """
         layout, measured = load_layout(file), self.config["score"]["measures"]
+        self.layouts[file] = layout
         for column in layout.columns if measured else ():
             if column.measure not in measured:
                 raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
@@ -68,7 +69,7 @@ class Rows:
     def _scored(self, file: Path, layout: Layout, row: LayoutRow, group: str, seed: int) -> tuple[Row, Stage]:
         """A row's score for the columns of one dataset, with one seed."""
         stand_ins = StandIns(self.config, layout)
-        named = row.dataset or group or (layout.printed_on["dataset"] if layout.printed_on else "")
+        named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
         dataset, changes = stand_ins.searched(named), self._configured(layout, stand_ins, named)
         told = stand_ins.changed(row.changes)
         dataset = changes.get("dataset", dataset)

@@ -8,7 +8,7 @@ and else on the configured dataset: with the defaults every table runs on the em
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from tandem.reporting.layout import Layout, names_dataset
+from tandem.evaluation.layouts import Layout, names_dataset
 
 
 def searched(

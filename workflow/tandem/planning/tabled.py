@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
+from tandem.config.loading import read_bands
 from tandem.errors import Unavailable, UserError
+from tandem.evaluation.layouts import AbsentRow, PlannedRow, TablePlan, beside
 from tandem.planning.config import Config
 from tandem.planning.graph import Stage
 from tandem.planning.resolver import Resolver
 from tandem.planning.rows import Row, Rows
 from tandem.planning.schema import NAME, nearest, shown
 from tandem.planning.variants import Variants
-from tandem.reporting.layout import beside
-
-SHARED = ("printed.csv", "bands.yaml")  # what layouts read beside themselves
 
 
 class Tables(dict[str, list[tuple[Row, Stage]]]):
@@ -65,10 +64,6 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """A line for each table of a paper that cannot be made: which, and why."""
         return [f"{table} is not made: {self.missing[table]}" for table in self.papers[paper] if table in self.missing]
 
-    def beside(self, table: str) -> list[str]:
-        """What a table's layout reads beside itself: printed numbers, bands."""
-        return [str(file) for name in SHARED if (file := beside(self.layouts[table], name))]
-
     def wanted(self) -> list[str]:
         """Names of the tables of `rule all`."""
         return [_name(told) for told in self.config["tables"]]
@@ -92,10 +87,23 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """The scores that the tables of `rule all` show, as far as they can be made, table after table."""
         return [stage for table in self.wanted() for _, stage in self.get(table, ())]
 
+    def to_json(self, table: str) -> str:
+        """Everything that the command `table` reads: layout, bands, and the scores of the rows."""
+        file = self.layouts[table]
+        bands = beside(file, "bands.yaml")
+        within = bands is not None and file.parent != bands.parent
+        plan = TablePlan(
+            name=f"{file.parent.name}/{file.stem}" if within else file.stem,
+            layout=self._rows.layouts[file],
+            rows=tuple(PlannedRow.model_validate(row) for row in self.rows(table)),
+            absent=tuple(AbsentRow.model_validate(row) for row in self._rows.absent[file]),
+            bands=tuple(read_bands(bands)) if bands else (),
+        )
+        return plan.model_dump_json(by_alias=True, exclude_defaults=True)
+
     def rows(self, table: str) -> list[Row]:
-        """A table's rows for the command line, as `Rows.of` has them, with their scores or why they have none."""
-        made = [{**row, "scores": stage.folder} for row, stage in self[table]]
-        return made + self._rows.absent[self.layouts[table]]
+        """A table's rows with the folders of their scores."""
+        return [{**row, "scores": stage.folder} for row, stage in self[table]]
 
     def systems(self) -> list[Row]:
         """The rows of all wanted tables, each system once; another run under a name that is taken says its table.
@@ -104,7 +112,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """
         made: dict[tuple[str, str], Row] = {}
         wanted = [table for table in self.wanted() if table in self]
-        found = [(table, row) for table in wanted for row in self.rows(table) if "scores" in row]
+        found = [(table, row) for table in wanted for row in self.rows(table)]
         where = [tuple(row[key] for key in ("dataset", "split", "seed")) for _, row in found]
         for (table, told), place in zip(found, where, strict=True):
             if place != where[0]:

@@ -155,7 +155,9 @@ class Table:
             ours += f", trained on {'; '.join(instead)}"
         if self.printed_on is None:
             return ours
-        names = [f"{column.dataset_name} {column.printed_split}".strip() for column in self.columns if column.dataset_name]
+        names = [
+            f"{column.dataset_name} {column.printed_split}".strip() for column in self.columns if column.dataset_name
+        ]
         printed = ", ".join(dict.fromkeys(names)) or f"{self.printed_on.name} {self.printed_on.split}"
         stand_in = " (a stand-in: not comparable in level)" if self.stands_in else ""
         return f"printed: {printed}; {ours}{stand_in}"
