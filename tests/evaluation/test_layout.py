@@ -70,8 +70,8 @@ def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (BASE + "colour: red\n", "the layout: .*'colour' was unexpected"),
-        (BASE.replace("run: bm25", "run: 3"), "rows.0.run: 3 is not of type 'string'"),
+        (BASE + "colour: red\n", "colour is not a known key; did you mean columns"),
+        (BASE.replace("run: bm25", "run: 3"), "rows.0.run is 3; allowed: string or null"),
         (BASE + "- {system: A, run: de}\n", "rows.1: A is there twice"),
         (
             BASE + "- {system: B, run: de, baseline: {system: C}}\n",
@@ -79,14 +79,13 @@ def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
         ),
         (BASE + "- {system: B, run: de, printed: {AP: 3}}\n", "rows.1.printed.AP: no such column"),
         ("title: [", "not valid YAML"),
-        ("", "the layout: None is not of type 'object'"),
+        ("", "rows is missing"),
     ],
 )
 def test_mistakes_are_told_in_one_line(tmp_path, text, told):
     with pytest.raises(UserError, match=told) as error:
         load(tmp_path, text)
-    assert "\n" not in str(error.value)
-    assert str(error.value).startswith(str(tmp_path / "layout.yaml"))
+    assert all(line.startswith(f"{tmp_path / 'layout.yaml'}: ") for line in str(error.value).splitlines())
 
 
 def test_a_missing_layout(tmp_path):

@@ -12,7 +12,8 @@ import pytest
 from tandem.artifact import write_json
 from tandem.errors import UserError
 from tandem.extras import fidelity
-from tandem.extras.fidelity import read_curves
+from tandem.extras.fidelity import read_curves, read_validations
+from tandem.report.sections import trained_models
 from tandem.reporting.lineage import walk
 
 # Four checkpoints by the reduced and by the full corpus: pairs 5 to 1, and other winners.
@@ -108,15 +109,17 @@ def test_mistakes(rows, tmp_path):
 
 def test_the_report_shows_a_model_and_not_each_of_its_checkpoints(rows, empty_world):
     told = rows()
-    (curve,) = read_curves(json.dumps(told))
+    (curve,), addition = read_curves(json.dumps(told)), read_validations(json.dumps(told))
     upstream = {f"checkpoint_{at}": one for at, one in enumerate(curve.checkpoints, 1)}
     log = pa.table({"step": [1, 2], "name": ["loss", "loss"], "value": [1.0, 0.5]})
     made = empty_world.make("model", "de", {}, lambda draft: pq.write_table(log, draft.path("log.parquet")), **upstream)
-    (shown,) = training(walk([made, *curve.reduced]).values(), [curve])
-    assert (shown["stage"].key, shown["steps"]) == (made.key, 2)
-    assert shown["validated"] == [curve]
+    (shown,) = trained_models(walk([made, *curve.reduced]).values(), addition.training)
+    assert (shown.stage.key, shown.steps) == (made.key, 2)
+    assert shown.additions == addition.training
+    assert shown.additions[0].charts == [curve.line, curve.points]
+    assert "choose different checkpoints" in shown.additions[0].note
     took = [one.manifest["seconds"] for one in (made, *curve.checkpoints)]
-    assert shown["seconds"] == pytest.approx(sum(took))
+    assert shown.seconds == pytest.approx(sum(took))
     # a checkpoint that no model took over is shown itself, those before it are not
-    (shown,) = training(walk(curve.checkpoints).values())
-    assert shown["stage"].key == curve.checkpoints[-1].key
+    (shown,) = trained_models(walk(curve.checkpoints).values())
+    assert shown.stage.key == curve.checkpoints[-1].key

@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 from tandem.artifact import Job
+from tandem.config.loading import read_statistics
 from tandem.data.stage import run
 from tandem.errors import UserError
-from tandem.extras.statistics import QUANTITIES, count, main, verdict
+from tandem.extras.statistics import QUANTITIES, PrintedNumber, count, main, read_printed_numbers, verdict
 
 STATISTICS = Path(__file__).parents[2] / "config/statistics"
 NUMBERS = Path(__file__).parents[2] / ".." / "shared/facts/paper_numbers.csv"
 
 
 def printed(value, note=""):
-    return Printed("Table 1", "D", "train", "queries", value, note)
+    return PrintedNumber("Table 1", "D", "train", "queries", value, note)
 
 
 @pytest.mark.parametrize(
@@ -197,16 +198,18 @@ LAYOUTS = sorted(STATISTICS.glob("*.yaml"))
 
 @pytest.mark.parametrize("path", LAYOUTS, ids=lambda path: path.stem)
 def test_layouts_of_the_papers_are_whole(path):
-    layout = load_statistics(path)
-    numbers = read_printed(STATISTICS / "printed.csv", layout.source, layout.tables)
+    layout = read_statistics(path)
+    numbers = read_printed_numbers(STATISTICS / "printed.csv", layout.paper.source, layout.paper.tables)
     assert {one.dataset for one in numbers} == set(layout.datasets)
     assert {one.quantity for one in numbers} <= set(QUANTITIES)
-    assert {one.table for one in numbers} == set(layout.tables)
+    assert {one.table for one in numbers} == set(layout.paper.tables)
 
 
 def test_every_printed_number_has_a_layout():
-    layouts = [load_statistics(path) for path in LAYOUTS]
-    shown = [read_printed(STATISTICS / "printed.csv", layout.source, layout.tables) for layout in layouts]
+    layouts = [read_statistics(path) for path in LAYOUTS]
+    shown = [
+        read_printed_numbers(STATISTICS / "printed.csv", layout.paper.source, layout.paper.tables) for layout in layouts
+    ]
     with open(STATISTICS / "printed.csv", encoding="utf-8") as file:
         assert sum(map(len, shown)) == len(list(csv.DictReader(file))) == 169
 

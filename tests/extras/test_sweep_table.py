@@ -10,7 +10,8 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.evaluation.scores import SCORES
-from tandem.extras.sweeps.results import labelled, read, short
+from tandem.extras.sweeps import page, results
+from tandem.extras.sweeps.results import SweepPlan, compute, label_point, short_path
 
 PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
 # Four queries' RR@10: at size 8 with seeds 1 and 2, at size 32 with both.
@@ -59,8 +60,12 @@ def told(folders):
     }  # fmt: skip
 
 
+def computed(told):
+    return compute(SweepPlan.model_validate(told))
+
+
 def test_means_deviations_and_tests_by_hand(told):
-    new_8, new_32, old_8, old_32 = compute(told).lines
+    new_8, new_32, old_8, old_32 = computed(told).lines
     assert (new_8.value, new_8.runs, new_8.change, new_8.p) == (40.0, 2, None, None)
     assert new_8.sd == pytest.approx(200**0.5, abs=1e-3)  # of 50 and 30: each 10 from the mean, over n - 1 = 1
     assert (new_32.value, new_32.sd) == (82.5, pytest.approx(50**0.5, abs=1e-3))
@@ -82,50 +87,50 @@ def test_holm_counts_the_comparisons_of_a_measure(told, folders):
         {"point": {PATH: 64}, "seed": 1, "system": "New", "scores": folders["b1"]},
         {"point": {PATH: 64}, "seed": 1, "system": "Old", "scores": folders["flat"]},
     ]
-    tested = [line.p for line in compute(told).lines if line.p is not None]
+    tested = [line.p for line in computed(told).lines if line.p is not None]
     assert tested == [0.25, 0.25]  # 2 x 0.125, and the second not below the first
 
 
 def test_the_command_writes_every_format(told, tmp_path):
     points = tmp_path / "sizes.points"
     points.write_text(json.dumps(told))
-    assert sweep.main(["--points", str(points), "--out", str(tmp_path / "sizes.csv")]) == 0
+    assert page.main(["--points", str(points), "--out", str(tmp_path / "sizes.csv")]) == 0
     rows = list(csv.DictReader((tmp_path / "sizes.csv").open()))
     assert [(row[PATH], row["system"], row["value"], row["p"]) for row in rows] == [
         ("8", "New", "40.0000", ""), ("32", "New", "82.5000", "0.125000"),
         ("8", "Old", "25.0000", ""), ("32", "Old", "25.0000", ""),
     ]  # fmt: skip
     assert rows[0]["stage"] == "a1-0000000000 a2-0000000001"
-    again = read(tmp_path / "sizes.json")
-    assert again == compute(told)
+    again = results.read_result(tmp_path / "sizes.json")
+    assert again == computed(told)
     assert "stands in for msmarco" in again.caption
     text = (tmp_path / "sizes.md").read_text()
     assert "| 32 | New | 41.9 | 82.50 ± 7.07" in text
     drawing = (tmp_path / "sizes.svg").read_text()
     assert "var(--" not in drawing
-    page = (tmp_path / "sizes.html").read_text()
-    assert "Sizes &lt;b&gt;" in page
-    assert "<b>" not in page
+    html = (tmp_path / "sizes.html").read_text()
+    assert "Sizes &lt;b&gt;" in html
+    assert "<b>" not in html
 
 
 def test_every_value_of_the_page_leads_to_its_run(told, tmp_path):
     points = tmp_path / "sizes.points"
     points.write_text(json.dumps(told))
-    sweep.main(["--points", str(points), "--out", str(tmp_path / "sizes.csv")])
-    page = (tmp_path / "sizes.html").read_text()
-    assert page.count('<a href="#run-sizes-') == 4  # a value for each point and system
+    page.main(["--points", str(points), "--out", str(tmp_path / "sizes.csv")])
+    html = (tmp_path / "sizes.html").read_text()
+    assert html.count('<a href="#run-sizes-') == 4  # a value for each point and system
     for name in ("a1-0000000000", "b1-0000000002", "flat-0000000004"):
-        assert f'href="#run-sizes-{name}"' in page
-        assert page.count(f'id="run-sizes-{name}"') == 1
-    targets = re.findall(r'<th scope="row"><a href="([^#"]+)">', page)
+        assert f'href="#run-sizes-{name}"' in html
+        assert html.count(f'id="run-sizes-{name}"') == 1
+    targets = re.findall(r'<th scope="row"><a href="([^#"]+)">', html)
     assert len(targets) == len(VALUES)
     assert all((tmp_path / target).resolve().is_file() for target in targets)
 
 
 def test_how_many_columns_are_resampled_at_once_changes_nothing(told, monkeypatch):
-    whole = compute(told)
-    monkeypatch.setattr(sweep_compute, "PART", 1)
-    assert compute(told) == whole
+    whole = computed(told)
+    monkeypatch.setattr(results, "PART", 1)
+    assert computed(told) == whole
 
 
 def drawn(chart):
@@ -141,7 +146,7 @@ def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(told):
         spec = chart.to_dict()
         return spec["layer"][0]["encoding"]["x"]["type"], drawn(chart)
 
-    kind, rows = data(chart(compute(told), "RR@10"))
+    kind, rows = data(chart(computed(told), "RR@10"))
     assert kind == "quantitative"
     new, old = rows[0], rows[2]
     assert (new["low"], new["high"]) == (pytest.approx(40 - 14.1421), pytest.approx(40 + 14.1421))
@@ -149,7 +154,7 @@ def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(told):
     for row in told["rows"]:
         row["point"] = {PATH: "few" if row["point"][PATH] == 8 else "many"}
     told |= {"baseline": {PATH: "few"}, "printed": []}
-    kind, rows = data(chart(compute(told), "RR@10"))
+    kind, rows = data(chart(computed(told), "RR@10"))
     assert kind == "nominal"
     assert rows[1]["x"] == "many"
 
@@ -160,19 +165,19 @@ def test_two_paths_give_a_line_for_each_value_of_the_second(told):
     told |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
     from tandem.extras.sweeps.page import chart
 
-    names = {row["series"] for row in drawn(chart(compute(told), "RR@10"))}
+    names = {row["series"] for row in drawn(chart(computed(told), "RR@10"))}
     assert names == {"New, m.temperature 1.0", "Old, m.temperature 1.0"}
-    assert labelled(told["baseline"]) == "m.list_size 8, m.temperature 1.0"
-    assert short("bm25.k1") == "bm25.k1"
+    assert label_point(told["baseline"]) == "m.list_size 8, m.temperature 1.0"
+    assert short_path("bm25.k1") == "bm25.k1"
 
 
 @pytest.mark.parametrize(
     ("content", "line"),
     [
         (None, "cannot be read: No such file"),
-        ("{", "not valid JSON"),
-        ("{}", "is missing; `snakemake sweep_<name>`"),
-        ("[]", "is no sweep"),
+        ("{", "Invalid JSON"),
+        ("{}", "name: Field required.*; `snakemake sweep_<name>`"),
+        ("[]", "is not a sweep"),
     ],
 )
 def test_a_broken_plan_is_one_line(tmp_path, content, line):
@@ -180,5 +185,5 @@ def test_a_broken_plan_is_one_line(tmp_path, content, line):
     if content is not None:
         points.write_text(content)
     with pytest.raises(UserError, match=line) as error:
-        sweep.main(["--points", str(points), "--out", str(tmp_path / "x.csv")])
+        page.main(["--points", str(points), "--out", str(tmp_path / "x.csv")])
     assert "\n" not in str(error.value)

@@ -12,7 +12,7 @@ from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.evaluation import stage as scoring
-from tandem.evaluation.scores import statistics
+from tandem.evaluation.scores import read_summary
 from tandem.fusion import stage, tuning
 
 WEIGHTED = {
@@ -73,7 +73,7 @@ def measured(make_job, dataset, tmp_path):
             for query, docs, _ in iter_run(fused.path("run.trec"))
         }
         qrels, measure = Collection(dataset).qrels(params["split"]), ir_measures.parse_measure(name)
-        ours = statistics(open_artifact(score.out))["mean"][name]
+        ours = read_summary(open_artifact(score.out)).mean[name]
         theirs = sum(one.value for one in ir_measures.iter_calc([measure], qrels, ranked)) / len(qrels)
         return ours, theirs
 

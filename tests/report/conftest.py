@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from table_plans import make_table
 
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 from tandem.data.runs import write_run
 from tandem.evaluation.scores import run as score
 from tandem.extras.report import main as report_main
-from tandem.report import tables
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 NASTY = '</script><script>alert("x")</script><!-- & <b>bold</b> \u2028'
@@ -58,7 +58,7 @@ class World:
         return open_artifact(job.out)
 
     def select(self, *systems):
-        """`--rows` of some systems, in that order."""
+        """Rows of some systems as JSON, in that order."""
         found = {(row["system"], row["first_stage"]): row for row in self.rows}
         return json.dumps([found[system] for system in systems])
 
@@ -205,8 +205,7 @@ def world(tmp_path_factory) -> World:
 def report(world, tmp_path_factory) -> Path:
     """The report of the small run, with the table of all systems beside it."""
     folder, rows = tmp_path_factory.mktemp("report"), json.dumps(world.rows)
-    flags = ["--layout", str(PAPERS / "summary.yaml"), "--rows", rows, "--dataset", "toy", "--split", "test"]
-    tables.main([*flags, "--out", str(folder / "summary.csv")])
+    make_table(folder, PAPERS / "summary.yaml", rows, folder / "summary.csv")
     out = folder / "report.html"
     assert report_main(["--tables", str(folder / "summary.csv"), "--rows", rows, "--out", str(out)]) == 0
     return out

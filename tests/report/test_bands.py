@@ -1,20 +1,26 @@
 """Verdicts: match, near, off, a printed number that is wrong; which band is taken; mistakes in bands.yaml."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from table_plans import make_table
 
+from tandem.config.loading import read_bands
+from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.report.bands import verdict
+from tandem.report.bands import Place, criteria, select_band, verdict
 from tandem.report.results import read_table
-from tandem.report.tables import main
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
-CELL = {
-    **{"row": "DE", "first_stage": "", "recipe": "de_bm25neg", "dataset": "pydocs-unlabelled", "collection": "pydocs"},
-    **{"split": "test", "measure": "RR@10"},
-}
-BAND = Band(0.3, 1.0, "by hand")
+PLACE = Place("DE", "", "de_bm25neg", "pydocs-unlabelled", "pydocs", "test", "RR@10", "mine")
+
+
+def band(tolerance, near, source="", **keys):
+    return Band(tolerance=tolerance, near=near, source=source, **keys)
+
+
+BAND = band(0.3, 1.0, "by hand")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +34,7 @@ def test_how_far_from_what_is_printed(value, said):
 def test_a_wrong_number_is_no_measure_of_ours():
     assert verdict(62.9, 59.1, BAND, "it is DPR's") == "printed number is wrong (it is DPR's)"
     assert verdict(None, 59.1, None, "it is DPR's") == "printed number is wrong (it is DPR's)"
-    assert verdict(62.9, 59.1, Band(0.3, 1.0, "a regression", value=62.94), "it is DPR's") == "match"
+    assert verdict(62.9, 59.1, band(0.3, 1.0, "a regression", value=62.94), "it is DPR's") == "match"
 
 
 def test_no_verdict_without_something_to_hold_it_against():
@@ -38,20 +44,21 @@ def test_no_verdict_without_something_to_hold_it_against():
 
 
 def test_the_band_that_says_most_is_taken_and_elsewhere_only_one_of_that_dataset():
-    everywhere, measure = Band(0.5, 1.5, "all"), Band(0.1, 0.2, "measure", of={"measure": "RR@10"})
-    here = Band(2.0, 4.0, "small", value=41.0, of={"dataset": "pydocs", "recipe": "de_bm25neg"})
-    bands = Bands([here, measure, everywhere], "mine")
-    assert bands.of(CELL, stands_in=False) is here  # pydocs-unlabelled is pydocs
-    assert bands.of(CELL | {"recipe": "bm25"}, stands_in=False) is measure
-    assert bands.of(CELL | {"recipe": "bm25", "measure": "AP"}, stands_in=False) is everywhere
-    assert bands.of(CELL | {"recipe": "bm25"}, stands_in=True) is None
-    assert bands.of(CELL, stands_in=True) is here
-    assert bands.of(CELL, stands_in=True, plain=False) is None  # of some queries, say
-    assert bands.of(CELL, stands_in=False, plain=False) is measure
-    later = Band(0.1, 0.4, "later", of={"measure": "RR@10"})
-    assert Bands([measure, later], "").of(CELL, stands_in=False) is later
-    assert Bands([Band(1, 1, "", of={"table": "mine"})], "mine").of(CELL, stands_in=False)
-    assert Bands([Band(1, 1, "", of={"table": "mine"})], "yours").of(CELL, stands_in=False) is None
+    everywhere, measure = band(0.5, 1.5, "all"), band(0.1, 0.2, "measure", measure="RR@10")
+    here = band(2.0, 4.0, "small", value=41.0, dataset="pydocs", recipe="de_bm25neg")
+    bands = [here, measure, everywhere]
+    other = replace(PLACE, recipe="bm25")
+    assert select_band(bands, PLACE, stands_in=False) is here  # pydocs-unlabelled is pydocs
+    assert select_band(bands, other, stands_in=False) is measure
+    assert select_band(bands, replace(other, measure="AP"), stands_in=False) is everywhere
+    assert select_band(bands, other, stands_in=True) is None
+    assert select_band(bands, PLACE, stands_in=True) is here
+    assert select_band(bands, PLACE, stands_in=True, usual=False) is None  # of some queries, say
+    assert select_band(bands, PLACE, stands_in=False, usual=False) is measure
+    later = band(0.1, 0.4, "later", measure="RR@10")
+    assert select_band([measure, later], PLACE, stands_in=False) is later
+    assert select_band([band(1, 1, table="mine")], PLACE, stands_in=False)
+    assert select_band([band(1, 1, table="mine")], replace(PLACE, table="yours"), stands_in=False) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +81,7 @@ def test_mistakes_in_bands_are_one_line(tmp_path, text, told):
 
 def test_the_tracked_bands_hold_together():
     bands = read_bands(PAPERS / "bands.yaml")
-    assert [band for band in bands if not band.of], "one band holds for whatever is printed"
+    assert [band for band in bands if not criteria(band)], "one band holds for whatever is printed"
     assert all(band.source for band in bands)
 
 
@@ -94,12 +101,11 @@ BANDS = """
 """
 
 
-def filled(world, **more):
+def filled(world, dataset):
     (world.root / "layout.yaml").write_text(LAYOUT)
     (world.root / "bands.yaml").write_text(BANDS)
-    rows, out = world.select(("Old", ""), ("New", "")), world.root / "t.csv"
-    flags = {"layout": world.root / "layout.yaml", "rows": rows, "out": out, "split": "test", **more}
-    main([word for name, value in flags.items() for word in (f"--{name}", str(value))])
+    rows = world.select(("Old", ""), ("New", ""))
+    out = make_table(world.root, world.root / "layout.yaml", rows, world.root / "t.csv", dataset=dataset)
     return read_table(out.with_suffix(".json")), out
 
 
@@ -117,8 +123,8 @@ def test_a_table_says_its_verdicts_and_their_bands(four_queries):
 def test_where_another_dataset_stands_in_only_its_own_band_holds(four_queries):
     table, out = filled(four_queries, dataset="small")
     assert [[cell.verdict for cell in row.cells] for row in table.rows] == [["", ""], ["near", ""]]
-    assert table.rows[1].cells[0].band == {
-        **{"value": 90, "tolerance": 1, "near": 20, "source": "three runs", "seeds": 3, "deviations": ["40 steps"]}
-    }
+    band = table.rows[1].cells[0].band
+    assert (band.value, band.tolerance, band.near, band.source, band.seeds) == (90, 1, 20, "three runs", 3)
+    assert band.deviations == ("40 steps",)
     told = "Band of New, RR@10: 90.00 ± 1, near ± 20; three runs (3 seeds); differs from the paper: 40 steps."
     assert told in out.with_suffix(".md").read_text()

@@ -4,6 +4,7 @@ import json
 
 from tandem.report import compare as module
 from tandem.report.charts import bundle
+from tandem.report.compare import explore, select_queries
 
 
 def systems(artifact_of):
@@ -12,15 +13,15 @@ def systems(artifact_of):
 
 def test_choice_depends_on_ids_only():
     queries = [f"q{n}" for n in range(1000)]
-    assert len(chosen(queries)) == 300
-    assert set(chosen(queries)) == set(chosen(queries[::-1]))
-    assert chosen(queries) == [query for query in queries if query in set(chosen(queries))]
-    assert chosen(queries[:10]) == queries[:10]
-    assert set(chosen(queries[:500], 20)) >= set(chosen(queries, 20)) & set(queries[:500])
+    assert len(select_queries(queries)) == 300
+    assert set(select_queries(queries)) == set(select_queries(queries[::-1]))
+    assert select_queries(queries) == [query for query in queries if query in set(select_queries(queries))]
+    assert select_queries(queries[:10]) == queries[:10]
+    assert set(select_queries(queries[:500], 20)) >= set(select_queries(queries, 20)) & set(queries[:500])
 
 
 def test_content(artifact_of):
-    data = explorer(systems(artifact_of))
+    data = explore(systems(artifact_of))
     assert data["systems"] == ["BM25", "CE w/ DE Neg on BM25"]
     assert data["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50"]
     assert data["total"] == data["shown"] == len(data["queries"]) == 24
@@ -34,10 +35,10 @@ def test_content(artifact_of):
 
 def test_bounds(artifact_of, monkeypatch):
     monkeypatch.setattr(module, "CHARACTERS", 50)
-    short = explorer(systems(artifact_of))
+    short = explore(systems(artifact_of))
     assert max(len(text) for _, _, text in short["passages"]) <= 51
     monkeypatch.setattr(module, "BUDGET", 3000)
-    few = explorer(systems(artifact_of))
+    few = explore(systems(artifact_of))
     assert 0 < few["shown"] < 24
     spent = sum(len("".join(passage).encode()) for passage in few["passages"])
     assert spent <= 3000
@@ -46,7 +47,7 @@ def test_bounds(artifact_of, monkeypatch):
     assert len(few["queries"]) == 24
     assert all(set(query) == {"id", "text", "values"} for query in few["queries"][few["shown"] :])
     monkeypatch.setattr(module, "NUMBERS", 2 * 4 * 10)
-    assert len(explorer(systems(artifact_of))["queries"]) == 10
+    assert len(explore(systems(artifact_of))["queries"]) == 10
 
 
 def test_seven_thousand_queries_stay_small():

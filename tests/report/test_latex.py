@@ -6,7 +6,9 @@ import subprocess
 
 import pytest
 
-from tandem.report.grid import SPECIAL, latex
+from tandem.config.tables import Band, Paper, PrintedOn
+from tandem.report.formats import latex_grid
+from tandem.report.grid import SPECIAL, escape_latex, latex
 from tandem.report.results import Cell, Row, Table
 
 ODD = "100 % & $5_a #1 {b} ~^ \\x <y> † ‡ Δ – — ± ‖ … “q” ‘r’ [1] ≥ → ·"
@@ -16,7 +18,7 @@ ENGINES = ("pdflatex", "tectonic", "xelatex", "lualatex")
 @pytest.fixture
 def table():
     """Two rows, one of them quoted, two measures; odd characters wherever a text may stand."""
-    band = {"value": None, "tolerance": 0.5, "near": 1.0, "source": ODD, "seeds": None, "deviations": [ODD]}
+    band = Band(tolerance=0.5, near=1.0, source=ODD, deviations=(ODD,))
     ours = Cell("RR@10", 49.0, 50.0, 48.0, 52.0, 1.0, 0.004, sd=0.5, seeds=[49.5, 50.5], verdict="near", band=band)
     bare = Cell("Success@1", None, 40.0, 38.0, 42.0, None, None)
     wrong = Cell("RR@10", 59.1, None, None, None, None, None, verdict=f"printed number is wrong ({ODD})")
@@ -25,18 +27,18 @@ def table():
         Row(f"[{ODD}", "First & stage", "Base_line", "de-0123456789", "x", [ours, bare]),
         Row("Theirs", "", "", "", "", [wrong, none], quoted=True),
     ]
-    paper, on = {"citation": ODD, "table": "Table 1"}, {"dataset": "a", "name": ODD, "split": "test"}
+    paper, on = Paper(citation=ODD, table="Table 1"), PrintedOn(dataset="a", name=ODD, split="test")
     return Table(ODD, paper, on, 1, ODD, ["MRR@10 (RR@10)", "Success@1"], "a", "test", 4, rows, [], [1, 2])
 
 
 def test_every_special_character_is_escaped():
-    assert escape(r"50 % of a_b & {c} \ #1 $") == r"50 \% of a\_b \& \{c\} \textbackslash{} \#1 \$"
-    assert escape("p < 0.05 ± 1 [a]") == r"p \ensuremath{<} 0.05 \ensuremath{\pm} 1 {[}a{]}"
-    assert all(ord(character) < 128 for character in escape("".join(SPECIAL)))
+    assert escape_latex(r"50 % of a_b & {c} \ #1 $") == r"50 \% of a\_b \& \{c\} \textbackslash{} \#1 \$"
+    assert escape_latex("p < 0.05 ± 1 [a]") == r"p \ensuremath{<} 0.05 \ensuremath{\pm} 1 {[}a{]}"
+    assert all(ord(character) < 128 for character in escape_latex("".join(SPECIAL)))
 
 
 def test_no_bare_special_character_is_left(table):
-    text = latex(table)
+    text = latex(latex_grid(table))
     assert text.isascii()
     for line in text.splitlines()[1:]:
         bare = re.sub(r"\\[&%$#_{}]", "", line)
@@ -46,7 +48,7 @@ def test_no_bare_special_character_is_left(table):
 
 
 def test_as_many_cells_in_every_row_as_columns(table):
-    lines = latex(table).splitlines()
+    lines = latex(latex_grid(table)).splitlines()
     columns = re.search(r"\\begin\{tabular\}\{(l+r+l)\}", "\n".join(lines))[1]
     body = [line for line in lines[lines.index(r"\midrule") - 1 : lines.index(r"\bottomrule")] if "&" in line]
     assert len(body) == 3
@@ -59,7 +61,7 @@ def test_a_page_compiles(table, tmp_path):
     engine = next((name for name in ENGINES if shutil.which(name)), None)
     if engine is None:
         pytest.skip(f"no TeX is installed: none of {', '.join(ENGINES)}")
-    (tmp_path / "table.tex").write_text(latex(table))
+    (tmp_path / "table.tex").write_text(latex(latex_grid(table)))
     head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}\input{table.tex}\end{document}"
     (tmp_path / "page.tex").write_text(head)
     how = [] if engine == "tectonic" else ["-interaction=nonstopmode", "-halt-on-error"]

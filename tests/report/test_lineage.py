@@ -3,7 +3,7 @@
 import shutil
 
 from tandem.artifact import open_artifact
-from tandem.report.figures import layers
+from tandem.report.figures import direct_inputs, draw_graph, layers
 from tandem.reporting.lineage import leaves, stage_name, tree, walk
 
 
@@ -61,10 +61,10 @@ def test_picture_leaves_out_what_follows(empty_world):
     b = empty_world.make("lucene", "b", {}, dataset=a)
     c = empty_world.make("bm25", "<c>", {}, dataset=a, lucene=b)
     stages = walk([c])
-    kept = reduced(stages)
+    kept = direct_inputs(stages)
     assert kept == {a.key: [], b.key: [a.key], c.key: [b.key]}
     assert layers(stages, kept) == [[a.key], [b.key], [c.key]]
-    picture = draw(stages)
+    picture = draw_graph(stages)
     assert picture.count("<path") == 2
     assert "&lt;c&gt;" in picture
     assert "<c>" not in picture

@@ -10,16 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from table_plans import make_table
 
 from tandem.artifact import open_artifact, write_json
 from tandem.errors import UserError
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.scores import run as score
 from tandem.extras.report import main
-from tandem.report import tables
-from tandem.report.compare import compare
-from tandem.report.figures import overview
+from tandem.report.compare import compare, difference_steps
+from tandem.report.figures import group_by_box, overview
 from tandem.report.page import embedded
+from tandem.report.sections import count_negatives, describe_dataset
 from tandem.reporting.lineage import walk
 
 LOADS = {"src", "srcset", "action", "formaction", "data", "poster", "background", "ping"}
@@ -128,7 +129,7 @@ def test_wins_over_every_pair_of_systems(report, artifact_of):
     lost = sum(b < a for a, b in zip(old, new, strict=True))
     assert (told.measure, told.queries, told.wins) == ("RR@10", 24, [[0, lost], [won, 0]])
     assert won > lost > 0
-    assert points([0.25, -0.5, 0.0]) == [
+    assert difference_steps([0.25, -0.5, 0.0]) == [
         {"before": 0, "won": 0.25, "lost": 0},
         {"before": 1, "won": 0, "lost": 0},
         {"before": 2, "won": 0, "lost": -0.5},
@@ -143,9 +144,9 @@ def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
         pq.write_table(pa.table(columns), draft.path("candidates.parquet"))
 
     made = empty_world.make("candidates", "bm25", {}, files)
-    assert kept(made, [0, 0.5, 1], "judge") == [2, 1]
-    assert kept(made, [0, 0.5, 1], "score") == [4, 1]
-    assert kept(empty_world.make("candidates", "old", {}), [0, 0.5, 1], "judge") == []
+    assert count_negatives(made, [0, 0.5, 1], "judge") == [2, 1]
+    assert count_negatives(made, [0, 0.5, 1], "score") == [4, 1]
+    assert count_negatives(empty_world.make("candidates", "old", {}), [0, 0.5, 1], "judge") == []
 
 
 def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path):
@@ -206,7 +207,7 @@ def test_an_error_analysis_is_shown_with_its_sheet(report, world, tmp_path):
 
 def test_the_drawing_has_what_the_run_has(report, world):
     stages = walk(open_artifact(Path(row["scores"])) for row in world.rows)
-    parts = boxes(stages.values())
+    parts = group_by_box(stages.values())
     assert {name: len(part.stages) for name, part in parts.items()} == {
         "Collection": 1, "Encoder": 2, "Sparse search": 2, "Training lists": 2, "Training": 4, "Encoding": 4,
         "Retrieval": 2, "Re-ranking": 4, "Scores": 7,
@@ -245,8 +246,7 @@ def test_a_group_of_datasets_has_tables_and_no_single_queries(world, artifact_of
     score(job)
     rows = json.dumps([{"system": "BM25", "first_stage": "", "scores": str(job.out)}])
     (tmp_path / "layout.yaml").write_text(json.dumps({"title": "Both", "rows": [{"system": "BM25", "run": "bm25"}]}))
-    told = ["--layout", str(tmp_path / "layout.yaml"), "--rows", rows, "--out", str(tmp_path / "both.csv")]
-    tables.main([*told, "--dataset", "both", "--split", "test"])
+    make_table(tmp_path, tmp_path / "layout.yaml", rows, tmp_path / "both.csv", dataset="both")
     out = tmp_path / "report.html"
     assert main(["--tables", str(tmp_path / "both.csv"), "--rows", rows, "--out", str(out)]) == 0
     page = Page(out.read_text())
@@ -269,7 +269,7 @@ def test_statistics_of_splits_stand_side_by_side():
         "splits": {"train": {"queries": 20}, "test": {"queries": 3, "without_positive": 1}},
         "warnings": [],
     }
-    made = described(told)
+    made = describe_dataset(told)
     assert made.corpus == [("passages, count", "1,200"), ("passages, words, mean", "35.50"), ("warnings", "–")]
     assert made.splits == ["train", "test"]
     assert made.of_splits == [("queries", ["20", "3"]), ("without positive", ["–", "1"])]

@@ -1,15 +1,13 @@
 """Several seeds: mean and standard deviation by hand, tests on per-query means, a system that no seed touches."""
 
-import json
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from table_plans import make_table
 
 from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.report.results import read_table
-from tandem.report.tables import main
 
 LAYOUT = """
 title: Seeds
@@ -25,7 +23,7 @@ RANKS = {("BM25", 0): [2, 2, 2, 2], ("DE", 1): [1, 1, 2, 2], ("DE", 2): [1, 1, 1
 
 @pytest.fixture
 def rows(empty_world):
-    """`rows(seeds, …)`: `--rows` of BM25, the same scores for every seed, and of the dual encoder of each."""
+    """`rows(seeds, …)`: rows of BM25, the same scores for every seed, and of the dual encoder of each."""
     world = empty_world
 
     def files(draft):
@@ -53,7 +51,7 @@ def rows(empty_world):
         told = [("BM25", seed, folders["BM25", 0]) for seed in seeds]
         told += [("DE", seed, folders["DE", seed]) for seed in seeds]
         return [
-            {"system": system, "first_stage": "", "scores": str(folder), "dataset": "toy", "seed": str(seed)}
+            {"system": system, "first_stage": "", "scores": str(folder), "dataset": "toy", "seed": seed}
             for system, seed, folder in told
         ]
 
@@ -63,7 +61,7 @@ def rows(empty_world):
 def table(tmp_path, rows):
     (tmp_path / "layout.yaml").write_text(LAYOUT)
     out = tmp_path / "t.csv"
-    main(["--layout", str(tmp_path / "layout.yaml"), "--rows", json.dumps(rows), "--out", str(out)])
+    make_table(tmp_path, tmp_path / "layout.yaml", rows, out)
     return read_table(out.with_suffix(".json")), out
 
 
@@ -99,7 +97,7 @@ def test_a_seed_that_one_row_lacks_is_told(tmp_path, rows):
 def test_every_seeds_run_is_in_the_lineage(tmp_path, rows):
     made, out = table(tmp_path, rows(1, 2))
     de = made.rows[1]
-    assert [one["seed"] for one in de.lineage] == [1, 2]
-    assert [one["run"] for one in de.lineage] == de.cells[0].stages
+    assert [run.seed for run in de.lineage] == [1, 2]
+    assert [run.run for run in de.lineage] == de.cells[0].stages
     page = out.with_suffix(".html").read_text()
-    assert all(one["run"] in page for one in de.lineage)
+    assert all(run.run in page for run in de.lineage)

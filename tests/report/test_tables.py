@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from table_plans import make_table
 
 from tandem.errors import UserError
 from tandem.report.formats import mark, probability
@@ -33,10 +34,7 @@ def table(world, rows=None, layout=LAYOUT, **changed):
     path = world.root / "layout.yaml"
     path.write_text(layout)
     rows = rows or world.select(("Old", ""), ("New", ""), (ODD, ""))
-    flags = {"layout": path, "rows": rows, "dataset": "toy", "split": "test", "out": world.root / "tables/t.csv"}
-    words = [word for name, value in {**flags, **changed}.items() for word in (f"--{name}", str(value))]
-    assert main(words) == 0
-    return world.root / "tables/t.csv"
+    return make_table(world.root, path, rows, changed.pop("out", world.root / "tables/t.csv"), **changed)
 
 
 def run_of(world, system):
@@ -131,9 +129,7 @@ def test_the_papers_layouts_fill_from_a_whole_run(world, tmp_path):
         systems = [(row["system"], row["first_stage"]) for row in world.rows]
         if name.endswith("4"):
             systems = [systems[at] for at in (0, 1, 5)]
-        out = tmp_path / f"{name}.csv"
-        words = ["--layout", PAPERS / f"{name}.yaml", "--rows", world.select(*systems)]
-        main([str(word) for word in [*words, "--dataset", "toy", "--split", "test", "--out", out]])
+        make_table(tmp_path, PAPERS / f"{name}.yaml", world.select(*systems), tmp_path / f"{name}.csv")
     filled = read_table(tmp_path / "dureader_retrieval/table5.json")
     assert [(row.system, row.against) for row in filled.rows] == [
         ("CE w/ BM25 Neg", "BM25"),
@@ -149,13 +145,9 @@ def test_the_papers_layouts_fill_from_a_whole_run(world, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"out": "t.html"}, "must end in .csv"),
-        ({"split": "dev"}, "was scored on split test, but --split is dev"),
-        ({"rows": '[{"system": "Old", "first_stage": ""}]'}, "--rows: is not a JSON list"),
-        ({"rows": "[]"}, "--rows: is not a JSON list"),
-        ({"rows": "{"}, "--rows: not valid JSON"),
+        ({"out": Path("t.html")}, "must end in .csv"),
+        ({"split": "dev"}, "was scored on split test, but planned is dev"),
         ({"rows": '[{"system": "Old", "first_stage": "", "scores": "/nowhere"}]'}, "not a finished artifact"),
-        ({"colour": "red"}, "--colour: unknown; flags are --layout"),
     ],
 )
 def test_mistakes_write_nothing(four_queries, changed, told):
@@ -164,10 +156,30 @@ def test_mistakes_write_nothing(four_queries, changed, told):
     assert not (four_queries.root / "tables").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "is not a table's plan .*Invalid JSON"),
+        ('{"name": "t", "layout": {"title": "T"}}', r"is not a table's plan \(rows: Field required\)"),
+        ('{"name": "t", "layout": {"title": "T"}, "rows": [{"system": "Old"}]}', "rows.0.scores: Field required"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_broken_plan_is_one_line(tmp_path, content, told):
+    plan = tmp_path / "t.plan"
+    if content is not None:
+        plan.write_text(content)
+    with pytest.raises(UserError, match=told) as error:
+        main(["--plan", str(plan), "--out", str(tmp_path / "t.csv")])
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="--colour: unknown; flags are --plan"):
+        main(["--plan", str(plan), "--colour", "red"])
+
+
 def test_rows_must_be_those_of_the_layout(four_queries):
-    with pytest.raises(UserError, match="New is missing"):
+    with pytest.raises(UserError, match="New has no scores"):
         table(four_queries, rows=four_queries.select(("Old", "")))
-    with pytest.raises(UserError, match="New is no row of"):
+    with pytest.raises(UserError, match="New is not a row of"):
         table(four_queries, layout=LAYOUT.replace("  - {system: New, run: new}\n", ""))
     with pytest.raises(UserError, match="Old is there twice"):
         table(four_queries, rows=four_queries.select(("Old", ""), ("Old", "")))
@@ -192,7 +204,7 @@ def test_marks_and_probabilities():
 
 
 def rewritten(world, system, **changed):
-    """`--rows` of the three systems, one of them with a changed row."""
+    """Rows of the three systems, one of them with a changed row."""
     rows = json.loads(world.select(("Old", ""), ("New", ""), (ODD, "")))
     return json.dumps([row | (changed if row["system"] == system else {}) for row in rows])
 
@@ -238,8 +250,8 @@ def test_every_row_tells_its_lineage(four_queries):
     old, new, _ = filled.rows
     run = json.loads((Path(new.folder) / "stage.json").read_text())
     told = new.lineage[0]
-    assert (told["run"], told["commit"], told["finished"]) == (run["key"], run["commit"], run["finished"])
-    assert told["machine"] == run["machine"]["node"]
+    assert (told.run, told.commit, told.finished) == (run["key"], run["commit"], run["finished"])
+    assert told.machine == run["machine"]["node"]
     assert new.cells[0].stages == [run["key"]]
     assert (old.neighbour, new.neighbour) == ("", "Old")
 
@@ -248,8 +260,7 @@ def test_what_a_row_differs_in_from_the_one_before(world, tmp_path):
     layout = {"title": "T", "rows": [{"system": "BM25", "run": "bm25"}, {"system": "DE w/ BM25 Neg", "run": "de"}]}
     (tmp_path / "layout.yaml").write_text(json.dumps(layout))
     rows = world.select(("BM25", ""), ("DE w/ BM25 Neg", ""))
-    words = ["--layout", tmp_path / "layout.yaml", "--rows", rows, "--out", tmp_path / "t.csv"]
-    main([str(word) for word in words])
+    make_table(tmp_path, tmp_path / "layout.yaml", rows, tmp_path / "t.csv")
     row = read_table(tmp_path / "t.json").rows[1]
     assert row.neighbour == "BM25"
     assert any(

@@ -7,6 +7,8 @@ with the scores of its rows, as a `TablePlan`; the command `table` reads nothing
 
 from pathlib import Path
 
+from pydantic import Field
+
 from tandem.config.base import Model
 from tandem.config.loading import read_layout
 from tandem.config.tables import Band, Paper, PrintedOn, PrintedSystem, TableLayout, TableRow
@@ -44,14 +46,14 @@ class LayoutRow(Model):
     system: str
     first_stage: str = ""
     run: str = ""
-    printed: dict[str, float | None] = {}
-    wrong: dict[str, str] = {}
+    printed: dict[str, float | None] = Field(default_factory=dict)
+    wrong: dict[str, str] = Field(default_factory=dict)
     baseline: System | None = None
     hidden: bool = False
     labels: str = ""
     variant: str = ""
-    changes: dict[str, object] = {}
-    changes_own: dict[str, object] = {}
+    changes: dict[str, object] = Field(default_factory=dict)
+    changes_own: dict[str, object] = Field(default_factory=dict)
     dataset: str = ""
     columns: tuple[str, ...] = ()
     quoted: bool = False
@@ -80,8 +82,8 @@ class Layout(Model):
     rows: tuple[LayoutRow, ...] = ()
     subset: str = ""
     recipes: tuple[str, ...] = ()
-    same: dict[str, tuple[str, ...]] = {}
-    configs: dict[str, str] = {}
+    same: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    configs: dict[str, str] = Field(default_factory=dict)
 
     @property
     def datasets(self) -> list[str]:

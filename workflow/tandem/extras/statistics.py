@@ -105,6 +105,8 @@ def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -
 
 
 class Lengths(TypedDict, total=False):
+    """Lengths of texts."""
+
     mean: float
     median: float
 
@@ -219,9 +221,7 @@ def main(words: list[str]) -> int:
     layout, numbers = read_statistics(path), path.with_name("printed.csv")
     printed = read_printed_numbers(numbers, layout.paper.source, layout.paper.tables)
     expected = "a JSON object of texts by dataset name"
-    artifacts, presence = (
-        parse_json(flag, flags[flag], dict[str, str], expected) for flag in ("artifacts", "presence")
-    )
+    artifacts, presence = (parse_json(f, flags[f], dict[str, str], expected) for f in ("artifacts", "presence"))
     _check(printed, numbers, layout, path)
     statistics = {name: _statistics(Path(folder)) for name, folder in artifacts.items()}
     lines = list(fill(layout, printed, statistics, presence))
@@ -281,9 +281,8 @@ def _absent(
 def _check(printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout, path: Path) -> None:
     """Every printed number must have its dataset in the layout, and be a quantity that can be counted."""
     if not printed:
-        raise UserError(
-            f"{numbers}: prints nothing of {layout.paper.source} in {', '.join(layout.paper.tables)}; see {path}"
-        )
+        tables = ", ".join(layout.paper.tables)
+        raise UserError(f"{numbers}: prints nothing of {layout.paper.source} in {tables}; see {path}")
     for number in printed:
         if number.dataset not in layout.datasets:
             raise UserError(f"{path}: datasets lacks {number.dataset}, of which {numbers} prints numbers; add it")

@@ -205,20 +205,16 @@ def layers(stages: dict[str, Stage], inputs: dict[str, list[str]]) -> list[list[
 
 
 def draw_graph(stages: dict[str, Stage]) -> Markup:
-    """The stages as a picture: inputs above, each box a link to its stage; edges that follow from others are left out."""
+    """The graph: inputs above, each box a link to its stage; edges that follow from others are left out."""
     inputs = direct_inputs(stages)
     rows = layers(stages, inputs)
     width = 2 * MARGIN + max(len(row) for row in rows) * (STAGE_WIDTH + STAGE_ACROSS) - STAGE_ACROSS
     height = 2 * MARGIN + len(rows) * (STAGE_HEIGHT + DOWN) - DOWN
-    corner = {}
+    corner: dict[str, Point] = {}
     for down, row in enumerate(rows):
         left = (width - len(row) * (STAGE_WIDTH + STAGE_ACROSS) + STAGE_ACROSS) / 2
-        corner.update(
-            {
-                k: (left + at * (STAGE_WIDTH + STAGE_ACROSS), MARGIN + down * (STAGE_HEIGHT + DOWN))
-                for at, k in enumerate(row)
-            }
-        )
+        for at, key in enumerate(row):
+            corner[key] = left + at * (STAGE_WIDTH + STAGE_ACROSS), MARGIN + down * (STAGE_HEIGHT + DOWN)
     edges = [_stage_edge(corner[other], corner[key]) for key in stages for other in inputs[key]]
     boxes = [_stage_box(stage, *corner[key]) for key, stage in stages.items()]
     return Markup(

@@ -231,9 +231,8 @@ def _columns(
             difference = delta(cell)
             words += [number(cell.printed, table.decimals)] if printed else []
             words += [value(cell)]
-            words += (
-                [Markup(minus.format(difference)) if difference != "–" else difference] if printed and deltas else []
-            )
+            difference = difference if difference == "–" else Markup(minus.format(difference))
+            words += [difference] if printed and deltas else []
             words += [*([short_verdict(cell)] if judged else []), p(cell)]
         return words
 

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import jinja2
@@ -156,7 +156,7 @@ def latex(grid: Grid) -> str:
     words = len(grid.alignment) - len(grid.alignment.lstrip("l"))
     starts = list(accumulate((columns for _, columns in grid.groups), initial=words + 1))
     groups = [rf"\multicolumn{{{columns}}}{{c}}{{{escape_latex(title)}}}" for title, columns in grid.groups]
-    rules = [rf"\cmidrule(lr){{{start}-{after - 1}}}" for start, after in zip(starts, starts[1:], strict=False)]
+    rules = [rf"\cmidrule(lr){{{start}-{after - 1}}}" for start, after in pairwise(starts)]
     caption = ". ".join(note.rstrip(".") for note in (grid.title, grid.caption, *grid.notes) if note) + "."
     return (
         _templates()

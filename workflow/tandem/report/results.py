@@ -104,7 +104,7 @@ class Row:
 
 @dataclass(frozen=True)
 class FilledColumn:
-    """A column of a filled table: measure, its name in print and its heading; the paper's dataset and split, and ours."""
+    """A column of a filled table: measure, its printed name, its heading; the paper's dataset and split, and ours."""
 
     measure: str
     name: str
@@ -155,10 +155,8 @@ class Table:
             ours += f", trained on {'; '.join(instead)}"
         if self.printed_on is None:
             return ours
-        names = [
-            f"{column.dataset_name} {column.printed_split}".strip() for column in self.columns if column.dataset_name
-        ]
-        printed = ", ".join(dict.fromkeys(names)) or f"{self.printed_on.name} {self.printed_on.split}"
+        names = [f"{column.dataset_name} {column.printed_split}" for column in self.columns if column.dataset_name]
+        printed = ", ".join(dict.fromkeys(map(str.strip, names))) or f"{self.printed_on.name} {self.printed_on.split}"
         stand_in = " (a stand-in: not comparable in level)" if self.stands_in else ""
         return f"printed: {printed}; {ours}{stand_in}"
 
