@@ -3,7 +3,8 @@
 import math
 
 import pytest
-from tandem.evaluation.agreement import kendall, pearson
+
+from tandem.extras.fidelity import kendall, pearson
 
 
 def test_tau_of_four_values_by_hand():

@@ -40,8 +40,9 @@ def rows(empty_world):
             return made
 
         def value(kind, number, name, mean, of):
-            told = json.dumps({"mean": {name: mean}})
-            return world.make(kind, f"de.{number}", {"measure": [name, mean]}, {"statistics.json": told}, model=of)
+            told, split = json.dumps({"mean": {name: mean}}), {"split": f"dev.{mean}"}
+            params = {**split, "measures": [name]} if kind == "score" else split
+            return world.make(kind, f"de.{number}", params, {"statistics.json": told}, model=of)
 
         made, chain = [], []
         for number, (low, high) in enumerate(zip(reduced, full, strict=True), 1):

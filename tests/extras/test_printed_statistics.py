@@ -175,7 +175,7 @@ def test_table_of_a_tiny_dataset(tmp_path, tiny):
     ("changed", "told"),
     [
         ({"layout": LAYOUT.replace("Tiny: tiny", "Small: tiny")}, "datasets lacks Tiny, of which .* prints numbers"),
-        ({"layout": LAYOUT + "more: 1\n"}, "Additional properties are not allowed"),
+        ({"layout": LAYOUT + "more: 1\n"}, "more is not a known key; allowed: datasets, note"),
         ({"numbers": PRINTED.replace("9M", "nine")}, r"printed.csv:10: value is 'nine'; write it as"),
         ({"numbers": PRINTED.replace("passages", "weight")}, "'weight' is no quantity; allowed are queries"),
         ({"numbers": PRINTED.replace("split,", "part,")}, "columns are .*; they must be source, table"),

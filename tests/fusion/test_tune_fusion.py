@@ -11,7 +11,7 @@ from tandem.artifact import open_artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.evaluation import stage as scoring
+from tandem.evaluation import scores as scoring
 from tandem.evaluation.scores import read_summary
 from tandem.fusion import stage, tuning
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tandem.config.tables import PrintedOn
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout
 from tandem.planning.plan import Plan
@@ -61,8 +62,8 @@ def test_what_is_searched_for_a_papers_dataset(stand_in, configured, found):
 def test_queries_without_labels_make_no_other_collection():
     datasets = {"u": {"source": "unlabelled", "of": "titles"}, "titles": {"source": "beir"}}
     config = {"stand_in": None, "dataset": "u", "train_on": None, "datasets": datasets}
-    printed_on = {"dataset": "msmarco", "name": "M", "split": "dev"}
-    layout = Layout("", None, printed_on, 2, "", [], [], same={"msmarco": ["titles"]})
+    printed_on = PrintedOn(dataset="msmarco", name="M", split="dev")
+    layout = Layout(title="", printed_on=printed_on, same={"msmarco": ["titles"]})
     stand_ins = StandIns(config, layout)
     assert stand_ins.collection("u") == "msmarco"
     assert stand_ins.searched("msmarco") == "u"  # the paper's collection is configured, under another name

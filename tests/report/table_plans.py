@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tandem.config.loading import read_bands
-from tandem.evaluation.layouts import AbsentRow, PlannedRow, TablePlan, beside, load_layout
+from tandem.evaluation.layouts import PlannedRow, TablePlan, beside, load_layout
 from tandem.report.tables import main
 
 
@@ -14,8 +14,7 @@ def write_plan(out: Path, layout: Path, rows, dataset: str = "toy", split: str =
     plan = TablePlan(
         name=layout.stem,
         layout=load_layout(layout),
-        rows=[PlannedRow.model_validate({**place, **row}) for row in rows if "scores" in row],
-        absent=[AbsentRow.model_validate(row) for row in rows if "absent" in row],
+        rows=[PlannedRow.model_validate({**place, **row}) for row in rows],
         bands=read_bands(bands) if bands else [],
     )
     out.parent.mkdir(parents=True, exist_ok=True)

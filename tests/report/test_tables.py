@@ -161,7 +161,7 @@ def test_mistakes_write_nothing(four_queries, changed, told):
     [
         ("{", "is not a table's plan .*Invalid JSON"),
         ('{"name": "t", "layout": {"title": "T"}}', r"is not a table's plan \(rows: Field required\)"),
-        ('{"name": "t", "layout": {"title": "T"}, "rows": [{"system": "Old"}]}', "rows.0.scores: Field required"),
+        ('{"name": "t", "layout": {"title": "T"}, "rows": [{"scores": "x"}]}', "rows.0.system: Field required"),
         (None, "cannot be read: No such file"),
     ],
 )

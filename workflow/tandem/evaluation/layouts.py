@@ -95,11 +95,12 @@ class Layout(Model):
 
 
 class PlannedRow(Model):
-    """Scores of a row: where it was searched, for which columns, with which seed.
+    """Scores of a row, or why it has none: where it was searched, for which columns, with which seed.
 
     Attributes:
         system, first_stage: the row.
-        scores: folder of the score artifact.
+        scores: folder of the score artifact; empty where it has none.
+        absent: why it has no scores.
         dataset: where it is searched.
         collection: what that is to the layout: `msmarco` of `msmarco-titles`.
         split: on which queries.
@@ -111,7 +112,8 @@ class PlannedRow(Model):
 
     system: str
     first_stage: str = ""
-    scores: str
+    scores: str = ""
+    absent: str = ""
     dataset: str = ""
     collection: str = ""
     split: str = ""
@@ -126,27 +128,12 @@ class PlannedRow(Model):
         return self.system, self.first_stage
 
 
-class AbsentRow(Model):
-    """A row, or its columns of one dataset, without scores, and why."""
-
-    system: str
-    first_stage: str = ""
-    column: str = ""
-    absent: str
-
-    @property
-    def id(self) -> System:
-        """The row."""
-        return self.system, self.first_stage
-
-
 class TablePlan(Model):
     """Everything that the command `table` reads: the table's name, layout and bands, and the scores of its rows."""
 
     name: str
     layout: Layout
     rows: tuple[PlannedRow, ...]
-    absent: tuple[AbsentRow, ...] = ()
     bands: tuple[Band, ...] = ()
 
 

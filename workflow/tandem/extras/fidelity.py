@@ -17,6 +17,7 @@ from tandem.report.grid import csv_text
 from tandem.report.sections import Addition, Extra, TrainingCharts
 from tandem.training.chosen import best, validated, worth
 
+page.FOLDERS.append(Path(__file__).parent / "assets")
 MEASURED = ["step", "measure", "reduced", "full_measure", "full"]
 HEAD = ["model", "part", "checkpoint", *MEASURED, "tau", "r", "same_choice"]
 

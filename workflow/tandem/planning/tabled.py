@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tandem.config.loading import read_bands
 from tandem.errors import Unavailable, UserError
-from tandem.evaluation.layouts import AbsentRow, PlannedRow, TablePlan, beside
+from tandem.evaluation.layouts import PlannedRow, TablePlan, beside
 from tandem.planning.config import Config
 from tandem.planning.graph import Stage
 from tandem.planning.resolver import Resolver
@@ -96,14 +96,14 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
             name=f"{file.parent.name}/{file.stem}" if within else file.stem,
             layout=self._rows.layouts[file],
             rows=tuple(PlannedRow.model_validate(row) for row in self.rows(table)),
-            absent=tuple(AbsentRow.model_validate(row) for row in self._rows.absent[file]),
             bands=tuple(read_bands(bands)) if bands else (),
         )
         return plan.model_dump_json(by_alias=True, exclude_defaults=True)
 
     def rows(self, table: str) -> list[Row]:
-        """A table's rows with the folders of their scores."""
-        return [{**row, "scores": stage.folder} for row, stage in self[table]]
+        """A table's rows, as `Rows.of` has them, with the folders of their scores or why they have none."""
+        made = [{**row, "scores": stage.folder} for row, stage in self[table]]
+        return made + self._rows.absent[self.layouts[table]]
 
     def systems(self) -> list[Row]:
         """The rows of all wanted tables, each system once; another run under a name that is taken says its table.
@@ -112,7 +112,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """
         made: dict[tuple[str, str], Row] = {}
         wanted = [table for table in self.wanted() if table in self]
-        found = [(table, row) for table in wanted for row in self.rows(table)]
+        found = [(table, row) for table in wanted for row in self.rows(table) if "scores" in row]
         where = [tuple(row[key] for key in ("dataset", "split", "seed")) for _, row in found]
         for (table, told), place in zip(found, where, strict=True):
             if place != where[0]:

@@ -80,7 +80,7 @@ def bytes_of(stage: Stage) -> int:
 def group_by_box(stages: Iterable[Stage]) -> dict[str, Part]:
     """The boxes that have stages, in the order of PARTS."""
     listed = list(stages)
-    box_of = {stage.key: KINDS[stage.kind].box if stage.kind in KINDS else "Scores" for stage in listed}
+    box_of = {stage.key: _box(stage.kind) for stage in listed}
     parts = {name: Part(name) for name in BOXES if name in box_of.values()}
     for stage in listed:
         part = parts[box_of[stage.key]]
@@ -88,6 +88,12 @@ def group_by_box(stages: Iterable[Stage]) -> dict[str, Part]:
         for source in {box_of[key] for key in stage.upstream.values()}:
             part.inputs[source] = part.inputs.get(source, 0) + 1
     return parts
+
+
+def _box(kind: str) -> str:
+    """The box of a kind of stage; that of the scores for a kind without one of the drawing."""
+    box = KINDS[kind].box if kind in KINDS else ""
+    return box if box in BOXES else "Scores"
 
 
 def overview(parts: dict[str, Part]) -> Markup:

@@ -26,8 +26,8 @@ def main(words: list[str]) -> int:
     """
     flags = read_flags(words, ("plan", "out"))
     out, plan = csv_out(flags), read_plan(Path(flags["plan"]))
-    scored = read_scored(plan.rows)
-    absent = {row.id: row.absent for row in plan.absent}
+    scored = read_scored([row for row in plan.rows if not row.absent])
+    absent = {row.id: row.absent for row in plan.rows if row.absent}
     _check_rows(plan, scored)
     table = fill(plan.layout, scored, plan.name, plan.bands, absent)
     for suffix, text in render_table(table, out.parent).items():
@@ -73,7 +73,7 @@ def _check_rows(plan: TablePlan, scored: Sequence[Scored]) -> None:
     """The rows with scores must be those of the layout that are not quoted."""
     needed = [row.id for row in plan.layout.rows if not row.quoted]
     names = ", ".join(map(system_name, needed))
-    present, absent = {score.system for score in scored}, {row.id for row in plan.absent}
+    present, absent = {score.system for score in scored}, {row.id for row in plan.rows if row.absent}
     for system in needed:
         if system not in present and system not in absent:
             raise UserError(f"{plan.name}: {system_name(system)} has no scores; its rows are {names}")
