@@ -9,13 +9,13 @@ import subprocess
 
 import pyarrow.parquet as pq
 import pytest
-from tandem.scoring.stage import run as score
 
 from tandem.artifact import open_artifact
 from tandem.audits.false_negatives.relabel import run
 from tandem.audits.false_negatives.stage import run as pool_stage
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
+from tandem.evaluation.scores import run as score
 from tandem.fingerprint import fingerprint
 
 CHROMIUM = shutil.which("chromium")

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from tandem.artifact import Job, open_artifact, writing
-from tandem.reporting.audit_noise import noise
+from tandem.extras.audits.report import noise_audits
+from tandem.report.page import environment
 from tandem.reporting.lineage import Stage
-from tandem.reporting.page import environment
 
 NASTY = '</p><script>alert("x")</script>'
 SUMMARY = {"normalisation": "title and text", "search": {"recall_at_threshold": 0.952, "skipped": 1234}}
@@ -35,7 +35,7 @@ def stage(tmp_path):
 
 
 def test_places_with_the_same_findings_stand_side_by_side(stage):
-    (audit,) = noise([stage])
+    (audit,) = noise_audits([stage])
     assert [(grid.head, grid.rows) for grid in audit.grids] == [
         (
             ["finding", "corpus", "part"],
@@ -47,7 +47,7 @@ def test_places_with_the_same_findings_stand_side_by_side(stage):
 
 
 def test_section(stage):
-    page = environment().get_template("_audit_noise.html").module.leakage(noise([stage]))
+    page = environment().get_template("_audit_noise.html").module.leakage(noise_audits([stage]))
     assert 'href="#stage-noise-0123456789"' in page
     assert "shingles of 3 words from 0.8" in page
     assert "probability of 95.2 %" in page

@@ -1,16 +1,16 @@
 """The report's sections on similar queries and on false negatives, by real stages on a collection by hand."""
 
 import pytest
-from tandem.scoring.stage import run as score_stage
 
 from tandem.artifact import open_artifact
 from tandem.audits.false_negatives.relabel import run as relabel_stage
 from tandem.audits.false_negatives.stage import run as pool_stage
 from tandem.audits.similar.stage import run as similar_stage
-from tandem.reporting.audit_false_negatives import false_negatives
-from tandem.reporting.audit_similar import similar
+from tandem.evaluation.scores import run as score_stage
+from tandem.extras.audits import report  # noqa: F401  (its templates)
+from tandem.extras.audits.effects import false_negative_audits, similar_audits
+from tandem.report.page import environment
 from tandem.reporting.lineage import walk
-from tandem.reporting.page import environment
 
 NASTY = "<b>bold</b>"
 PASSAGES = [("p1", "", "one"), ("p2", "", "two"), ("p3", "", "three")]
@@ -58,14 +58,14 @@ def shown(fragment, macro, told):
 
 
 def test_similar_queries_by_hand(stages):
-    [told] = similar(stages.values())
+    [audit] = similar_audits(stages.values())
     # q1 repeats t1 but for case; q2 shares "a", "b", "bold", "b" with it; q3 shares nothing
-    assert told["told"]["others"] == {"queries": 3, "similar": 2, "percent": 66.67}
-    [effect] = told["effects"]
-    assert effect["queries"] == [2, 1]
-    assert effect["removed"] is False
-    assert effect["means"] == [[pytest.approx(100 * (1 + 1 / 2) / 2), pytest.approx(100 / 3)]]
-    page = shown("_audit_similar.html", "similar_queries", [told])
+    assert audit.summary.others == {"queries": 3, "similar": 2, "percent": 66.67}
+    [effect] = audit.effects
+    assert effect.queries == [2, 1]
+    assert effect.removed is False
+    assert effect.means == [[pytest.approx(100 * (1 + 1 / 2) / 2), pytest.approx(100 / 3)]]
+    page = shown("_audit_similar.html", "similar_queries", [audit])
     assert "1 of 2 training queries are similar to 2 of 3 other queries (66.67 %)" in page
     assert ">75.00<" in page
     assert ">33.33<" in page
@@ -74,13 +74,13 @@ def test_similar_queries_by_hand(stages):
 
 
 def test_false_negatives_by_hand(stages):
-    [told] = false_negatives(stages.values())
-    [labels] = told["relabelled"]
-    assert labels["changes"]["positives_per_query"] == {"before": 1.0, "after": 1.3333}
-    [effect] = labels["effects"]
+    [audit] = false_negative_audits(stages.values())
+    [labels] = audit.relabelled
+    assert labels.changes.positives_per_query == {"before": 1.0, "after": 1.3333}
+    [effect] = labels.effects
     before, after = (1 + 1 / 2 + 1 / 3) / 3, (1 + 1 + 1 / 3) / 3
-    assert effect["means"] == [[pytest.approx(100 * before), pytest.approx(100 * after)]]
-    page = shown("_audit_false_negatives.html", "false_negatives", [told])
+    assert effect.means == [[pytest.approx(100 * before), pytest.approx(100 * after)]]
+    page = shown("_audit_false_negatives.html", "false_negatives", [audit])
     assert "positives per query 1.00 before, 1.33 after" in page
     assert "Relabelled by annotators" in page
     assert "reciprocal rank fusion" in page
@@ -89,5 +89,5 @@ def test_false_negatives_by_hand(stages):
 
 def test_nothing_to_show(stages):
     few = [stage for stage in stages.values() if stage.kind == "dataset"]
-    assert similar(few) == false_negatives(few) == []
+    assert similar_audits(few) == false_negative_audits(few) == []
     assert shown("_audit_similar.html", "similar_queries", []).strip() == ""

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tandem.scoring.average_rank import run
 
 from tandem.artifact import open_artifact, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
+from tandem.evaluation.average_rank import run
 from tandem.retrieval.embeddings import block_name
 
 
@@ -87,7 +87,7 @@ def test_ranks_by_hand(five, ranked):
     # q1: e 5, d 4 (relevant), …: 2. q2: e 5, d 4, then a and c tie at 2, a first by its id: 4. q3 does not count.
     assert ranks == {"q1": 2, "q2": 4}
     told = json.loads(made.path("statistics.json").read_text())
-    assert told == {"mean": {"average rank": 3.0}, "queries": 2, "missing": 1}
+    assert told == {"mean": {"average rank": 3.0}, "queries": 2, "ties": 0, "missing": 1}
     assert made.manifest["queries"] == 2
 
 

@@ -5,14 +5,14 @@ import random
 
 import pyarrow.parquet as pq
 import pytest
-from tandem.scoring.answers.stage import run
-from tandem.scoring.scores import read_scores, statistics
 
 from tandem.artifact import Job, open_artifact, writing
 from tandem.data import tables
 from tandem.errors import UserError
-from tandem.scoring import stage as score
-from tandem.scoring.answers import results
+from tandem.evaluation import matching
+from tandem.evaluation import scores as score
+from tandem.evaluation.matching import run
+from tandem.evaluation.scores import read_scores, read_summary
 
 PASSAGES = [
     ("d1", "Whale", "The blue whale eats krill."),
@@ -126,14 +126,14 @@ def test_patterns_and_kilt(toy, matched):
 
 
 def test_a_hanging_pattern_is_counted_and_the_rest_is_done(toy, matched, monkeypatch):
-    monkeypatch.setattr("tandem.scoring.answers.match.TIMEOUT", 0.02)
+    monkeypatch.setattr("tandem.evaluation.answers.TIMEOUT", 0.02)
     inputs = toy(answers={"q1": ["(a|aa)+$"], "q2": ["crabs"]}, passages=[("d1", "", "a" * 90 + "b"), *PASSAGES[1:]])
     made = matched(inputs, match="regex")
     assert ([row[:2] for row in rows(made) if row[3]], made.manifest["timeouts"]) == ([("q2", "d4")], 1)
 
 
 def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
-    monkeypatch.setattr(results, "ROWS", 10)
+    monkeypatch.setattr(matching, "ROWS", 10)
     draw = random.Random(5)
     names = ["fox", "owl", "bee", "elk", "ant", "cod"]
     passages = [(f"d{n}", "", " ".join(draw.choices(names, k=5))) for n in range(300)]
@@ -155,7 +155,7 @@ def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "params", "told"),
     [
-        ({}, {"match": "fuzzy"}, "match: 'fuzzy' is unknown; allowed are string, regex, kilt"),
+        ({}, {"match": "fuzzy"}, "match.*'string', 'regex' or 'kilt'"),
         ({"split": "dev"}, {}, "is a run of split dev, but split is test"),
         ({"ranked": {"other": [("d1", 1)]}}, {}, "holds none of the 5 questions with answers"),
         ({"ranked": {"q1": [("d1", 2), ("d77", 1)]}}, {}, r"names 1 passages that .* lacks, the first d77"),
@@ -185,7 +185,7 @@ def test_scores_by_matches(toy, matched, tmp_path):
     expected = {"q1": [0, 1, 1 / 2, 2 / 3], "q2": [0, 1, 1 / 2, 2 / 3], "q3": [0] * 4, "q4": [0] * 4, "q5": [0] * 4}
     assert queries == list(expected)
     assert values.tolist() == [pytest.approx(row) for row in expected.values()]
-    told = statistics(made)
+    told = read_summary(made).model_dump()
     assert told["mean"] == pytest.approx({"Success@1": 0, "Success@3": 0.4, "RR@3": 0.2, "P@3": 4 / 15})
     assert (told["queries"], told["missing"], made.manifest["relevance"]) == (5, 1, "match")
 
@@ -203,11 +203,11 @@ def test_a_subset_of_matched_questions(toy, matched, make, tmp_path):
 @pytest.mark.parametrize(
     ("measure", "params", "told"),
     [
-        ("R@3", {}, r"R@3 cannot be told from matches: .* allowed are Success@k, RR@k, P@k"),
-        ("nDCG@3", {}, "cannot be told from matches"),
-        ("AP", {}, "cannot be told from matches"),
-        ("RR", {}, "cannot be told from matches"),
-        ("P(rel=2)@3", {}, "cannot be told from matches"),
+        ("R@3", {}, r"R@3 cannot be computed from matches: .* allowed: Success@k, RR@k, P@k"),
+        ("nDCG@3", {}, "cannot be computed from matches"),
+        ("AP", {}, "cannot be computed from matches"),
+        ("RR", {}, "cannot be computed from matches"),
+        ("P(rel=2)@3", {}, "cannot be computed from matches"),
         ("Success@5", {}, "looks deeper than the 3 passages per query that were matched; raise the depth"),
         ("RR@3", {"ignore_identical_ids": True}, "ignore_identical_ids and match are both set"),
     ],
@@ -226,7 +226,7 @@ def test_matches_of_another_run_are_refused(toy, matched, make, tmp_path):
     with pytest.raises(UserError, match=r"matched a-0123456789 on split test, but scored is other-0123456789"):
         scored(tmp_path, {**inputs, "match": matched(inputs), "run": other}, ["RR@3"])
     labels = make("dataset", {"qrels.parquet": [("q1", "d1", 1, "test")]}, name="labels")
-    with pytest.raises(UserError, match="labels and match are both given"):
+    with pytest.raises(UserError, match="labels and match are both inputs"):
         scored(tmp_path, {**inputs, "match": matched(inputs), "labels": labels}, ["RR@3"])
 
 
@@ -257,7 +257,7 @@ def test_squad_by_qrels_and_by_answers(make, matched, real, tmp_path):
     assert made.manifest["questions"] == 2834
     second = [row[3] for row in rows(made) if row[2] == 2]
     assert (len(second), all(second)) == (len(ranked), True)
-    told = statistics(scored(tmp_path, inputs | {"match": made}, ["Success@1", "Success@5"]))["mean"]
+    told = read_summary(scored(tmp_path, inputs | {"match": made}, ["Success@1", "Success@5"])).mean
     by_hand = sum(row[3] for row in rows(made) if row[2] == 1) / 2834
     assert told["Success@1"] == made.manifest["success"]["1"] == pytest.approx(by_hand)
     assert told["Success@5"] == made.manifest["success"]["5"] == pytest.approx(len(ranked) / 2834)

@@ -5,12 +5,11 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tandem.scoring.scores import read_aligned, read_scores, statistics
-from tandem.scoring.stage import run
 
 from tandem.artifact import Job, open_artifact, writing
 from tandem.data import tables
 from tandem.errors import UserError
+from tandem.evaluation.scores import read_aligned, read_scores, read_summary, run
 
 RUN = "q2 Q0 d1 1 5 t\nq2 Q0 d2 2 5 t\nq1 Q0 d3 1 2 t\nother Q0 d1 1 1 t\n"
 
@@ -73,7 +72,12 @@ def test_values_statistics_and_order(tmp_path, inputs):
         for query, *values in expected
         for measure, value in zip(["RR@10", "R@50"], values, strict=True)
     ]
-    assert statistics(made) == {"mean": {"RR@10": 0.5, "R@50": 0.5}, "queries": 3, "ties": 1, "missing": 1}
+    assert read_summary(made).model_dump() == {
+        "mean": {"RR@10": 0.5, "R@50": 0.5},
+        "queries": 3,
+        "ties": 1,
+        "missing": 1,
+    }
     assert (made.manifest["queries"], made.manifest["relevance"]) == (3, "qrels")
     queries, values = read_scores(made, ["R@50"])
     assert (queries, values.tolist()) == (["q1", "q2", "q3"], [[1.0], [0.5], [0.0]])
@@ -135,7 +139,7 @@ def test_results_with_the_query_s_own_id_are_dropped_before_ranking(tmp_path, in
         made = open_artifact(tmp_path / f"score/{name}-0123456789")
         queries, column = read_scores(made, ["RR@10"])
         values[name] = dict(zip(queries, column[:, 0].tolist(), strict=True))
-        missing[name] = statistics(made)["missing"]
+        missing[name] = read_summary(made).missing
     assert values["as-is"] == values["off"] == {"q1": 0.5, "q2": 1, "q3": 0}
     assert values["on"] == {"q1": 1, "q2": 1, "q3": 0}
     assert missing == {"as-is": 0, "off": 0, "on": 1}
@@ -158,7 +162,12 @@ def test_a_subset_leaves_the_queries_it_names_for_the_split(tmp_path, inputs, gi
     run(job(tmp_path, inputs() | {"subset": subset}))
     made = open_artifact(tmp_path / "score/a-0123456789")
     assert read_scores(made, ["RR@10"])[0] == ["q1", "q3"]
-    assert statistics(made) == {"mean": {"RR@10": 0.5, "R@50": 0.5}, "queries": 2, "ties": 0, "missing": 1}
+    assert read_summary(made).model_dump() == {
+        "mean": {"RR@10": 0.5, "R@50": 0.5},
+        "queries": 2,
+        "ties": 0,
+        "missing": 1,
+    }
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.stats
-from tandem.scoring.significance import bootstrap_interval, holm, randomisation_test, t_test
 
-from tandem.scoring import significance
+from tandem.evaluation import significance
+from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test, t_test
 
 
 def column(*numbers):

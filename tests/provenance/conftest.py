@@ -10,7 +10,7 @@ import yaml
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 from tandem.plan.graph import Stage
 from tandem.provenance.wanted import Told, known, of_all
-from tandem.reporting.results import Cell, Row, Table
+from tandem.report.results import Cell, Lineage, Row, Table
 
 
 @dataclass
@@ -68,7 +68,7 @@ def table_of(*rows) -> Table:
     for system, *scores in rows:
         runs = [score.upstream["run"] for score in scores]
         told = [
-            {"scores": score.key, "run": run.key, "folder": run.folder, "column": "", "seed": seed}
+            Lineage(score.key, run.key, run.folder, column="", dataset="toy", split="test", seed=seed)
             for seed, (score, run) in enumerate(zip(scores, runs, strict=True))
         ]
         keys = [run.key for run in runs]

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from tandem.errors import UserError
+from tandem.extras.sweeps.results import Line, Result
 from tandem.plan.graph import Stage
 from tandem.provenance.lineage import main as lineage
 from tandem.provenance.why import main as why
-from tandem.reporting.sweep_results import Line, Result
 
 
 def system(made, data, name, seed, lr=1e-5):

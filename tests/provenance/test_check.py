@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from tandem.extras.sweeps.results import Line, Result
 from tandem.plan.graph import Stage
 from tandem.provenance.check import main as check
-from tandem.reporting.sweep_results import Line, Result
 from tandem.stages import KINDS
 
 WELL = "no kind's code has moved under its artifacts, and no table mixes generations"

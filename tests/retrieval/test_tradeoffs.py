@@ -8,7 +8,7 @@ from clustered import brute, recall, vectors, write_embeddings
 
 from tandem.artifact import open_artifact
 from tandem.errors import UserError
-from tandem.reporting.tradeoffs import main
+from tandem.extras.index_tradeoffs import main
 from tandem.retrieval.indexes import index as stage
 from tandem.retrieval.indexes.ann import median_seconds, run_tradeoffs
 from tandem.retrieval.indexes.search import Index

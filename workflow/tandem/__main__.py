@@ -31,16 +31,16 @@ COMMANDS = {
     "search": "searching.command:main",
     "search-worker": "searching.worker:main",
     "export": "searching.export:main",
-    "index-tradeoffs": "reporting.tradeoffs:main",
-    "statistics": "reporting.statistics:main",
-    "sweep": "reporting.sweep:main",
-    "table": "reporting.tables:main",
-    "report": "reporting.report:main",
-    "audits": "reporting.audits:main",
+    "index-tradeoffs": "extras.index_tradeoffs:main",
+    "statistics": "extras.statistics:main",
+    "sweep": "extras.sweeps.page:main",
+    "table": "report.tables:main",
+    "report": "extras.report:main",
+    "audits": "extras.audits.report:main",
     "notebook": "analysis.notebook:main",
     "error-table": "analysis.error_table:main",
-    "fidelity": "reporting.fidelity:main",
-    "show": "reporting.show:main",
+    "fidelity": "extras.fidelity:main",
+    "show": "report.tables:show",
     "why": "provenance.why:main",
     "lineage": "provenance.lineage:main",
     "verify": "provenance.verify:main",
@@ -51,11 +51,9 @@ COMMANDS = {
     "top": "provenance.top:main",
 }
 # Commands that compute a share of a stage's work: the kind, and a function of the stage's job that returns facts.
-SHARDS = {
-    f"{'encode' if kind.name == 'embeddings' else kind.name.replace('_', '-')}-shard": (kind.name, str(kind.shard))
-    for kind in KINDS.values()
-    if kind.shard
-} | {"index-train": ("index", "retrieval.indexes.index:train_shard")}
+SHARDS = {kind.shard_command: (kind.name, str(kind.shard)) for kind in KINDS.values() if kind.shard} | {
+    "index-train": ("index", "retrieval.indexes.index:train_shard")
+}
 # Commands that print for who reads them, who may stop reading.
 READ = ("lineage", "verify", "check", "gc", "top", "why", "show", "datasets", "estimate")
 USAGE = (

@@ -11,12 +11,11 @@ from tandem.analysis.error_sheet import read_types
 from tandem.analysis.types import TYPES
 from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.errors import UserError
-from tandem.reporting import latex
-from tandem.reporting.flags import csv_out, read_flags
-from tandem.reporting.grid import Grid
-from tandem.reporting.page import render
-from tandem.reporting.plain import csv_lines, escape, pipe_row
-from tandem.reporting.printed_numbers import read_numbers
+from tandem.evaluation.printed import read_printed
+from tandem.report.flags import csv_out, read_flags
+from tandem.report.grid import Grid, latex, markdown
+from tandem.report.grid import csv_text as write_csv
+from tandem.report.page import render
 
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
 PRINTED_PAIRS = 500  # 100 queries with their top 5 (§3.5)
@@ -54,10 +53,10 @@ def main(words: list[str]) -> int:
     printed = printed_shares(Path(flags["printed"]))
     lines, notes = table(printed, types), [arithmetic(printed), _caption(errors, told, types, "sheet" in flags)]
     write_text(out, csv_text(lines))
-    write_text(out.with_suffix(".md"), markdown(lines, notes))
-    write_text(out.with_suffix(".tex"), latex_text(lines, notes))
     source = os.path.relpath(errors.folder / "stage.json", out.parent)
-    grid = Grid(TITLE, HEAD, [_cells(line) for line in lines], named_by=1)
+    grid = Grid(TITLE, HEAD, [_cells(line) for line in lines], named_by=1, align="llrrrrr", notes=notes)
+    write_text(out.with_suffix(".md"), markdown(grid))
+    write_text(out.with_suffix(".tex"), latex(grid))
     write_text(out.with_suffix(".html"), render("grid.html", title=TITLE, grid=grid, notes=notes, source=source))
     return 0
 
@@ -65,11 +64,11 @@ def main(words: list[str]) -> int:
 def printed_shares(path: Path) -> dict[str, float]:
     """Type → printed percentage; a `UserError` unless the file has each type once."""
     found: dict[str, float] = {}
-    for line in read_numbers(path, SOURCE, TABLE).lines:
-        category, _, name = line["setting"].partition(" / ")
+    for line in read_printed(path, SOURCE, TABLE).lines:
+        category, _, name = line.setting.partition(" / ")
         if TYPES.get(name) != category or name in found:
             raise UserError(f"{path}: {SOURCE}, {TABLE} has {line['setting']}, unknown or twice; see analysis/types.py")
-        found[name] = float(line["value"])
+        found[name] = float(line.value)
     if missing := [name for name in TYPES if name not in found]:
         raise UserError(f"{path}: {SOURCE}, {TABLE} lacks {', '.join(missing)}")
     return {name: found[name] for name in TYPES}
@@ -124,7 +123,7 @@ def csv_text(lines: list[Line]) -> str:
     for line in lines:
         *known, share, difference = astuple(line)
         rows.append([*known, *("" if one is None else f"{one:.4f}" for one in (share, difference))])
-    return csv_lines(HEADER, rows)
+    return write_csv(HEADER, rows)
 
 
 def _cells(line: Line) -> list[str]:
@@ -140,20 +139,3 @@ def _number(value: float | None, sign: str = "") -> str:
 
 
 HEAD = ("Category", "Type", "printed %", "printed pairs", "own pairs", "own %", "Δ")
-
-
-def markdown(lines: list[Line], notes: list[str]) -> str:
-    """The table as a pipe table."""
-    rows = [pipe_row([escape(cell) for cell in _cells(line)]) for line in lines]
-    head = [f"**{TITLE}**", "", pipe_row(list(HEAD)), pipe_row(["---"] * 2 + ["---:"] * 5)]
-    return "\n".join([*head, *rows, "", *(f"{escape(note)}\n" for note in notes)]).rstrip("\n") + "\n"
-
-
-def latex_text(lines: list[Line], notes: list[str]) -> str:
-    """The table in LaTeX; needs the package booktabs."""
-    rows = [" & ".join(latex.escape(cell) for cell in _cells(line)) + r" \\" for line in lines]
-    caption = latex.escape(" ".join([f"{TITLE}.", *notes]))
-    head = " & ".join(latex.escape(word) for word in HEAD)
-    opened = [r"% needs \usepackage{booktabs}", r"\begin{table*}", r"\centering\small", rf"\caption{{{caption}}}"]
-    ruled = [r"\begin{tabular}{llrrrrr}", r"\toprule", rf"{head} \\", r"\midrule", *rows, r"\bottomrule"]
-    return "\n".join([*opened, *ruled, r"\end{tabular}", r"\end{table*}"]) + "\n"

@@ -48,7 +48,7 @@ def run(job: Job) -> None:
     """
     require_dataset(job, "run")
     split, collection = job.params["split"], Collection(job.inputs["dataset"])
-    judged = relevance(job, [])
+    judged = relevance(job.inputs, job.params["split"], [])
     wrong = {one.query: one for one in wrong_queries(job, judged.qrels, set(judged.queries))}
     if not wrong:
         folder, top = job.inputs["run"].folder, job.params["top"]

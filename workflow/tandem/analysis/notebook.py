@@ -18,7 +18,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from tandem.artifact import open_artifact, write_text
 from tandem.errors import UserError
-from tandem.reporting.flags import read_flags
+from tandem.report.flags import read_flags
 
 PARAMETERS = "parameters"  # the tag of the cell whose values are replaced
 SECONDS = 1800.0  # for a cell

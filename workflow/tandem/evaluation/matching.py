@@ -197,7 +197,7 @@ def match(matcher: Matcher, texts: list[str], questions: list[list[int]]) -> Mat
 
 
 def match_all(matcher: Matcher, pieces: Iterator[Piece], workers: int) -> Iterator[tuple[Integers, Matched]]:
-    """Pairs and their values, piece by piece in order, whatever the number of processes; a few pieces are held at a time.
+    """Pairs and their values, piece by piece in order whatever the number of processes; a few pieces are held at once.
 
     Args:
         matcher: the prepared answers.

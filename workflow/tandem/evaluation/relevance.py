@@ -105,11 +105,12 @@ def _by_matches(
 
 def _require_matchable(measures: Sequence[ir_measures.Measure], depth: int) -> None:
     """Refuse measures that need to know every relevant passage, or more of the run than was matched."""
+    allowed = ", ".join(f"{name}@k" for name in MATCHABLE)
     for measure in measures:
         if measure.NAME not in MATCHABLE or measure.params.keys() - {"cutoff"} or "cutoff" not in measure.params:
             raise UserError(
                 f"measures: {measure} cannot be computed from matches: only the top {depth} of the run was searched "
-                f"for answers, so not every relevant passage is known; allowed: {', '.join(f'{m}@k' for m in MATCHABLE)}"
+                f"for answers, so not every relevant passage is known; allowed: {allowed}"
             )
         if measure.params["cutoff"] > depth:
             problem = f"measures: {measure} looks deeper than the {depth} passages per query that were matched"

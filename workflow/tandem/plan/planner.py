@@ -281,7 +281,7 @@ def check_measures(settings: Settings) -> list[str]:
     Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
     """
     # Imported here: a plan is asked for often, and this brings numerical libraries.
-    from tandem.scoring.measures import parse_measures
+    from tandem.evaluation.measures import parse_measures
 
     named = {"score.usual": settings.score.usual, "score.measures": settings.score.measures or ()}
     named["bm25.tune.measure"] = (settings.bm25.tune.measure,)

@@ -165,7 +165,8 @@ def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     if "seed" in params:
         params["seed"] = ctx.seed(params["seed"])
     rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-    check(params, f"indexes.{name}", rows, hidden_size(ctx, passages.upstream["tokens"]) if params.get("m") else None)
+    built = IndexParams.model_validate(params)
+    check(built, f"indexes.{name}", rows, hidden_size(ctx, passages.upstream["tokens"]) if params.get("m") else None)
     label = f"{passages.upstream['model'].name}@{name}"
     return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))
 

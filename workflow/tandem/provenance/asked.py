@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tandem.artifact import Artifact, open_artifact
 from tandem.errors import UserError, nearest
+from tandem.evaluation.layouts import system_name
+from tandem.extras.sweeps.results import Line, Result, label_point, read_result
 from tandem.provenance.found import RESULTS, find
-from tandem.reporting.layout import name as system_name
-from tandem.reporting.results import Cell, Row, Table, from_json
-from tandem.reporting.sweep_results import Line, Result, labelled, read
+from tandem.report.results import Cell, Lineage, Row, Table, read_table
 
 SWEEPS = "sweeps/"  # what a sweep's name begins with, here as below results/
 
@@ -38,7 +37,7 @@ def ask(word: str) -> Asked:
     if not Path(word).is_dir():
         path = RESULTS / (f"{named}.json" if named.startswith(SWEEPS) else f"tables/{named}.json")
         if colon or path.is_file():
-            return of_sweep(read(path), word) if named.startswith(SWEEPS) else of_table(from_json(path), word)
+            return of_sweep(read_result(path), word) if named.startswith(SWEEPS) else of_table(read_table(path), word)
     artifact = find(word)
     return Asked(f"{artifact.manifest['kind']} {artifact.key}", [artifact])
 
@@ -54,13 +53,13 @@ def of_table(table: Table, word: str) -> Asked:
     row = rows[full]
     if not row.lineage:
         raise UserError(f"{word.split(':')[0]}: {full} has no run: {row.absent or 'its numbers are quoted'}")
-    told, runs = f"{word.split(':')[0]}: {full}", {one["run"] for one in row.lineage}
+    told, runs = f"{word.split(':')[0]}: {full}", {run.run for run in row.lineage}
     if column:
         cell, label = _cell(table, row, column)
         runs &= set(cell.stages)
         value = "not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}"
         told += f": {label} = {value}"
-    return Asked(told, [_scores(one) for one in row.lineage if one["run"] in runs])
+    return Asked(told, [_scores(run) for run in row.lineage if run.run in runs])
 
 
 def of_sweep(sweep: Result, word: str) -> Asked:
@@ -70,7 +69,7 @@ def of_sweep(sweep: Result, word: str) -> Asked:
     """
     rows: dict[str, list[Line]] = {}
     for line in sweep.lines:
-        rows.setdefault(f"{line.system} at {labelled(line.point)}", []).append(line)
+        rows.setdefault(f"{line.system} at {label_point(line.point)}", []).append(line)
     full, measure = _parts(word, rows, lambda name, told: told.replace("=", " ") == name.replace("=", " "), list(rows))
     told = f"{word.split(':')[0]}: {full}"
     if measure:
@@ -122,10 +121,10 @@ def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
     return found[0]
 
 
-def _scores(told: dict[str, Any]) -> Artifact:
+def _scores(run: Lineage) -> Artifact:
     """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
-    beside = Path(told["folder"]).parents[1] / "score" / told["scores"]
-    return open_artifact(beside, verify=False) if (beside / "stage.json").is_file() else find(told["scores"])
+    beside = Path(run.folder).parents[1] / "score" / run.scores
+    return open_artifact(beside, verify=False) if (beside / "stage.json").is_file() else find(run.scores)
 
 
 def _plain(text: str) -> str:

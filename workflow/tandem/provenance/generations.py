@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tandem.artifact import MANIFEST, Artifact, open_artifact
 from tandem.errors import UserError
+from tandem.evaluation.layouts import system_name
+from tandem.extras.sweeps.results import Result, label_point, read_result
 from tandem.provenance.asked import SWEEPS
 from tandem.provenance.faults import contents, resolve
 from tandem.provenance.found import find, read_manifest
-from tandem.reporting.layout import name as system_name
+from tandem.report.results import Table, read_table
 from tandem.reporting.lineage import Stage, walk
-from tandem.reporting.results import Table, from_json
-from tandem.reporting.sweep_results import Result, labelled, read
 
 WHERE = ("python",)  # of `machine`, what may change a result
 NAMED = 3  # keys or files in a line
@@ -24,13 +24,13 @@ def below(root: Path) -> Iterator[str]:
     for path in sorted((root / "tables").rglob("*.json")):
         name = path.relative_to(root / "tables").with_suffix("").as_posix()
         try:
-            rows = of_table(from_json(path), root.absolute().parent)
+            rows = of_table(read_table(path), root.absolute().parent)
         except UserError:
             continue
         yield from of_rows(f"table {name}", path, rows)
     for path in sorted((root / SWEEPS).glob("*.json")):
         try:
-            rows = of_sweep(read(path))
+            rows = of_sweep(read_result(path))
         except UserError:
             continue
         yield from of_rows(f"sweep {path.stem}", path, rows)
@@ -41,16 +41,14 @@ def of_table(table: Table, project: Path) -> Rows:
     made: Rows = {}
     for row in table.rows:
         if row.lineage:
-            beside = [
-                ((project / one["folder"]).parents[1] / "score" / one["scores"], one["scores"]) for one in row.lineage
-            ]
+            beside = [((project / run.folder).parents[1] / "score" / run.scores, run.scores) for run in row.lineage]
             made[system_name((row.system, row.first_stage))] = _opened(beside)
     return made
 
 
 def of_sweep(sweep: Result) -> Rows:
     """The runs that a sweep's rows show."""
-    keys = {f"{line.system} at {labelled(line.point)}": line.stages for line in sweep.lines}
+    keys = {f"{line.system} at {label_point(line.point)}": line.stages for line in sweep.lines}
     return {row: _opened((Path(key), key) for key in own) for row, own in keys.items()}
 
 
