@@ -14,6 +14,7 @@ from tandem.estimating.hardware import Hardware
 from tandem.estimating.show import clock, size
 from tandem.estimating.volumes import Volumes
 from tandem.extras.plan import FullPlan
+from tandem.plan.datasets import run_depth
 
 ROOT = Path(__file__).parents[2]
 BERT = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
@@ -180,7 +181,7 @@ def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
     every, one = (cost(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
     assert every.operations == approx(3.615 * one.operations)
     searched = plan.planner.run("bm25", "dev", "test", "cut")
-    assert searched.params["depth"] == 10 * plan.planner.run("bm25", "dev", "test").params["depth"]
+    assert searched.values["depth"] == 10 * plan.planner.run("bm25", "dev", "test").values["depth"]
 
 
 def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine):
@@ -192,5 +193,5 @@ def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine)
     alone, both = (cost(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both"))
     assert both.operations == approx(2 * alone.operations)
     fused = cost(plan.planner.run("rrf", "dev", "test"), about, machine)
-    depth = plan.planner.runs.depth("dev", "big")  # 10 queries, two runs, 100 lines a second
+    depth = run_depth(plan.planner.ctx, "dev", "big")  # 10 queries, two runs, 100 lines a second
     assert fused.wall == approx(3 / 4 + 10 * 2 * depth / 100)

@@ -10,7 +10,8 @@ from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems
 from tandem.plan.graph import Stages
-from tandem.plan.planner import Planner, check_all
+from tandem.plan.plan import check_all
+from tandem.plan.planner import Planner
 
 ROOT = Path(__file__).parents[2]
 BOTH = ["bm25", "de_bm25neg"]

@@ -15,7 +15,7 @@ from tandem.config.datasets import Dataset
 from tandem.config.settings import Settings
 from tandem.config.training import ModelEntry
 from tandem.errors import NAME, UserError, nearest
-from tandem.plan.graph import Stage, Stages
+from tandem.plan.graph import JSON, Stage, Stages
 from tandem.stages import KINDS
 
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
@@ -28,7 +28,7 @@ Upstream = Mapping[str, Stage | None]  # role → stage; a role without a stage 
 Name = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
 
 
-def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> JSON:
     """A model's fields, or only some of them, as a stage's parameters."""
     return model.model_dump(mode="json", by_alias=True, include=set(keys) or None, exclude=set(without) or None)
 
@@ -102,7 +102,7 @@ class Context:
         typed = model.model_validate(dict(params)) if model else dict(params)
         return self.stages.put(Stage(kind, dataset, name, typed, inputs, dict(execution or {})))
 
-    def execution(self, *keys: str) -> dict[str, Any]:
+    def execution(self, *keys: str) -> JSON:
         """Options of `execution` for a stage."""
         return {key: getattr(self.settings.execution, key) for key in keys}
 
@@ -111,7 +111,7 @@ class Context:
         return self.settings.seed if own is None else own
 
     @cached_property
-    def scoring(self) -> dict[str, Any]:
+    def scoring(self) -> JSON:
         """How cross-encoders score pairs: as in re-ranking, so that every stage shares the scores."""
         return json_of(self.settings.rerank, "precision", "batch_tokens")
 

@@ -5,7 +5,6 @@ the stage `model` takes one of them over. Checkpoints are validated as such syst
 """
 
 import re
-from typing import Any
 
 from tandem.config.datasets import Reduced
 from tandem.config.training import JointModel, ModelEntry, Validation
@@ -24,7 +23,7 @@ from tandem.plan.context import (
 )
 from tandem.plan.datasets import NOTES, cutoff, dataset, make_dataset, require_split, run_depth, splits
 from tandem.plan.encoders import encoder, tokens, towers
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import run, score_by, vectors
 
 TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # where neither model nor encoder says
@@ -55,7 +54,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
         # A cross-encoder may also start from a dual encoder's passage tower; not the other way round.
         fit = DUAL_PARTS if part == "dual" else ("cross", "joint", "dual")
         upstream["start"] = _start(ctx, f"{at}.init", entry.init, fit)
-    params: dict[str, Any] = {
+    params: JSON = {
         "objective": entry.objective,
         "train": json_of(train) | {"seed": ctx.seed(train.seed)},
         "lora": json_of(entry.lora) if entry.lora else None,
@@ -89,7 +88,7 @@ def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> 
         raise UserError(f"{where}: {name} is neither a model nor an encoder{hint}") from None
 
 
-def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> dict[str, Any]:
+def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
     """Pooling, and a dual encoder's scale and sharing: the model's own keys, else those of what it starts from."""
     start = start_of(entry, part)
     base = ctx.settings.models.get(ctx.model_name(start))
@@ -101,7 +100,7 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> dict[str, 
                 raise UserError(f"models.{name}.{key} is {own}, but {start} has {value}; leave it out")
         return inherited
     root = towers(ctx, ctx.settings.encoder if start == "encoder" else start)
-    values: dict[str, Any] = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
+    values: JSON = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
     for key in TOWERS if part == "dual" else ("pooling",):
         own = getattr(entry, key, None)
         values[key] = root.get(key, TOWERS[key]) if own is None else own
@@ -121,9 +120,7 @@ def check_losses(at: str, entry: ModelEntry) -> None:
                 )
 
 
-def _train_in_stages(
-    ctx: Context, name: str, data: str, params: dict[str, Any], upstream: dict[str, Stage | None]
-) -> Stage:
+def _train_in_stages(ctx: Context, name: str, data: str, params: JSON, upstream: dict[str, Stage | None]) -> Stage:
     """The stage that takes over a model's last or best checkpoint, and the chain that it comes from.
 
     `params` and `upstream` are those of the training in one piece.

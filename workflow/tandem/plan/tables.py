@@ -16,7 +16,7 @@ from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
 from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, load_layout, names_dataset
 from tandem.plan.datasets import is_measurable, measures
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
 from tandem.plan.planner import Planner, Planners
 
 Row = dict[str, str]
@@ -75,7 +75,7 @@ class StandIns:
         ours = searched(named, self.stand_in, configured, self.layout.datasets, otherwise or self.dataset)
         return self.dataset if ours == named == configured else ours
 
-    def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def changed(self, changes: Mapping[str, Any]) -> JSON:
         """A row's changes of the configuration, the datasets among them replaced by those that stand in."""
         return {
             path: self.searched(value, self.train_on or "") if value and names_dataset(path) else value
@@ -95,7 +95,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         missing: table → why it cannot be made.
         absent: table → its rows that cannot be made, each with the reason.
     Raises:
-        UserError: a layout is unknown or broken, or a wanted table names what the configuration lacks.
+        UserError: a layout is unknown or broken, or a requested table names what the configuration lacks.
     """
 
     def __init__(self, planners: Planners, folder: Path, root: Path) -> None:
@@ -111,8 +111,8 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
                 self._read[table] = load_layout(file)
                 self[table], self.absent[table] = self._rows(file, self._read[table])
             except UserError as error:
-                # A layout whose models or splits are not there is only a mistake if its table is wanted.
-                if table in self.wanted() and not isinstance(error, Unavailable):
+                # A layout whose models or splits are not there is only a mistake if its table is requested.
+                if table in self.requested() and not isinstance(error, Unavailable):
                     raise
                 self.missing[table] = str(error)
 
@@ -134,20 +134,20 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """A line for each table of a paper that cannot be made: which, and why."""
         return [f"{table} is not made: {self.missing[table]}" for table in self.papers[paper] if table in self.missing]
 
-    def wanted(self) -> list[str]:
+    def requested(self) -> list[str]:
         """Names of the tables of `rule all`."""
         return [_table_name(table) for table in self.settings.tables]
 
     def files(self, *tables: str) -> list[str]:
-        """The files of tables, of the wanted ones if none is named.
+        """The files of tables, of the requested ones if none is named.
 
         Raises:
             UserError: a table needs a split that the dataset lacks, or a model that the configuration lacks.
         """
-        for table in tables or self.wanted():
+        for table in tables or self.requested():
             if table not in self:
                 raise UserError(f"table {table} cannot be made: {self.missing[table]}")
-        return [f"results/tables/{table}.csv" for table in tables or self.wanted()]
+        return [f"results/tables/{table}.csv" for table in tables or self.requested()]
 
     def scores(self, table: str) -> list[str]:
         """Manifests of the scores that a table shows."""
@@ -155,7 +155,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
 
     def wanted_scores(self) -> list[Stage]:
         """The scores that the tables of `rule all` show, as far as they can be made, table after table."""
-        return [stage for table in self.wanted() for _, stage in self.get(table, ())]
+        return [stage for table in self.requested() for _, stage in self.get(table, ())]
 
     def to_json(self, table: str) -> str:
         """Everything that the command `table` reads: layout, bands, and the scores of the rows."""
@@ -175,12 +175,14 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         return [{**row, "scores": stage.folder} for row, stage in self[table]] + self.absent[table]
 
     def systems(self) -> list[Row]:
-        """The rows of all wanted tables, each system once; another run under a name that is taken says its table.
+        """The rows of all requested tables, each system once; another run under a name that is taken says its table.
 
         Of several seeds the first, and only where the first row is searched: they are compared query by query.
         """
         systems: dict[tuple[str, str], Row] = {}
-        rows = [(table, row) for table in self.wanted() if table in self for row in self.rows(table) if "scores" in row]
+        rows = [
+            (table, row) for table in self.requested() if table in self for row in self.rows(table) if "scores" in row
+        ]
         first: tuple[str, ...] = ()
         for table, row in rows:
             place = row["dataset"], row["split"], row["seed"]
@@ -264,11 +266,11 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
             "instead": ", ".join(instead),
         }, stage
 
-    def _configured(self, layout: Layout, stand_ins: StandIns, named: str) -> dict[str, Any]:
+    def _configured(self, layout: Layout, stand_ins: StandIns, named: str) -> JSON:
         """What the layout's own configuration for a dataset changes, where another is configured."""
         if named not in layout.configs or stand_ins.searched(named) != named or named == self.settings.dataset:
             return {}
-        changes: dict[str, Any] = read_yaml(self.root / layout.configs[named])
+        changes: JSON = read_yaml(self.root / layout.configs[named])
         return {key: value for key, value in changes.items() if key not in NOT_TAKEN}
 
 
