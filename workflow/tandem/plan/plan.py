@@ -8,7 +8,7 @@ from tandem.config.loading import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError
 from tandem.plan import fusions, lexical, runs
-from tandem.plan.context import Validated, json_of
+from tandem.plan.context import Validated
 from tandem.plan.graph import Hosted, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
 from tandem.plan.sweeps import Sweeps
@@ -135,7 +135,10 @@ def check_all(settings: Settings) -> None:
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),
         *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
-        *(partial(check_index, runs.index_params(entry, settings.seed), f"indexes.{name}") for name, entry in settings.indexes.items()),
+        *(
+            partial(check_index, runs.index_params(entry, settings.seed), f"indexes.{name}")
+            for name, entry in settings.indexes.items()
+        ),
     ]
     for check in checks:
         try:
