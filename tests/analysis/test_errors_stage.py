@@ -14,7 +14,7 @@ from tandem.analysis.types import ENTITY, OTHER, TYPES
 from tandem.artifact import open_artifact, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import write_run
-from tandem.data.select import position
+from tandem.data.splits import position
 from tandem.errors import UserError
 
 PRINTED = Path(__file__).parents[2] / "config/papers/printed.csv"

@@ -16,9 +16,9 @@ from tandem.audits.noise.duplicates import Duplicates
 from tandem.audits.noise.holes import holes
 from tandem.audits.noise.labels import Split
 from tandem.audits.noise.stage import run
+from tandem.data.dataset import run as make_dataset
 from tandem.data.rows import IdRows
 from tandem.data.runs import write_run
-from tandem.data.stage import run as make_dataset
 from tandem.errors import UserError
 
 PARAMS = {"threshold": 0.7, "permutations": 64, "shingle": {"unit": "words", "size": 1}, "seed": 1, "depths": [1, 2]}

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.data.catalogue import table
+from tandem.data.catalogue import Presence, presence, table
 from tandem.data.irds_needs import needs
-from tandem.data.presence import Presence, presence
 from tandem.data.sources import SOURCES
 from tandem.errors import UserError
 from tandem.planning.config import catalogue, complete

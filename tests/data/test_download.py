@@ -19,9 +19,8 @@ import pytest
 
 from tandem.artifact import Job
 from tandem.data.archives import unpack
-from tandem.data.download import Expected, fetch, readable
+from tandem.data.fetch import Expected, alternatives, fetch, kept_at, readable
 from tandem.data.files import Files
-from tandem.data.mirrors import alternatives, kept_at
 from tandem.errors import UserError
 
 BYTES = random.Random(5).randbytes(3_000_000)
@@ -235,7 +234,7 @@ def test_sizes_are_readable():
 # Two processes, and one that dies
 
 FETCH = (
-    "import sys; from pathlib import Path; from tandem.data.download import Expected, fetch;"
+    "import sys; from pathlib import Path; from tandem.data.fetch import Expected, fetch;"
     "fetch(sys.argv[1], Path(sys.argv[2]), Expected(sha256=sys.argv[3]))"
 )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dpr_files import items, passages, questions
+from tandem.data.sources.dpr import items, passages, questions
 from tandem.errors import UserError
 
 PASSAGES = (

@@ -8,12 +8,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dureader2 import spans
-from tandem.data.sources.dureader2.label import Rules, digest, is_positive, labelled, tokens
-from tandem.data.sources.dureader2.parallel import ordered_map
-from tandem.data.sources.dureader2.passages import passages
-from tandem.data.sources.dureader2.records import Question
-from tandem.data.sources.dureader2.spans import Span, best_span
+from tandem.data.sources.dureader2 import (
+    Question,
+    Rules,
+    digest,
+    is_positive,
+    labelled,
+    ordered_map,
+    passages,
+    spans,
+    tokens,
+)
+from tandem.data.sources.span_f1 import Span, best_span
 from tandem.errors import UserError
 
 PAPER = Rules("characters", 0.5, 256)

@@ -9,10 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dureader_retrieval import lookup
-from tandem.data.sources.dureader_retrieval.ids import each, read_ids
-from tandem.data.sources.dureader_retrieval.lookup import find_rows, mark
-from tandem.data.sources.dureader_retrieval.training import training_id
+from tandem.data.sources.dureader_retrieval import each, find_rows, lookup, mark, read_ids, training_id
 from tandem.errors import UserError
 
 PARTS = [["天空是蓝色的", "水 是 湿的"], ["猫吃鱼", "狗吃肉", "天空是蓝色的"]]
@@ -130,7 +127,7 @@ def test_without_training_files_there_is_a_dev_split(package, make):
 
 
 def test_a_map_is_read_in_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("tandem.data.sources.dureader_retrieval.ids.CHUNK", 7)
+    monkeypatch.setattr("tandem.data.sources.dureader_retrieval.CHUNK", 7)
     path = tmp_path / "map.json"
     path.write_text(json.dumps({str(99 - number): f"p{99 - number}" for number in range(100)}))
     assert list(each(read_ids(path))) == [f"p{number}" for number in range(100)]

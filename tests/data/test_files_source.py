@@ -5,10 +5,10 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tandem.data.sources.own import trec, tsv
 
 from tandem.data.collection import Collection
-from tandem.data.sources.own import trec, tsv
-from tandem.data.sources.own.roles import PASSAGES, QRELS
+from tandem.data.sources.own_files import PASSAGES, QRELS
 from tandem.errors import UserError
 
 PASSAGE_ROWS = [("d1", "One", "alpha beta"), ("d2", "", "gamma")]

@@ -10,7 +10,7 @@ import pytest
 
 from tandem.data import order as module
 from tandem.data.collection import Collection
-from tandem.data.order import IDS, RANKS, ROWS, TOLD, Order, make
+from tandem.data.rows import IDS, RANKS, ROWS, TOLD, Order, make
 from tandem.errors import UserError
 
 

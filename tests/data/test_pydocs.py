@@ -4,12 +4,8 @@ import textwrap
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.data.sources.pydocs import heading
-from tandem.data.sources.pydocs.clean import plain, summary_and_body
-from tandem.data.sources.pydocs.collect import split_of
-from tandem.data.sources.pydocs.docstrings import Documented, docstrings
-from tandem.data.sources.pydocs.pairs import Pair, is_query, masked, pair_of
-from tandem.data.sources.pydocs.walk import find_modules
+from tandem.data.sources.docstrings import Documented, docstrings, plain, summary_and_body
+from tandem.data.sources.pydocs import Pair, find_modules, heading, is_query, masked, pair_of, split_of
 from tandem.errors import UserError
 
 NUMPY_STYLE = """

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.rocketqa_tsv import digest
+from tandem.data.sources.rocketqa import digest
 from tandem.errors import UserError
 
 DUAL = (

@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from tandem.data.select import dev_from_train, first_splits, position, subset
+from tandem.data.splits import dev_from_train, first_splits, position, subset
 from tandem.errors import UserError
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
-from tandem.data.select import position, train_from_test
-from tandem.data.stage import run
+from tandem.data.dataset import run
+from tandem.data.splits import position, train_from_test
 from tandem.errors import UserError
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.data.windowing import count, cut, document_of, window_id
+from tandem.data.text import count, cut, document_of, window_id
 
 SPACES = st.sampled_from([" ", "  ", "\n", "\t \n", "\u2028", "\u3000"])
 WORDS = st.lists(st.text("ab.é中", min_size=1, max_size=3), max_size=40)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tandem.artifact import Job
-from tandem.data.stage import run
+from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.reporting.counted import QUANTITIES, count
 from tandem.reporting.printed import Printed, read_printed, verdict

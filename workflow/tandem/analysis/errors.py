@@ -14,7 +14,7 @@ from tandem.artifact import Job, write_json, writing
 from tandem.audits.similar.words import terms
 from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, ranked_order
-from tandem.data.select import subset
+from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.scoring.measures import Qrels
 from tandem.scoring.relevance import relevance

@@ -6,21 +6,24 @@ would change it. The score of such a line becomes minus its rank; its own score 
 a teacher's scores (`triples.py`), ordered by score.
 """
 
+from array import array
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
+import numpy as np
+
 from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
+from tandem.data.dataset import Warnings
 from tandem.data.reading import fields, lines, number, whole
 from tandem.data.rows import doc_rows
 from tandem.data.runs import ranked_order, write_run
-from tandem.data.triples import scored_triples
-from tandem.data.warnings import Warnings
 from tandem.errors import UserError
 from tandem.progress import Progress
 
+# ---- tandem.data.imported
 Line = tuple[str, str, str, float]  # query id, passage id, place for errors, score
 # What may be wrong with a line that is dropped.
 QUERY = "lines name queries that the split lacks"
@@ -116,3 +119,63 @@ def _ranks(path: Path) -> Iterator[Line]:
 
 
 FORMATS: dict[str, Callable[[Path], Iterator[Line]]] = {"trec": _trec, "ranks": _ranks, "margin_mse": scored_triples}
+
+
+# ---- tandem.data.imported
+PIECE = 1 << 16  # pairs handed on between two conversions
+COLUMNS = "positive's score, negative's score, query id, positive's id, negative's id"
+
+
+def scored_triples(path: Path) -> Iterator[tuple[str, str, str, float]]:
+    """(query id, passage id, file, score) of each pair, those of a query together, queries as they first appear.
+
+    Memory: about 30 bytes a line, and the ids once.
+    """
+    queries: dict[str, int] = {}
+    passages: dict[str, int] = {}
+    keys, scores, positives = array("Q"), array("d"), set()
+    for where, (positive_score, negative_score, query, positive, negative) in fields(path, COLUMNS, 5):
+        row = queries.setdefault(query, len(queries)) << 32
+        for doc, told in ((positive, positive_score), (negative, negative_score)):
+            key, score = row | passages.setdefault(doc, len(passages)), number(where, "score", told)
+            if key not in positives:
+                keys.append(key)
+                scores.append(score)
+            if doc is positive:
+                positives.add(key)  # it stands on every line of its query
+    pairs, first = np.unique(np.frombuffer(keys, np.uint64), return_index=True)
+    told_of, query_of, doc_of, place = np.frombuffer(scores), list(queries), list(passages), str(path)
+    for start in range(0, len(pairs), PIECE):
+        part = slice(start, start + PIECE)
+        for key, score in zip(pairs[part].tolist(), told_of[first[part]].tolist(), strict=True):
+            yield query_of[key >> 32], doc_of[key & 0xFFFFFFFF], place, score
+
+
+# ---- tandem.data.imported
+def run(job: Job) -> None:
+    """Write run.trec from the lists of the input `dataset`.
+
+    Parameters: `split`; `depth`, the most negatives of a query. A query without a negative has no line.
+    """
+    collection = Collection(job.inputs["dataset"])
+    queries = collection.queries(job.params["split"])
+    with writing(job) as draft, Progress(f"given {job.key}", len(queries), "queries") as progress:
+        lists = _negatives(collection, queries, job.params["depth"], progress)
+        lines = write_run(draft.path("run.trec"), lists, job.key)
+        if not lines:
+            where = f"{collection.artifact.folder}: its training lists hold no negative"
+            raise UserError(f"{where} for a query of split {job.params['split']}; name a run instead of given")
+        draft.facts.update(queries=progress.done, lines=lines, without_negative=len(queries) - progress.done)
+
+
+def _negatives(
+    collection: Collection, queries: dict[str, str], depth: int, progress: Progress
+) -> Iterator[tuple[str, list[str], list[float]]]:
+    """(query id, passage ids, scores) of every query with a negative; a passage that is also a positive is none."""
+    for query, listed in collection.lists():
+        if query in queries:
+            positives = {doc for doc, label, _ in listed if label > 0}
+            docs = list(dict.fromkeys(doc for doc, _, _ in listed if doc not in positives))[:depth]
+            if docs:
+                progress.add(1)
+                yield query, docs, [-float(place) for place in range(1, len(docs) + 1)]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tandem.data.segment import segmenter
+from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.lexical import ANALYZERS, SPLIT_BEFORE, STEMMERS
 from tandem.lexical.jvm import JavaClass

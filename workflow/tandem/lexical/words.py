@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from tandem.data.segment import segmenter
+from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.lexical import WITHOUT_JAVA
 

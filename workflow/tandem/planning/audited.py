@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tandem.data.select import order
+from tandem.data.splits import order
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
 from tandem.planning.graph import Stage

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.data.catalogue import state
-from tandem.data.presence import presences
+from tandem.data.catalogue import presences, state
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.resolver import Resolver

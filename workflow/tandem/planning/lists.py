@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tandem.data.select import UNLABELLED
+from tandem.data.splits import UNLABELLED
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.schema import nearest

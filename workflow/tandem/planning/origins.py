@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import sha256
-from tandem.data.select import UNLABELLED
+from tandem.data.splits import UNLABELLED
 from tandem.errors import Unavailable, UserError
 from tandem.fingerprint import fingerprint
 from tandem.planning.config import Config

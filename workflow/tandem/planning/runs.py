@@ -8,7 +8,7 @@ searched exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tandem.data.select import UNLABELLED
+from tandem.data.splits import UNLABELLED
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
 from tandem.planning.graph import Stage

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tandem.data.select import VALIDATED as SPLIT
+from tandem.data.splits import VALIDATED as SPLIT
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.origins import NOTES

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tandem.data.windowing import UNITS
+from tandem.data.text import UNITS
 from tandem.errors import UserError
 from tandem.planning.schema import nearest, shown
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tandem.data.downloads import Downloads
-from tandem.data.mirrors import local
-from tandem.data.presence import presences
+from tandem.data.catalogue import presences
+from tandem.data.fetch import local
+from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.scoring.measures import Evaluation

@@ -12,7 +12,7 @@ from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import Floats, iter_run, ranked_order, scored_depth, write_run
-from tandem.data.windowing import document_of
+from tandem.data.text import document_of
 from tandem.progress import Progress
 from tandem.search.aggregation import Array, aggregate
 from tandem.search.windows import Spans, require_windows

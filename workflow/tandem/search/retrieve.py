@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tandem.artifact import Job, check_files, write_json, writing
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
 from tandem.leases import offered

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from tandem.artifact import Job, writing
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.progress import Progress
 from tandem.search.ann import Searcher, opened, spread
 from tandem.search.exact import Array

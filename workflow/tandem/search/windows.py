@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from tandem.artifact import Job
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows
-from tandem.data.windowing import window_id
+from tandem.data.text import window_id
 from tandem.errors import UserError
 
 

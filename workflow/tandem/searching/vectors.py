@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 
 from tandem.artifact import Artifact, open_artifact
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.search import ann
 from tandem.search.blocks import Embeddings
 from tandem.search.exact import Array, Best, pair_scores

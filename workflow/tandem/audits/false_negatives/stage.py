@@ -15,7 +15,7 @@ from tandem.audits.false_negatives.sheet import Sheet
 from tandem.audits.false_negatives.summary import Summary
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
-from tandem.data.select import subset
+from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.search.partners import require_dataset

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from tandem.audits.similar.words import normal
 from tandem.data.collection import QUERIES, Collection
-from tandem.data.select import order
+from tandem.data.splits import order
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 TRAIN = "train"

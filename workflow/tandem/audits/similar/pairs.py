@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tandem.audits.similar.asked import Asked
 from tandem.audits.similar.nearest import Array
-from tandem.data.select import order
+from tandem.data.splits import order
 
 SCHEMA = pa.schema(
     [

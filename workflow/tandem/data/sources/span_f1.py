@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+# ---- tandem.data.sources.span_f1
 CELLS = 1 << 18  # spans that are weighed at once: some MiB
 FAR = 1 << 40  # a place no paragraph reaches
 Places = NDArray[np.int64]

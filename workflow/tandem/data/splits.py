@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from tandem.errors import UserError
 
+# ---- tandem.data.splits
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
 UNLABELLED = "unlabelled"  # the split of queries of which nothing is known
 VALIDATED = "dev"  # the split that decides between checkpoints

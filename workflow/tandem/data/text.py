@@ -3,8 +3,12 @@
 Dai & Callan (2019) slide a window of 150 words in steps of 75 over every document.
 """
 
+import logging
 import re
+import tempfile
+from collections.abc import Callable
 
+# ---- tandem.data.text
 WORD = re.compile(r"\S+")
 UNITS = ("words", "characters")
 MARK = "#"  # between a document's id and the number of a window
@@ -56,3 +60,25 @@ def document_of(window: str) -> tuple[str, int]:
     """A window's document and number."""
     document, _, number = window.rpartition(MARK)
     return document, int(number)
+
+
+# ---- tandem.data.text
+def segmenter() -> Callable[[str], list[str]]:
+    """A function from a text to its words: lower case, without those that hold neither letter nor digit.
+
+    jieba keeps a compiled dictionary in the temporary folder and trusts what it finds there; here it gets a folder of
+    its own, which costs a second.
+    """
+    import jieba
+
+    jieba.setLogLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = jieba.Tokenizer()
+        tokenizer.tmp_dir = folder
+        tokenizer.initialize()
+
+    def words(text: str) -> list[str]:
+        """The words of one text."""
+        return [word.lower() for word in tokenizer.cut(text) if any(map(str.isalnum, word))]
+
+    return words
