@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 
 from tandem import addresses, machine_faults
 from tandem.alone import alone
-from tandem.artifact import Job, open_artifact
+from tandem.artifact import Job, open_artifact, validated
+from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.launch import place
 from tandem.progress_file import shown
@@ -29,14 +30,7 @@ COMMANDS = {
     "search": "searching.command:main",
     "search-worker": "searching.worker:main",
     "export": "searching.export:main",
-    "encode-shard": "search.encode:main_shard",
-    "retrieve-shard": "search.retrieve:main_shard",
-    "rerank-shard": "search.rerank:main_shard",
-    "rerank-windows-shard": "search.rerank_windows:main_shard",
-    "candidates-shard": "candidates.stage:main_shard",
-    "teacher-shard": "candidates.teacher:main_shard",
     "index-train": "search.indexes.stage:main_train",
-    "index-shard": "search.indexes.stage:main_shard",
     "index-tradeoffs": "reporting.tradeoffs:main",
     "statistics": "reporting.statistics:main",
     "sweep": "reporting.sweep:main",
@@ -56,6 +50,7 @@ COMMANDS = {
     "prefetch": "provenance.prefetch:main",
     "top": "provenance.top:main",
 }
+COMMANDS |= {kind.shard_command: kind.shard for kind in KINDS.values() if kind.shard}
 # Commands that print for who reads them, who may stop reading.
 READ = ("lineage", "verify", "check", "gc", "top", "why", "show", "datasets", "estimate")
 USAGE = (
@@ -107,7 +102,9 @@ def read_job(kind: str, words: list[str]) -> Job:
             role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
             for role, folder in groups["--in."].items()
         },
-        execution={name: value(text) for name, text in groups["--run."].items()},
+        execution=validated(
+            Execution, {name: value(text) for name, text in groups["--run."].items()}, f"{kind}: --run"
+        ),
     )
 
 

@@ -30,7 +30,7 @@ def suffice(words: list[str]) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY or not is_stage(words[0]):
         return
-    java = words[0] in KINDS and "lexical" in KINDS[words[0]].modules
+    java = words[0] in KINDS and KINDS[words[0]].env == "lexical"
     needed = START + CORE * (os.cpu_count() or 1) + (JAVA + _heap(words) if java else 0)
     if limit < needed:
         told = f"out of memory: the limit of addresses is {limit / GIB:.1f} GiB (ulimit -v)"

@@ -1,7 +1,7 @@
 """Stage `embeddings`: vectors of the passages, or of a split's queries, by a dual encoder.
 
-Rows are encoded in blocks of a fixed size. Shards (`encode-shard`, one process or machine each) take whole blocks, the
-stage itself makes those still missing and writes the manifest: the bytes are the same however the work was split. While
+Rows are encoded in blocks of a fixed size. Shards (`embeddings-shard`, one process or machine each) take whole blocks,
+the stage itself makes those still missing and writes the manifest: the bytes are the same however the work was split. While
 the model computes a block, a thread reads the token ids of the next and another one writes the last: memory is that of
 three blocks, whatever the size of the corpus.
 """
@@ -77,7 +77,7 @@ def encode_blocks(job: Job, rows: Rows | range, blocks: Blocks, numbers: range) 
 
 
 def main_shard(words: list[str]) -> int:
-    """Command `encode-shard`: make every n-th block, beginning with this shard's number; see `read_shard`."""
+    """Command `embeddings-shard`: make every n-th block, beginning with this shard's number; see `read_shard`."""
     job, shard, shards = read_shard("embeddings", words)
     rows, _ = select(job)
     blocks = blocks_of(job, rows)

@@ -79,7 +79,7 @@ def asked(job: Job) -> Iterator[Asked]:
 
 
 def main_shard(words: list[str]) -> int:
-    """Command `rerank-windows-shard`: score a share of the pairs; see `score_shard`."""
+    """Command `rerank_windows-shard`: score a share of the pairs; see `score_shard`."""
     return score_shard("rerank_windows", words, asked)
 
 

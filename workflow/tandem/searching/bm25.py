@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import Job, open_artifact
+from tandem.config.execution import Execution
 from tandem.lexical.search import index_of, opened, parameters
 from tandem.progress import Progress
 
@@ -22,7 +23,7 @@ class Bm25:
         self._open = ExitStack()
         for key, told in parts.items():
             inputs = {role: open_artifact(Path(folder), verify=False) for role, folder in told["in"].items()}
-            job = Job("bm25", Path(), told["params"], inputs, {"workers": workers})
+            job = Job("bm25", Path(), told["params"], inputs, Execution(workers=workers))
             self.parts[key] = self._open.enter_context(opened(job)), *parameters(job, index_of(job))
             self.answer({"part": key, "query": "warm up", "depth": 1})  # Java loads classes when they are first used
 
