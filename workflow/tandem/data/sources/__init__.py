@@ -2,7 +2,7 @@
 
 A source streams the corpus, the queries and the qrels in an order that is the same on every machine. It may hold all
 queries and qrels in memory, but never the whole corpus. To add a format, write a module of this package with a subclass
-of `Source` under `@register("<name>", <its options>)`: nothing else lists formats.
+of `Source` under `@register("<name>", <model of its entry>)`: nothing else lists formats.
 """
 
 import importlib
@@ -14,12 +14,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from functools import cache
 from itertools import islice
 from multiprocessing import get_context
-from typing import Annotated, Any, NamedTuple, TypeVar
-
-from pydantic import ConfigDict, Field
+from typing import Any, NamedTuple, TypeVar
 
 from tandem.artifact import Job, validated
-from tandem.config.base import Model
+from tandem.config.datasets import SOURCES, Dataset
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
@@ -29,19 +27,11 @@ Judgement = tuple[str, str, int, str]  # query id, document id, relevance, split
 Answers = tuple[str, list[str]]  # query id, the texts that count as an answer
 Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
 
-SplitName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
-FilesBySplit = Annotated[dict[SplitName, str], Field(min_length=1)]
 S = TypeVar("S", bound=type["Source"])
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 CHUNK = 32  # items that a process gets at once
 AHEAD = 4  # chunks that a process may be ahead of the reader
-
-
-class Options(Model):
-    """The keys of a format in a dataset's entry. This one is for formats without any."""
-
-    model_config = ConfigDict(strict=True)
 
 
 class Source(ABC):
@@ -53,8 +43,8 @@ class Source(ABC):
         facts: counts worth keeping in the manifest; complete once everything has been read.
     """
 
-    def __init__(self, job: Job[DatasetParams], options: Any) -> None:
-        """Check options and files; nothing that takes long."""
+    def __init__(self, job: Job[DatasetParams], entry: Any) -> None:
+        """Check the entry's own keys and the files; nothing that takes long."""
         self.places: dict[str, str] = {}
         self.facts: dict[str, Any] = {}
 
@@ -83,20 +73,27 @@ class Source(ABC):
 
 
 class Format(NamedTuple):
-    """A registered source and the model of its options."""
+    """A registered source and the model of its entries."""
 
     source: type[Source]
-    options: type[Model]
+    entry: type[Dataset]
 
 
 FORMATS: dict[str, Format] = {}
 
 
-def register(name: str, options: type[Model] = Options) -> Callable[[S], S]:
-    """Class decorator: register a source as `source: <name>` of the configuration."""
+def register(name: str, entry: type[Dataset] = Dataset) -> Callable[[S], S]:
+    """Class decorator: register a source as `source: <name>` of the configuration.
+
+    Args:
+        name: of the source.
+        entry: the keys of its datasets' entries. Those of a format of this project stand in `tandem.config.datasets`,
+            so that planning imports no format.
+    """
 
     def decorate(source: S) -> S:
-        FORMATS[name] = Format(source, options)
+        FORMATS[name] = Format(source, entry)
+        SOURCES.setdefault(name, entry)
         return source
 
     return decorate
@@ -110,20 +107,21 @@ def import_formats() -> None:
 
 
 def open_source(job: Job[DatasetParams]) -> Source:
-    """The source of a dataset, its options validated.
+    """The source of a dataset, its own keys validated.
 
     Raises:
-        UserError: an unknown source, an unknown or wrong option, or a missing file.
+        UserError: an unknown source, an unknown or wrong key, or a missing file.
     """
     import_formats()
     name, values = job.params.source, job.params.model_extra or {}
     if name not in FORMATS:
         raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(sorted(FORMATS))}")
-    source, options = FORMATS[name]
-    allowed = options.model_fields.keys() | DatasetParams.model_fields.keys()
-    if unknown := sorted(values.keys() - allowed):
-        raise UserError(f"{unknown[0]}: no parameter of source {name}; allowed are {', '.join(sorted(allowed))}")
-    return source(job, validated(options, values, f"source {name}"))
+    source, entry = FORMATS[name]
+    own = entry.model_fields.keys() - Dataset.model_fields.keys()
+    if unknown := sorted(values.keys() - own):
+        allowed = ", ".join(sorted(own | DatasetParams.model_fields.keys()))
+        raise UserError(f"{unknown[0]}: no parameter of source {name}; allowed are {allowed}")
+    return source(job, validated(entry, {"source": name, **values}, f"source {name}"))
 
 
 def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 from tandem.artifact import Job
+from tandem.config import datasets
+from tandem.config.datasets import Dataset
 from tandem.data.files import Files
 from tandem.data.reading import lines, parse_whole, records, text_of, texts_of
-from tandem.data.sources import Answers, Judgement, Options, Passage, Query, Source, register
+from tandem.data.sources import Answers, Judgement, Passage, Query, Source, register
 from tandem.data.splits import order
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -14,8 +16,8 @@ from tandem.stages.data import DatasetParams
 class BeirQueries(Source):
     """A folder in BEIR's layout without a corpus: queries.jsonl with answers.jsonl, qrels/, or both."""
 
-    def __init__(self, job: Job[DatasetParams], options: Options) -> None:
-        super().__init__(job, options)
+    def __init__(self, job: Job[DatasetParams], entry: Dataset) -> None:
+        super().__init__(job, entry)
         self.files = Files(job)
         self._queries, self._answers = self.files.find("queries.jsonl"), self.files.find_optional("answers.jsonl")
         paths = self.files.glob("qrels/*.tsv*", required=not self._answers)
@@ -52,13 +54,13 @@ class BeirQueries(Source):
             yield text_of(where, record, "_id", number=True), answers
 
 
-@register("beir")
+@register("beir", datasets.Beir)
 class Beir(BeirQueries):
     """The folder named by `path`; any file may be gzipped."""
 
-    def __init__(self, job: Job[DatasetParams], options: Options) -> None:
+    def __init__(self, job: Job[DatasetParams], entry: Dataset) -> None:
         self._corpus = Files(job).find("corpus.jsonl")
-        super().__init__(job, options)
+        super().__init__(job, entry)
         self.places["corpus"] = str(self._corpus)
 
     def corpus(self) -> Iterator[Passage]:

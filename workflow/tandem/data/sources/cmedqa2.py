@@ -16,19 +16,20 @@ from operator import itemgetter
 from pathlib import Path
 
 from tandem.artifact import Job
+from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import lines
-from tandem.data.sources import Judgement, Listed, Options, Passage, Query, Source, register
+from tandem.data.sources import Judgement, Listed, Passage, Query, Source, register
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
 
-@register("cmedqa2")
+@register("cmedqa2", datasets.CMedQA2)
 class CMedQA2(Source):
     """The folder named by `path`; candidates of at least one split are needed."""
 
-    def __init__(self, job: Job[DatasetParams], options: Options) -> None:
-        super().__init__(job, options)
+    def __init__(self, job: Job[DatasetParams], entry: datasets.CMedQA2) -> None:
+        super().__init__(job, entry)
         files = Files(job)
         self._questions, self._answers = (files.find(f"{name}.csv", f"{name}.zip") for name in ("question", "answer"))
         names = {split: f"{split}_candidates" for split in ("train", "dev", "test")}

@@ -8,8 +8,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tandem.artifact import Artifact, Job
+from tandem.config.base import Items
+from tandem.config.datasets import Dataset
+from tandem.config.datasets import Windows as WindowsConfig
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, LITERAL_MATCH, QRELS, QUERIES
-from tandem.data.sources import Answers, Judgement, Listed, Options, Passage, Query, Source, register
+from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, register
 from tandem.data.sources.beir import BeirQueries
 from tandem.data.tables import streaming
 from tandem.data.text import count_windows, cut, units_of, window_id
@@ -72,12 +75,12 @@ class Derived(Source):
     def __init__(
         self,
         job: Job[DatasetParams],
-        options: Options,
+        entry: Dataset,
         passages: ArtifactRows | None = None,
         queries: ArtifactRows | BeirQueries | None = None,
     ) -> None:
         """`passages` are by default those of the input `of`, `queries` those of the same dataset."""
-        super().__init__(job, options)
+        super().__init__(job, entry)
         self.base = passages or ArtifactRows(job, "of")
         self._queries = queries or self.base
         self.places = {"corpus": self.base.places["corpus"], "queries": self._queries.places["queries"]}
@@ -111,24 +114,24 @@ class Pair(Derived):
     Judgements and training lists name passages by id: those the corpus lacks are dealt with as in any dataset.
     """
 
-    def __init__(self, job: Job[DatasetParams], options: Options) -> None:
+    def __init__(self, job: Job[DatasetParams], entry: Dataset) -> None:
         if "queries" in job.inputs and job.execution.path:
             raise UserError(f"dataset {job.key}: has both queries_of and path; the queries come from one of them")
         passages = ArtifactRows(job, "corpus")
-        queries = ArtifactRows(job, "queries") if "queries" in job.inputs else BeirQueries(job, options)
-        super().__init__(job, options, passages, queries)
+        queries = ArtifactRows(job, "queries") if "queries" in job.inputs else BeirQueries(job, entry)
+        super().__init__(job, entry, passages, queries)
         self.facts = {"corpus": passages.artifact.key}
         if isinstance(queries, ArtifactRows):
             self.facts["queries"] = queries.artifact.key
 
 
-class UnionOptions(Options):
-    """Names of the united datasets."""
+class UnionEntry(Dataset):
+    """The names of the united datasets; the datasets themselves are inputs."""
 
-    names: list[str] = Field(description="begin the ids of each dataset")
+    names: Items[str] = Field(description="begin the ids of each dataset")
 
 
-@register("union", UnionOptions)
+@register("union", UnionEntry)
 class Union(Source):
     """The datasets of the inputs `of.0`, `of.1`, …, one after the other.
 
@@ -136,9 +139,9 @@ class Union(Source):
     training queries over its own passages, with all passages to draw negatives from.
     """
 
-    def __init__(self, job: Job[DatasetParams], options: UnionOptions) -> None:
-        super().__init__(job, options)
-        names = options.names
+    def __init__(self, job: Job[DatasetParams], entry: UnionEntry) -> None:
+        super().__init__(job, entry)
+        names = entry.names
         self._parts = [(name, ArtifactRows(job, f"of.{i}")) for i, name in enumerate(names)]
         if len(set(names)) < len(names):
             raise UserError(f"dataset {job.key}: names {', '.join(names)} must differ, ids begin with them")
@@ -172,18 +175,14 @@ class Union(Source):
                 yield (*(f"{name}.{id_}" for id_ in row[:ids]), *row[ids:])
 
 
-class WindowsOptions(Options):
-    """How documents are cut into windows, and which windows carry a document's label."""
+class WindowsEntry(WindowsConfig):
+    """How documents are cut; the dataset that is cut is an input, and the unit is chosen."""
 
-    length: int = Field(ge=1, description="units of a window")
-    stride: int = Field(ge=1, description="units from one window's beginning to the next one's")
+    of: str = Field("", description="not used here")
     unit: Literal["words", "characters"] = Field(description="what length and stride count")
-    most: int | None = Field(ge=1, description="most windows of a document, from its beginning; null: all")
-    titles: Literal["repeat", "first"] = Field(description="before every window, or before a document's first")
-    label: Literal["all", "first"] = Field(description="which windows of a judged document carry its label")
 
 
-@register("windows", WindowsOptions)
+@register("windows", WindowsEntry)
 class Windows(Derived):
     """Windows over the documents of the input `of` (Dai & Callan 2019).
 
@@ -192,15 +191,15 @@ class Windows(Derived):
     documents' own qrels. With `label: first` a relevant document's other windows are neither positives nor negatives.
     """
 
-    def __init__(self, job: Job[DatasetParams], options: WindowsOptions) -> None:
-        super().__init__(job, options)
-        self._options = options
-        self._all = options.label == "all"
+    def __init__(self, job: Job[DatasetParams], entry: WindowsEntry) -> None:
+        super().__init__(job, entry)
+        self._entry = entry
+        self._all = entry.label == "all"
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
         """Every window, document after document."""
-        how = self._options
+        how = self._entry
         for doc, title, text in self.base.corpus():
             windows = cut(text, how.length, how.stride, how.unit, how.most)
             self.facts["documents"] += 1
@@ -225,7 +224,7 @@ class Windows(Derived):
     @cached_property
     def _counts(self) -> dict[str, int]:
         """The number of windows of each judged or listed document that has several."""
-        how = self._options
+        how = self._entry
         named = {row[1] for rows in (self.base.qrels(), self.base.lists()) for row in rows}
         counts = {}
         for doc, _, text in self.base.corpus():

@@ -23,23 +23,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import ijson
-from pydantic import Field
 
 from tandem.artifact import Job
+from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import BOM, JsonObject, lines, open_bytes, text_of, texts_of
-from tandem.data.sources import (
-    Answers,
-    FilesBySplit,
-    Judgement,
-    Listed,
-    Options,
-    Passage,
-    Query,
-    Source,
-    register,
-)
-from tandem.data.splits import order
+from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, register
+from tandem.data.splits import order, require_splits
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
@@ -68,19 +58,13 @@ class Question(NamedTuple):
     positives: list[tuple[str, int]]
 
 
-class WikipediaOptions(Options):
-    """The passages."""
-
-    corpus: str = Field("psgs_w100.tsv", description="file of the passages: id, text, title")
-
-
 class WikipediaQuestions(Source):
     """Questions over the passages of the file `corpus` in the folder of `path`, plain or gzip."""
 
-    def __init__(self, job: Job[DatasetParams], options: WikipediaOptions) -> None:
-        super().__init__(job, options)
+    def __init__(self, job: Job[DatasetParams], entry: datasets.Dpr | datasets.EntityQuestions) -> None:
+        super().__init__(job, entry)
         self.files = Files(job)
-        self._corpus = self.files.find(options.corpus)
+        self._corpus = self.files.find(entry.corpus)
         self.places = {"corpus": f"{self._corpus} passage", "queries": "question"}
 
     @cached_property
@@ -101,22 +85,17 @@ class WikipediaQuestions(Source):
         return ((question.id, question.answers) for question in self.questions)
 
 
-class DprOptions(WikipediaOptions):
-    """Passages, and files of questions."""
-
-    questions: FilesBySplit = Field(description="split → .qa.csv or biencoder .json file")
-
-
-@register("dpr", DprOptions)
+@register("dpr", datasets.Dpr)
 class Dpr(WikipediaQuestions):
     """`corpus` and the files of `questions: {split: name}` in the folder of `path`, plain or gzip.
 
     A question's id is its split and its place in the file, counted from 0: `dev-17`.
     """
 
-    def __init__(self, job: Job[DatasetParams], options: DprOptions) -> None:
-        super().__init__(job, options)
-        self._paths = {split: self.files.find(name) for split, name in options.questions.items()}
+    def __init__(self, job: Job[DatasetParams], entry: datasets.Dpr) -> None:
+        super().__init__(job, entry)
+        questions = require_splits("questions", entry.questions, "a file")
+        self._paths = {split: self.files.find(name) for split, name in questions.items()}
 
     def qrels(self) -> Iterator[Judgement]:
         """(id, passage id, 2 for gold or 1, split) of every positive of the pools."""
@@ -158,7 +137,7 @@ class Dpr(WikipediaQuestions):
         return questions
 
 
-@register("entity_questions", WikipediaOptions)
+@register("entity_questions", datasets.EntityQuestions)
 class EntityQuestions(WikipediaQuestions):
     """EntityQuestions: questions about 24 relations of Wikidata; answers decide what is relevant.
 
@@ -166,8 +145,8 @@ class EntityQuestions(WikipediaQuestions):
     its split, its relation and its place in the file, counted from 0: `test-P36-17`.
     """
 
-    def __init__(self, job: Job[DatasetParams], options: WikipediaOptions) -> None:
-        super().__init__(job, options)
+    def __init__(self, job: Job[DatasetParams], entry: datasets.EntityQuestions) -> None:
+        super().__init__(job, entry)
         matches = [(path, RELATION_FILE.fullmatch(path.name)) for path in self.files.glob("dataset/*/P*.json*")]
         named = [(match[2], match[1], path) for path, match in matches if match and path.parent.name == match[2]]
         if not named:

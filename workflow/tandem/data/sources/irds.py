@@ -5,12 +5,12 @@ hand are used as they are, so that a machine without network can read them too.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from tandem.artifact import Job
-from tandem.data.sources import Judgement, Options, Passage, Query, Source, SplitName, register
+from tandem.config import datasets
+from tandem.data.sources import Judgement, Passage, Query, Source, register
+from tandem.data.splits import require_splits
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
@@ -21,34 +21,25 @@ GRADES = {"cranfield": {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}}
 TITLE_IN_TEXT = frozenset({"cranfield"})
 
 
-class IrDatasetsOptions(Options):
-    """Ids of ir_datasets."""
-
-    id: str = Field(description="the id that has the passages")
-    splits: Annotated[dict[SplitName, str | list[str]], Field(min_length=1)] | None = Field(
-        None, description="split → id, or several; null: `id/train`, `id/dev`, `id/test`, else `id` as test"
-    )
-
-
-@register("ir_datasets", IrDatasetsOptions)
+@register("ir_datasets", datasets.IrDatasets)
 class IrDatasets(Source):
     """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`."""
 
-    def __init__(self, job: Job[DatasetParams], options: IrDatasetsOptions) -> None:
-        super().__init__(job, options)
-        splits = options.splits or _splits_of(options.id)
-        if not splits:
-            raise UserError("splits: {}; at least one of train, dev, test with an ir_datasets id is needed")
-        self._documents = _load("id", options.id, "docs")
+    def __init__(self, job: Job[DatasetParams], entry: datasets.IrDatasets) -> None:
+        super().__init__(job, entry)
+        if entry.id is None:
+            raise UserError("id: None; the id of an ir_datasets collection is needed")
+        splits = require_splits("splits", entry.splits or _splits_of(entry.id), "an ir_datasets id")
+        self._documents = _load("id", entry.id, "docs")
         self._splits = {
             split: [
                 (_load(f"splits.{split}", name, "queries"), _load(f"splits.{split}", name, "qrels"), GRADES.get(name))
-                for name in ([names] if isinstance(names, str) else names)
+                for name in names
             ]
             for split, names in splits.items()
         }
-        self._titles = options.id not in TITLE_IN_TEXT
-        self.places = {"corpus": f"ir_datasets {options.id} document", "queries": "ir_datasets query"}
+        self._titles = entry.id not in TITLE_IN_TEXT
+        self.places = {"corpus": f"ir_datasets {entry.id} document", "queries": "ir_datasets query"}
 
     def corpus(self) -> Iterator[Passage]:
         """(document id, title, text): the text is the field `text`, `body` or `abstract`, else ir_datasets' own."""
@@ -74,16 +65,16 @@ class IrDatasets(Source):
                     yield judged.query_id, judged.doc_id, relevance, split
 
 
-def _splits_of(name: str) -> dict[str, str]:
+def _splits_of(name: str) -> dict[str, tuple[str, ...]]:
     """The splits that a collection's own ids suggest."""
     import ir_datasets  # it creates folders below its home
 
     known = ir_datasets.registry
-    splits = {split: f"{name}/{split}" for split in ("train", "dev", "test") if f"{name}/{split}" in known}
+    splits = {split: (f"{name}/{split}",) for split in ("train", "dev", "test") if f"{name}/{split}" in known}
     if splits or name not in known:
         return splits
     whole = ir_datasets.load(name)
-    return {"test": name} if whole.has_queries() and whole.has_qrels() else {}
+    return {"test": (name,)} if whole.has_queries() and whole.has_qrels() else {}
 
 
 def _load(key: str, name: str, part: str) -> Any:

@@ -1,112 +1,45 @@
-"""Files of one's own: a corpus, queries and qrels by split, perhaps answers, each TSV, JSON lines, Parquet or TREC."""
+"""Files of one's own: a corpus, queries and qrels by split, perhaps answers, each TSV, JSON lines, Parquet or TREC.
+
+The end of a file's name decides how it is read. Every reader gives (place, record): a record maps the fields of the
+file's role to what the file holds, unchecked.
+"""
 
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.artifact import Job
+from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
-from tandem.data.reading import LONGEST, lines, records, text_of, texts_of, whole
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source
-from tandem.data.sources.own import jsonl, parquet, trec, tsv
+from tandem.data.reading import LONGEST, JsonObject, lines, parse_whole, records, text_of, texts_of
+from tandem.data.sources import Answers, Judgement, Passage, Query, Source, register
 from tandem.errors import UserError
+from tandem.stages.data import DatasetParams
+
+PARQUET_ROWS = 1024
+BUFFER = 1 << 20  # bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end
+DOC = re.compile(r"<(/?)DOC>", re.IGNORECASE)
+DOCNO = re.compile(r"<DOCNO>(.*?)</DOCNO>", re.IGNORECASE | re.DOTALL)
+TITLE = re.compile(r"<(TITLE|HEADLINE)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
+TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 
 
-# ---- tandem.data.sources.own_files
-class OwnFiles(Source):
-    """The files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern (`*`)."""
-
-    PARAMS = frozenset({"corpus", "queries", "qrels", "answers"})
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        files, params = Files(job), job.params
-        if not isinstance(params.get("corpus"), str):
-            raise UserError(f"corpus: {params.get('corpus')!r}; the file with the passages is needed")
-        many = "*" in params["corpus"]
-        self._corpus = files.glob(params["corpus"]) if many else [files.find(params["corpus"])]
-        self._queries = files_by_split("queries", params.get("queries"), files)
-        self._qrels = files_by_split("qrels", params.get("qrels"), files)
-        self._answers = [files.find(params["answers"])] if params.get("answers") else []
-        if not self._queries:
-            raise UserError("queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}")
-        self._asked = list(dict.fromkeys(self._queries.values()))  # a file may hold the queries of several splits
-        self._require_readable()
-        self.places = {"corpus": _place(self._corpus, PASSAGES), "queries": _place(self._asked, QUERIES)}
-
-    def _require_readable(self) -> None:
-        """Refuse files whose names tell no format."""
-        judged = list(self._qrels.values())
-        for role, paths in (PASSAGES, self._corpus), (QUERIES, self._asked), (QRELS, judged), (ANSWERS, self._answers):
-            for path in paths:
-                reader(path, role)
-
-    def corpus(self) -> Iterator[Passage]:
-        """(document id, title, text) of every record; a missing title is empty."""
-        for path in self._corpus:
-            for where, record in reader(path, PASSAGES)(path, PASSAGES):
-                title = text_of(where, record, "title") if record.get("title") else ""
-                yield text_of(where, record, "id", number=True), title, text_of(where, record, "text")
-
-    def queries(self) -> Iterator[Query]:
-        """(query id, text, split) of every record; a file named for several splits leaves the split to the qrels."""
-        for path in self._asked:
-            splits = [split for split, one in self._queries.items() if one == path]
-            for where, record in _some(path, QUERIES):
-                text = text_of(where, record, "text")
-                yield text_of(where, record, "id", number=True), text, splits[0] if len(splits) == 1 else ""
-
-    def qrels(self) -> Iterator[Judgement]:
-        """(query id, document id, relevance, split) of every record; without a relevance it is 1."""
-        for split, path in self._qrels.items():
-            for where, record in _some(path, QRELS):
-                query, doc = (text_of(where, record, field, number=True) for field in ("query", "document"))
-                yield query, doc, whole(where, "relevance", str(record.get("relevance", 1))), split
-
-    def answers(self) -> Iterator[Answers]:
-        """(query id, answers) of every record."""
-        for path in self._answers:
-            for where, record in _some(path, ANSWERS):
-                answers = texts_of(where, "answers", record["answers"])
-                yield text_of(where, record, "id", number=True), answers
-
-
-def _some(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The records of a file, of which there must be some: an empty file of a split would pass for a small one."""
-    where = None
-    for where, record in reader(path, role)(path, role):
-        yield where, record
-    if where is None:
-        raise UserError(f"{path}: empty; name a file with records, or leave this one out")
-
-
-def _place(paths: list[Path], role: Role) -> str:
-    """What to call a record in an error: a line of the file where it is one, else a record of it or of the folder."""
-    first = paths[0]
-    if len(paths) > 1:
-        return f"{first.parent} ({len(paths)} files) record"
-    separated = ending(first) in (".tsv", ".txt")
-    by_line = ending(first) == ".jsonl" or (separated and tsv.header(first, role) is None)
-    return str(first) if by_line else f"{first} record"
-
-
-# ---- tandem.data.sources.own_files
 @dataclass(frozen=True)
 class Role:
     """What the records of a file are.
 
     Attributes:
-        fields: field → names that it may carry in JSON, Parquet or a header line; the first one found is taken.
+        fields: field → its possible names in JSON, Parquet or a header line; the first one present counts.
         optional: fields that may be missing.
-        columns: number of columns of a tab-separated line without a header → the fields they are; `-` is not read.
+        columns: number of columns of a tab-separated line without a header → their fields; `-` is not read.
+        line: description of such a line, for errors.
         spaced: whether a line without tabs is separated by white space, as TREC's are.
-        line: what such a line is, for errors.
     """
 
     fields: dict[str, tuple[str, ...]]
@@ -116,26 +49,19 @@ class Role:
     spaced: bool = False
 
     def field_of(self, name: str) -> str | None:
-        """The field that goes by a name."""
+        """The field with a certain name."""
         return next((field for field, names in self.fields.items() if name in names), None)
 
-    def resolve(self, where: str, names: Any) -> dict[str, str]:
-        """Field → the name it has here, for those there are.
-
-        Args:
-            where: the record's place, for the error.
-            names: what can be asked with `in`: a record, or its keys.
-        Raises:
-            UserError: a field is missing that is not optional.
-        """
-        found = {}
+    def resolve(self, where: str, names: Container[str]) -> dict[str, str]:
+        """Field → its name among `names`, for those present; a `UserError` if a required field is missing."""
+        resolved = {}
         for field, allowed in self.fields.items():
             name = next((name for name in allowed if name in names), None)
             if name is not None:
-                found[field] = name
+                resolved[field] = name
             elif field not in self.optional:
                 raise UserError(f"{where}: no {field}; a field named {' or '.join(allowed)} is needed")
-        return found
+        return resolved
 
 
 QUERY_IDS = ("_id", "id", "query_id", "query-id", "qid")
@@ -176,49 +102,114 @@ ANSWERS = Role(
 )
 
 
-# ---- tandem.data.sources.own_files
-Reader = Callable[[Path, Role], Iterator[tuple[str, dict[str, Any]]]]
+@register("files", datasets.Files)
+class OwnFiles(Source):
+    """The files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern (`*`)."""
+
+    def __init__(self, job: Job[DatasetParams], entry: datasets.Files) -> None:
+        super().__init__(job, entry)
+        files = Files(job)
+        if entry.corpus is None:
+            raise UserError("corpus: None; the file with the passages is needed")
+        self._corpus = files.glob(entry.corpus) if "*" in entry.corpus else [files.find(entry.corpus)]
+        self._by_split = files_by_split("queries", entry.queries, files)
+        self._qrels = files_by_split("qrels", entry.qrels, files)
+        self._answers = [files.find(entry.answers)] if entry.answers else []
+        if not self._by_split:
+            raise UserError("queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}")
+        self._queries = list(dict.fromkeys(self._by_split.values()))  # a file may hold the queries of several splits
+        qrels = list(self._qrels.values())
+        for role, paths in (PASSAGES, self._corpus), (QUERIES, self._queries), (QRELS, qrels), (ANSWERS, self._answers):
+            for path in paths:
+                reader(path, role)
+        self.places = {"corpus": _place(self._corpus, PASSAGES), "queries": _place(self._queries, QUERIES)}
+
+    def corpus(self) -> Iterator[Passage]:
+        """(document id, title, text) of every record; a missing title is empty."""
+        for path in self._corpus:
+            for where, record in reader(path, PASSAGES)(path, PASSAGES):
+                title = text_of(where, record, "title") if record.get("title") else ""
+                yield text_of(where, record, "id", number=True), title, text_of(where, record, "text")
+
+    def queries(self) -> Iterator[Query]:
+        """(query id, text, split) of every record; a file named for several splits leaves the split to the qrels."""
+        for path in self._queries:
+            splits = [split for split, file in self._by_split.items() if file == path]
+            for where, record in _records(path, QUERIES):
+                text = text_of(where, record, "text")
+                yield text_of(where, record, "id", number=True), text, splits[0] if len(splits) == 1 else ""
+
+    def qrels(self) -> Iterator[Judgement]:
+        """(query id, document id, relevance, split) of every record; without a relevance it is 1."""
+        for split, path in self._qrels.items():
+            for where, record in _records(path, QRELS):
+                query, doc = (text_of(where, record, field, number=True) for field in ("query", "document"))
+                yield query, doc, parse_whole(where, "relevance", str(record.get("relevance", 1))), split
+
+    def answers(self) -> Iterator[Answers]:
+        """(query id, answers) of every record."""
+        for path in self._answers:
+            for where, record in _records(path, ANSWERS):
+                answers = texts_of(where, "answers", record["answers"])
+                yield text_of(where, record, "id", number=True), answers
 
 
-def ending(path: Path) -> str:
+def _records(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """The records of a file; a `UserError` if it is empty: an empty file of a split would pass for a small one."""
+    where = None
+    for where, record in reader(path, role)(path, role):
+        yield where, record
+    if where is None:
+        raise UserError(f"{path}: empty; name a file with records, or leave this one out")
+
+
+def _place(paths: list[Path], role: Role) -> str:
+    """The name of a record in an error: a line of the file where it is one, else a record of it or of the folder."""
+    first = paths[0]
+    if len(paths) > 1:
+        return f"{first.parent} ({len(paths)} files) record"
+    separated = _suffix(first) in (".tsv", ".txt")
+    by_line = _suffix(first) == ".jsonl" or (separated and header(first, role) is None)
+    return str(first) if by_line else f"{first} record"
+
+
+Reader = Callable[[Path, Role], Iterator[tuple[str, JsonObject]]]
+
+
+def _suffix(path: Path) -> str:
     """The end of a file's name without `.gz`: `.tsv` of `a.tsv.gz`."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
 def reader(path: Path, role: Role) -> Reader:
-    """The reader of a file of some role; a `UserError` if its name has an end that none reads."""
-    separated = tsv.read_answers if role is ANSWERS else tsv.read
-    readers: dict[str, Reader] = {".jsonl": jsonl.read, ".parquet": parquet.read, ".tsv": separated, ".txt": separated}
+    """The reader of a file of some role; a `UserError` if no reader reads files with such a name."""
+    separated = read_answers if role is ANSWERS else read_tsv
+    readers: dict[str, Reader] = {
+        ".jsonl": read_jsonl, ".parquet": read_parquet, ".tsv": separated, ".txt": separated,
+    }  # fmt: skip
     if role is PASSAGES:
-        readers |= {".trec": trec.read, ".xml": trec.read}
-    found = readers.get(ending(path), separated if role is QRELS else None)
-    if found is None:
-        allowed = ", ".join(readers)
-        raise UserError(
-            f"{path}: a file that ends in {ending(path) or 'nothing'}; allowed are {allowed}, all but .parquet also .gz"
-        )
-    return found
+        readers |= {".trec": read_trec, ".xml": read_trec}
+    suffix = _suffix(path)
+    read = readers.get(suffix, separated if role is QRELS else None)
+    if read is None:
+        error = f"{path}: a file that ends in {suffix or 'nothing'}"
+        raise UserError(f"{error}; allowed are {', '.join(readers)}, all but .parquet also .gz")
+    return read
 
 
-# ---- tandem.data.sources.own_files
-def read(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`file:line`, field → value) of each line."""
+def read_jsonl(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file:line`, field → value) of each line, one JSON object; other keys are ignored."""
     for where, record in records(path):
         yield where, {field: record[name] for field, name in role.resolve(where, record).items()}
 
 
-# ---- tandem.data.sources.own_files
-ROWS = 1024
-BUFFER = 1 << 20  # bytes read ahead of a column; pre_buffer would keep all that was read, packed, to the end
-
-
-def read(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`file row n`, field → value) of each row, rows counted from 1."""
+def read_parquet(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file row n`, field → value) of each row, rows counted from 1; other columns are not read."""
     done = 0
     try:
         with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
             names = role.resolve(str(path), file.schema_arrow.names)
-            for batch in file.iter_batches(ROWS, columns=list(names.values())):
+            for batch in file.iter_batches(PARQUET_ROWS, columns=list(names.values())):
                 columns = [batch[name].to_pylist() for name in names.values()]
                 for row, values in enumerate(zip(*columns, strict=True), start=done + 1):
                     yield f"{path} row {row}", dict(zip(names, values, strict=True))
@@ -230,7 +221,6 @@ def read(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
         raise UserError(f"{path}: no readable Parquet after row {done} ({why}); write or fetch it again") from None
 
 
-# ---- tandem.data.sources.own_files
 def header(path: Path, role: Role) -> tuple[str, ...] | None:
     """The fields that the first line names; None where it is a record: a header holds nothing but names of fields."""
     for _, line in lines(path):
@@ -241,8 +231,8 @@ def header(path: Path, role: Role) -> tuple[str, ...] | None:
     return None
 
 
-def read(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`file:line`, field → column) of each line, its order told by the header or by the number of columns."""
+def read_tsv(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file:line`, field → column) of each line; the header or the number of columns decides their order."""
     named = header(path, role)
     orders = {len(named): named} if named else role.columns
     name = str(path)
@@ -259,8 +249,8 @@ def read(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{name}:{number}", dict(zip(order, columns, strict=True))
 
 
-def read_answers(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`file:line`, id and answers) of each line: an id and at least one answer."""
+def read_answers(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file:line`, id and answers) of each line: an id and at least one answer, by tabs."""
     for number, line in lines(path):
         query, *answers = line.split("\t")
         if not answers:
@@ -268,18 +258,20 @@ def read_answers(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]
         yield f"{path}:{number}", {"id": query, "answers": answers}
 
 
-# ---- tandem.data.sources.own_files
-DOC = re.compile(r"<(/?)DOC>", re.IGNORECASE)
-DOCNO = re.compile(r"<DOCNO>(.*?)</DOCNO>", re.IGNORECASE | re.DOTALL)
-TITLE = re.compile(r"<(TITLE|HEADLINE)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
-TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
-TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
+def read_trec(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file:line` of its <DOC>, id, title and text) of each document `<DOC> <DOCNO>id</DOCNO> … </DOC>` of TREC.
 
-
-def read(path: Path, role: Role) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(`file:line` of its <DOC>, id, title and text) of each document; what stands between documents is left out."""
+    The title is `<TITLE>` or `<HEADLINE>`, the text all of `<TEXT>`, or without one all but id and title. Tags inside
+    become spaces, character references their characters, and runs of white space one space. Anything between documents
+    is left out.
+    """
     for start, raw in _documents(path):
-        yield f"{path}:{start}", _record(f"{path}:{start}", raw)
+        where = f"{path}:{start}"
+        docno, title, texts = DOCNO.search(raw), TITLE.search(raw), TEXT.findall(raw)
+        if docno is None:
+            raise UserError(f"{where}: document without <DOCNO>; give it one")
+        text = _plain("\n".join(texts or [TITLE.sub(" ", DOCNO.sub(" ", raw))]))
+        yield where, {"id": docno[1].strip(), "title": _plain(title[2]) if title else "", "text": text}
 
 
 def _documents(path: Path) -> Iterator[tuple[int, str]]:
@@ -306,18 +298,6 @@ def _documents(path: Path) -> Iterator[tuple[int, str]]:
         raise UserError(
             f"{path}:{start}: no </DOC> up to the end of the file; end the document or fetch the file again"
         )
-
-
-def _record(where: str, raw: str) -> dict[str, str]:
-    """Id, title and text of what stands between <DOC> and </DOC>."""
-    named = DOCNO.search(raw)
-    if named is None:
-        raise UserError(f"{where}: document without <DOCNO>; give it one")
-    titled = TITLE.search(raw)
-    texts = TEXT.findall(raw)
-    if not texts:
-        texts = [TITLE.sub(" ", DOCNO.sub(" ", raw))]
-    return {"id": named[1].strip(), "title": _plain(titled[2]) if titled else "", "text": _plain("\n".join(texts))}
 
 
 def _plain(marked: str) -> str:

@@ -19,13 +19,13 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 
 from tandem.artifact import Job
+from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import Files
 from tandem.data.reading import fields, lines, parse_whole
-from tandem.data.sources import Answers, Judgement, Listed, Options, Passage, Query, Source, register
+from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, register
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -35,12 +35,12 @@ QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
 Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
 
 
-@register("rocketqa")
+@register("rocketqa", datasets.RocketQA)
 class RocketQa(Source):
     """The folder named by `path`; any file may be gzipped. With `title: false` the titles are not even read."""
 
-    def __init__(self, job: Job[DatasetParams], options: Options) -> None:
-        super().__init__(job, options)
+    def __init__(self, job: Job[DatasetParams], entry: datasets.RocketQA) -> None:
+        super().__init__(job, entry)
         files = Files(job)
         self._texts = files.find("para.txt")
         self._titles = files.find_optional("para.title.txt") if job.params.title else None
@@ -116,24 +116,17 @@ def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
             yield columns[0], columns[2], parse_whole(where, "relevance", columns[3])
 
 
-class RocketQaTsvOptions(Options):
-    """Training files, at least one."""
-
-    dual: str | None = Field(None, description="of a dual encoder: query, title, positive, title, negative, 0")
-    cross: str | None = Field(None, description="of a cross-encoder: query, title, text, label")
-
-
-@register("rocketqa_tsv", RocketQaTsvOptions)
+@register("rocketqa_tsv", datasets.RocketQATsv)
 class RocketQaTsv(Source):
     """The files `dual` and `cross`, one of them or both, in the folder of `path`. All queries are training queries."""
 
-    def __init__(self, job: Job[DatasetParams], options: RocketQaTsvOptions) -> None:
-        super().__init__(job, options)
-        if not options.dual and not options.cross:
+    def __init__(self, job: Job[DatasetParams], entry: datasets.RocketQATsv) -> None:
+        super().__init__(job, entry)
+        if not entry.dual and not entry.cross:
             raise UserError("dual, cross: neither is set; name a training file of the folder, as dual: dual.train.tsv")
         files = Files(job)
-        self._dual = files.find(options.dual) if options.dual else None
-        self._cross = files.find(options.cross) if options.cross else None
+        self._dual = files.find(entry.dual) if entry.dual else None
+        self._cross = files.find(entry.cross) if entry.cross else None
         self.places = {"corpus": "passage", "queries": "query"}
 
     def corpus(self) -> Iterator[Passage]:

@@ -8,11 +8,13 @@ from typing import Any
 from pydantic import Field
 
 from tandem.artifact import Artifact, Job
+from tandem.config import datasets
+from tandem.config.datasets import Dataset
 from tandem.data.collection import Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
 from tandem.data.runs import iter_run, ranked_order
-from tandem.data.sources import Answers, Judgement, Listed, Options, Passage, Query, register
+from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, register
 from tandem.data.sources.derived import ArtifactRows, Derived, input_artifact, stream
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
 from tandem.errors import UserError
@@ -29,8 +31,8 @@ class Dissimilar(Derived):
     The input `similar`, an audit of it, names them (DuReader-retrieval §2.3).
     """
 
-    def __init__(self, job: Job[DatasetParams], options: Options) -> None:
-        super().__init__(job, options)
+    def __init__(self, job: Job[DatasetParams], entry: Dataset) -> None:
+        super().__init__(job, entry)
         base, audit = self.base.artifact, input_artifact(job, "similar", "similar_queries")
         audited = Path(audit.upstream["dataset"]).name
         if audited != base.key:
@@ -59,13 +61,13 @@ class Dissimilar(Derived):
         return (row for row in rows if row[0] not in self._removed)
 
 
-class UnlabelledOptions(Options):
-    """Which queries have no labels, if they come neither from another dataset nor from a file."""
+class UnlabelledEntry(datasets.Unlabelled):
+    """Which queries have no labels; the datasets are inputs."""
 
-    share: float | None = Field(None, gt=0, lt=1, description="of the training queries, which lose their labels")
+    of: str = Field("", description="not used here")
 
 
-@register("unlabelled", UnlabelledOptions)
+@register("unlabelled", UnlabelledEntry)
 class Unlabelled(Derived):
     """The dataset of the input `of`, and queries without labels as split `unlabelled`, for a cross-encoder to label.
 
@@ -75,12 +77,12 @@ class Unlabelled(Derived):
     left out: it would leak into training what is scored.
     """
 
-    def __init__(self, job: Job[DatasetParams], options: UnlabelledOptions) -> None:
-        super().__init__(job, options)
+    def __init__(self, job: Job[DatasetParams], entry: UnlabelledEntry) -> None:
+        super().__init__(job, entry)
         self._other = ArtifactRows(job, "queries") if "queries" in job.inputs else None
         has_files = job.execution.path or job.execution.files
         self._file = Files(job).find(UNLABELLED_FILE) if has_files else None
-        self._share = options.share
+        self._share = entry.share
         if sum(origin is not None for origin in (self._other, self._file, self._share)) != 1:
             raise UserError(
                 f"dataset {job.key}: queries come from one of queries_of, path (with {UNLABELLED_FILE}) and share"
@@ -127,14 +129,13 @@ class Unlabelled(Derived):
         return (row for row in rows if row[0] not in unlabelled)
 
 
-class ReducedOptions(Options):
-    """How much of the corpus stays, beside all relevant passages."""
+class ReducedEntry(datasets.Reduced):
+    """How much of the corpus stays; the dataset and the run are inputs."""
 
-    depth: int = Field(ge=1, description="passages of the reference run that stay, per query")
-    others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
+    of: str = Field("", description="not used here")
 
 
-@register("reduced", ReducedOptions)
+@register("reduced", ReducedEntry)
 class Reduced(Derived):
     """The dev queries of the input `of` (at most `dev_queries`, by hash) over a part of its passages.
 
@@ -144,15 +145,15 @@ class Reduced(Derived):
     the reduced dataset is the reference run again and a cross-encoder can re-rank it.
     """
 
-    def __init__(self, job: Job[DatasetParams], options: ReducedOptions) -> None:
-        super().__init__(job, options)
+    def __init__(self, job: Job[DatasetParams], entry: ReducedEntry) -> None:
+        super().__init__(job, entry)
         base = self.base.artifact
         self._texts = Collection(base).queries(VALIDATED)
         self._selected = subset(dict.fromkeys(self._texts, VALIDATED), {VALIDATED: job.params.dev_queries})
-        self._top = {query: docs for query, docs in _top(job, base, options.depth) if query in self._selected}
+        self._top = {query: docs for query, docs in _top(job, base, entry.depth) if query in self._selected}
         judged = [row for row in self.base.qrels() if row[0] in self._selected and row[3] == VALIDATED]
         needed = {doc for docs in self._top.values() for doc in docs} | {row[1] for row in judged if row[2] > 0}
-        self._docs = needed | _drawn(Collection(base), needed, options.others * len(self._selected))
+        self._docs = needed | _drawn(Collection(base), needed, entry.others * len(self._selected))
         self._judged = [row for row in judged if row[2] > 0 or row[1] in self._docs]
         self.facts |= {"run": job.inputs["run"].key, "found": len(needed)}
 
