@@ -1,39 +1,45 @@
-"""Downloads: a file is under its final name only when it is complete and checked."""
+"""Fetching a file from its mirrors or its URL: it gets its final name only when it is complete and checked.
+
+Downloads are stored as `<host>/<path>` in the folder `TANDEM_DATA` (by default `~/.cache/tandem`), so that a folder
+filled on one machine serves another without network.
+"""
 
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from tandem.data.transfer import TransferError, part_of, transfer
+from tandem.config.execution import Mirror
+from tandem.data.transfer import TransferError, open_part, transfer
 from tandem.errors import UserError
 from tandem.progress import say
 from tandem.redacted import redacted
 
+VARIABLE = "TANDEM_DATA"
 
-# ---- tandem.data.fetch
+
 @dataclass(frozen=True)
 class Expected:
-    """What is known of a file before it is here; None where nothing is."""
+    """Known properties of a file before it is downloaded; None where unknown."""
 
     size: int | None = None
     sha256: str | None = None
     md5: str | None = None
 
-    def fault(self, path: Path) -> str | None:
-        """What a file's size or checksum is instead of what it should be; None if it fits."""
+    def mismatch(self, path: Path) -> str | None:
+        """How a file's size or checksum differs; None if it fits."""
         size = path.stat().st_size
         if self.size is not None and size != self.size:
             return f"has {size:,} bytes, expected {self.size:,}"
-        for name, wanted in (("sha256", self.sha256), ("md5", self.md5)):
-            if wanted is not None:
+        for name, digest in (("sha256", self.sha256), ("md5", self.md5)):
+            if digest is not None:
                 with open(path, "rb") as file:
-                    found = hashlib.file_digest(file, name).hexdigest()
-                if found != wanted:
-                    return f"has {name} {found}, expected {wanted}"
+                    actual = hashlib.file_digest(file, name).hexdigest()
+                if actual != digest:
+                    return f"has {name} {actual}, expected {digest}"
         return None
 
     @property
@@ -52,98 +58,25 @@ def readable(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
-def fetch(url: str, target: Path, expected: Expected, mirrors: Mirrors = (), pause: float = 1.0) -> Path:
-    """Fetch a file from its mirrors or its URL, resuming what an earlier process began.
-
-    Several processes may fetch the same file: one does, the others wait for it.
-
-    Args:
-        url: http, https or file.
-        target: the final path; `<target>.part` is beside it until the file is complete. What is there is whole.
-        expected: size and checksum; a download that differs is removed.
-        mirrors: asked first, in order.
-        pause: seconds before the second try of a URL.
-    Returns:
-        `target`, or the file itself that a `file://` URL names: it is used where it is.
-    Raises:
-        UserError: no URL gives the file, or it cannot be written.
-    """
-    failures = []
-    for at in alternatives(url, mirrors):
-        try:
-            path = local(at)
-            return _there(path, expected) if path else _fetched(at, target, expected, pause)
-        except TransferError as error:
-            failures.append(f"{at} {error}" if at != url else str(error))
-        except OSError as error:
-            where = f"{target}: cannot be written ({error.strerror or error})"
-            raise UserError(f"{where}; set {VARIABLE} to a folder of yours with enough space") from None
-    told = f"{redacted(url)}: cannot be fetched: {redacted('; '.join(failures))}"
-    raise UserError(f"{told}. Name another place in execution.mirrors, or put the file at {target}")
-
-
-def _there(path: Path, expected: Expected) -> Path:
-    """A local file that stands in for a URL."""
-    fault = expected.fault(path) if path.is_file() else "is no file"
-    if fault:
-        raise TransferError(fault)
-    return path
-
-
-def _fetched(url: str, target: Path, expected: Expected, pause: float) -> Path:
-    """`fetch` of one URL over HTTP."""
-    label = f"download {target.name}"
-    with part_of(target) as part:
-        if part is None:
-            return target
-        began = part.size
-        _require_space(target, expected, began)
-        for again in (False, True):
-            transfer(url, part, label, expected.has_checksum, pause)
-            fault = expected.fault(part.path)
-            if fault is None:
-                part.finish(target)
-                return target
-            if again or not began:
-                break
-            say(f"{label} · what was resumed {fault}: from the start")
-            part.restart()
-        part.remove()
-        raise TransferError(str(fault))
-
-
-def _require_space(target: Path, expected: Expected, began: int) -> None:
-    """Refuse a download that the disk cannot hold, as far as its size is known."""
-    needed, free = (expected.size or 0) - began, shutil.disk_usage(target.parent).free
-    if needed > free:
-        told = f"{target.parent}: {readable(free)} are free, {target.name} needs {readable(needed)}"
-        raise UserError(f"{told}; set {VARIABLE} to a folder with enough space")
-
-
-# ---- tandem.data.fetch
-VARIABLE = "TANDEM_DATA"
-Mirrors = Sequence[Mapping[str, str]]  # {from: the beginning of URLs, to: what is put in its place}
-
-
 def data_folder() -> Path:
     """The folder of `TANDEM_DATA`, absolute; it need not exist yet."""
     return Path(os.environ.get(VARIABLE) or "~/.cache/tandem").expanduser().absolute()
 
 
-def alternatives(url: str, mirrors: Mirrors) -> list[str]:
+def alternatives(url: str, mirrors: Sequence[Mirror]) -> list[str]:
     """URLs to try in order: each mirror whose `from` the URL begins with, then the URL itself."""
-    told = [one["to"] + url.removeprefix(one["from"]) for one in mirrors if url.startswith(one["from"])]
-    return list(dict.fromkeys([*told, url]))
+    mirrored = [mirror.to + url.removeprefix(mirror.from_) for mirror in mirrors if url.startswith(mirror.from_)]
+    return list(dict.fromkeys([*mirrored, url]))
 
 
-def local(url: str) -> Path | None:
+def local_path(url: str) -> Path | None:
     """The path of a `file://` URL; None for any other."""
     parts = urlsplit(url)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def kept_at(url: str) -> Path:
-    """Where a URL's bytes are kept: `<host>/<path>` in the data folder, a query behind `?`.
+def cache_path(url: str) -> Path:
+    """Where a URL's bytes are stored: `<host>/<path>` in the data folder, a query behind `?`.
 
     Raises:
         UserError: a URL without a host or a file name, or with `..` in its path.
@@ -154,3 +87,70 @@ def kept_at(url: str) -> Path:
         raise UserError(f"{url}: names no file; a URL is https://host/path/file")
     name = f"{path}?{quote(parts.query, safe='=&')}" if parts.query else path
     return data_folder() / quote(parts.netloc, safe=".-_") / name
+
+
+def fetch(url: str, target: Path, expected: Expected, mirrors: Sequence[Mirror] = (), pause: float = 1.0) -> Path:
+    """Fetch a file from its mirrors or its URL, resuming an earlier process' download.
+
+    Of several processes that fetch the same file one does, and the others wait for it.
+
+    Args:
+        url: http, https or file.
+        target: the final path; `<target>.part` is beside it until the file is complete.
+        expected: size and checksum; a download that differs is removed.
+        mirrors: tried first, in order.
+        pause: seconds before the second try of a URL.
+    Returns:
+        `target`, or the file itself that a `file://` URL names: it is used where it is.
+    Raises:
+        UserError: no URL gives the file, or it cannot be written.
+    """
+    failures = []
+    for alternative in alternatives(url, mirrors):
+        try:
+            path = local_path(alternative)
+            return _require(path, expected) if path else _download(alternative, target, expected, pause)
+        except TransferError as error:
+            failures.append(f"{alternative} {error}" if alternative != url else str(error))
+        except OSError as error:
+            where = f"{target}: cannot be written ({error.strerror or error})"
+            raise UserError(f"{where}; set {VARIABLE} to a folder of yours with enough space") from None
+    message = f"{redacted(url)}: cannot be fetched: {redacted('; '.join(failures))}"
+    raise UserError(f"{message}. Name another place in execution.mirrors, or put the file at {target}")
+
+
+def _require(path: Path, expected: Expected) -> Path:
+    """A local file that stands in for a URL."""
+    if error := expected.mismatch(path) if path.is_file() else "is no file":
+        raise TransferError(error)
+    return path
+
+
+def _download(url: str, target: Path, expected: Expected, pause: float) -> Path:
+    """`fetch` of one URL over HTTP."""
+    label = f"download {target.name}"
+    with open_part(target) as part:
+        if part is None:
+            return target
+        resumed = part.size
+        _require_space(target, expected, resumed)
+        for again in (False, True):
+            transfer(url, part, label, expected.has_checksum, pause)
+            error = expected.mismatch(part.path)
+            if error is None:
+                part.finish(target)
+                return target
+            if again or not resumed:
+                break
+            say(f"{label} · what was resumed {error}: from the start")
+            part.restart()
+        part.remove()
+        raise TransferError(str(error))
+
+
+def _require_space(target: Path, expected: Expected, present: int) -> None:
+    """Refuse a download that the disk cannot hold, as far as its size is known."""
+    needed, free = (expected.size or 0) - present, shutil.disk_usage(target.parent).free
+    if needed > free:
+        message = f"{target.parent}: {readable(free)} are free, {target.name} needs {readable(needed)}"
+        raise UserError(f"{message}; set {VARIABLE} to a folder with enough space")

@@ -1,109 +1,123 @@
-"""Where a dataset's files are: in the folder that `path` names, or where its entry's `files` say; plain or as `.gz`."""
+"""A dataset's files: in the folder that `path` names, or downloaded as its entry's `files` say; plain or as `.gz`."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tandem.artifact import Job
-from tandem.data.archives import plain, unpack
-from tandem.data.fetch import Expected, Mirrors, data_folder, fetch, kept_at, local
+from tandem.artifact import Job, validated
+from tandem.config.datasets import File
+from tandem.config.execution import Mirror
+from tandem.data.archives import is_below, unpack
+from tandem.data.fetch import Expected, cache_path, data_folder, fetch, local_path
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
 
+HERE = "./"
 
-# ---- tandem.data.files
+
 class Files:
     """The files of one dataset.
 
     With `path` (in `job.execution`) they are looked for in that folder only. Without it they are those of `files`,
-    taken from the folder `TANDEM_DATA`, the `mirrors` or their URLs when they are asked for; `name` is the dataset's.
+    taken from the folder `TANDEM_DATA`, the `mirrors` or their URLs when they are needed; `name` is the dataset's.
 
     Attributes:
         folder: where they are looked for first, for messages.
     """
 
     def __init__(self, job: Job) -> None:
-        path: Any = job.execution.path
-        files: Any = job.execution.files
+        execution = job.execution
         self._downloads: Downloads | None = None
-        if path:
-            self.folder = Path(path)
+        if execution.path:
+            self.folder = Path(execution.path)
             if not self.folder.is_dir():
-                raise UserError(f"{path}: no such folder; path names the folder that holds the dataset's files")
-        elif files:
-            name = job.execution.name or job.out.parent.parent.name
-            self._downloads = Downloads(name, files, [{"from": m.from_, "to": m.to} for m in job.execution.mirrors])
+                raise UserError(
+                    f"{self.folder}: no such folder; path names the folder that holds the dataset's files"
+                )
+        elif isinstance(execution.files, dict) and execution.files:
+            name = execution.name or job.out.parent.parent.name
+            self._downloads = Downloads(name, execution.files, execution.mirrors)
             self.folder = self._downloads.folder
         else:
             raise UserError("path: missing; name the folder that holds the dataset's files")
 
-    def maybe(self, *names: str) -> Path | None:
+    def find_optional(self, *names: str) -> Path | None:
         """The first of several names (`/` allowed) that exists, plain or with `.gz`; None if there is none."""
         for name in names:
-            for one in (name, f"{name}.gz"):
-                path = self._downloads.at(one) if self._downloads else self.folder / one
+            for file in (name, f"{name}.gz"):
+                path = self._downloads.find(file) if self._downloads else self.folder / file
                 if path is not None and path.is_file():
                     return path
         return None
 
     def find(self, *names: str) -> Path:
-        """`maybe`, with a `UserError` that lists the names if there is none."""
-        found = self.maybe(*names)
-        if found is None:
+        """`find_optional`, with a `UserError` that lists the names if no file exists."""
+        path = self.find_optional(*names)
+        if path is None:
             raise UserError(f"{self._place}: holds no {' or '.join(names)} (plain or .gz); put it there")
-        return found
+        return path
 
-    def glob(self, pattern: str, needed: bool = True) -> list[Path]:
-        """All files that fit a pattern (`*` does not cross `/`), sorted by name; a `UserError` if one is needed."""
+    def glob(self, pattern: str, required: bool = True) -> list[Path]:
+        """All files that match a pattern (`*` does not cross `/`), sorted by name; a `UserError` without any."""
         if self._downloads:
-            found = self._downloads.glob(pattern)
+            paths = self._downloads.glob(pattern)
         else:
-            found = sorted(path for path in self.folder.glob(pattern) if path.is_file())
-        if needed and not found:
+            paths = sorted(path for path in self.folder.glob(pattern) if path.is_file())
+        if required and not paths:
             raise UserError(f"{self._place}: holds no {pattern}; put the files there")
-        return found
+        return paths
 
     @property
     def _place(self) -> str:
-        """What to call the place in an error."""
+        """The name of the place in an error."""
         return f"files of dataset {self._downloads.dataset}" if self._downloads else str(self.folder)
 
 
-# ---- tandem.data.files
-HERE = "./"
+def files_by_split(key: str, names: Mapping[str, str] | None, files: Files) -> dict[str, Path]:
+    """Split → file of an entry's `{train: train.tsv, …}`, in the order train, dev, test, others; empty for None.
+
+    Raises:
+        UserError: a key that is no name of a split, or a file that does not exist.
+    """
+    names = names or {}
+    if not all(map(SPLIT.fullmatch, names)):
+        raise UserError(f"{key}: {names!r}; a file by split is needed, as in {key}: {{test: FILE}}")
+    return {split: files.find(names[split]) for split in sorted(names, key=order)}
 
 
 class Downloads:
-    """The files of one dataset.
+    """The downloaded files of one dataset.
 
     A file is looked for in the data folder as `<dataset>/<file>`, `<dataset>/<the URL's last part>` and
-    `<host>/<path>`, and fetched to the last of these if it is in none. What stands in for a download is checked like
-    one.
+    `<host>/<path>`, and fetched to the last of these if it is in none. A file that was put there by hand is checked
+    like a download.
 
     Args:
         dataset: its name.
-        files: name → `url`, and if known `sha256`, `md5`, `bytes`; `member` is the file in the archive of the URL. A
-            name with `/` at its end stands for a folder of the archive, `./` for one whose files keep their own names.
-        mirrors: asked before the URLs.
+        files: name → where it comes from; `member` is the file in the archive of the URL. A name with `/` at its end
+            stands for a folder of the archive, `./` for one whose files have their own names.
+        mirrors: tried before the URLs.
     """
 
-    def __init__(self, dataset: str, files: Mapping[str, Mapping[str, Any]], mirrors: Mirrors = ()) -> None:
-        for name, entry in files.items():
-            if name != HERE and not plain(name):
-                raise UserError(
-                    f"datasets.{dataset}.files: {name!r} is no file name; `..` and a leading `/` are not allowed"
-                )
-            if name.endswith("/") and not entry.get("member", "").endswith("/"):
-                raise UserError(f"datasets.{dataset}.files: {name} is a folder; its member must end in `/` too")
-        self.dataset, self.files, self.mirrors = dataset, files, mirrors
+    def __init__(self, dataset: str, files: Mapping[str, Any], mirrors: Sequence[Mirror] = ()) -> None:
+        self.files: dict[str, File] = {}
+        for name, values in files.items():
+            where = f"datasets.{dataset}.files"
+            file = validated(File, values, f"{where}.{name}")
+            if name != HERE and not is_below(name):
+                raise UserError(f"{where}: {name!r} is no file name; `..` and a leading `/` are not allowed")
+            if name.endswith("/") and not (file.member or "").endswith("/"):
+                raise UserError(f"{where}: {name} is a folder; its member must end in `/` too")
+            self.files[name] = file
+        self.dataset, self.mirrors = dataset, mirrors
         self.folder = data_folder() / dataset
         self._paths: dict[str, Path] = {}
 
-    def at(self, name: str) -> Path | None:
-        """A file's path, fetched if need be; None if the entry does not name it."""
+    def find(self, name: str) -> Path | None:
+        """A file's path, after downloading it if necessary; None if the entry does not name it."""
         if name in self.files:
             return self._path(name)
         for key in self.files:
@@ -114,31 +128,37 @@ class Downloads:
         return None
 
     def glob(self, pattern: str) -> list[Path]:
-        """The files whose names fit a pattern, sorted by name; `*` does not cross `/`."""
-        found: dict[str, Path | None] = {}
+        """The files whose names match a pattern, sorted by name; `*` does not cross `/`."""
+        paths: dict[str, Path | None] = {}
         for key in self.files:
             if not key.endswith("/"):
-                found |= {key: None}
-            elif _fits(_prefix(key).split("/")[:-1], pattern.split("/"), whole=False):
+                paths[key] = None
+            elif _matches(_prefix(key).split("/")[:-1], pattern.split("/"), whole=False):
                 folder = self._path(key)
-                found |= {f"{_prefix(key)}{path.relative_to(folder).as_posix()}": path for path in folder.rglob("*")}
-        fit = {name: path for name, path in found.items() if _fits(name.split("/"), pattern.split("/"))}
-        paths = [fit[name] or self._path(name) for name in sorted(fit)]
-        return [path for path in paths if path.is_file()]
+                paths |= {f"{_prefix(key)}{path.relative_to(folder).as_posix()}": path for path in folder.rglob("*")}
+        matches = {name: path for name, path in paths.items() if _matches(name.split("/"), pattern.split("/"))}
+        matching = (matches[name] or self._path(name) for name in sorted(matches))
+        return [path for path in matching if path.is_file()]
 
-    def here(self, name: str) -> bool:
+    def is_present(self, name: str) -> bool:
         """Whether a file is on this machine, whole or unpacked; nothing is fetched and no checksum computed."""
-        url, unpacked = self.files[name]["url"], self._unpacked(name)
-        places = [*([] if name == HERE else [self.folder / name]), *self._places(url), unpacked, local(url)]
-        return any(place is not None and place.exists() for place in places)
+        return any(path.exists() for path in self._present_paths(name))
+
+    def _present_paths(self, name: str) -> Iterator[Path]:
+        """Where a file may already be."""
+        url = self.files[name].url
+        if name != HERE:
+            yield self.folder / name
+        yield from self._places(url)
+        yield from (path for path in (self._unpacked(name), local_path(url)) if path is not None)
 
     def _path(self, name: str) -> Path:
         if name not in self._paths:
-            self._paths[name] = self._named(name, self._find(name))
+            self._paths[name] = self._link(name, self._fetched(name))
         return self._paths[name]
 
-    def _named(self, name: str, path: Path) -> Path:
-        """A path that ends as the file is called: formats tell splits by names."""
+    def _link(self, name: str, path: Path) -> Path:
+        """A path that ends in the file's name: formats recognise splits by names."""
         if name == HERE or path.name == Path(name).name:
             return path
         link = self.folder / ".named" / name.removesuffix("/")
@@ -149,40 +169,41 @@ class Downloads:
             os.replace(temporary, link)
         return link
 
-    def _find(self, name: str) -> Path:
-        """Where a file is, after fetching and unpacking what is not here."""
-        entry, own, unpacked = self.files[name], self.folder / name, self._unpacked(name)
+    def _fetched(self, name: str) -> Path:
+        """Where a file is, after fetching and unpacking what is missing."""
+        file, own, unpacked = self.files[name], self.folder / name, self._unpacked(name)
+        expected = Expected(file.bytes, file.sha256, file.md5)
         if name != HERE and own.exists():
-            return own if unpacked else _checked(own, _expected(entry))
-        kept = next((place for place in self._places(entry["url"]) if place.is_file()), None)
-        if unpacked and kept is None and unpacked.exists():
+            return own if unpacked else _checked(own, expected)
+        source = next((place for place in self._places(file.url) if place.is_file()), None)
+        if unpacked and source is None and unpacked.exists():
             return unpacked  # the archive was deleted to save space
-        if kept:
-            _checked(kept, _expected(entry))
+        if source:
+            _checked(source, expected)
         else:
-            kept = fetch(entry["url"], self._places(entry["url"])[-1], _expected(entry), self.mirrors)
-        if unpacked is None:
-            return kept
-        members = {one["member"] for one in self.files.values() if one["url"] == entry["url"] and "member" in one}
-        return unpack(kept, members, self._unpacked_folder(entry))[entry["member"]]
+            source = fetch(file.url, self._places(file.url)[-1], expected, self.mirrors)
+        if unpacked is None or file.member is None:
+            return source
+        members = {other.member for other in self.files.values() if other.url == file.url and other.member}
+        return unpack(source, members, self._unpacked_folder(file))[file.member]
 
     def _places(self, url: str) -> list[Path]:
-        """Where the bytes of a URL may be kept; the last is where they are put."""
-        own = self.folder / _last(url)
-        if local(url):
+        """Where the bytes of a URL may be; downloads go to the last."""
+        own = self.folder / _last_part(url)
+        if local_path(url):
             return [own]
-        alone = {one["url"] for one in self.files.values() if _last(one["url"]) == own.name} == {url}
-        return [*([own] if alone else []), kept_at(url)]
+        unique = {file.url for file in self.files.values() if _last_part(file.url) == own.name} == {url}
+        return [*([own] if unique else []), cache_path(url)]
 
     def _unpacked(self, name: str) -> Path | None:
-        """Where a file that is a member of an archive is unpacked; None if it is none."""
-        entry = self.files[name]
-        return self._unpacked_folder(entry) / entry["member"] if "member" in entry else None
+        """Where a member of an archive is unpacked; None for a file that is no member."""
+        file = self.files[name]
+        return self._unpacked_folder(file) / file.member if file.member is not None else None
 
-    def _unpacked_folder(self, entry: Mapping[str, Any]) -> Path:
+    def _unpacked_folder(self, file: File) -> Path:
         """The folder of an archive's members, another for another content."""
-        archive = self._places(entry["url"])[-1]
-        return archive.with_name(f"{archive.name}.{(entry.get('sha256') or entry.get('md5') or 'files')[:10]}")
+        archive = self._places(file.url)[-1]
+        return archive.with_name(f"{archive.name}.{(file.sha256 or file.md5 or 'files')[:10]}")
 
 
 def _prefix(key: str) -> str:
@@ -190,39 +211,19 @@ def _prefix(key: str) -> str:
     return "" if key == HERE else key
 
 
-def _last(url: str) -> str:
-    """The last part of a URL's path."""
+def _last_part(url: str) -> str:
     return unquote(urlsplit(url).path).rpartition("/")[2]
 
 
-def _expected(entry: Mapping[str, Any]) -> Expected:
-    return Expected(entry.get("bytes"), entry.get("sha256"), entry.get("md5"))
-
-
 def _checked(path: Path, expected: Expected) -> Path:
-    """A file that stands in for a download; a `UserError` if it is another one."""
-    fault = expected.fault(path)
-    if fault:
-        raise UserError(f"{path}: {fault}; delete it to have it fetched, or put the right file there")
+    """A file that was put there by hand; a `UserError` if it is another one."""
+    if error := expected.mismatch(path):
+        raise UserError(f"{path}: {error}; delete it to have it fetched, or put the right file there")
     return path
 
 
-def _fits(name: list[str], pattern: list[str], whole: bool = True) -> bool:
-    """Whether the parts of a path fit those of a pattern; without `whole`, as far as the path goes."""
+def _matches(name: list[str], pattern: list[str], whole: bool = True) -> bool:
+    """Whether the parts of a path match those of a pattern; without `whole`, as far as the path goes."""
     if len(name) > len(pattern) or (whole and len(name) != len(pattern)):
         return False
     return all(map(fnmatchcase, name, pattern))
-
-
-# ---- tandem.data.files
-def files_by_split(key: str, told: Any, files: Files) -> dict[str, Path]:
-    """Split → file, in the order train, dev, test, others; nothing of None.
-
-    Raises:
-        UserError: no mapping from names of splits, or a file that is not there.
-    """
-    if told is None:
-        return {}
-    if not isinstance(told, dict) or not all(isinstance(split, str) and SPLIT.fullmatch(split) for split in told):
-        raise UserError(f"{key}: {told!r}; a file by split is needed, as in {key}: {{test: FILE}}")
-    return {split: files.find(told[split]) for split in sorted(told, key=order)}

@@ -1,4 +1,4 @@
-"""A file that is being downloaded: its bytes in `<target>.part`, what they are a part of in `<target>.part.json`."""
+"""One URL's bytes into a part file over HTTP: resumed where it broke off, tried again where the fault may pass."""
 
 import fcntl
 import json
@@ -17,11 +17,30 @@ import urllib3
 from tandem.artifact import write_json
 from tandem.progress import Progress, say
 
+TRIES = 5  # in a row without a new byte
+LONGEST_PAUSE = 60.0  # seconds
+TIMEOUT = (20, 60)  # seconds to connect, and between two bytes
+PIECE = 1 << 16
+HEADERS = {"Accept-Encoding": "identity", "User-Agent": "tandem-retrieval"}
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
-# ---- tandem.data.transfer
+
+class TransferError(Exception):
+    """A URL's failure in a few words, for a message that lists those of all URLs."""
+
+
+class InterruptedTransferError(TransferError):
+    """A fault that may pass: another try is worth it, after `pause` seconds if the server demands it."""
+
+    def __init__(self, why: str, pause: float = 0.0) -> None:
+        super().__init__(why)
+        self.pause = pause
+
+
 @dataclass(frozen=True)
 class Version:
-    """What a part is a part of.
+    """The file that a part belongs to.
 
     Attributes:
         url: where it comes from.
@@ -35,10 +54,14 @@ class Version:
 
 
 class Part:
-    """A part file, open for appending and ours alone."""
+    """A file that is being downloaded, open for appending by this process alone.
+
+    Its bytes are in `<target>.part`, its version in `<target>.part.json`.
+    """
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self.path, self.file = path, file
+        self._notes = path.with_name(f"{path.name}.json")
 
     @property
     def size(self) -> int:
@@ -48,37 +71,37 @@ class Part:
 
     @property
     def version(self) -> Version | None:
-        """What it is a part of, None if that is not known."""
+        """The version that it is a part of, None if unknown."""
         try:
-            return Version(**json.loads(_beside(self.path).read_text(encoding="utf-8")))
+            return Version(**json.loads(self._notes.read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
     def restart(self, version: Version | None = None) -> None:
         """Empty it, for the beginning of a version."""
         self.file.truncate(0)
-        _beside(self.path).unlink(missing_ok=True)
+        self._notes.unlink(missing_ok=True)
         if version:
-            write_json(_beside(self.path), asdict(version))
+            write_json(self._notes, asdict(version))
 
     def finish(self, target: Path) -> None:
         """Give it its final name, once its bytes are on the disk."""
         self.file.flush()
         os.fsync(self.file.fileno())
         os.replace(self.path, target)
-        _beside(self.path).unlink(missing_ok=True)
+        self._notes.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Leave nothing of it."""
+        """Delete it with its version."""
         self.path.unlink()
-        _beside(self.path).unlink(missing_ok=True)
+        self._notes.unlink(missing_ok=True)
 
 
 @contextmanager
-def part_of(target: Path) -> Iterator[Part | None]:
-    """The part of a file, locked; None if the file is there, or another process finishes it meanwhile.
+def open_part(target: Path) -> Iterator[Part | None]:
+    """The part of a file, locked; None if the file exists, or another process finishes it meanwhile.
 
-    The lock dies with its process. A lock on a part that was renamed or removed meanwhile is worth nothing, so it is
+    The lock ends with its process. A lock on a part that was renamed or removed meanwhile protects nothing, so it is
     taken again.
     """
     path = target.with_name(f"{target.name}.part")
@@ -90,7 +113,7 @@ def part_of(target: Path) -> Iterator[Part | None]:
             except BlockingIOError:
                 say(f"download {target.name} · another process is at it: waiting")
                 fcntl.flock(file, fcntl.LOCK_EX)
-            if not _same(file, path):
+            if not _is_open_at(file, path):
                 continue
             if target.is_file():
                 path.unlink()
@@ -98,44 +121,18 @@ def part_of(target: Path) -> Iterator[Part | None]:
             try:
                 yield Part(path, file)
             finally:
-                if _same(file, path) and not path.stat().st_size:
+                if _is_open_at(file, path) and not path.stat().st_size:
                     Part(path, file).remove()
             return
     yield None
 
 
-def _same(file: IO[bytes], path: Path) -> bool:
-    """Whether an open file is still what its path names."""
+def _is_open_at(file: IO[bytes], path: Path) -> bool:
+    """Whether an open file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.json")
-
-
-# ---- tandem.data.transfer
-TRIES = 5  # in a row without a new byte
-LONGEST_PAUSE = 60.0  # seconds
-TIMEOUT = (20, 60)  # seconds to connect, and between two bytes
-PIECE = 1 << 16
-HEADERS = {"Accept-Encoding": "identity", "User-Agent": "tandem-retrieval"}
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
-
-
-class TransferError(Exception):
-    """What one URL answered, for the line that names them all."""
-
-
-class InterruptedTransferError(TransferError):
-    """A fault that may pass: another try is worth it, after `pause` seconds if the server said so."""
-
-    def __init__(self, why: str, pause: float = 0.0) -> None:
-        super().__init__(why)
-        self.pause = pause
 
 
 def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> None:
@@ -143,9 +140,9 @@ def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> Non
 
     Args:
         url: http or https.
-        part: what it holds is kept if it is of the same version.
+        part: continued if it is of the same version.
         label: for progress.
-        trust: go on with a part that has no validator: a checksum decides in the end.
+        trust: continue a part that has no validator: a checksum decides in the end.
         pause: seconds before the second try, doubled each time.
     Raises:
         TransferError: refused, or no new byte in `TRIES` tries in a row.
@@ -153,7 +150,7 @@ def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> Non
     furthest, failures = part.size, 0
     while True:
         try:
-            return _once(url, part, label, trust)
+            return _request(url, part, label, trust)
         except InterruptedTransferError as error:
             failures = failures + 1 if part.size <= furthest else 0
             furthest = max(furthest, part.size)
@@ -164,21 +161,21 @@ def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> Non
             time.sleep(wait)
 
 
-def _once(url: str, part: Part, label: str, trust: bool) -> None:
+def _request(url: str, part: Part, label: str, trust: bool) -> None:
     """One request; returns when the part is complete."""
-    have, known = part.size, part.version
+    present, known = part.size, part.version
     headers = dict(HEADERS)
-    if have and known and known.url == url and (known.validator or trust):
-        if have == known.size:
+    if present and known and known.url == url and (known.validator or trust):
+        if present == known.size:
             return
-        headers |= {"Range": f"bytes={have}-"} | ({"If-Range": known.validator} if known.validator else {})
+        headers |= {"Range": f"bytes={present}-"} | ({"If-Range": known.validator} if known.validator else {})
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=TIMEOUT)
     except requests.RequestException as error:
         raise _fault(error) from None
     with response:
         start, size = _place(response)
-        if start is None or (start and (start != have or known is None or size != known.size)):
+        if start is None or (start and (start != present or known is None or size != known.size)):
             part.restart()
             raise InterruptedTransferError("the file is not the one that was begun")
         if start == 0:
@@ -194,10 +191,10 @@ def _once(url: str, part: Part, label: str, trust: bool) -> None:
 
 
 def _place(response: requests.Response) -> tuple[int | None, int | None]:
-    """(first byte of the answer, size of the file); the first is None if the range asked for is not there."""
-    told = RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    if response.status_code == 206 and told and told[1]:
-        return int(told[1]), None if told[2] == "*" else int(told[2])
+    """(first byte of the answer, size of the file); the first is None if the requested range does not exist."""
+    match = RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if response.status_code == 206 and match and match[1]:
+        return int(match[1]), None if match[2] == "*" else int(match[2])
     if response.status_code == 200:
         length = response.headers.get("Content-Length", "")
         return 0, int(length) if length.isdigit() else None
@@ -219,12 +216,12 @@ def _pieces(response: requests.Response) -> Iterator[bytes]:
 
 
 def _fault(error: Exception) -> TransferError:
-    """What a library's exception says in a few words; a URL nobody can ask for is no passing fault."""
+    """A library's exception in a few words; an invalid URL is no passing fault."""
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return TransferError("no valid URL")
     cause: BaseException = error
     while isinstance(inner := getattr(cause, "reason", None) or next(iter(cause.args), None), BaseException):
         cause = inner
-    told = cause.args[0] if cause.args and isinstance(cause.args[0], str) else str(cause)
-    text = re.sub(r"^<[^>]*>: |^\w+\([^)]*\): ", "", told)
+    message = cause.args[0] if cause.args and isinstance(cause.args[0], str) else str(cause)
+    text = re.sub(r"^<[^>]*>: |^\w+\([^)]*\): ", "", message)
     return InterruptedTransferError(f"the connection failed ({text[:160]})")

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-
 CELLS = 1 << 18  # spans that are weighed at once: some MiB
 FAR = 1 << 40  # a place no paragraph reaches
 Places = NDArray[np.int64]
