@@ -8,33 +8,29 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from tandem.artifact import Draft, Job, write_json, writing
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
-from tandem.data.options import read_options
-from tandem.data.queries import Queries, keep_qrels, read_queries
-from tandem.data.sources import Listed, source_class
-from tandem.data.statistics import CorpusStatistics, split_statistics
+from tandem.data.queries import Queries, Warnings, read_queries, select_qrels
+from tandem.data.sources import Listed, Passage, open_source
+from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
 from tandem.data.validate import Hashes, require_all_usable, require_unique, require_unique_hashes
 from tandem.errors import UserError
-from tandem.progress import Progress, say
+from tandem.progress import Progress
+from tandem.stages.data import DatasetParams
 
 
-# ---- tandem.data.dataset
-def run(job: Job) -> None:
-    """Make a dataset: corpus.parquet, queries.parquet, qrels.parquet and statistics.json, and where the source has them
+def run(job: Job[DatasetParams]) -> None:
+    """Write corpus.parquet, queries.parquet, qrels.parquet and statistics.json, and where the source has them
     answers.parquet and lists.parquet.
 
     `job.execution` may hold `path` (the folder to read), `workers` (processes, for a source that uses several) and
     `checksum` and `counts` (the expected ones of the source; others are warnings).
     """
-    kind = source_class(str(job.params.get("source")))
-    options = read_options(job.params, kind.PARAMS)
-    source = kind(job)
+    source = open_source(job)
     warnings = Warnings(job.key)
     sums = {name: tables.Checksum() for name in ("corpus", "queries", "qrels", "answers", "lists")}
     with writing(job) as draft:
@@ -44,52 +40,50 @@ def run(job: Job) -> None:
             raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
         rows = sums["queries"].of(source.queries())
         answered = answers["query_id"].to_pylist()
-        queries = read_queries(rows, judged, answered, source.places["queries"], options, warnings)
-        corpus = CorpusWriter(draft.path(CORPUS), source.places["corpus"], options.title)
+        queries = read_queries(rows, judged, answered, source.places["queries"], job.params, warnings)
+        corpus = CorpusWriter(draft.path(CORPUS), source.places["corpus"], job.params.title)
         corpus.write(f"dataset {job.key}", source.corpus(), sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
-        qrels = keep_qrels(judged, queries, corpus.ids, options, warnings)
+        qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings)
         tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)
         tables.write(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
-        extra = {"answers": keep_answers(answers, queries, draft, warnings)}
-        extra["lists"] = keep_lists(sums["lists"].of(source.lists()), queries, corpus.ids, draft, warnings)
-        summary = {
-            "passages": corpus.statistics.summary(),
-            "splits": split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics),
-        }
+        extra = {"answers": write_answers(answers, queries, draft, warnings)}
+        extra["lists"] = write_lists(sums["lists"].of(source.lists()), queries, corpus.ids, draft, warnings)
+        passages = corpus.statistics.summary()
+        splits = split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics)
         checksum = tables.combined(sums.values())
-        _compare(job, checksum, _counts(summary), warnings)
-        write_json(draft.path("statistics.json"), {**summary, "warnings": warnings.lines})
-        draft.facts.update(_counts(summary), **extra, checksum=checksum, warnings=warnings.lines, source=source.facts)
+        _compare(job, checksum, passages["count"], splits, warnings)
+        summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
+        write_json(draft.path("statistics.json"), summary)
+        draft.facts.update(
+            passages=passages["count"],
+            queries={split: counts["queries"] for split, counts in splits.items()},
+            qrels={split: counts["qrels"] for split, counts in splits.items()},
+            **extra,
+            checksum=checksum,
+            warnings=warnings.lines,
+            source=source.facts,
+        )
 
 
-def _compare(job: Job, checksum: str, counted: dict[str, Any], warnings: Warnings) -> None:
+def _compare(
+    job: Job[DatasetParams], checksum: str, passages: int, splits: dict[str, SplitStatistics], warnings: Warnings
+) -> None:
     """Warn if the source is not the one that the configuration was written for."""
-    expected = job.execution.checksum or job.params.get("checksum")
+    expected = job.execution.checksum or job.params.checksum
     if expected and expected != checksum:
         warnings.add(f"the source's checksum is {checksum}, expected {expected}: its content has changed")
-    found = {"passages": counted["passages"], **counted["queries"]}
-    found |= {f"{split}_qrels": number for split, number in counted["qrels"].items()}
-    cut = {name.removesuffix("_queries") for name in job.params if name.endswith("_queries")}
+    actual = {"passages": passages, **{split: counts["queries"] for split, counts in splits.items()}}
+    actual |= {f"{split}_qrels": counts["qrels"] for split, counts in splits.items()}
+    cut = {split for split in ("train", "dev", "test") if f"{split}_queries" in job.params.model_fields_set}
     for name, number in (job.execution.counts or {}).items():
-        if found.get(name, 0) != number and name.removesuffix("_qrels") not in cut:
+        if actual.get(name, 0) != number and name.removesuffix("_qrels") not in cut:
             what = name.replace("_", " ") if name == "passages" or name.endswith("_qrels") else f"{name} queries"
-            warnings.add(f"{found.get(name, 0):,} {what}, expected {number:,}")
+            warnings.add(f"{actual.get(name, 0):,} {what}, expected {number:,}")
 
 
-def _counts(summary: dict[str, Any]) -> dict[str, Any]:
-    """Numbers of passages, and of queries and qrels by split."""
-    splits = summary["splits"]
-    return {
-        "passages": summary["passages"]["count"],
-        "queries": {split: told["queries"] for split, told in splits.items()},
-        "qrels": {split: told["qrels"] for split, told in splits.items()},
-    }
-
-
-# ---- tandem.data.dataset
 class CorpusWriter:
-    """Writes passages and keeps what later checks need of them: 24 bytes a passage, as much again while it checks.
+    """Writes passages and holds what later checks need of them: 24 bytes a passage, as much again while it checks.
 
     Attributes:
         ids: hashes of the document ids, in row order.
@@ -100,13 +94,13 @@ class CorpusWriter:
         self.path, self.place, self.titles = path, place, titles
         self.ids, self.statistics = Hashes(), CorpusStatistics()
 
-    def write(self, label: str, rows: Iterable[tuple[str, str, str]], checksum: tables.Checksum) -> None:
+    def write(self, label: str, rows: Iterable[Passage], checksum: tables.Checksum) -> None:
         """Write (document id, title, text) of every passage; without `titles` they are blanked.
 
         A thread reads and checks the next passages while these are measured and written.
 
         Args:
-            label: what is being made, for the progress.
+            label: the dataset, for the progress.
             rows: the passages.
             checksum: takes the rows as they come, titles included.
         Raises:
@@ -119,8 +113,8 @@ class CorpusWriter:
                 raise UserError(f"{self.place}: the corpus is empty; at least one passage is needed")
         require_unique_hashes("document", self.place, self.ids, lambda row: tables.value_at(self.path, "doc_id", row))
 
-    def _checked(self, rows: Iterable[tuple[str, str, str]]) -> Iterator[pa.RecordBatch]:
-        """Batches of the passages, their hashes kept: the part that handles Python strings."""
+    def _checked(self, rows: Iterable[Passage]) -> Iterator[pa.RecordBatch]:
+        """Batches of the passages, after hashing them: the part that handles Python strings."""
         for docs, titles, texts in tables.columns(rows):
             require_all_usable("document", self.place, len(self.ids) + 1, docs)
             self.ids.add(docs)
@@ -142,9 +136,8 @@ class CorpusWriter:
             yield batch
 
 
-# ---- tandem.data.dataset
-def keep_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: Warnings) -> int:
-    """Write answers.parquet with the answers of kept queries, unless the source has none.
+def write_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: Warnings) -> int:
+    """Write answers.parquet with the answers of selected queries, unless the source has none.
 
     Returns:
         The number of queries with answers.
@@ -154,31 +147,31 @@ def keep_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: Wa
     if answers.num_rows == 0:
         return 0
     require_unique("query", "answers", answers["query_id"].to_pylist())
-    kept = [(query, told) for query, told in tables.rows(answers) if query in queries.splits]
-    warnings.count(sum(not any(one.strip() for one in told) for _, told in kept), "questions have no answer text")
-    tables.write(draft.path(ANSWERS), tables.batches(kept, tables.ANSWERS_SCHEMA), tables.ANSWERS_SCHEMA)
-    return len(kept)
+    rows = [(query, texts) for query, texts in tables.rows(answers) if query in queries.splits]
+    warnings.count(sum(not any(text.strip() for text in texts) for _, texts in rows), "questions have no answer text")
+    tables.write(draft.path(ANSWERS), tables.batches(rows, tables.ANSWERS_SCHEMA), tables.ANSWERS_SCHEMA)
+    return len(rows)
 
 
-def keep_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: Draft, warnings: Warnings) -> int:
-    """Write lists.parquet with the source's training lists, unless it has none; what the corpus lacks is dropped.
+def write_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: Draft, warnings: Warnings) -> int:
+    """Write lists.parquet with the source's training lists, unless it has none; unknown documents are dropped.
 
     Returns:
         The number of rows written.
     Raises:
         UserError: a query whose rows are not together.
     """
-    counts: Counter[str] = Counter()
-    parts = tables.batches(_kept(_together(rows), queries, ids, counts), tables.LISTS_SCHEMA)
+    counts: Counter[bool] = Counter()
+    parts = tables.batches(_known_rows(_grouped(rows), queries, ids, counts), tables.LISTS_SCHEMA)
     first = next(parts, None)
     if first is not None:
         tables.write(draft.path(LISTS), chain([first], parts), tables.LISTS_SCHEMA)
     dropped = "rows of training lists name documents or queries that are not kept and were dropped"
-    warnings.count(counts["dropped"], dropped)
-    return counts["kept"]
+    warnings.count(counts[False], dropped)
+    return counts[True]
 
 
-def _together(rows: Iterable[Listed]) -> Iterator[Listed]:
+def _grouped(rows: Iterable[Listed]) -> Iterator[Listed]:
     """The rows, unchanged; a `UserError` where a query's are not together."""
     done: set[str] = set()
     for query, group in groupby(rows, key=itemgetter(0)):
@@ -188,30 +181,11 @@ def _together(rows: Iterable[Listed]) -> Iterator[Listed]:
         yield from group
 
 
-def _kept(rows: Iterable[Listed], queries: Queries, ids: Hashes, counts: Counter[str]) -> Iterator[Listed]:
-    """The rows whose query and document are kept; `counts` takes how many are `kept` and `dropped`."""
+def _known_rows(rows: Iterable[Listed], queries: Queries, ids: Hashes, counts: Counter[bool]) -> Iterator[Listed]:
+    """The rows whose query and document the dataset has; `counts` counts rows by whether it does."""
     for columns in tables.columns(rows):
-        for row, is_known in zip(zip(*columns, strict=True), ids.has(columns[1]).tolist(), strict=True):
-            is_kept = is_known and row[0] in queries.splits
-            counts["kept" if is_kept else "dropped"] += 1
-            if is_kept:
+        for row, in_corpus in zip(zip(*columns, strict=True), ids.has(columns[1]).tolist(), strict=True):
+            known = in_corpus and row[0] in queries.splits
+            counts[known] += 1
+            if known:
                 yield row
-
-
-# ---- tandem.data.dataset
-class Warnings:
-    """Warnings of one dataset, in the order they arose."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.lines: list[str] = []
-
-    def add(self, line: str) -> None:
-        """Say a warning and keep it."""
-        self.lines.append(line)
-        say(f"dataset {self.key} · warning: {line}")
-
-    def count(self, number: int, what: str) -> None:
-        """Warn of `number` times `what`, unless there are none."""
-        if number:
-            self.add(f"{number:,} {what}")

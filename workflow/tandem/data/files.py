@@ -34,9 +34,7 @@ class Files:
         if execution.path:
             self.folder = Path(execution.path)
             if not self.folder.is_dir():
-                raise UserError(
-                    f"{self.folder}: no such folder; path names the folder that holds the dataset's files"
-                )
+                raise UserError(f"{self.folder}: no such folder; path names the folder that holds the dataset's files")
         elif isinstance(execution.files, dict) and execution.files:
             name = execution.name or job.out.parent.parent.name
             self._downloads = Downloads(name, execution.files, execution.mirrors)

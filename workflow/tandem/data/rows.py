@@ -1,4 +1,11 @@
-"""Ids to rows and back: token ids, embeddings and pair scores are all addressed by row, not by id."""
+"""Ids to rows and back: token ids, embeddings and pair scores are all addressed by row, not by id.
+
+`IdRows` looks ids up in memory. `Order` is the alphabetical order of a corpus' ids on disk, by which ties between
+passages are broken: a search needs the rank of every passage's id and, at the end, the ids of a few ranks. It is
+computed once per dataset, in memory that does not grow with it, and memory-mapped by every search: 4 bytes a passage
+for the ranks, 4 for the rows by rank, and 8 and the id itself for the ids. Ids compare by code point, as their UTF-8
+bytes do.
+"""
 
 import fcntl
 import json
@@ -22,7 +29,6 @@ from tandem.artifact import Artifact, check_files, sha256, write_json
 from tandem.data.collection import CORPUS, QUERIES, Collection
 from tandem.errors import UserError
 
-# ---- tandem.data.rows
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -48,12 +54,12 @@ def hash_ids(ids: pa.Array, multiplier: int) -> Hashes:
         offsets = np.frombuffer(ends, np.int64)[part.offset : part.offset + len(part) + 1]
         data = np.frombuffer(text, np.uint8) if text else np.empty(0, np.uint8)
         lengths = np.diff(offsets)
-        made = lengths.astype(np.uint64)
+        values = lengths.astype(np.uint64)
         active = np.arange(len(part))
         for at in range(int(lengths.max(initial=0))):
             active = active[lengths[active] > at]
-            made[active] = made[active] * base + data[offsets[active] + at]
-        hashes[start : start + len(part)] = made
+            values[active] = values[active] * base + data[offsets[active] + at]
+        hashes[start : start + len(part)] = values
     return hashes
 
 
@@ -78,7 +84,7 @@ class IdRows:
             self._hashes, self._rows = hashes[order], order.astype(np.uint32)
             if not np.any(self._hashes[1:] == self._hashes[:-1]):
                 return
-        raise UserError(f"{where}: {what} id {_twice(self.all)} stands twice; ids are unique")
+        raise UserError(f"{where}: {what} id {_first_repeated(self.all)} stands twice; ids are unique")
 
     def __len__(self) -> int:
         return len(self.all)
@@ -92,28 +98,28 @@ class IdRows:
         Raises:
             UserError: an id is unknown, and that is not OK; names the first.
         """
-        asked = pa.array(ids, pa.large_string())
+        queries = pa.array(ids, pa.large_string())
         if not len(self):
-            known, rows = np.zeros(len(asked), bool), np.zeros(len(asked), np.int64)
+            known, rows = np.zeros(len(queries), bool), np.zeros(len(queries), np.int64)
         else:
-            at = np.searchsorted(self._hashes, hash_ids(asked, self.multiplier)).clip(max=len(self) - 1)
+            at = np.searchsorted(self._hashes, hash_ids(queries, self.multiplier)).clip(max=len(self) - 1)
             rows = self._rows[at].astype(np.int64)
-            known = np.asarray(pc.equal(self.all.take(pa.array(rows)), asked))
+            known = np.asarray(pc.equal(self.all.take(pa.array(rows)), queries))
         if missing_ok:
             rows[~known] = -1
         elif not known.all():
-            first, number = asked[int(np.argmin(known))], int((~known).sum())
-            raise UserError(f"{self.where}: holds no {self.what} {first} ({number:,} of {len(asked):,} ids unknown)")
+            first, number = queries[int(np.argmin(known))], int((~known).sum())
+            raise UserError(f"{self.where}: holds no {self.what} {first} ({number:,} of {len(queries):,} ids unknown)")
         return rows
 
     def ids(self, rows: Rows) -> list[str]:
         """The id of each row."""
-        found: list[str] = self.all.take(pa.array(rows)).to_pylist()
-        return found
+        ids: list[str] = self.all.take(pa.array(rows)).to_pylist()
+        return ids
 
 
-def _twice(ids: pa.Array) -> str:
-    """The first id, alphabetically, that stands twice."""
+def _first_repeated(ids: pa.Array) -> str:
+    """The first id, alphabetically, that occurs twice."""
     ordered = ids.take(pc.sort_indices(ids)).to_pylist()
     return str(next(a for a, b in pairwise(ordered) if a == b))
 
@@ -139,22 +145,21 @@ def split_rows(collection: Collection, split: str) -> Rows:
     return rows
 
 
-# ---- tandem.data.rows
 PART = 1 << 21  # ids that are sorted at once: 250 bytes each are held; as many files are open as there are parts
 SAMPLED = 256  # ids that are looked at for each part
-RANKS, ROWS, ENDS, IDS, TOLD = "ranks.npy", "rows.npy", "ends.npy", "ids.bin", "order.json"
+RANKS, ROWS, ENDS, IDS, META = "ranks.npy", "rows.npy", "ends.npy", "ids.bin", "order.json"
 FILES = (RANKS, ROWS, ENDS, IDS)
 DEALT = pa.schema([("id", pa.large_string()), ("row", pa.uint32())])
 
 
 class Order:
-    """The order of a dataset's passages, memory-mapped; made where it is not there yet.
+    """The order of a dataset's passages, memory-mapped; computed first if it does not exist.
 
-    It lies in `results/<dataset>/order/<dataset's key>/`. Of several processes that need it one makes it, and the
+    It lies in `results/<dataset>/order/<dataset's key>/`. Of several processes that need it one computes it, and the
     others wait.
 
     Args:
-        dataset: the artifact; its corpus is checked against the manifest, and read, only where the order is made.
+        dataset: the artifact; its corpus is checked against the manifest, and read, only to compute the order.
     Attributes:
         ranks: rank of each row's id, shape (passages,).
     """
@@ -162,11 +167,11 @@ class Order:
     def __init__(self, dataset: Artifact) -> None:
         folder = dataset.folder.parent.parent / "order" / dataset.key
         corpus = dataset.manifest["files"][CORPUS]["sha256"]
-        if not _made(folder, corpus):
-            with _alone(folder):
-                if not _made(folder, corpus):
+        if not _is_whole(folder, corpus):
+            with _locked(folder):
+                if not _is_whole(folder, corpus):
                     check_files(dataset, [CORPUS])
-                    make(Collection(dataset), folder, corpus)
+                    write_order(Collection(dataset), folder, corpus)
         self.where = dataset.folder
         self.ranks: NDArray[np.uint32] = np.load(folder / RANKS, mmap_mode="r", allow_pickle=False)
         self._rows: NDArray[np.uint32] = np.load(folder / ROWS, mmap_mode="r", allow_pickle=False)
@@ -175,28 +180,28 @@ class Order:
 
     def ids(self, ranks: Rows) -> list[str]:
         """The id of each rank."""
-        found: list[str] = self._ids.take(pa.array(ranks)).to_pylist()
-        return found
+        ids: list[str] = self._ids.take(pa.array(ranks)).to_pylist()
+        return ids
 
     def rows(self, ids: Sequence[str], missing_ok: bool = False) -> Rows:
         """Row of each of a few ids, shape (ids,), by bisection; see `IdRows.rows`, which is faster for millions."""
-        made = np.full(len(ids), -1, np.int64)
+        rows = np.full(len(ids), -1, np.int64)
         for at, name in enumerate(ids):
             rank = bisect_left(self._ids, name, key=methodcaller("as_py"))
             if rank < len(self._ids) and self._ids[rank].as_py() == name:
-                made[at] = self._rows[rank]
+                rows[at] = self._rows[rank]
             elif not missing_ok:
                 raise UserError(f"{self.where}: holds no passage {name}")
-        return made
+        return rows
 
 
-def make(collection: Collection, folder: Path, corpus: str, part: int = PART) -> None:
+def write_order(collection: Collection, folder: Path, corpus: str, part: int = PART) -> None:
     """Write an order: ids are dealt out to files by splitters, and each file is sorted by itself.
 
     Args:
         collection: whose passages.
-        folder: where it is to stand.
-        corpus: sha256 of the corpus, by which it is known.
+        folder: where it goes.
+        corpus: sha256 of the corpus, which identifies it.
         part: ids that are sorted at once.
     """
     partial = folder.with_name(f".{folder.name}")
@@ -219,9 +224,9 @@ def make(collection: Collection, folder: Path, corpus: str, part: int = PART) ->
             first, end = first + len(rows), end + len(text)
     for array in (ranks, by_rank, ends):
         array.flush()
-    written = {name: {"bytes": (partial / name).stat().st_size} for name in FILES}
-    files = {name: told | {"sha256": sha256(partial / name)} for name, told in written.items()}
-    write_json(partial / TOLD, {"corpus": corpus, "files": files})
+    paths = {name: partial / name for name in FILES}
+    files = {name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in paths.items()}
+    write_json(partial / META, {"corpus": corpus, "files": files})
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
 
@@ -269,19 +274,19 @@ def _sorted(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.int64], bytes | 
     return rows.to_numpy(), bounds, memoryview(text)[: bounds[-1]]
 
 
-def _made(folder: Path, corpus: str) -> bool:
-    """Whether an order of this corpus stands there, whole."""
+def _is_whole(folder: Path, corpus: str) -> bool:
+    """Whether the order of this corpus is there and unchanged."""
     try:
-        told = json.loads((folder / TOLD).read_text())
-        whole = all(sha256(folder / name) == told["files"][name]["sha256"] for name in FILES)
-        return bool(told["corpus"] == corpus and whole)
+        metadata = json.loads((folder / META).read_text())
+        whole = all(sha256(folder / name) == metadata["files"][name]["sha256"] for name in FILES)
+        return bool(metadata["corpus"] == corpus and whole)
     except (FileNotFoundError, ValueError, KeyError):
         return False
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time makes an order; the others wait."""
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time writes an order; the others wait."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.with_name(f".{folder.name}.lock"), "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
