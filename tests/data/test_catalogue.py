@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.data.catalogue import Presence, presence, table
+from tandem.data.catalogue import Presence, format_catalogue, presences
 from tandem.data.irds_needs import needs
-from tandem.data.sources import SOURCES
+from tandem.data.sources import FORMATS, import_formats
 from tandem.errors import UserError
 from tandem.planning.config import catalogue, complete
 
@@ -34,6 +34,10 @@ def folders(tmp_path, monkeypatch):
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "irds"))
     monkeypatch.setenv("TANDEM_DATA", str(tmp_path / "data"))
     return tmp_path
+
+
+def presence(name, spec):
+    return presences([name], {**ENTRIES, name: spec})[name]
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +85,9 @@ def test_the_surveys_29_datasets_and_the_papers_own_are_there():
 def test_every_entry_has_the_keys_of_its_source(configured):
     config = complete(configured(), ROOT)
     assert set(config["datasets"]) == set(ENTRIES)
+    import_formats()
     derived = {"group", "dissimilar", "pair"}
-    assert {spec["source"] for spec in ENTRIES.values()} <= set(SOURCES) | derived
+    assert {spec["source"] for spec in ENTRIES.values()} <= set(FORMATS) | derived
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -177,7 +182,7 @@ def test_a_download_put_by_hand_counts(folders):
 
 
 def test_a_download_that_several_share_counts_once():
-    assert presence("cqadupstack", ENTRIES["cqadupstack"], ENTRIES).bytes == ENTRIES["cqadupstack"]["bytes"]
+    assert presence("cqadupstack", ENTRIES["cqadupstack"]).bytes == ENTRIES["cqadupstack"]["bytes"]
 
 
 def test_files_are_found_in_the_data_folder(folders):
@@ -209,7 +214,7 @@ def test_path_licence_and_local(folders):
 
 
 def test_the_catalogue_is_a_line_each():
-    lines = table({name: ENTRIES[name] for name in ("squad", "signal-1m", "pydocs")}).split("\n")
+    lines = format_catalogue({name: ENTRIES[name] for name in ("squad", "signal-1m", "pydocs")}).split("\n")
     assert [line.split()[0] for line in lines] == ["dataset", "pydocs", "signal-1m", "squad"]
     where = ENTRIES["signal-1m"]["where"]
     assert lines[2].split("  ")[0:1] == ["signal-1m"]

@@ -13,10 +13,9 @@ from tandem.data.sources.dureader2 import (
     Rules,
     digest,
     is_positive,
-    labelled,
+    join_paragraphs,
+    label,
     ordered_map,
-    passages,
-    spans,
     tokens,
 )
 from tandem.data.sources.span_f1 import Span, best_span
@@ -63,7 +62,7 @@ def every_span(paragraph, answer, threshold):
 
 @pytest.mark.parametrize("cells", [1, 7, 1 << 18])
 def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
-    monkeypatch.setattr(spans, "CELLS", cells)
+    monkeypatch.setattr("tandem.data.sources.span_f1.CELLS", cells)
     draw = random.Random(cells)
     for _ in range(400):
         letters = "abcdef"[: draw.randint(1, 6)]
@@ -74,7 +73,7 @@ def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
 
 
 def lengths(paragraphs, enough=10):
-    return [[len(one) for one in together] for together in passages(["x" * n for n in paragraphs], enough)]
+    return [[len(one) for one in together] for together in join_paragraphs(["x" * n for n in paragraphs], enough)]
 
 
 def test_short_paragraphs_are_joined_until_longer_than_the_limit():
@@ -93,7 +92,7 @@ def test_algorithm_1_on_a_record_by_hand():
     # "多喝水" against "多喝水。": 2·3 / (3+4) = 0.86; the first document is one passage, the second two
     assert is_positive("医生说多喝水", [list("多喝水。")], PAPER)
     assert not is_positive("另一段", [list("多喝水。")], PAPER)
-    assert labelled(question, PAPER) == [
+    assert label(question, PAPER) == [
         (digest("医生说多喝水另一段"), True),
         (digest(long), False),
         (digest("其他没有"), False),
@@ -229,11 +228,11 @@ BAD = {
         "search.train.json:4: a document has neither paragraphs nor segmented_paragraphs; one is needed",
     ),
     "answers": (add(record(9, []) | {"answers": "水"}), {}, "search.train.json:4: answers is "),
-    "unit": (None, {"unit": "bytes"}, "unit: 'bytes'; allowed are characters, words"),
-    "threshold": (None, {"threshold": 0}, "threshold: 0; a number above 0, at most 1, is allowed"),
-    "length": (None, {"passage_characters": 0}, "passage_characters: 0; a whole number from 1 is allowed"),
+    "unit": (None, {"unit": "bytes"}, "source dureader2.unit: "),
+    "threshold": (None, {"threshold": 0}, "source dureader2.threshold: "),
+    "length": (None, {"passage_characters": 0}, "source dureader2.passage_characters: "),
     "file": (None, {"splits": {"train": ["no.json"]}}, "holds no no.json (plain or .gz)"),
-    "list": (None, {"splits": {"train": "a.json"}}, "splits.train: 'a.json'; a list of file names is needed"),
+    "list": (None, {"splits": {"train": "a.json"}}, "source dureader2.splits.train: "),
     "splits": (None, {"splits": {}}, "splits: {}; at least one of train, dev, test"),
 }
 
@@ -264,7 +263,7 @@ def released(real):
                 labels[text] = (query, label or labels.get(text, ("", 0))[1])
     corpus = [json.loads(line) for line in (demo / "corpus.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     documents = [[one["text"] for one in group] for _, group in groupby(corpus, key=lambda one: one["title"])]
-    made = {"".join(together): together for document in documents for together in passages(document, 256)}
+    made = {"".join(together): together for document in documents for together in join_paragraphs(document, 256)}
     return {text: told for text, told in labels.items() if text in made}, made
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dureader_retrieval import each, find_rows, lookup, mark, read_ids, training_id
+from tandem.data.sources.dureader_retrieval import find_rows, iter_ids, mark, read_ids, training_id
 from tandem.errors import UserError
 
 PARTS = [["天空是蓝色的", "水 是 湿的"], ["猫吃鱼", "狗吃肉", "天空是蓝色的"]]
@@ -130,11 +130,11 @@ def test_a_map_is_read_in_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr("tandem.data.sources.dureader_retrieval.CHUNK", 7)
     path = tmp_path / "map.json"
     path.write_text(json.dumps({str(99 - number): f"p{99 - number}" for number in range(100)}))
-    assert list(each(read_ids(path))) == [f"p{number}" for number in range(100)]
+    assert list(iter_ids(read_ids(path))) == [f"p{number}" for number in range(100)]
 
 
 def test_rows_of_texts_over_batches(monkeypatch):
-    monkeypatch.setattr(lookup, "BATCH", 3)
+    monkeypatch.setattr("tandem.data.sources.dureader_retrieval.BATCH", 3)
     texts = [f"text  {number % 10}" for number in range(25)]
     wanted = np.array([mark(text) for text in ("text 7 ", "text 11", "text 0", "text 7")])
     assert find_rows(wanted, texts).tolist() == [7, -1, 0, 7]

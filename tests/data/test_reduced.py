@@ -8,7 +8,7 @@ import pytest
 from tandem.artifact import Job, open_artifact, writing
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.imported import run as given
+from tandem.data.imported import run_given as given
 from tandem.data.runs import iter_run, write_run
 from tandem.data.splits import position
 from tandem.errors import UserError

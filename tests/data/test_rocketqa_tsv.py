@@ -130,5 +130,5 @@ def test_a_wrong_line_is_named(folder, make, name):
 
 
 def test_a_file_must_be_named(folder, make):
-    with pytest.raises(UserError, match="dual, cross: neither is told"):
+    with pytest.raises(UserError, match="dual, cross: neither is set"):
         make("none", {"source": "rocketqa_tsv"}, path=str(folder))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.data.catalogue import presences, state
+from tandem.data.catalogue import presences
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.resolver import Resolver
@@ -33,7 +33,7 @@ def count(layout: Path, resolver: Resolver) -> Present:
     absent = {}
     for name, found in presences(needed, known).items():
         if found.state not in HERE:
-            absent[name] = f"not here ({state(found).removeprefix('download ')})"
+            absent[name] = f"not here ({str(found).removeprefix('download ')})"
             continue
         try:
             stages[name] = resolver.dataset(name)

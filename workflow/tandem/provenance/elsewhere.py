@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tandem.config.execution import Mirror
 from tandem.data.catalogue import presences
-from tandem.data.fetch import local
+from tandem.data.fetch import local_path
 from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
@@ -50,21 +51,21 @@ def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
         )
     if not (files := stage.execution.get("files")):
         return
-    downloads = Downloads(stage.execution["name"], files, stage.execution["mirrors"])
+    downloads = Downloads(stage.execution["name"], files, [Mirror.model_validate(m) for m in stage.execution["mirrors"]])
     for url in dict.fromkeys(entry["url"] for entry in files.values()):
         names = [name for name, entry in files.items() if entry["url"] == url]
         size = next((files[name]["bytes"] for name in names if "bytes" in files[name]), None)
-        path = local(url)
+        path = local_path(url)
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
-        here = all(downloads.here(name) for name in names)
+        here = all(downloads.is_present(name) for name in names)
         yield Item("dataset", stage.name, url, size, here, partial(fetched, downloads, names))
 
 
 def fetched(downloads: Downloads, names: list[str]) -> str:
     """Fetch and unpack some of a dataset's files."""
     for name in names:
-        downloads.at(name)
+        downloads.find(name)
     return ""
 
 

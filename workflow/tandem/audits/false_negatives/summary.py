@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tandem.audits.false_negatives.pool import Array, Pool
-from tandem.data.statistics import spread
+from tandem.data.statistics import distribution
 
 BINS = 20
 
@@ -58,7 +58,7 @@ class Summary:
         told: dict[str, Any] = {
             "queries": queries,
             "without_result": counts["empty"],
-            "candidates": spread(self.sizes),
+            "candidates": distribution(self.sizes),
             "unlabelled": counts["unlabelled"],
             "asked": counts["asked"],
             "systems": {name: {"found": self.found[name], "alone": self.alone[name]} for name in self.systems},

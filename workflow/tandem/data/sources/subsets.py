@@ -1,4 +1,4 @@
-"""Datasets with other queries than the one they are derived from: without similar ones, without labels, or dev alone."""
+"""Datasets with other queries than those they are derived from: without similar ones or labels, or dev alone."""
 
 import heapq
 from collections.abc import Iterator
