@@ -13,7 +13,7 @@ import yaml
 
 from tandem.data.catalogue import Presence, format_catalogue, presences
 from tandem.data.irds_needs import needs
-from tandem.data.sources import FORMATS, import_formats
+from tandem.data.sources import dataset_format
 from tandem.errors import UserError
 from tandem.planning.config import catalogue, complete
 
@@ -85,9 +85,8 @@ def test_the_surveys_29_datasets_and_the_papers_own_are_there():
 def test_every_entry_has_the_keys_of_its_source(configured):
     config = complete(configured(), ROOT)
     assert set(config["datasets"]) == set(ENTRIES)
-    import_formats()
     derived = {"group", "dissimilar", "pair"}
-    assert {spec["source"] for spec in ENTRIES.values()} <= set(FORMATS) | derived
+    assert {spec["source"] for spec in ENTRIES.values()} <= set(dataset_format) | derived
 
 
 @pytest.mark.parametrize("name", ENTRIES)

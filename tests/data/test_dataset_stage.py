@@ -4,6 +4,7 @@ from collections import Counter
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.config.datasets import Beir
 from tandem.errors import UserError
 
 
@@ -198,8 +199,8 @@ BAD = {
         lambda folder: None,
         {"source": "trec"},
         "source: 'trec' is unknown; allowed are beir, cmedqa2, dissimilar, dpr, dureader2, dureader_retrieval,"
-        " entity_questions, files, ir_datasets, pair, pydocs, reduced, rocketqa, rocketqa_tsv, squad, union, unlabelled,"
-        " windows",
+        " entity_questions, files, ir_datasets, pair, pydocs, reduced, rocketqa, rocketqa_tsv, squad, union,"
+        " unlabelled, windows",
     ),
     "wrong policy": (
         lambda folder: None,
@@ -214,8 +215,7 @@ BAD = {
     "unknown key": (
         lambda folder: None,
         {"packages": ["numpy"]},
-        "packages: no parameter of source beir; allowed are blank_queries, checksum, dev_from_train, dev_queries,"
-        " downloads, fingerprint, source, test_queries, title, train_from_test, train_queries, unknown_documents",
+        f"packages is not a known key; allowed: {', '.join(sorted(Beir.model_fields))}",
     ),
 }
 

@@ -18,9 +18,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tandem.artifact import Job
-from tandem.data.archives import unpack
 from tandem.config.execution import Mirror
-from tandem.data.fetch import Expected, alternatives, fetch, cache_path, readable
+from tandem.data.archives import unpack
+from tandem.data.fetch import Expected, alternatives, cache_path, fetch, readable
 from tandem.data.files import Files
 from tandem.errors import UserError
 

@@ -228,11 +228,11 @@ BAD = {
         "search.train.json:4: a document has neither paragraphs nor segmented_paragraphs; one is needed",
     ),
     "answers": (add(record(9, []) | {"answers": "水"}), {}, "search.train.json:4: answers is "),
-    "unit": (None, {"unit": "bytes"}, "source dureader2.unit: "),
-    "threshold": (None, {"threshold": 0}, "source dureader2.threshold: "),
-    "length": (None, {"passage_characters": 0}, "source dureader2.passage_characters: "),
+    "unit": (None, {"unit": "bytes"}, 'unit is "bytes"; allowed: characters, words'),
+    "threshold": (None, {"threshold": 0}, "threshold is 0; allowed: > 0"),
+    "length": (None, {"passage_characters": 0}, "passage_characters is 0; allowed: ≥ 1"),
     "file": (None, {"splits": {"train": ["no.json"]}}, "holds no no.json (plain or .gz)"),
-    "list": (None, {"splits": {"train": "a.json"}}, "source dureader2.splits.train: "),
+    "list": (None, {"splits": {"train": "a.json"}}, "splits.train is "),
     "splits": (None, {"splits": {}}, "splits: {}; at least one of train, dev, test"),
 }
 
@@ -259,8 +259,8 @@ def released(real):
         for line in (samples / f"{name}.train.tsv").read_text(encoding="utf-8").split("\n")[:-1]:
             query, *columns = line.split("\t")
             told = [(columns[1], 1), (columns[3], 0)] if name == "dual" else [(columns[1], int(columns[2]))]
-            for text, label in told:
-                labels[text] = (query, label or labels.get(text, ("", 0))[1])
+            for text, value in told:
+                labels[text] = (query, value or labels.get(text, ("", 0))[1])
     corpus = [json.loads(line) for line in (demo / "corpus.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     documents = [[one["text"] for one in group] for _, group in groupby(corpus, key=lambda one: one["title"])]
     made = {"".join(together): together for document in documents for together in join_paragraphs(document, 256)}
@@ -282,11 +282,11 @@ def test_released_positives_reach_the_threshold_in_characters_not_in_words(relea
     asked = [json.loads(line) for line in (demo / "queries.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     ids = {one["text"]: one["_id"] for one in asked}
     found = Counter()
-    for text, (query, label) in known.items():
+    for text, (query, value) in known.items():
         for unit in ("characters", "words"):
             rules = Rules(unit, 0.5, 256)
             cut = [tokens(answer, unit) for answer in answers[ids[query]]]
-            found[unit, label] += any(is_positive(one, cut, rules) for one in made[text])
+            found[unit, value] += any(is_positive(one, cut, rules) for one in made[text])
     assert sum(label for _, label in known.values()) == 10
     assert found["characters", 1] == 10
     assert found["words", 1] == 6

@@ -211,7 +211,7 @@ WRONG = {
     ),
     "queries of no split": (
         {"queries": "q.tsv"},
-        "source files.queries: ",
+        "queries is ",
     ),
     "unknown end": (
         {"corpus": "qrels/t.qrels"},
@@ -245,7 +245,7 @@ WRONG = {
     ),
     "unknown key": (
         {"corpora": "c.tsv"},
-        "corpora: no parameter of source files; allowed are",
+        "corpora is not a known key; did you mean corpus?",
     ),
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from tandem.data import rows as module
 from tandem.data.collection import Collection
-from tandem.data.rows import IDS, RANKS, ROWS, META, Order, write_order
+from tandem.data.rows import IDS, META, RANKS, ROWS, Order, write_order
 from tandem.errors import UserError
 
 

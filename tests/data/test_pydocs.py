@@ -251,8 +251,8 @@ def test_headings_are_the_words_of_the_module(package, make):
     ("params", "message"),
     [
         ({}, "packages: None; a list of names of installed packages is needed"),
-        ({"packages": ["json"], "heading": "full"}, "source pydocs.heading: "),
-        ({"packages": ["json"], "passage_words": 0}, "source pydocs.passage_words: "),
+        ({"packages": ["json"], "heading": "full"}, 'heading is "full"; allowed: none, module'),
+        ({"packages": ["json"], "passage_words": 0}, "passage_words is 0; allowed: ≥ 1"),
         ({"packages": ["os.path"]}, "packages: 'os.path' is not installed; install it or leave it out"),
         ({"packages": ["_heapq"]}, "packages: '_heapq' is not written in Python; leave it out"),
     ],

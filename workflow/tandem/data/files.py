@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tandem.artifact import Job, validated
+from tandem.artifact import Job
 from tandem.config.datasets import File
 from tandem.config.execution import Mirror
+from tandem.config.validation import read
 from tandem.data.archives import is_below, unpack
 from tandem.data.fetch import Expected, cache_path, data_folder, fetch, local_path
 from tandem.data.splits import SPLIT, order
@@ -104,7 +105,7 @@ class Downloads:
         self.files: dict[str, File] = {}
         for name, values in files.items():
             where = f"datasets.{dataset}.files"
-            file = validated(File, values, f"{where}.{name}")
+            file = read(File, values, f"{where}.{name}")
             if name != HERE and not is_below(name):
                 raise UserError(f"{where}: {name!r} is no file name; `..` and a leading `/` are not allowed")
             if name.endswith("/") and not (file.member or "").endswith("/"):

@@ -2,23 +2,24 @@
 
 A source streams the corpus, the queries and the qrels in an order that is the same on every machine. It may hold all
 queries and qrels in memory, but never the whole corpus. To add a format, write a module of this package with a subclass
-of `Source` under `@register("<name>", <model of its entry>)`: nothing else lists formats.
+of `Source` under `@dataset_format("<name>")`: nothing else lists formats. Models of the entries of this project's own
+formats stand in `tandem.config.datasets`, so that planning imports no format.
 """
 
-import importlib
-import pkgutil
+import inspect
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from functools import cache
 from itertools import islice
 from multiprocessing import get_context
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from tandem.artifact import Job, validated
+from tandem.artifact import Job
 from tandem.config.datasets import SOURCES, Dataset
+from tandem.config.validation import read
 from tandem.errors import UserError
+from tandem.registry import Registry
 from tandem.stages.data import DatasetParams
 
 Passage = tuple[str, str, str]  # document id, title, text
@@ -27,7 +28,6 @@ Judgement = tuple[str, str, int, str]  # query id, document id, relevance, split
 Answers = tuple[str, list[str]]  # query id, the texts that count as an answer
 Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
 
-S = TypeVar("S", bound=type["Source"])
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 CHUNK = 32  # items that a process gets at once
@@ -72,38 +72,27 @@ class Source(ABC):
         yield from ()
 
 
-class Format(NamedTuple):
-    """A registered source and the model of its entries."""
+class Formats(Registry[type[Source]]):
+    """Sources by name. The model of a source's entries is the annotation of `entry` in its `__init__`."""
 
-    source: type[Source]
-    entry: type[Dataset]
+    def __call__(self, name: str) -> Callable[[type[Source]], type[Source]]:
+        """Register a source as `source: <name>` of the configuration, which gets to know the keys of its entries."""
+        register = super().__call__(name)
 
+        def decorate(source: type[Source]) -> type[Source]:
+            SOURCES.setdefault(name, entry_model(source))
+            return register(source)
 
-FORMATS: dict[str, Format] = {}
-
-
-def register(name: str, entry: type[Dataset] = Dataset) -> Callable[[S], S]:
-    """Class decorator: register a source as `source: <name>` of the configuration.
-
-    Args:
-        name: of the source.
-        entry: the keys of its datasets' entries. Those of a format of this project stand in `tandem.config.datasets`,
-            so that planning imports no format.
-    """
-
-    def decorate(source: S) -> S:
-        FORMATS[name] = Format(source, entry)
-        SOURCES.setdefault(name, entry)
-        return source
-
-    return decorate
+        return decorate
 
 
-@cache
-def import_formats() -> None:
-    """Import every module of this package, each of which registers its formats."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+dataset_format = Formats("dataset format", "dataset_format", "data.sources")
+
+
+def entry_model(source: type[Source]) -> type[Dataset]:
+    """The model of a source's entries."""
+    model: type[Dataset] = inspect.signature(source, eval_str=True).parameters["entry"].annotation
+    return model
 
 
 def open_source(job: Job[DatasetParams]) -> Source:
@@ -112,16 +101,11 @@ def open_source(job: Job[DatasetParams]) -> Source:
     Raises:
         UserError: an unknown source, an unknown or wrong key, or a missing file.
     """
-    import_formats()
     name, values = job.params.source, job.params.model_extra or {}
-    if name not in FORMATS:
-        raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(sorted(FORMATS))}")
-    source, entry = FORMATS[name]
-    own = entry.model_fields.keys() - Dataset.model_fields.keys()
-    if unknown := sorted(values.keys() - own):
-        allowed = ", ".join(sorted(own | DatasetParams.model_fields.keys()))
-        raise UserError(f"{unknown[0]}: no parameter of source {name}; allowed are {allowed}")
-    return source(job, validated(entry, {"source": name, **values}, f"source {name}"))
+    if name not in dataset_format:
+        raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(sorted(dataset_format))}")
+    source = dataset_format[name]
+    return source(job, read(entry_model(source), {"source": name, **values}))
 
 
 def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:

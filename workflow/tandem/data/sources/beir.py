@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from tandem.artifact import Job
-from tandem.config import datasets
 from tandem.config.datasets import Dataset
 from tandem.data.files import Files
 from tandem.data.reading import lines, parse_whole, records, text_of, texts_of
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source, register
+from tandem.data.sources import Answers, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import order
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -54,7 +53,7 @@ class BeirQueries(Source):
             yield text_of(where, record, "_id", number=True), answers
 
 
-@register("beir", datasets.Beir)
+@dataset_format("beir")
 class Beir(BeirQueries):
     """The folder named by `path`; any file may be gzipped."""
 

@@ -19,12 +19,12 @@ from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import lines
-from tandem.data.sources import Judgement, Listed, Passage, Query, Source, register
+from tandem.data.sources import Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
 
-@register("cmedqa2", datasets.CMedQA2)
+@dataset_format("cmedqa2")
 class CMedQA2(Source):
     """The folder named by `path`; candidates of at least one split are needed."""
 

@@ -12,7 +12,7 @@ from tandem.config.base import Items
 from tandem.config.datasets import Dataset
 from tandem.config.datasets import Windows as WindowsConfig
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, LITERAL_MATCH, QRELS, QUERIES
-from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, register
+from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.beir import BeirQueries
 from tandem.data.tables import streaming
 from tandem.data.text import count_windows, cut, units_of, window_id
@@ -107,7 +107,7 @@ class Derived(Source):
         return self._queries.lists()
 
 
-@register("pair")
+@dataset_format("pair")
 class Pair(Derived):
     """The passages of the input `corpus`, with the queries of the input `queries` or, without it, of the folder `path`.
 
@@ -131,7 +131,7 @@ class UnionEntry(Dataset):
     names: Items[str] = Field(description="begin the ids of each dataset")
 
 
-@register("union", UnionEntry)
+@dataset_format("union")
 class Union(Source):
     """The datasets of the inputs `of.0`, `of.1`, …, one after the other.
 
@@ -182,7 +182,7 @@ class WindowsEntry(WindowsConfig):
     unit: Literal["words", "characters"] = Field(description="what length and stride count")
 
 
-@register("windows", WindowsEntry)
+@dataset_format("windows")
 class Windows(Derived):
     """Windows over the documents of the input `of` (Dai & Callan 2019).
 

@@ -28,7 +28,7 @@ from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import BOM, JsonObject, lines, open_bytes, text_of, texts_of
-from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, register
+from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import order, require_splits
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -85,7 +85,7 @@ class WikipediaQuestions(Source):
         return ((question.id, question.answers) for question in self.questions)
 
 
-@register("dpr", datasets.Dpr)
+@dataset_format("dpr")
 class Dpr(WikipediaQuestions):
     """`corpus` and the files of `questions: {split: name}` in the folder of `path`, plain or gzip.
 
@@ -137,7 +137,7 @@ class Dpr(WikipediaQuestions):
         return questions
 
 
-@register("entity_questions", datasets.EntityQuestions)
+@dataset_format("entity_questions")
 class EntityQuestions(WikipediaQuestions):
     """EntityQuestions: questions about 24 relations of Wikidata; answers decide what is relevant.
 

@@ -23,7 +23,7 @@ from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import JsonObject, records, text_of, texts_of
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source, ordered_map, register
+from tandem.data.sources import Answers, Judgement, Passage, Query, Source, dataset_format, ordered_map
 from tandem.data.sources.span_f1 import best_span
 from tandem.data.splits import order, require_splits
 from tandem.data.text import segmenter
@@ -65,7 +65,7 @@ class Rules:
     enough: int
 
 
-@register("dureader2", datasets.DuReader2)
+@dataset_format("dureader2")
 class Dureader2(Source):
     """Files of `splits: {train: [file, …], dev: [file, …], …}` below `path`, each of JSON lines."""
 

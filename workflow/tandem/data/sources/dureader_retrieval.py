@@ -27,7 +27,7 @@ from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import BOM, JsonObject, clean, fields, open_bytes, parse_whole, records, text_of
-from tandem.data.sources import Judgement, Listed, Passage, Query, Source, register
+from tandem.data.sources import Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.rocketqa import read_mentions, title_of
 from tandem.errors import UserError
 from tandem.progress import Progress
@@ -57,7 +57,7 @@ class Release(NamedTuple):
     pairs: Pairs
 
 
-@register("dureader_retrieval", datasets.DuReaderRetrieval)
+@dataset_format("dureader_retrieval")
 class DureaderRetrieval(Source):
     """The folder named by `path`, as the package unpacks; training files may be missing, both or one.
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from tandem.artifact import Job
 from tandem.config import datasets
-from tandem.data.sources import Judgement, Passage, Query, Source, register
-from tandem.data.splits import require_splits
+from tandem.data.sources import Judgement, Passage, Query, Source, dataset_format
+from tandem.data.splits import USUAL, require_splits
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
@@ -21,7 +21,7 @@ GRADES = {"cranfield": {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}}
 TITLE_IN_TEXT = frozenset({"cranfield"})
 
 
-@register("ir_datasets", datasets.IrDatasets)
+@dataset_format("ir_datasets")
 class IrDatasets(Source):
     """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`."""
 
@@ -70,7 +70,8 @@ def _splits_of(name: str) -> dict[str, tuple[str, ...]]:
     import ir_datasets  # it creates folders below its home
 
     known = ir_datasets.registry
-    splits = {split: (f"{name}/{split}",) for split in ("train", "dev", "test") if f"{name}/{split}" in known}
+    ids = {split: f"{name}/{split}" for split in USUAL}
+    splits: dict[str, tuple[str, ...]] = {split: (part,) for split, part in ids.items() if part in known}
     if splits or name not in known:
         return splits
     whole = ir_datasets.load(name)

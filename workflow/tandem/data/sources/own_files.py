@@ -17,7 +17,7 @@ from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
 from tandem.data.reading import LONGEST, JsonObject, lines, parse_whole, records, text_of, texts_of
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source, register
+from tandem.data.sources import Answers, Judgement, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
@@ -102,7 +102,7 @@ ANSWERS = Role(
 )
 
 
-@register("files", datasets.Files)
+@dataset_format("files")
 class OwnFiles(Source):
     """The files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern (`*`)."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tandem.artifact import Job
 from tandem.config import datasets
-from tandem.data.sources import Judgement, Passage, Query, Source, ordered_map, register
+from tandem.data.sources import Judgement, Passage, Query, Source, dataset_format, ordered_map
 from tandem.data.sources.docstrings import SPACE, Documented, docstrings, summary_and_body
 from tandem.errors import UserError
 from tandem.progress import Progress
@@ -57,7 +57,7 @@ class Pair:
     passage: str
 
 
-@register("pydocs", datasets.PyDocs)
+@dataset_format("pydocs")
 class PyDocs(Source):
     """Docstrings of `packages`, names of installed top-level packages.
 

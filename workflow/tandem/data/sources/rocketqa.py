@@ -25,7 +25,7 @@ from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import Files
 from tandem.data.reading import fields, lines, parse_whole
-from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, register
+from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -35,7 +35,7 @@ QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
 Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
 
 
-@register("rocketqa", datasets.RocketQA)
+@dataset_format("rocketqa")
 class RocketQa(Source):
     """The folder named by `path`; any file may be gzipped. With `title: false` the titles are not even read."""
 
@@ -116,7 +116,7 @@ def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
             yield columns[0], columns[2], parse_whole(where, "relevance", columns[3])
 
 
-@register("rocketqa_tsv", datasets.RocketQATsv)
+@dataset_format("rocketqa_tsv")
 class RocketQaTsv(Source):
     """The files `dual` and `cross`, one of them or both, in the folder of `path`. All queries are training queries."""
 

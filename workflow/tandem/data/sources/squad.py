@@ -23,14 +23,14 @@ from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
 from tandem.data.reading import JsonObject, clean, lines, text_of
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source, register
+from tandem.data.sources import Answers, Judgement, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 
 LONGEST = 512 << 20  # bytes of a line: the whole file often is one, 40 MiB in SQuAD 2.0
 
 
-@register("squad", datasets.Squad)
+@dataset_format("squad")
 class Squad(Source):
     """`files_of: {split: file}`, and perhaps `queries_of: {split: file}` with the questions in another language.
 

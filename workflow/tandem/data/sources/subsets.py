@@ -14,7 +14,7 @@ from tandem.data.collection import Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
 from tandem.data.runs import iter_run, ranked_order
-from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, register
+from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, dataset_format
 from tandem.data.sources.derived import ArtifactRows, Derived, input_artifact, stream
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
 from tandem.errors import UserError
@@ -24,7 +24,7 @@ UNLABELLED_FILE = "unlabelled.query.txt"
 RUNS = ("bm25", "retrieve", "rerank", "imported", "given", "aggregate", "rerank_windows")
 
 
-@register("dissimilar")
+@dataset_format("dissimilar")
 class Dissimilar(Derived):
     """The dataset of the input `of` without the training queries that resemble its dev and test queries.
 
@@ -67,7 +67,7 @@ class UnlabelledEntry(datasets.Unlabelled):
     of: str = Field("", description="not used here")
 
 
-@register("unlabelled", UnlabelledEntry)
+@dataset_format("unlabelled")
 class Unlabelled(Derived):
     """The dataset of the input `of`, and queries without labels as split `unlabelled`, for a cross-encoder to label.
 
@@ -135,7 +135,7 @@ class ReducedEntry(datasets.Reduced):
     of: str = Field("", description="not used here")
 
 
-@register("reduced", ReducedEntry)
+@dataset_format("reduced")
 class Reduced(Derived):
     """The dev queries of the input `of` (at most `dev_queries`, by hash) over a part of its passages.
 
