@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.data.catalogue import Presence, format_catalogue, presences
+from tandem.data.catalogue import Presence, format_catalogue, presences, read_entries
 from tandem.data.irds_needs import needs
 from tandem.data.sources import dataset_format
 from tandem.errors import UserError
@@ -37,7 +37,7 @@ def folders(tmp_path, monkeypatch):
 
 
 def presence(name, spec):
-    return presences([name], {**ENTRIES, name: spec})[name]
+    return presences([name], read_entries({**ENTRIES, name: spec}))[name]
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,8 @@ def test_path_licence_and_local(folders):
 
 
 def test_the_catalogue_is_a_line_each():
-    lines = format_catalogue({name: ENTRIES[name] for name in ("squad", "signal-1m", "pydocs")}).split("\n")
+    entries = read_entries({name: ENTRIES[name] for name in ("squad", "signal-1m", "pydocs")})
+    lines = format_catalogue(entries).split("\n")
     assert [line.split()[0] for line in lines] == ["dataset", "pydocs", "signal-1m", "squad"]
     where = ENTRIES["signal-1m"]["where"]
     assert lines[2].split("  ")[0:1] == ["signal-1m"]

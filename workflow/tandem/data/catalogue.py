@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem.config.datasets import SOURCES, Dataset, File, Group, IrDatasets
+from tandem.config.loading import gathered, load_settings
+from tandem.config.validation import read
 from tandem.data.fetch import data_folder, readable
 from tandem.data.files import Downloads
 from tandem.data.irds_needs import Need, Part, home, needs
+from tandem.data.splits import USUAL
 from tandem.errors import UserError
-from tandem.planning.config import complete, read_yaml
 
 ROOT = Path(__file__).parents[3]  # the checkout
 COLUMNS = ("dataset", "passages", "queries", "state", "licence")
 UPSTREAM_KEYS = ("of", "corpus_of", "queries_of")  # keys that name other datasets
 
-Spec = Mapping[str, Any]
+Entries = Mapping[str, Dataset]
 
 
 @dataclass(frozen=True)
@@ -59,23 +62,27 @@ def main(words: list[str]) -> None:
     if words and (len(words) != 2 or words[0] != "--datasets"):
         raise UserError(f"datasets: {' '.join(words)!r} is unknown; allowed is --datasets FILE.json")
     if words:
-        datasets: Any = _read(Path(words[1]))
+        datasets = read_entries(_read_json(Path(words[1])))
     else:
-        datasets = complete(read_yaml(ROOT / "config/config.yaml"), ROOT)["datasets"]
+        datasets = load_settings(gathered([], ROOT), ROOT).datasets
     print(format_catalogue(datasets), file=sys.stdout)
 
 
-def _read(path: Path) -> Any:
-    """The entries in a JSON file."""
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}); --datasets takes a JSON file of entries by name") from None
 
 
-def format_catalogue(datasets: Mapping[str, Spec]) -> str:
+def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
+    """Entries as JSON, by name, as models of their sources."""
+    return {name: read(SOURCES[entry["source"]], entry, f"datasets.{name}") for name, entry in entries.items()}
+
+
+def format_catalogue(datasets: Entries) -> str:
     """The catalogue as text, by name; the parts `<group>-…` of a group are counted in its line."""
-    groups = {name: spec["of"] for name, spec in datasets.items() if spec.get("source") == "group"}
+    groups = {name: entry.of for name, entry in datasets.items() if isinstance(entry, Group)}
     parts = {part for name, of in groups.items() for part in of if part.startswith(f"{name}-")}
     by_name = presences([name for name in sorted(datasets) if name not in parts], datasets)
     rows = [COLUMNS, *(_row(name, datasets[name], presence) for name, presence in by_name.items())]
@@ -91,20 +98,20 @@ def format_catalogue(datasets: Mapping[str, Spec]) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, spec: Spec, presence: Presence) -> tuple[str, ...]:
-    counts = dict(spec.get("counts") or {})
+def _row(name: str, entry: Dataset, presence: Presence) -> tuple[str, ...]:
+    counts = dict(entry.counts or {})
     passages = f"{counts.pop('passages'):,}" if "passages" in counts else ""
     queries = " · ".join(f"{split} {count:,}" for split, count in counts.items() if not split.endswith("_qrels"))
-    of = f" ({len(spec['of'])} datasets)" if spec.get("source") == "group" else ""
-    return f"{name}{of}", passages, queries, str(presence), spec.get("licence") or ""
+    of = f" ({len(entry.of)} datasets)" if isinstance(entry, Group) else ""
+    return f"{name}{of}", passages, queries, str(presence), entry.licence or ""
 
 
-def presences(names: Iterable[str], datasets: Mapping[str, Spec]) -> dict[str, Presence]:
+def presences(names: Iterable[str], datasets: Entries) -> dict[str, Presence]:
     """Where several datasets are, by name: one query of ir_datasets for all, which takes a second or two.
 
     Args:
         names: the datasets.
-        datasets: all entries, as in config/datasets/, for those made of others.
+        datasets: all entries of the configuration, for those made of others.
     """
     parts = {name: _irds_parts(datasets[name], datasets) for name in names}
     downloads = needs(tuple(dict.fromkeys(part for many in parts.values() for part in many)))
@@ -114,16 +121,16 @@ def presences(names: Iterable[str], datasets: Mapping[str, Spec]) -> dict[str, P
     }
 
 
-def _presence(name: str, datasets: Mapping[str, Spec], needed: list[Need]) -> Presence:
+def _presence(name: str, datasets: Entries, needed: list[Need]) -> Presence:
     """Where a dataset is; `needed` are the downloads of ir_datasets for it."""
-    spec = datasets[name]
-    if spec.get("path"):
-        return Presence("here" if Path(spec["path"]).exists() else "missing", str(spec["path"]))
-    files = dict(_files(name, spec, datasets))
-    public = spec.get("access") != "licence"
+    entry = datasets[name]
+    if entry.path:
+        return Presence("here" if Path(entry.path).exists() else "missing", entry.path)
+    files = dict(_files(name, entry, datasets))
+    public = entry.access != "licence"
     absent = [need for need in needed if not any((home() / path).exists() for path in need.paths)]
     if any(need.on_request for need in absent) or not (public or needed or files):
-        return Presence("licence", str(spec.get("where") or ""))
+        return Presence("licence", entry.where or "")
     if not needed and not files:
         return Presence("local")
     missing = {need.paths[0]: need.size for need in absent} | _missing_urls(files)
@@ -131,44 +138,43 @@ def _presence(name: str, datasets: Mapping[str, Spec], needed: list[Need]) -> Pr
     if not missing:
         return Presence("here", place)
     known = [size for size in missing.values() if size is not None]
-    if not known and spec.get("bytes") is not None:
-        return Presence("download", place, spec["bytes"])
+    if not known and entry.bytes is not None:
+        return Presence("download", place, entry.bytes)
     return Presence("download", place, sum(known) or None, exact=len(known) == len(missing))
 
 
-def _parts(spec: Spec, datasets: Mapping[str, Spec]) -> list[tuple[str, Spec]]:
-    """The datasets that a dataset is made of, with their names."""
-    values = [spec[key] for key in UPSTREAM_KEYS if spec.get(key)]
+def _upstream(entry: Dataset, datasets: Entries) -> list[str]:
+    """The datasets that a dataset is made of."""
+    values = [getattr(entry, key, None) or () for key in UPSTREAM_KEYS]
     names = [name for value in values for name in ([value] if isinstance(value, str) else value)]
-    return [(name, datasets[name]) for name in names if name in datasets]
+    return [name for name in names if name in datasets]
 
 
-def _irds_parts(spec: Spec, datasets: Mapping[str, Spec]) -> list[Part]:
+def _irds_parts(entry: Dataset, datasets: Entries) -> list[Part]:
     """The parts of ir_datasets that a dataset, or those it is made of, reads."""
     parts: list[Part] = []
-    if spec.get("source") == "ir_datasets" and isinstance(spec.get("id"), str):
+    if isinstance(entry, IrDatasets) and entry.id is not None:
         # without splits they are found by name, as the source does
-        splits = spec.get("splits") or [spec["id"], *(f"{spec['id']}/{split}" for split in ("train", "dev", "test"))]
-        values = splits.values() if isinstance(splits, Mapping) else splits
-        ids = [name for value in values for name in ([value] if isinstance(value, str) else value)]
-        parts += [(spec["id"], "docs"), *((name, part) for name in ids for part in ("queries", "qrels"))]
-    return parts + [part for _, other in _parts(spec, datasets) for part in _irds_parts(other, datasets)]
+        by_name = (entry.id, *(f"{entry.id}/{split}" for split in USUAL))
+        ids = [name for names in entry.splits.values() for name in names] if entry.splits else by_name
+        parts += [(entry.id, "docs"), *((name, part) for name in ids for part in ("queries", "qrels"))]
+    return parts + [part for name in _upstream(entry, datasets) for part in _irds_parts(datasets[name], datasets)]
 
 
-def _files(name: str, spec: Spec, datasets: Mapping[str, Spec]) -> Iterator[tuple[str, Spec]]:
+def _files(name: str, entry: Dataset, datasets: Entries) -> Iterator[tuple[str, dict[str, File]]]:
     """(dataset, `files`) of a dataset and of those it is made of."""
-    if spec.get("files"):
-        yield name, spec["files"]
-    for other, part in _parts(spec, datasets):
-        yield from _files(other, part, datasets)
+    if entry.files:
+        yield name, entry.files
+    for other in _upstream(entry, datasets):
+        yield from _files(other, datasets[other], datasets)
 
 
-def _missing_urls(files: Mapping[str, Spec]) -> dict[str, int | None]:
+def _missing_urls(files: Mapping[str, dict[str, File]]) -> dict[str, int | None]:
     """URLs of missing files, with sizes; None where unknown."""
     missing: dict[str, int | None] = {}
     for dataset, entries in files.items():
         downloads = Downloads(dataset, entries)
-        for name, file in downloads.files.items():
+        for name, file in entries.items():
             if not downloads.is_present(name):
                 missing[file.url] = file.bytes or missing.get(file.url)
     return missing

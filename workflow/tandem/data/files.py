@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tandem.artifact import Job
@@ -38,7 +37,8 @@ class Files:
                 raise UserError(f"{self.folder}: no such folder; path names the folder that holds the dataset's files")
         elif isinstance(execution.files, dict) and execution.files:
             name = execution.name or job.out.parent.parent.name
-            self._downloads = Downloads(name, execution.files, execution.mirrors)
+            entries = {key: read(File, file, f"datasets.{name}.files.{key}") for key, file in execution.files.items()}
+            self._downloads = Downloads(name, entries, execution.mirrors)
             self.folder = self._downloads.folder
         else:
             raise UserError("path: missing; name the folder that holds the dataset's files")
@@ -101,17 +101,14 @@ class Downloads:
         mirrors: tried before the URLs.
     """
 
-    def __init__(self, dataset: str, files: Mapping[str, Any], mirrors: Sequence[Mirror] = ()) -> None:
-        self.files: dict[str, File] = {}
-        for name, values in files.items():
-            where = f"datasets.{dataset}.files"
-            file = read(File, values, f"{where}.{name}")
+    def __init__(self, dataset: str, files: Mapping[str, File], mirrors: Sequence[Mirror] = ()) -> None:
+        where = f"datasets.{dataset}.files"
+        for name, file in files.items():
             if name != HERE and not is_below(name):
                 raise UserError(f"{where}: {name!r} is no file name; `..` and a leading `/` are not allowed")
             if name.endswith("/") and not (file.member or "").endswith("/"):
                 raise UserError(f"{where}: {name} is a folder; its member must end in `/` too")
-            self.files[name] = file
-        self.dataset, self.mirrors = dataset, mirrors
+        self.dataset, self.files, self.mirrors = dataset, files, mirrors
         self.folder = data_folder() / dataset
         self._paths: dict[str, Path] = {}
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.data.catalogue import presences
+from tandem.data.catalogue import presences, read_entries
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.resolver import Resolver
@@ -31,7 +31,7 @@ def count(layout: Path, resolver: Resolver) -> Present:
     needed = [name for name in load_statistics(layout).needed if name in known]
     stages: dict[str, Stage] = {}
     absent = {}
-    for name, found in presences(needed, known).items():
+    for name, found in presences(needed, read_entries(known)).items():
         if found.state not in HERE:
             absent[name] = f"not here ({str(found).removeprefix('download ')})"
             continue

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tandem.config.datasets import File
 from tandem.config.execution import Mirror
-from tandem.data.catalogue import presences
+from tandem.data.catalogue import presences, read_entries
 from tandem.data.fetch import local_path
 from tandem.data.files import Downloads
 from tandem.errors import UserError
@@ -39,7 +40,7 @@ class Item:
 def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
     if stage.params.get("source") == "ir_datasets":
-        found = presences([stage.name], datasets)[stage.name]
+        found = presences([stage.name], read_entries(datasets))[stage.name]
         here = found.state == "here"
         yield Item(
             "dataset",
@@ -51,7 +52,8 @@ def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
         )
     if not (files := stage.execution.get("files")):
         return
-    downloads = Downloads(stage.execution["name"], files, [Mirror.model_validate(m) for m in stage.execution["mirrors"]])
+    mirrors = [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]]
+    downloads = Downloads(stage.execution["name"], {name: File(**file) for name, file in files.items()}, mirrors)
     for url in dict.fromkeys(entry["url"] for entry in files.values()):
         names = [name for name, entry in files.items() if entry["url"] == url]
         size = next((files[name]["bytes"] for name in names if "bytes" in files[name]), None)
