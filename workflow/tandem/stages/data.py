@@ -12,7 +12,7 @@ class DatasetParams(Params):
 
     model_config = ConfigDict(extra="allow", strict=True)
 
-    source: str = Field(description="the format, or how the dataset is derived from others")
+    source: str = Field("files", description="the format, or how the dataset is derived from others")
     title: bool = Field(True, description="false blanks titles")
     train_queries: int | None = Field(None, ge=1, description="most training queries, chosen by a hash; null: all")
     dev_queries: int | None = Field(None, ge=1, description="most dev queries, likewise")
@@ -42,17 +42,17 @@ class DatasetParams(Params):
 class GivenParams(Params):
     """Parameters of the run that a dataset's own training lists are."""
 
-    split: str = Field(description="whose queries")
-    depth: int = Field(ge=1, description="most negatives of a query")
+    split: str = Field("train", description="whose queries")
+    depth: int = Field(1000, ge=1, description="most negatives of a query")
 
 
 class ImportedParams(Params):
     """Parameters of a released run."""
 
-    format: str = Field(description="of the file: trec, ranks or margin_mse")
-    split: str = Field(description="whose queries")
-    depth: int = Field(ge=1, description="passages kept of a query")
-    fingerprint: str = Field(description="of the file")
+    format: str = Field("trec", description="of the file: trec, ranks or margin_mse")
+    split: str = Field("test", description="whose queries")
+    depth: int = Field(1000, ge=1, description="passages kept of a query")
+    fingerprint: str | None = Field(None, description="of the file")
 
 
 DATASET = Kind(name="dataset", run="data.dataset:run", params=DatasetParams, env="data", threads="all", box="Data")
