@@ -27,6 +27,7 @@ Query = tuple[str, str, str]  # query id, text, split; the split is empty where 
 Judgement = tuple[str, str, int, str]  # query id, document id, relevance, split
 Answers = tuple[str, list[str]]  # query id, the texts that count as an answer
 Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
+DatasetJob = Job[DatasetParams]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -43,7 +44,7 @@ class Source(ABC):
         facts: counts worth keeping in the manifest; complete once everything has been read.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: Any) -> None:
+    def __init__(self, job: DatasetJob, entry: Any) -> None:
         """Check the entry's own keys and the files; nothing that takes long."""
         self.places: dict[str, str] = {}
         self.facts: dict[str, Any] = {}
@@ -95,7 +96,7 @@ def entry_model(source: type[Source]) -> type[Dataset]:
     return model
 
 
-def open_source(job: Job[DatasetParams]) -> Source:
+def open_source(job: DatasetJob) -> Source:
     """The source of a dataset, its own keys validated.
 
     Raises:

@@ -2,20 +2,18 @@
 
 from collections.abc import Iterator
 
-from tandem.artifact import Job
 from tandem.config.datasets import Dataset
 from tandem.data.files import Files
 from tandem.data.reading import lines, parse_whole, records, text_of, texts_of
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import order
 from tandem.errors import UserError
-from tandem.stages.data import DatasetParams
 
 
 class BeirQueries(Source):
     """A folder in BEIR's layout without a corpus: queries.jsonl with answers.jsonl, qrels/, or both."""
 
-    def __init__(self, job: Job[DatasetParams], entry: Dataset) -> None:
+    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
         super().__init__(job, entry)
         self.files = Files(job)
         self._queries, self._answers = self.files.find("queries.jsonl"), self.files.find_optional("answers.jsonl")
@@ -57,7 +55,7 @@ class BeirQueries(Source):
 class Beir(BeirQueries):
     """The folder named by `path`; any file may be gzipped."""
 
-    def __init__(self, job: Job[DatasetParams], entry: Dataset) -> None:
+    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
         self._corpus = Files(job).find("corpus.jsonl")
         super().__init__(job, entry)
         self.places["corpus"] = str(self._corpus)

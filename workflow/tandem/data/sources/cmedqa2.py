@@ -15,20 +15,18 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import lines
-from tandem.data.sources import Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
-from tandem.stages.data import DatasetParams
 
 
 @dataset_format("cmedqa2")
 class CMedQA2(Source):
     """The folder named by `path`; candidates of at least one split are needed."""
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.CMedQA2) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.CMedQA2) -> None:
         super().__init__(job, entry)
         files = Files(job)
         self._questions, self._answers = (files.find(f"{name}.csv", f"{name}.zip") for name in ("question", "answer"))

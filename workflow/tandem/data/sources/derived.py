@@ -7,49 +7,16 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tandem.artifact import Artifact, Job
+from tandem.artifact import Artifact
 from tandem.config.base import Items
 from tandem.config.datasets import Dataset
 from tandem.config.datasets import Windows as WindowsConfig
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, LITERAL_MATCH, QRELS, QUERIES
-from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.beir import BeirQueries
 from tandem.data.tables import streaming
 from tandem.data.text import count_windows, cut, units_of, window_id
 from tandem.errors import UserError
-from tandem.stages.data import DatasetParams
-
-
-class ArtifactRows:
-    """The dataset artifact of an input, streamed in its own order with one batch in memory at a time."""
-
-    def __init__(self, job: Job[DatasetParams], role: str) -> None:
-        self.artifact = input_artifact(job, role, "dataset")
-        self.places = {"corpus": str(self.artifact.folder / CORPUS), "queries": str(self.artifact.folder / QUERIES)}
-
-    def corpus(self) -> Iterator[Passage]:
-        """(document id, title, text) of every passage."""
-        return stream(self.artifact.path(CORPUS), "doc_id", "title", "text")
-
-    def queries(self) -> Iterator[Query]:
-        """(query id, text, split) of every query."""
-        return stream(self.artifact.path(QUERIES), "query_id", "text", "split")
-
-    def qrels(self) -> Iterator[Judgement]:
-        """(query id, document id, relevance, split) of every judgement."""
-        return stream(self.artifact.path(QRELS), "query_id", "doc_id", "relevance", "split")
-
-    def answers(self) -> Iterator[Answers]:
-        """(query id, answers) of every question that has some."""
-        return self._optional(ANSWERS, "query_id", "answers")
-
-    def lists(self) -> Iterator[Listed]:
-        """(query id, document id, label, score) of its training lists."""
-        return self._optional(LISTS, "query_id", "doc_id", "label", "score")
-
-    def _optional(self, name: str, *columns: str) -> Iterator[Any]:
-        """The rows of a file that only some datasets have."""
-        return stream(self.artifact.path(name), *columns) if name in self.artifact.manifest["files"] else iter(())
 
 
 def stream(path: Path, *columns: str) -> Iterator[Any]:
@@ -59,7 +26,7 @@ def stream(path: Path, *columns: str) -> Iterator[Any]:
             yield from zip(*(batch[name].to_pylist() for name in columns), strict=True)
 
 
-def input_artifact(job: Job[DatasetParams], role: str, kind: str) -> Artifact:
+def input_artifact(job: DatasetJob, role: str, kind: str) -> Artifact:
     """An input of a derived dataset; a `UserError` if it is missing or of another kind."""
     if role not in job.inputs:
         raise UserError(f"dataset {job.key}: the input {role} is missing; give a {kind}")
@@ -70,41 +37,37 @@ def input_artifact(job: Job[DatasetParams], role: str, kind: str) -> Artifact:
 
 
 class Derived(Source):
-    """Passages of one dataset and queries of the same or another, unchanged; subclasses override what they change."""
+    """The dataset of an input, unchanged and in its order; subclasses override what they change."""
 
-    def __init__(
-        self,
-        job: Job[DatasetParams],
-        entry: Dataset,
-        passages: ArtifactRows | None = None,
-        queries: ArtifactRows | BeirQueries | None = None,
-    ) -> None:
-        """`passages` are by default those of the input `of`, `queries` those of the same dataset."""
+    def __init__(self, job: DatasetJob, entry: Dataset, role: str = "of") -> None:
         super().__init__(job, entry)
-        self.base = passages or ArtifactRows(job, "of")
-        self._queries = queries or self.base
-        self.places = {"corpus": self.base.places["corpus"], "queries": self._queries.places["queries"]}
-        self.facts = {"of": self.base.artifact.key}
+        self.base = input_artifact(job, role, "dataset")
+        self.places = {"corpus": str(self.base.folder / CORPUS), "queries": str(self.base.folder / QUERIES)}
+        self.facts = {role: self.base.key}
 
     def corpus(self) -> Iterator[Passage]:
         """Every passage."""
-        return self.base.corpus()
+        return self._stream(CORPUS, "doc_id", "title", "text")
 
     def queries(self) -> Iterator[Query]:
         """Every query."""
-        return self._queries.queries()
+        return self._stream(QUERIES, "query_id", "text", "split")
 
     def qrels(self) -> Iterator[Judgement]:
         """Every judgement."""
-        return self._queries.qrels()
+        return self._stream(QRELS, "query_id", "doc_id", "relevance", "split")
 
     def answers(self) -> Iterator[Answers]:
         """Every question's answers."""
-        return self._queries.answers()
+        return self._stream(ANSWERS, "query_id", "answers")
 
     def lists(self) -> Iterator[Listed]:
         """The training lists."""
-        return self._queries.lists()
+        return self._stream(LISTS, "query_id", "doc_id", "label", "score")
+
+    def _stream(self, name: str, *columns: str) -> Iterator[Any]:
+        """The rows of a file; none where the dataset has no such file."""
+        return stream(self.base.path(name), *columns) if name in self.base.manifest["files"] else iter(())
 
 
 @dataset_format("pair")
@@ -114,15 +77,29 @@ class Pair(Derived):
     Judgements and training lists name passages by id: those the corpus lacks are dealt with as in any dataset.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: Dataset) -> None:
+    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
         if "queries" in job.inputs and job.execution.path:
             raise UserError(f"dataset {job.key}: has both queries_of and path; the queries come from one of them")
-        passages = ArtifactRows(job, "corpus")
-        queries = ArtifactRows(job, "queries") if "queries" in job.inputs else BeirQueries(job, entry)
-        super().__init__(job, entry, passages, queries)
-        self.facts = {"corpus": passages.artifact.key}
-        if isinstance(queries, ArtifactRows):
-            self.facts["queries"] = queries.artifact.key
+        super().__init__(job, entry, "corpus")
+        self._other = Derived(job, entry, "queries") if "queries" in job.inputs else BeirQueries(job, entry)
+        self.places["queries"] = self._other.places["queries"]
+        self.facts |= self._other.facts
+
+    def queries(self) -> Iterator[Query]:
+        """Every query of the other dataset."""
+        return self._other.queries()
+
+    def qrels(self) -> Iterator[Judgement]:
+        """Its judgements."""
+        return self._other.qrels()
+
+    def answers(self) -> Iterator[Answers]:
+        """Its answers."""
+        return self._other.answers()
+
+    def lists(self) -> Iterator[Listed]:
+        """Its training lists."""
+        return self._other.lists()
 
 
 class UnionEntry(Dataset):
@@ -139,36 +116,36 @@ class Union(Source):
     training queries over its own passages, with all passages to draw negatives from.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: UnionEntry) -> None:
+    def __init__(self, job: DatasetJob, entry: UnionEntry) -> None:
         super().__init__(job, entry)
         names = entry.names
-        self._parts = [(name, ArtifactRows(job, f"of.{i}")) for i, name in enumerate(names)]
+        self._parts = [(name, Derived(job, entry, f"of.{i}")) for i, name in enumerate(names)]
         if len(set(names)) < len(names):
             raise UserError(f"dataset {job.key}: names {', '.join(names)} must differ, ids begin with them")
         self.places = {key: " then ".join(part.places[key] for _, part in self._parts) for key in ("corpus", "queries")}
-        self.facts = {"of": [part.artifact.key for _, part in self._parts]}
+        self.facts = {"of": [part.base.key for _, part in self._parts]}
 
     def corpus(self) -> Iterator[Passage]:
         """Every passage of each."""
-        return self._prefixed(ArtifactRows.corpus, 1)
+        return self._prefixed(Derived.corpus, 1)
 
     def queries(self) -> Iterator[Query]:
         """Every query of each, in the split that it has there."""
-        return self._prefixed(ArtifactRows.queries, 1)
+        return self._prefixed(Derived.queries, 1)
 
     def qrels(self) -> Iterator[Judgement]:
         """The judgements of each."""
-        return self._prefixed(ArtifactRows.qrels, 2)
+        return self._prefixed(Derived.qrels, 2)
 
     def answers(self) -> Iterator[Answers]:
         """The answers of those that have some."""
-        return self._prefixed(ArtifactRows.answers, 1)
+        return self._prefixed(Derived.answers, 1)
 
     def lists(self) -> Iterator[Listed]:
         """The training lists of those that have some."""
-        return self._prefixed(ArtifactRows.lists, 2)
+        return self._prefixed(Derived.lists, 2)
 
-    def _prefixed(self, read: Callable[[ArtifactRows], Iterable[tuple[Any, ...]]], ids: int) -> Iterator[Any]:
+    def _prefixed(self, read: Callable[[Derived], Iterable[tuple[Any, ...]]], ids: int) -> Iterator[Any]:
         """Rows of each part, whose first `ids` columns are ids."""
         for name, part in self._parts:
             for row in read(part):
@@ -191,7 +168,7 @@ class Windows(Derived):
     documents' own qrels. With `label: first` a relevant document's other windows are neither positives nor negatives.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: WindowsEntry) -> None:
+    def __init__(self, job: DatasetJob, entry: WindowsEntry) -> None:
         super().__init__(job, entry)
         self._entry = entry
         self._all = entry.label == "all"
@@ -200,7 +177,7 @@ class Windows(Derived):
     def corpus(self) -> Iterator[Passage]:
         """Every window, document after document."""
         how = self._entry
-        for doc, title, text in self.base.corpus():
+        for doc, title, text in super().corpus():
             windows = cut(text, how.length, how.stride, how.unit, how.most)
             self.facts["documents"] += 1
             self.facts["cut"] += len(windows) > 1
@@ -209,7 +186,7 @@ class Windows(Derived):
 
     def qrels(self) -> Iterator[Judgement]:
         """The judgements of documents, as `label` gives them to windows."""
-        for query, doc, relevance, split in self.base.qrels():
+        for query, doc, relevance, split in super().qrels():
             yield query, window_id(doc, 0), relevance, split
             if self._all or relevance > 0:
                 for number in range(1, self._counts.get(doc, 1)):
@@ -217,7 +194,7 @@ class Windows(Derived):
 
     def lists(self) -> Iterator[Listed]:
         """The training lists, with the windows that carry a document's label in its place."""
-        for query, doc, label, score in self.base.lists():
+        for query, doc, label, score in super().lists():
             for number in range(self._counts.get(doc, 1) if self._all else 1):
                 yield query, window_id(doc, number), label, score
 
@@ -225,9 +202,9 @@ class Windows(Derived):
     def _counts(self) -> dict[str, int]:
         """The number of windows of each judged or listed document that has several."""
         how = self._entry
-        named = {row[1] for rows in (self.base.qrels(), self.base.lists()) for row in rows}
+        named = {row[1] for rows in (super().qrels(), super().lists()) for row in rows}
         counts = {}
-        for doc, _, text in self.base.corpus():
+        for doc, _, text in super().corpus():
             if doc in named:
                 windows = count_windows(len(units_of(text, how.unit)), how.length, how.stride)
                 if (number := min(windows, how.most or windows)) > 1:

@@ -24,14 +24,12 @@ from typing import Any, NamedTuple
 
 import ijson
 
-from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import BOM, JsonObject, lines, open_bytes, text_of, texts_of
-from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import order, require_splits
 from tandem.errors import UserError
-from tandem.stages.data import DatasetParams
 
 GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever
 POOL = ("positive_ctxs", "hard_negative_ctxs", "negative_ctxs")
@@ -61,7 +59,7 @@ class Question(NamedTuple):
 class WikipediaQuestions(Source):
     """Questions over the passages of the file `corpus` in the folder of `path`, plain or gzip."""
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.Dpr | datasets.EntityQuestions) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.Dpr | datasets.EntityQuestions) -> None:
         super().__init__(job, entry)
         self.files = Files(job)
         self._corpus = self.files.find(entry.corpus)
@@ -92,7 +90,7 @@ class Dpr(WikipediaQuestions):
     A question's id is its split and its place in the file, counted from 0: `dev-17`.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.Dpr) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.Dpr) -> None:
         super().__init__(job, entry)
         questions = require_splits("questions", entry.questions, "a file")
         self._paths = {split: self.files.find(name) for split, name in questions.items()}
@@ -145,7 +143,7 @@ class EntityQuestions(WikipediaQuestions):
     its split, its relation and its place in the file, counted from 0: `test-P36-17`.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.EntityQuestions) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.EntityQuestions) -> None:
         super().__init__(job, entry)
         matches = [(path, RELATION_FILE.fullmatch(path.name)) for path in self.files.glob("dataset/*/P*.json*")]
         named = [(match[2], match[1], path) for path, match in matches if match and path.parent.name == match[2]]

@@ -19,17 +19,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import JsonObject, records, text_of, texts_of
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source, dataset_format, ordered_map
+from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
 from tandem.data.sources.span_f1 import best_span
 from tandem.data.splits import order, require_splits
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.progress import Progress
-from tandem.stages.data import DatasetParams
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class Rules:
 class Dureader2(Source):
     """Files of `splits: {train: [file, …], dev: [file, …], …}` below `path`, each of JSON lines."""
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.DuReader2) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.DuReader2) -> None:
         super().__init__(job, entry)
         self._rules = Rules(entry.unit, entry.threshold, entry.passage_characters)
         self._workers = job.execution.workers or 1

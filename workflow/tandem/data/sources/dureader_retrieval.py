@@ -23,15 +23,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import BOM, JsonObject, clean, fields, open_bytes, parse_whole, records, text_of
-from tandem.data.sources import Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.rocketqa import read_mentions, title_of
 from tandem.errors import UserError
 from tandem.progress import Progress
-from tandem.stages.data import DatasetParams
 
 COLLECTION = "passage-collection"
 BATCH = 1 << 14  # texts whose marks are looked up at once
@@ -65,7 +63,7 @@ class DureaderRetrieval(Source):
     out. Training queries are named by a hash of their text.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.DuReaderRetrieval) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.DuReaderRetrieval) -> None:
         super().__init__(job, entry)
         files = Files(job)
         self._parts = files.glob(f"{COLLECTION}/part-*")

@@ -7,12 +7,10 @@ hand are used as they are, so that a machine without network can read them too.
 from collections.abc import Iterator
 from typing import Any
 
-from tandem.artifact import Job
 from tandem.config import datasets
-from tandem.data.sources import Judgement, Passage, Query, Source, dataset_format
+from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import USUAL, require_splits
 from tandem.errors import UserError
-from tandem.stages.data import DatasetParams
 
 TEXT_FIELDS = ("text", "body", "abstract")
 # Collections that are not as the field expects: grade in the file → relevance, and titles that the texts begin with
@@ -25,7 +23,7 @@ TITLE_IN_TEXT = frozenset({"cranfield"})
 class IrDatasets(Source):
     """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`."""
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.IrDatasets) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.IrDatasets) -> None:
         super().__init__(job, entry)
         if entry.id is None:
             raise UserError("id: None; the id of an ir_datasets collection is needed")

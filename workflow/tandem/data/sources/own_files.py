@@ -13,13 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
 from tandem.data.reading import LONGEST, JsonObject, lines, parse_whole, records, text_of, texts_of
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
-from tandem.stages.data import DatasetParams
 
 PARQUET_ROWS = 1024
 BUFFER = 1 << 20  # bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end
@@ -106,7 +104,7 @@ ANSWERS = Role(
 class OwnFiles(Source):
     """The files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern (`*`)."""
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.Files) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.Files) -> None:
         super().__init__(job, entry)
         files = Files(job)
         if entry.corpus is None:

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from tandem.artifact import Job
 from tandem.config import datasets
-from tandem.data.sources import Judgement, Passage, Query, Source, dataset_format, ordered_map
+from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
 from tandem.data.sources.docstrings import SPACE, Documented, docstrings, summary_and_body
 from tandem.errors import UserError
 from tandem.progress import Progress
-from tandem.stages.data import DatasetParams
 
 PASSAGE_WORDS = 250  # longest passage, unless the entry sets another or null for no limit
 QUERY_WORDS = range(3, 31)
@@ -64,7 +62,7 @@ class PyDocs(Source):
     A passage's title is, with `heading: module`, the words of the module's path.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.PyDocs) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.PyDocs) -> None:
         super().__init__(job, entry)
         if not entry.packages:
             raise UserError(f"packages: {entry.packages}; a list of names of installed packages is needed")

@@ -20,15 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import Files
 from tandem.data.reading import fields, lines, parse_whole
-from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
-from tandem.stages.data import DatasetParams
 
 QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
 
@@ -39,7 +37,7 @@ Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
 class RocketQa(Source):
     """The folder named by `path`; any file may be gzipped. With `title: false` the titles are not even read."""
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.RocketQA) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.RocketQA) -> None:
         super().__init__(job, entry)
         files = Files(job)
         self._texts = files.find("para.txt")
@@ -120,7 +118,7 @@ def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
 class RocketQaTsv(Source):
     """The files `dual` and `cross`, one of them or both, in the folder of `path`. All queries are training queries."""
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.RocketQATsv) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.RocketQATsv) -> None:
         super().__init__(job, entry)
         if not entry.dual and not entry.cross:
             raise UserError("dual, cross: neither is set; name a training file of the folder, as dual: dual.train.tsv")

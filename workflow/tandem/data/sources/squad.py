@@ -19,13 +19,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Job
 from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
 from tandem.data.reading import JsonObject, clean, lines, text_of
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source, dataset_format
+from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
-from tandem.stages.data import DatasetParams
 
 LONGEST = 512 << 20  # bytes of a line: the whole file often is one, 40 MiB in SQuAD 2.0
 
@@ -38,7 +36,7 @@ class Squad(Source):
     id, and their answers are those of `files_of`.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: datasets.Squad) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.Squad) -> None:
         super().__init__(job, entry)
         files = Files(job)
         self._files = files_by_split("files_of", entry.files_of, files)

@@ -7,18 +7,17 @@ from typing import Any
 
 from pydantic import Field
 
-from tandem.artifact import Artifact, Job
+from tandem.artifact import Artifact
 from tandem.config import datasets
 from tandem.config.datasets import Dataset
 from tandem.data.collection import Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
 from tandem.data.runs import iter_run, ranked_order
-from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, dataset_format
-from tandem.data.sources.derived import ArtifactRows, Derived, input_artifact, stream
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, dataset_format
+from tandem.data.sources.derived import Derived, input_artifact, stream
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
 from tandem.errors import UserError
-from tandem.stages.data import DatasetParams
 
 UNLABELLED_FILE = "unlabelled.query.txt"
 RUNS = ("bm25", "retrieve", "rerank", "imported", "given", "aggregate", "rerank_windows")
@@ -31,30 +30,30 @@ class Dissimilar(Derived):
     The input `similar`, an audit of it, names them (DuReader-retrieval §2.3).
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: Dataset) -> None:
+    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
         super().__init__(job, entry)
-        base, audit = self.base.artifact, input_artifact(job, "similar", "similar_queries")
+        audit = input_artifact(job, "similar", "similar_queries")
         audited = Path(audit.upstream["dataset"]).name
-        if audited != base.key:
-            raise UserError(f"dataset {job.key}: {audit.folder} is an audit of {audited}, not of {base.key}")
+        if audited != self.base.key:
+            raise UserError(f"dataset {job.key}: {audit.folder} is an audit of {audited}, not of {self.base.key}")
         self._removed = {query for (query,) in stream(audit.path("train.parquet"), "query_id")}
         self.facts |= {"similar": audit.key, "removed": len(self._removed)}
 
     def queries(self) -> Iterator[Query]:
         """The remaining queries."""
-        return self._remaining(self.base.queries())
+        return self._remaining(super().queries())
 
     def qrels(self) -> Iterator[Judgement]:
         """Their judgements."""
-        return self._remaining(self.base.qrels())
+        return self._remaining(super().qrels())
 
     def answers(self) -> Iterator[Answers]:
         """Their answers."""
-        return self._remaining(self.base.answers())
+        return self._remaining(super().answers())
 
     def lists(self) -> Iterator[Listed]:
         """Their training lists."""
-        return self._remaining(self.base.lists())
+        return self._remaining(super().lists())
 
     def _remaining(self, rows: Iterator[Any]) -> Iterator[Any]:
         """Rows, each beginning with a query id, of the remaining queries."""
@@ -77,9 +76,9 @@ class Unlabelled(Derived):
     left out: it would leak into training what is scored.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: UnlabelledEntry) -> None:
+    def __init__(self, job: DatasetJob, entry: UnlabelledEntry) -> None:
         super().__init__(job, entry)
-        self._other = ArtifactRows(job, "queries") if "queries" in job.inputs else None
+        self._other = Derived(job, entry, "queries") if "queries" in job.inputs else None
         has_files = job.execution.path or job.execution.files
         self._file = Files(job).find(UNLABELLED_FILE) if has_files else None
         self._share = entry.share
@@ -91,7 +90,7 @@ class Unlabelled(Derived):
     def queries(self) -> Iterator[Query]:
         """The dataset's queries, then those from elsewhere."""
         texts = set()
-        for query, text, split in self.base.queries():
+        for query, text, split in super().queries():
             texts.add(text)
             yield query, text, UNLABELLED if self._loses_labels(query, split) else split
         self.facts["asked_already"] = 0
@@ -113,19 +112,19 @@ class Unlabelled(Derived):
 
     def qrels(self) -> Iterator[Judgement]:
         """The judgements, without those of queries that lose them."""
-        return (row for row in self.base.qrels() if not self._loses_labels(row[0], row[3]))
+        return (row for row in super().qrels() if not self._loses_labels(row[0], row[3]))
 
     def answers(self) -> Iterator[Answers]:
         """The answers, likewise."""
-        return self._labelled(self.base.answers())
+        return self._labelled(super().answers())
 
     def lists(self) -> Iterator[Listed]:
         """The training lists, likewise."""
-        return self._labelled(self.base.lists())
+        return self._labelled(super().lists())
 
     def _labelled(self, rows: Iterator[Any]) -> Iterator[Any]:
         """Rows, each beginning with a query id, of the queries that keep their labels."""
-        unlabelled = {query for query, _, split in self.base.queries() if self._loses_labels(query, split)}
+        unlabelled = {query for query, _, split in super().queries() if self._loses_labels(query, split)}
         return (row for row in rows if row[0] not in unlabelled)
 
 
@@ -145,13 +144,13 @@ class Reduced(Derived):
     the reduced dataset is the reference run again and a cross-encoder can re-rank it.
     """
 
-    def __init__(self, job: Job[DatasetParams], entry: ReducedEntry) -> None:
+    def __init__(self, job: DatasetJob, entry: ReducedEntry) -> None:
         super().__init__(job, entry)
-        base = self.base.artifact
+        base = self.base
         self._texts = Collection(base).queries(VALIDATED)
         self._selected = subset(dict.fromkeys(self._texts, VALIDATED), {VALIDATED: job.params.dev_queries})
         self._top = {query: docs for query, docs in _top(job, base, entry.depth) if query in self._selected}
-        judged = [row for row in self.base.qrels() if row[0] in self._selected and row[3] == VALIDATED]
+        judged = [row for row in super().qrels() if row[0] in self._selected and row[3] == VALIDATED]
         needed = {doc for docs in self._top.values() for doc in docs} | {row[1] for row in judged if row[2] > 0}
         self._docs = needed | _drawn(Collection(base), needed, entry.others * len(self._selected))
         self._judged = [row for row in judged if row[2] > 0 or row[1] in self._docs]
@@ -159,7 +158,7 @@ class Reduced(Derived):
 
     def corpus(self) -> Iterator[Passage]:
         """The passages that stay, in the order of the whole corpus."""
-        return (row for row in self.base.corpus() if row[0] in self._docs)
+        return (row for row in super().corpus() if row[0] in self._docs)
 
     def queries(self) -> Iterator[Query]:
         """The selected dev queries."""
@@ -171,14 +170,14 @@ class Reduced(Derived):
 
     def answers(self) -> Iterator[Answers]:
         """Their answers."""
-        return (row for row in self.base.answers() if row[0] in self._selected)
+        return (row for row in super().answers() if row[0] in self._selected)
 
     def lists(self) -> Iterator[Listed]:
         """The reference run's top passages of each query, in its order."""
         return ((query, doc, 0, None) for query, docs in self._top.items() for doc in docs)
 
 
-def _top(job: Job[DatasetParams], base: Artifact, depth: int) -> Iterator[tuple[str, list[str]]]:
+def _top(job: DatasetJob, base: Artifact, depth: int) -> Iterator[tuple[str, list[str]]]:
     """(query, the first `depth` documents of the reference run); a `UserError` if the run does not fit."""
     run = job.inputs.get("run")
     if run is None or run.manifest["kind"] not in RUNS:
