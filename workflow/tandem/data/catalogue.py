@@ -61,16 +61,14 @@ def main(words: list[str]) -> None:
     """Print the catalogue: `--datasets FILE.json` (entries by name), or without it that of the checkout."""
     if words and (len(words) != 2 or words[0] != "--datasets"):
         raise UserError(f"datasets: {' '.join(words)!r} is unknown; allowed is --datasets FILE.json")
-    if words:
-        datasets = read_entries(_read_json(Path(words[1])))
-    else:
-        datasets = load_settings(gathered([], ROOT), ROOT).datasets
+    datasets = load_settings(gathered([], ROOT), ROOT).datasets if not words else _read_file(Path(words[1]))
     print(format_catalogue(datasets), file=sys.stdout)
 
 
-def _read_json(path: Path) -> Any:
+def _read_file(path: Path) -> dict[str, Dataset]:
+    """The entries in a JSON file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_entries(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}); --datasets takes a JSON file of entries by name") from None
 

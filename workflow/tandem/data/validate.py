@@ -57,13 +57,13 @@ class Hashes:
         return hits
 
     def rows(self, others: "Hashes") -> NDArray[np.int64]:
-        """The row of each of some other hashes, -1 for an unknown one."""
+        """The first row of each of some other hashes, -1 for an unknown one."""
         distinct, back = np.unique(others.array(), return_inverse=True)
         rows = np.full(len(distinct), -1)
         if len(distinct):
             at = np.searchsorted(distinct, self.array()).clip(max=len(distinct) - 1)
-            hit = distinct[at] == self.array()
-            rows[at[hit]] = np.flatnonzero(hit)
+            hits = np.flatnonzero(distinct[at] == self.array())[::-1]  # of repeated values the last one wins
+            rows[at[hits]] = hits
         return rows[back]
 
     def _in_order(self) -> NDArray[np.int64]:
@@ -71,6 +71,13 @@ class Hashes:
         if len(self._sorted) != len(self):
             self._sorted = np.sort(self.array())
         return self._sorted
+
+
+def first_occurrences(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """For each value whether no earlier one equals it."""
+    first = np.zeros(len(values), np.bool_)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first
 
 
 def require_unique_hashes(what: str, place: str, hashes: Hashes, id_at: Callable[[int], str]) -> None:

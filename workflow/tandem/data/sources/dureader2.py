@@ -26,6 +26,7 @@ from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, 
 from tandem.data.sources.span_f1 import best_span
 from tandem.data.splits import order, require_splits
 from tandem.data.text import segmenter
+from tandem.data.validate import first_occurrences
 from tandem.errors import UserError
 from tandem.progress import Progress
 
@@ -262,10 +263,7 @@ class Labels:
     def first_of_equal(self) -> NDArray[np.bool_]:
         """For each passage in order whether no earlier one is the same, by 64 bits of its digest (ten million different
         passages coincide with odds of 1 to 400,000)."""
-        _, rows = np.unique(np.frombuffer(self._hashes, np.uint64), return_index=True)
-        first = np.zeros(len(self._hashes), np.bool_)
-        first[rows] = True
-        return first
+        return first_occurrences(np.frombuffer(self._hashes, np.uint64))
 
     def positives_per_query(self) -> dict[str, float]:
         """The mean number of positives of a split's queries."""

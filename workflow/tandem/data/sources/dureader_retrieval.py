@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ijson
 import numpy as np
@@ -28,13 +28,12 @@ from tandem.data.files import Files
 from tandem.data.reading import BOM, JsonObject, clean, fields, open_bytes, parse_whole, records, text_of
 from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.rocketqa import read_mentions, title_of
+from tandem.data.validate import Hashes
 from tandem.errors import UserError
 from tandem.progress import Progress
 
 COLLECTION = "passage-collection"
-BATCH = 1 << 14  # texts whose marks are looked up at once
 CHUNK = 1 << 16  # ids that are Python objects at once
-MOST = 1 << 40  # lines of a collection
 
 Integers = NDArray[np.int64]
 
@@ -75,7 +74,8 @@ class DureaderRetrieval(Source):
 
     def corpus(self) -> Iterator[Passage]:
         """(passage id, title, text) of each line of the parts."""
-        for doc_id, (title, text) in zip(iter_ids(self._release.ids), self._lines(), strict=True):
+        ids = (doc for chunk in self._release.ids.chunks for doc in chunk.to_pylist())
+        for doc_id, (title, text) in zip(ids, self._lines(), strict=True):
             yield doc_id, title, text
 
     def queries(self) -> Iterator[Query]:
@@ -120,15 +120,14 @@ class DureaderRetrieval(Source):
         """Read everything, with one pass over the collection."""
         training = Training(self._dual, self._cross)
         ids = read_ids(self._map)
-        labelled = [(doc, mark(text)) for _, doc, text in self._labelled() if text]
-        marks = np.append(training.marks, np.array([dev_mark for _, dev_mark in labelled], np.int64))
-        rows = find_rows(marks, self._counted(len(ids)))
-        rows, dev = np.split(rows, [len(training.marks)])
+        labelled = [(doc, text) for _, doc, text in self._labelled() if text]
+        collection = word_hashes(self._counted(len(ids)))
+        rows, dev = collection.rows(training.passages), collection.rows(word_hashes(text for _, text in labelled))
         self._require_fit(ids, [doc for doc, _ in labelled], dev)
-        missing = len(np.unique(training.marks[rows < 0]))
+        missing = len(np.unique(training.passages.array()[rows < 0]))
         pairs, both = training.pairs(rows)
         self.facts |= {
-            "training_passages": len(np.unique(training.marks)) - missing,
+            "training_passages": len(np.unique(training.passages.array())) - missing,
             "training_passages_not_in_the_collection": missing,
             "training_pairs_of_both_labels": both,
             "dev_passages_not_in_the_collection": int((dev < 0).sum()),
@@ -174,24 +173,24 @@ class Training:
 
     Attributes:
         queries: text → number, in order of appearance.
-        marks: `mark` of each pair's passage.
+        passages: hashes of each pair's passage.
     """
 
     def __init__(self, dual: Path | None, cross: Path | None) -> None:
         self.queries: dict[str, int] = {}
-        queries, marks, labels = array("q"), array("q"), array("b")
+        self.passages = Hashes()
+        queries, labels = array("q"), array("b")
         for query, _, passage, label in read_mentions(dual, cross):
             queries.append(self.queries.setdefault(query, len(self.queries)))
-            marks.append(mark(passage))
+            self.passages.add([normalised(passage)])
             labels.append(label)
         self._queries, self._labels = np.array(queries, np.int64), np.array(labels, np.int64)
-        self.marks = np.array(marks, np.int64)
 
     def pairs(self, rows: Integers) -> tuple[Pairs, int]:
         """Each pair of query and passage once, the pairs of a query together, both in order of first appearance.
 
         Args:
-            rows: of the passages in the collection, as `marks`; pairs of those that are negative are left out.
+            rows: of the passages in the collection; pairs of those that are negative are left out.
         Returns:
             The pairs, and how many of them had both labels: they are positive.
         """
@@ -207,43 +206,16 @@ class Training:
         return Pairs(queries[chosen], passages[chosen], highest[order]), int((highest > lowest).sum())
 
 
-def mark(text: str) -> int:
-    """A number that texts share if they differ only in white space: the hash of their words, in this process alone."""
-    return hash(" ".join(text.split()))
+def normalised(text: str) -> str:
+    """A form that texts share if they differ only in white space."""
+    return " ".join(text.split())
 
 
-def find_rows(marks: Integers, texts: Iterable[str]) -> Integers:
-    """The first row of each of some texts in a collection, by one pass: 16 bytes a text.
-
-    Args:
-        marks: `mark` of each text, repeated or not, in any order.
-        texts: all texts of the collection.
-    Returns:
-        For each mark the row, from 0, of the first text that has it; -1 where no text has it.
-    """
-    different, back = np.unique(marks, return_inverse=True)
-    rows = np.full(len(different), -1, np.int64)
-    before = 0
-    for part in _batches(texts):
-        hits = np.isin(part, different)
-        at = np.searchsorted(different, part[hits])
-        row = before + np.flatnonzero(hits)
-        # Of two equal texts the first counts: later assignments win, so they go in reverse and never replace a row.
-        new = rows[at] < 0
-        rows[at[new][::-1]] = row[new][::-1]
-        before += len(part)
-    return rows[back]
-
-
-def _batches(texts: Iterable[str]) -> Iterator[Integers]:
-    """Marks of the texts, `BATCH` at a time."""
-    part = array("q")
-    for text in texts:
-        part.append(mark(text))
-        if len(part) == BATCH:
-            yield np.array(part, np.int64)
-            part = array("q")
-    yield np.array(part, np.int64)
+def word_hashes(texts: Iterable[str]) -> Hashes:
+    """Hashes of texts, equal for those that differ only in white space."""
+    hashes = Hashes()
+    hashes.add(map(normalised, texts))
+    return hashes
 
 
 def read_ids(path: Path) -> pa.ChunkedArray:
@@ -275,12 +247,6 @@ def read_ids(path: Path) -> pa.ChunkedArray:
     )
 
 
-def iter_ids(ids: pa.ChunkedArray) -> Iterator[str]:
-    """The ids in line order."""
-    for chunk in ids.chunks:
-        yield from chunk.to_pylist()
-
-
 def _members(path: Path) -> Iterator[tuple[int, str]]:
     """(line number, passage id) of each member of the object, in file order."""
     with open_bytes(path) as file:
@@ -288,23 +254,15 @@ def _members(path: Path) -> Iterator[tuple[int, str]]:
             if file.read(len(BOM)) != BOM:
                 file.seek(0)
             for key, value in ijson.kvitems(file, ""):
-                yield _line_number(path, key), _passage_id(path, key, value)
+                number = parse_whole(str(path), "a line number", key)
+                if number < 0:
+                    raise UserError(f"{path}: a line number is {key[:40]!r}; numbers from 0 are allowed")
+                if not isinstance(value, str):
+                    raise UserError(f"{path}: the id of line {key} is {value!r}; a text is needed")
+                yield number, clean(str(path), f"the id of line {key}", value)
         except (ijson.JSONError, EOFError, zlib.error, zipfile.BadZipFile, OSError) as error:
             why = " ".join(str(error).split())[:80]
             raise UserError(f"{path}: broken or truncated ({why}); fetch it again") from None
-
-
-def _line_number(path: Path, key: str) -> int:
-    number = parse_whole(str(path), "a line number", key)
-    if not 0 <= number < MOST:
-        raise UserError(f"{path}: a line number is {key[:40]!r}; numbers from 0 are allowed")
-    return number
-
-
-def _passage_id(path: Path, key: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise UserError(f"{path}: the id of line {key} is {value!r}; a text is needed")
-    return clean(str(path), f"the id of line {key}", value)
 
 
 def _require_all(path: Path, lines: Integers) -> None:

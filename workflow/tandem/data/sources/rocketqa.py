@@ -19,6 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
@@ -26,6 +27,7 @@ from tandem.data.files import Files
 from tandem.data.reading import fields, lines, parse_whole
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import SPLIT, order
+from tandem.data.validate import first_occurrences
 from tandem.errors import UserError
 
 QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
@@ -177,12 +179,9 @@ class Mentions:
             self._doc.append(digest(title, text))
             self._label.append(label)
 
-    def first(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def first(self) -> NDArray[np.bool_]:
         """For each mention whether its passage is mentioned for the first time."""
-        docs = np.frombuffer(self._doc, np.uint64)
-        first = np.zeros(len(docs), bool)
-        first[np.unique(docs, return_index=True)[1]] = True
-        return first
+        return first_occurrences(np.frombuffer(self._doc, np.uint64))
 
     def by_query(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """(query's number, its (passage's digest, label) in the files' order), queries by first appearance."""
