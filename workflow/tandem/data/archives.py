@@ -69,7 +69,7 @@ def _unpack(archive: Path, members: list[str], folder: Path, mark: int) -> None:
     try:
         for entry in entries(archive):
             name = entry.name.removeprefix("./")
-            matching = [member for member in members if _matches(name, member)]
+            matching = [m for m in members if (name.startswith(m) if m.endswith("/") else f"/{name}".endswith(f"/{m}"))]
             if matching and not (entry.is_file and is_below(name)):
                 raise UserError(f"{archive}: {entry.name} is a link or leaves its folder; only plain files are taken")
             if matching:
@@ -106,11 +106,6 @@ def _broken(archive: Path, error: Exception) -> UserError:
         return UserError(f"{archive}: cannot be unpacked ({error.strerror}); mend that and try again")
     why = str(error) or type(error).__name__
     return UserError(f"{archive}: is no whole zip or tar archive ({why}); delete it and try again")
-
-
-def _matches(name: str, member: str) -> bool:
-    """Whether an archive's path is a member: the same path, one that ends so, or one below that folder."""
-    return name.startswith(member) if member.endswith("/") else f"/{name}".endswith(f"/{member}")
 
 
 def _copy(archive: Path, entry: Entry, target: Path) -> None:

@@ -131,7 +131,11 @@ def _presence(name: str, datasets: Entries, needed: list[Need]) -> Presence:
         return Presence("licence", entry.where or "")
     if not needed and not files:
         return Presence("local")
-    missing = {need.paths[0]: need.size for need in absent} | _missing_urls(files)
+    missing = {need.paths[0]: need.size for need in absent}
+    for dataset, entries in files.items():
+        downloads = Downloads(dataset, entries)
+        for file in (file for key, file in entries.items() if not downloads.is_present(key)):
+            missing[file.url] = file.bytes or missing.get(file.url)
     place = str(home() if needed else data_folder())
     if not missing:
         return Presence("here", place)
@@ -165,14 +169,3 @@ def _files(name: str, entry: Dataset, datasets: Entries) -> Iterator[tuple[str, 
         yield name, entry.files
     for other in _upstream(entry, datasets):
         yield from _files(other, datasets[other], datasets)
-
-
-def _missing_urls(files: Mapping[str, dict[str, File]]) -> dict[str, int | None]:
-    """URLs of missing files, with sizes; None where unknown."""
-    missing: dict[str, int | None] = {}
-    for dataset, entries in files.items():
-        downloads = Downloads(dataset, entries)
-        for name, file in entries.items():
-            if not downloads.is_present(name):
-                missing[file.url] = file.bytes or missing.get(file.url)
-    return missing

@@ -109,21 +109,18 @@ def fetch(url: str, target: Path, expected: Expected, mirrors: Sequence[Mirror] 
     for alternative in alternatives(url, mirrors):
         try:
             path = local_path(alternative)
-            return _require(path, expected) if path else _download(alternative, target, expected, pause)
-        except TransferError as error:
-            failures.append(f"{alternative} {error}" if alternative != url else str(error))
-        except OSError as error:
-            where = f"{target}: cannot be written ({error.strerror or error})"
+            if path is None:
+                return _download(alternative, target, expected, pause)
+            if error := expected.mismatch(path) if path.is_file() else "is no file":
+                raise TransferError(error)
+            return path
+        except TransferError as fault:
+            failures.append(f"{alternative} {fault}" if alternative != url else str(fault))
+        except OSError as fault:
+            where = f"{target}: cannot be written ({fault.strerror or fault})"
             raise UserError(f"{where}; set {VARIABLE} to a folder of yours with enough space") from None
     message = f"{redacted(url)}: cannot be fetched: {redacted('; '.join(failures))}"
     raise UserError(f"{message}. Name another place in execution.mirrors, or put the file at {target}")
-
-
-def _require(path: Path, expected: Expected) -> Path:
-    """A local file that stands in for a URL."""
-    if error := expected.mismatch(path) if path.is_file() else "is no file":
-        raise TransferError(error)
-    return path
 
 
 def _download(url: str, target: Path, expected: Expected, pause: float) -> Path:
@@ -133,7 +130,10 @@ def _download(url: str, target: Path, expected: Expected, pause: float) -> Path:
         if part is None:
             return target
         resumed = part.size
-        _require_space(target, expected, resumed)
+        needed, free = (expected.size or 0) - resumed, shutil.disk_usage(target.parent).free
+        if needed > free:
+            message = f"{target.parent}: {readable(free)} are free, {target.name} needs {readable(needed)}"
+            raise UserError(f"{message}; set {VARIABLE} to a folder with enough space")
         for again in (False, True):
             transfer(url, part, label, expected.has_checksum, pause)
             error = expected.mismatch(part.path)
@@ -146,11 +146,3 @@ def _download(url: str, target: Path, expected: Expected, pause: float) -> Path:
             part.restart()
         part.remove()
         raise TransferError(str(error))
-
-
-def _require_space(target: Path, expected: Expected, present: int) -> None:
-    """Refuse a download that the disk cannot hold, as far as its size is known."""
-    needed, free = (expected.size or 0) - present, shutil.disk_usage(target.parent).free
-    if needed > free:
-        message = f"{target.parent}: {readable(free)} are free, {target.name} needs {readable(needed)}"
-        raise UserError(f"{message}; set {VARIABLE} to a folder with enough space")

@@ -1,7 +1,7 @@
 """A dataset's files: in the folder that `path` names, or downloaded as its entry's `files` say; plain or as `.gz`."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -138,15 +138,9 @@ class Downloads:
 
     def is_present(self, name: str) -> bool:
         """Whether a file is on this machine, whole or unpacked; nothing is fetched and no checksum computed."""
-        return any(path.exists() for path in self._present_paths(name))
-
-    def _present_paths(self, name: str) -> Iterator[Path]:
-        """Where a file may already be."""
-        url = self.files[name].url
-        if name != HERE:
-            yield self.folder / name
-        yield from self._places(url)
-        yield from (path for path in (self._unpacked(name), local_path(url)) if path is not None)
+        url, own = self.files[name].url, None if name == HERE else self.folder / name
+        places = [own, *self._places(url), self._unpacked(name), local_path(url)]
+        return any(place is not None and place.exists() for place in places)
 
     def _path(self, name: str) -> Path:
         if name not in self._paths:

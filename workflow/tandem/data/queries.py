@@ -99,19 +99,15 @@ def read_queries(
     warnings.count(unknown, "queries of the qrels are not among the queries; their qrels are dropped")
     warnings.count(blank, "queries are blank and were dropped")
     warnings.count(unjudged, "queries stand in no qrels and were dropped")
-    splits = _choose(origins, params)
-    if not splits:
-        raise UserError(f"{place}: no query is left; a dataset needs at least one with text and qrels or answers")
-    return Queries({query: texts[query] for query in splits}, splits, origins)
-
-
-def _choose(splits: dict[str, str], params: DatasetParams) -> dict[str, str]:
-    """Query id → split, after adding the splits that the source lacks and cutting each to its number."""
+    splits = origins
     if params.train_from_test is not None:
         splits = move_share(splits, params.train_from_test, "test", "train")
     if params.dev_from_train is not None:
         splits = move_share(splits, params.dev_from_train, "train", "dev")
-    return subset(splits, {split: params.most_queries(split) for split in USUAL})
+    splits = subset(splits, {split: params.most_queries(split) for split in USUAL})
+    if not splits:
+        raise UserError(f"{place}: no query is left; a dataset needs at least one with text and qrels or answers")
+    return Queries({query: texts[query] for query in splits}, splits, origins)
 
 
 def select_qrels(

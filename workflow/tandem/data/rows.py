@@ -84,7 +84,9 @@ class IdRows:
             self._hashes, self._rows = hashes[order], order.astype(np.uint32)
             if not np.any(self._hashes[1:] == self._hashes[:-1]):
                 return
-        raise UserError(f"{where}: {what} id {_first_repeated(self.all)} stands twice; ids are unique")
+        ordered = self.all.take(pc.sort_indices(self.all)).to_pylist()
+        repeated = next(a for a, b in pairwise(ordered) if a == b)
+        raise UserError(f"{where}: {what} id {repeated} stands twice; ids are unique")
 
     def __len__(self) -> int:
         return len(self.all)
@@ -116,12 +118,6 @@ class IdRows:
         """The id of each row."""
         ids: list[str] = self.all.take(pa.array(rows)).to_pylist()
         return ids
-
-
-def _first_repeated(ids: pa.Array) -> str:
-    """The first id, alphabetically, that occurs twice."""
-    ordered = ids.take(pc.sort_indices(ids)).to_pylist()
-    return str(next(a for a, b in pairwise(ordered) if a == b))
 
 
 def doc_rows(collection: Collection) -> IdRows:

@@ -8,6 +8,7 @@ import logging
 import re
 import tempfile
 from collections.abc import Callable
+from functools import cache
 
 WORD = re.compile(r"\S+")
 UNITS = ("words", "characters")
@@ -62,6 +63,7 @@ def document_of(window: str) -> tuple[str, int]:
     return document, int(number)
 
 
+@cache
 def segmenter() -> Callable[[str], list[str]]:
     """A function from a text to its words, by jieba's dictionary (accurate mode).
 

@@ -74,10 +74,10 @@ class Source(ABC):
 
 
 class Formats(Registry[type[Source]]):
-    """Sources by name. The model of a source's entries is the annotation of `entry` in its `__init__`."""
+    """Sources by name."""
 
     def __call__(self, name: str) -> Callable[[type[Source]], type[Source]]:
-        """Register a source as `source: <name>` of the configuration, which gets to know the keys of its entries."""
+        """Register a source as `source: <name>`; the configuration gets the model of its entries."""
         register = super().__call__(name)
 
         def decorate(source: type[Source]) -> type[Source]:
@@ -91,7 +91,7 @@ dataset_format = Formats("dataset format", "dataset_format", "data.sources")
 
 
 def entry_model(source: type[Source]) -> type[Dataset]:
-    """The model of a source's entries."""
+    """The model of a source's entries: the annotation of `entry` in its `__init__`."""
     model: type[Dataset] = inspect.signature(source, eval_str=True).parameters["entry"].annotation
     return model
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import ijson
 
@@ -173,15 +173,13 @@ def _contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, 
         name = next(ids, None)
         if name is not None and not isinstance(name, str | int):
             raise UserError(f"{question.where}: {key} names a passage {name!r}; a text or a whole number is needed")
-        yield None if name is None else str(name), _score(question.where, key, context.get("score"))
-
-
-def _score(where: str, key: str, score: Any) -> float | None:
-    """A score, which some files write as text."""
-    try:
-        return None if score in (None, "") else float(score)
-    except (TypeError, ValueError):
-        raise UserError(f"{where}: a score of {key} is {str(score)[:40]!r}; a number is needed") from None
+        score = context.get("score")
+        try:
+            value = None if score in (None, "") else float(score)  # some files write it as text
+        except (TypeError, ValueError):
+            error = f"{question.where}: a score of {key} is {str(score)[:40]!r}; a number is needed"
+            raise UserError(error) from None
+        yield None if name is None else str(name), value
 
 
 def passages(path: Path) -> Iterator[Passage]:
@@ -206,7 +204,14 @@ def read_questions(path: Path) -> Iterator[QuestionRecord]:
         for number, line in lines(path):
             where = f"{path}:{number}"
             text, literal = _columns(where, line, "question, list of answers", 2)
-            yield QuestionRecord(where, text, texts_of(where, "answers", _literal(where, literal)), {})
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # unknown escapes (`\\s` of a pattern) stay as they are
+                    answers = ast.literal_eval(literal.strip())
+            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                error = f"{where}: the answers {literal[:60]!r} are no list; write ['first', 'second']"
+                raise UserError(error) from None
+            yield QuestionRecord(where, text, texts_of(where, "answers", answers), {})
 
 
 def items(path: Path) -> Iterator[tuple[str, JsonObject]]:
@@ -271,13 +276,3 @@ def _columns(where: str, line: str, what: str, count: int) -> list[str]:
     if len(row) != count:
         raise UserError(f"{where}: {len(row)} columns by tabs; a line is {what}: {count} columns")
     return row
-
-
-def _literal(where: str, column: str) -> Any:
-    """The value of a Python literal; escapes that Python does not know (`\\s` of a pattern) stay as they are."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.literal_eval(column.strip())
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise UserError(f"{where}: the answers {column[:60]!r} are no list; write ['first', 'second']") from None

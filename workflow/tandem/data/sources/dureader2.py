@@ -9,9 +9,9 @@ import hashlib
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import tee
 from operator import itemgetter
 from pathlib import Path
@@ -217,13 +217,7 @@ def is_positive(paragraph: str, answers: list[list[str]], rules: Rules) -> bool:
 
 def tokens(text: str, unit: str) -> list[str]:
     """A text's characters without white space, or its words by `segmenter`: lower case, no punctuation."""
-    return _segmenter()(text) if unit == "words" else list("".join(text.split()))
-
-
-@cache
-def _segmenter() -> Callable[[str], list[str]]:
-    """The segmenter of this process; only words need it."""
-    return segmenter()
+    return segmenter()(text) if unit == "words" else list("".join(text.split()))
 
 
 def digest(text: str) -> bytes:

@@ -240,7 +240,11 @@ def read_ids(path: Path) -> pa.ChunkedArray:
         return ids
     lines = np.concatenate(numbers)
     order = np.argsort(lines, kind="stable")
-    _require_all(path, lines[order])
+    wrong = np.flatnonzero(lines[order] != np.arange(len(lines)))
+    if len(wrong):
+        at, ordered = int(wrong[0]), lines[order]
+        error = "twice" if at and ordered[at] == ordered[at - 1] else f"but not line {at}"
+        raise UserError(f"{path}: names line {ordered[at]} {error}; all lines from 0, each once, are needed")
     return pa.chunked_array(
         [ids.take(pa.array(order[start : start + CHUNK])).combine_chunks() for start in range(0, len(order), CHUNK)],
         pa.string(),
@@ -263,12 +267,3 @@ def _members(path: Path) -> Iterator[tuple[int, str]]:
         except (ijson.JSONError, EOFError, zlib.error, zipfile.BadZipFile, OSError) as error:
             why = " ".join(str(error).split())[:80]
             raise UserError(f"{path}: broken or truncated ({why}); fetch it again") from None
-
-
-def _require_all(path: Path, lines: Integers) -> None:
-    """Refuse sorted line numbers that are not 0, 1, 2, …"""
-    wrong = np.flatnonzero(lines != np.arange(len(lines)))
-    if len(wrong):
-        first = int(wrong[0])
-        error = "twice" if first and lines[first] == lines[first - 1] else f"but not line {first}"
-        raise UserError(f"{path}: names line {lines[first]} {error}; all lines from 0, each once, are needed")

@@ -163,21 +163,13 @@ def _modules_of(package: str) -> list[Module]:
         if not spec.origin or not spec.origin.endswith(".py"):
             raise UserError(f"packages: {package!r} is not written in Python; leave it out")
         return [Module(package, Path(spec.origin))]
-    roots = [Path(location) for location in spec.submodule_search_locations]
-    files = [(root, path) for root in roots for path in root.rglob("*.py") if _is_interface(root, path)]
-    return [Module(_dotted(package, root, path), path) for root, path in files]
-
-
-def _is_interface(root: Path, path: Path) -> bool:
-    """Whether a file belongs to the package's own interface."""
-    inside = path.relative_to(root)
-    return SKIPPED.isdisjoint(inside.parts[:-1]) and not path.name.startswith("test_") and path.name != "conftest.py"
-
-
-def _dotted(package: str, root: Path, path: Path) -> str:
-    """`numpy.linalg` of numpy/linalg/__init__.py, `numpy.linalg._linalg` of numpy/linalg/_linalg.py."""
-    parts = path.relative_to(root).with_suffix("").parts
-    return ".".join((package, *(parts[:-1] if parts[-1] == "__init__" else parts)))
+    modules = []
+    files = ((root, path) for root in spec.submodule_search_locations for path in Path(root).rglob("*.py"))
+    for location, path in files:
+        *folders, name = path.relative_to(location).with_suffix("").parts
+        if SKIPPED.isdisjoint(folders) and not name.startswith("test_") and name != "conftest":
+            modules.append(Module(".".join((package, *folders, *([] if name == "__init__" else [name]))), path))
+    return modules
 
 
 def module_pairs(module: Module, longest: int | None) -> list[Pair]:

@@ -147,7 +147,13 @@ def _questions(path: Path) -> Iterator[Question]:
 
 def read_paragraphs(path: Path) -> Iterator[Paragraph]:
     """The paragraphs of a file in its order; a `UserError` if it is no JSON, or has none of the layouts."""
-    document = _document(path)
+    try:
+        document = json.loads("\n".join(line for _, line in lines(path, LONGEST)))
+    except json.JSONDecodeError as error:
+        where = f"{path}:{error.lineno}: not valid JSON, {error.msg} at column {error.colno}"
+        raise UserError(f"{where}; mend it or fetch the file again") from None
+    except RecursionError:
+        raise UserError(f"{path}: JSON nested too deep; SQuAD's form is needed, articles of paragraphs") from None
     articles = document if isinstance(document, dict) else {"data": document}
     for where, article in _objects(f"{path}: ", articles, "data"):
         title = text_of(where, article, "title") if article.get("title") else ""
@@ -182,17 +188,6 @@ def _question(where: str, record: JsonObject) -> Question:
     query = text_of(where, record, _name(record, "id", "query_id"), number=True)
     text = text_of(where, record, _name(record, "question", "query_text"))
     return Question(where, query, text, list(dict.fromkeys(texts)))
-
-
-def _document(path: Path) -> Any:
-    """The JSON of a file that is one document."""
-    try:
-        return json.loads("\n".join(line for _, line in lines(path, LONGEST)))
-    except json.JSONDecodeError as error:
-        where = f"{path}:{error.lineno}: not valid JSON, {error.msg} at column {error.colno}"
-        raise UserError(f"{where}; mend it or fetch the file again") from None
-    except RecursionError:
-        raise UserError(f"{path}: JSON nested too deep; SQuAD's form is needed, articles of paragraphs") from None
 
 
 def _objects(prefix: str, record: JsonObject, key: str) -> Iterator[tuple[str, JsonObject]]:

@@ -94,18 +94,16 @@ class Unlabelled(Derived):
             texts.add(text)
             yield query, text, UNLABELLED if self._loses_labels(query, split) else split
         self.facts["asked_already"] = 0
-        for query, text in self._from_elsewhere():
+        others = (
+            [(query, text) for query, text, split in self._other.queries() if split == "train"] if self._other else []
+        )
+        if self._file is not None:
+            others = [(query, text) for _, (query, text) in fields(self._file, "query id, text", 2)]
+        for query, text in others:
             if text in texts:
                 self.facts["asked_already"] += 1
             else:
                 yield f"unlabelled-{query}", text, UNLABELLED
-
-    def _from_elsewhere(self) -> Iterator[tuple[str, str]]:
-        """(id, text) of the queries that are not the dataset's own."""
-        if self._other is not None:
-            yield from ((query, text) for query, text, split in self._other.queries() if split == "train")
-        if self._file is not None:
-            yield from ((query, text) for _, (query, text) in fields(self._file, "query id, text", 2))
 
     def _loses_labels(self, query: str, split: str) -> bool:
         return self._share is not None and split == "train" and position(query) < self._share
