@@ -11,7 +11,7 @@ from tandem.data.catalogue import presences, read_entries
 from tandem.data.fetch import local_path
 from tandem.data.files import Downloads
 from tandem.errors import UserError
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 
 @dataclass(frozen=True)
