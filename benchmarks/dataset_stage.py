@@ -33,7 +33,7 @@ two threads; where its seconds are its processor's, other work on the machine le
 def ours(form: str, folder: Path) -> int:
     """Run the stage on a folder; the number of passages."""
     from tandem.artifact import Job, open_artifact
-    from tandem.data.stage import run
+    from tandem.data.dataset import run
 
     out = folder / f"made-{form}"
     run(Job("dataset", out, PARAMS[form], {}, {"path": str(folder), "workers": os.cpu_count()}))

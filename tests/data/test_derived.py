@@ -8,7 +8,7 @@ import pytest
 
 from tandem.artifact import Job, open_artifact, writing
 from tandem.data.collection import Collection
-from tandem.data.stage import run
+from tandem.data.dataset import run
 from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
 from tandem.extras.audits.similar_queries import run as similar_stage

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dpr_files import items, passages, questions
+from tandem.data.sources.dpr import items, passages, read_questions
 from tandem.errors import UserError
 
 PASSAGES = (
@@ -126,27 +126,27 @@ def test_real_patterns_survive_with_and_without_doubled_backslashes(tmp_path, re
     assert len(rows) == 694
     path = tmp_path / "curated.qa.csv"
     path.write_text(qa_csv([(q, a) for _, q, a in rows]), encoding="utf-8")
-    assert [one.answers for one in questions(path)] == [answers for _, _, answers in rows]
+    assert [one.answers for one in read_questions(path)] == [answers for _, _, answers in rows]
     path.write_text("how tall\t['20\\s?,?\\s?320']\n")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [one.answers for one in questions(path)] == [["20\\s?,?\\s?320"]]
+        assert [one.answers for one in read_questions(path)] == [["20\\s?,?\\s?320"]]
 
 
-FIRST = {passages: "id\ttext\ttitle\n", questions: "good\t['a']\n"}  # a right first line, by reader
+FIRST = {passages: "id\ttext\ttitle\n", read_questions: "good\t['a']\n"}  # a right first line, by reader
 BAD_LINES = {
     "two columns": (passages, "1\ttext\n", "2 columns by tabs; a line is id, text, title: 3 columns"),
     "an empty line": (passages, "\n", "1 columns by tabs"),
     "a quote left open": (passages, '1\t"text\tTitle\n2\tb\t"c"\n', "a quoted column is not closed"),
     "one left open at the end": (passages, '1\t"text\tTitle', "a quoted column is not closed"),
     "a quoted text without end": (passages, f'1\t"{"a" * 200000}"\tTitle\n', "field larger than field limit"),
-    "no literal": (questions, "q\tChina\n", "the answers 'China' are no list; write ['first', 'second']"),
-    "a call": (questions, "q\t__import__('os').getcwd()\n", "are no list"),
-    "a number": (questions, "q\t[1995]\n", "answers is [1995]; a list of texts is needed"),
-    "a bare text": (questions, "q\t'a'\n", "a list of texts is needed"),
-    "half a pair": (questions, "q\t['\\ud800']\n", "answers holds half of a surrogate pair"),
-    "no answers": (questions, "q\n", "1 columns by tabs; a line is question, list of answers: 2 columns"),
-    "deep": (questions, f"q\t{'[' * 9999}\n", "are no list"),
+    "no literal": (read_questions, "q\tChina\n", "the answers 'China' are no list; write ['first', 'second']"),
+    "a call": (read_questions, "q\t__import__('os').getcwd()\n", "are no list"),
+    "a number": (read_questions, "q\t[1995]\n", "answers is [1995]; a list of texts is needed"),
+    "a bare text": (read_questions, "q\t'a'\n", "a list of texts is needed"),
+    "half a pair": (read_questions, "q\t['\\ud800']\n", "answers holds half of a surrogate pair"),
+    "no answers": (read_questions, "q\n", "1 columns by tabs; a line is question, list of answers: 2 columns"),
+    "deep": (read_questions, f"q\t{'[' * 9999}\n", "are no list"),
 }
 
 
@@ -182,7 +182,7 @@ def test_a_wrong_pool_is_named(tmp_path, name):
     path = tmp_path / "pool.json"
     path.write_bytes(data)
     with pytest.raises(UserError) as error:
-        list(questions(path))
+        list(read_questions(path))
     assert str(error.value).startswith(str(path))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
@@ -193,7 +193,7 @@ def test_a_truncated_pool_is_named(tmp_path):
     packed = gzip.compress(json.dumps([{"question": str(i * 7919), "answers": []} for i in range(9999)]).encode())
     path.write_bytes(packed[:-500])
     with pytest.raises(UserError, match="packed file is truncated after item 9[0-9]{3}; fetch it again"):
-        list(questions(path))
+        list(read_questions(path))
 
 
 BAD_CONTEXTS = {
@@ -220,7 +220,7 @@ def test_a_pool_that_names_no_passage_is_refused(folder, make):
 
 
 def test_questions_must_name_files(folder, make):
-    with pytest.raises(UserError, match="questions: None; write"):
+    with pytest.raises(UserError, match="questions: None; at least one of train, dev, test with a file"):
         make("none", {"source": "dpr"}, path=str(folder))
     with pytest.raises(UserError, match=r"holds no nq\.json \(plain or \.gz\)"):
         make("missing", {"source": "dpr", "questions": {"dev": "nq.json"}}, path=str(folder))

@@ -4,15 +4,11 @@ import shutil
 from collections import Counter
 from hashlib import sha1
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dureader_retrieval import lookup
-from tandem.data.sources.dureader_retrieval.ids import each, read_ids
-from tandem.data.sources.dureader_retrieval.lookup import find_rows, mark
-from tandem.data.sources.dureader_retrieval.training import training_id
+from tandem.data.sources.dureader_retrieval import read_ids, training_id, word_hashes
 from tandem.errors import UserError
 
 PARTS = [["天空是蓝色的", "水 是 湿的"], ["猫吃鱼", "狗吃肉", "天空是蓝色的"]]
@@ -130,18 +126,16 @@ def test_without_training_files_there_is_a_dev_split(package, make):
 
 
 def test_a_map_is_read_in_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr("tandem.data.sources.dureader_retrieval.ids.CHUNK", 7)
+    monkeypatch.setattr("tandem.data.sources.dureader_retrieval.CHUNK", 7)
     path = tmp_path / "map.json"
     path.write_text(json.dumps({str(99 - number): f"p{99 - number}" for number in range(100)}))
-    assert list(each(read_ids(path))) == [f"p{number}" for number in range(100)]
+    assert read_ids(path).to_pylist() == [f"p{number}" for number in range(100)]
 
 
-def test_rows_of_texts_over_batches(monkeypatch):
-    monkeypatch.setattr(lookup, "BATCH", 3)
-    texts = [f"text  {number % 10}" for number in range(25)]
-    wanted = np.array([mark(text) for text in ("text 7 ", "text 11", "text 0", "text 7")])
-    assert find_rows(wanted, texts).tolist() == [7, -1, 0, 7]
-    assert find_rows(np.empty(0, np.int64), texts).tolist() == []
+def test_texts_have_the_first_row_with_the_same_words():
+    collection = word_hashes(f"text  {number % 10}" for number in range(25))
+    assert collection.rows(word_hashes(["text 7 ", "text 11", "text 0", "text 7"])).tolist() == [7, -1, 0, 7]
+    assert collection.rows(word_hashes([])).tolist() == []
 
 
 def change_map(ids):

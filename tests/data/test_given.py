@@ -2,7 +2,7 @@ import pytest
 
 from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
-from tandem.data.given import run
+from tandem.data.imported import run_given as run
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 

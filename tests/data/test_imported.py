@@ -4,7 +4,7 @@ import json
 import pytest
 
 from tandem.artifact import Job, open_artifact
-from tandem.data.imported import run
+from tandem.data.imported import run_imported as run
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 

@@ -4,12 +4,8 @@ import textwrap
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.data.sources.pydocs import heading
-from tandem.data.sources.pydocs.clean import plain, summary_and_body
-from tandem.data.sources.pydocs.collect import split_of
-from tandem.data.sources.pydocs.docstrings import Documented, docstrings
-from tandem.data.sources.pydocs.pairs import Pair, is_query, masked, pair_of
-from tandem.data.sources.pydocs.walk import find_modules
+from tandem.data.sources.docstrings import Documented, docstrings, plain, summary_and_body
+from tandem.data.sources.pydocs import Pair, find_modules, heading, is_query, masked, pair_of, split_of
 from tandem.errors import UserError
 
 NUMPY_STYLE = """
@@ -255,8 +251,8 @@ def test_headings_are_the_words_of_the_module(package, make):
     ("params", "message"),
     [
         ({}, "packages: None; a list of names of installed packages is needed"),
-        ({"packages": ["json"], "heading": "full"}, "heading: 'full'; allowed are none, module"),
-        ({"packages": ["json"], "passage_words": 0}, "passage_words: 0; a whole number from 1 is allowed"),
+        ({"packages": ["json"], "heading": "full"}, 'heading is "full"; allowed: none, module'),
+        ({"packages": ["json"], "passage_words": 0}, "passage_words is 0; allowed: ≥ 1"),
         ({"packages": ["os.path"]}, "packages: 'os.path' is not installed; install it or leave it out"),
         ({"packages": ["_heapq"]}, "packages: '_heapq' is not written in Python; leave it out"),
     ],

@@ -7,10 +7,10 @@ import pytest
 
 from tandem.artifact import Job, open_artifact, writing
 from tandem.data.collection import Collection
-from tandem.data.given import run as given
+from tandem.data.dataset import run
+from tandem.data.imported import run_given as given
 from tandem.data.runs import iter_run, write_run
-from tandem.data.select import position
-from tandem.data.stage import run
+from tandem.data.splits import position
 from tandem.errors import UserError
 
 RANKED = {"v1": "abcd", "v2": "cbad", "v3": "dcba"}  # what the reference run lists, best first

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.rocketqa_tsv import digest
+from tandem.data.sources.rocketqa import digest
 from tandem.errors import UserError
 
 DUAL = (
@@ -130,5 +130,5 @@ def test_a_wrong_line_is_named(folder, make, name):
 
 
 def test_a_file_must_be_named(folder, make):
-    with pytest.raises(UserError, match="dual, cross: neither is told"):
+    with pytest.raises(UserError, match="dual, cross: neither is set"):
         make("none", {"source": "rocketqa_tsv"}, path=str(folder))

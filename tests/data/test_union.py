@@ -8,7 +8,7 @@ import pytest
 
 from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
-from tandem.data.stage import run
+from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import splits

@@ -7,8 +7,8 @@ import pytest
 
 from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
-from tandem.data.select import position, train_from_test
-from tandem.data.stage import run
+from tandem.data.dataset import run
+from tandem.data.splits import move_share, position
 from tandem.errors import UserError
 
 
@@ -82,7 +82,7 @@ def test_queries_come_from_one_place(base, derive):
 
 def test_a_train_split_is_carved_out_of_test_by_hash():
     splits = {f"q{i}": "test" for i in range(100)}
-    moved = train_from_test(splits, 0.5)
+    moved = move_share(splits, 0.5, "test", "train")
     assert {q for q, s in moved.items() if s == "train"} == {q for q in splits if position(q) < 0.5}
     with pytest.raises(UserError, match="train_from_test: the source has a train split of its own"):
-        train_from_test(splits | {"t": "train"}, 0.5)
+        move_share(splits | {"t": "train"}, 0.5, "test", "train")

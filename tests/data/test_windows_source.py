@@ -8,7 +8,7 @@ import pytest
 
 from tandem.artifact import Job, open_artifact, sha256, writing
 from tandem.data.collection import CORPUS, LITERAL_MATCH, QRELS, Collection
-from tandem.data.stage import run
+from tandem.data.dataset import run
 from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
 

@@ -8,7 +8,7 @@ import pytest
 
 from tandem.artifact import Job
 from tandem.config.loading import read_statistics
-from tandem.data.stage import run
+from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.extras.statistics import QUANTITIES, PrintedNumber, count, main, read_printed_numbers, verdict
 

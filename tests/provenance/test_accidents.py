@@ -144,7 +144,7 @@ def test_secrets_are_in_no_manifest(make_job, tmp_path, monkeypatch):
     told = json.loads(text)
     assert told["execution"]["files"]["corpus.jsonl"]["url"] == "https://***@host/c.jsonl?X-Amz-Signature=***&part=2"
     assert told["execution"]["mirrors"] == [{"from": "https://host/", "to": "s3://***@mirror/"}]
-    assert job.params["downloads"] == params["downloads"]  # the job itself keeps what it needs
+    assert job.params.downloads == params["downloads"]  # the job itself keeps what it needs
     assert not {name for name in os.environ if name in text and len(name) > 6} - {"PYTHON"}
 
 

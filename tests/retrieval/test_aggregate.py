@@ -3,8 +3,8 @@
 import pytest
 
 from tandem.artifact import open_artifact, writing
+from tandem.data.dataset import run as cut
 from tandem.data.runs import iter_run, write_run
-from tandem.data.stage import run as cut
 from tandem.errors import UserError
 from tandem.retrieval.windows import run
 

@@ -10,8 +10,8 @@ import pytest
 from tandem.__main__ import SHARDS, run_shard
 from tandem.artifact import open_artifact, writing
 from tandem.data.collection import Collection
+from tandem.data.dataset import run as cut
 from tandem.data.runs import ranked_order, write_run
-from tandem.data.stage import run as cut
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens

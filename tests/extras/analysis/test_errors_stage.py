@@ -10,7 +10,7 @@ import pytest
 from tandem.artifact import open_artifact, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import write_run
-from tandem.data.select import position
+from tandem.data.splits import position
 from tandem.errors import UserError
 from tandem.extras.analysis import error_table
 from tandem.extras.analysis.error_types import ENTITY, OTHER, TYPES

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.artifact import Job, open_artifact, writing
+from tandem.data.dataset import run as make_dataset
 from tandem.data.rows import IdRows
 from tandem.data.runs import write_run
-from tandem.data.stage import run as make_dataset
 from tandem.errors import UserError
 from tandem.extras.audits.duplicates import Duplicates, pack
 from tandem.extras.audits.labels import Split, holes

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tandem.artifact import Job
-from tandem.data.stage import run
+from tandem.data.dataset import run
 
 DRIVER = """
 import json, sys

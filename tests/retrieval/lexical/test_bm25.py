@@ -9,8 +9,8 @@ import pytest
 
 from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
+from tandem.data.dataset import run as make_dataset
 from tandem.data.runs import iter_run
-from tandem.data.stage import run as make_dataset
 from tandem.stages.lexical import LANGUAGES
 
 DATASET = {"dataset": "dataset"}

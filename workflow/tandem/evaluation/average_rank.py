@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.errors import UserError
 from tandem.evaluation.measures import Evaluation
 from tandem.evaluation.scores import write_scores

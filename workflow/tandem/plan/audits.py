@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tandem.data.select import order
+from tandem.data.splits import order
 from tandem.errors import UserError
 from tandem.fingerprint import fingerprint
 from tandem.plan.context import CROSS_PARTS, Context, json_of

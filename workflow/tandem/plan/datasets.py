@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, Squad, UnionDataset, Unlabelled, Windows
-from tandem.data.select import UNLABELLED
+from tandem.data.splits import UNLABELLED
 from tandem.errors import Unavailable, UserError, printable
 from tandem.fingerprint import fingerprint
 from tandem.plan.context import Context, json_of

@@ -8,7 +8,7 @@ import re
 
 from tandem.config.datasets import Reduced
 from tandem.config.training import JointModel, ModelEntry, Validation
-from tandem.data.select import VALIDATED
+from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, teacher, training_lists
 from tandem.plan.context import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.artifact import MANIFEST, check_files
-from tandem.data.download import readable
+from tandem.data.fetch import readable
 from tandem.errors import UserError, nearest
 from tandem.extras.plan import FullPlan
 from tandem.provenance import archive

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tandem.data.downloads import Downloads
-from tandem.data.mirrors import local
-from tandem.data.presence import presences
+from tandem.config.datasets import File
+from tandem.config.execution import Mirror
+from tandem.data.catalogue import presences, read_entries
+from tandem.data.fetch import local_path
+from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.plan.graph import Stage
 
@@ -38,7 +40,7 @@ class Item:
 def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
     if stage.params.get("source") == "ir_datasets":
-        found = presences([stage.name], datasets)[stage.name]
+        found = presences([stage.name], read_entries(datasets))[stage.name]
         here = found.state == "here"
         yield Item(
             "dataset",
@@ -50,21 +52,22 @@ def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
         )
     if not (files := stage.execution.get("files")):
         return
-    downloads = Downloads(stage.execution["name"], files, stage.execution["mirrors"])
+    mirrors = [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]]
+    downloads = Downloads(stage.execution["name"], {name: File(**file) for name, file in files.items()}, mirrors)
     for url in dict.fromkeys(entry["url"] for entry in files.values()):
         names = [name for name, entry in files.items() if entry["url"] == url]
         size = next((files[name]["bytes"] for name in names if "bytes" in files[name]), None)
-        path = local(url)
+        path = local_path(url)
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
-        here = all(downloads.here(name) for name in names)
+        here = all(downloads.is_present(name) for name in names)
         yield Item("dataset", stage.name, url, size, here, partial(fetched, downloads, names))
 
 
 def fetched(downloads: Downloads, names: list[str]) -> str:
     """Fetch and unpack some of a dataset's files."""
     for name in names:
-        downloads.at(name)
+        downloads.find(name)
     return ""
 
 

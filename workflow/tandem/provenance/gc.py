@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from tandem.data.download import readable
+from tandem.data.fetch import readable
 from tandem.errors import UserError
 from tandem.progress import Progress, duration, say
 from tandem.provenance.faults import is_running

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem.artifact import MANIFEST, sha256
-from tandem.data.download import readable
+from tandem.data.fetch import readable
 from tandem.progress import Progress
 from tandem.provenance.faults import Fault
 

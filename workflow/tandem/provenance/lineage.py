@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import content
-from tandem.data.download import readable
+from tandem.data.fetch import readable
 from tandem.errors import UserError
 from tandem.progress import duration
 from tandem.provenance.asked import Asked, ask

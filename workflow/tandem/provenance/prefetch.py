@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Sequence
 
-from tandem.data.download import readable
+from tandem.data.fetch import readable
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.progress import say

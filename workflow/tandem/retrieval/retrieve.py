@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tandem.artifact import Job, check_files, plain, writing
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
 from tandem.leases import offered

@@ -19,7 +19,7 @@ from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, Rows, doc_rows
 from tandem.data.runs import Floats, iter_run, ranked_order, scored_depth, write_run
-from tandem.data.windowing import document_of, window_id
+from tandem.data.text import document_of, window_id
 from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.retrieval.exact import Array

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from tandem.artifact import Artifact
 from tandem.data.collection import CORPUS, QRELS, QUERIES
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.data.tables import streaming
 
 

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 
 from tandem.artifact import Artifact, open_artifact
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, Best, pair_scores
 from tandem.retrieval.faiss_search import BlockSearch

@@ -11,7 +11,7 @@ from scipy.stats import kendalltau
 from tandem.artifact import Artifact, Job, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import query_rows
-from tandem.data.select import subset
+from tandem.data.splits import subset
 from tandem.models.device import use_workers
 from tandem.models.template import Ids
 from tandem.progress import Progress

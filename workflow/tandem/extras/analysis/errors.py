@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tandem.artifact import Artifact, Draft, Job, write_json, writing
 from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, ranked_order
-from tandem.data.select import subset
+from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels
 from tandem.evaluation.relevance import relevance

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tandem.artifact import Artifact, Job, write_json, writing
-from tandem.data.select import subset
+from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.progress import Progress

@@ -17,7 +17,7 @@ from tandem.artifact import Draft, Job, write_json, write_text, writing
 from tandem.data import tables
 from tandem.data.collection import QRELS, QUERIES, Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
-from tandem.data.select import subset
+from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.extras.audits.pools import FUSION, Array, Counts, Pool, fused, pools, read_run, system_names
 from tandem.extras.sheets import FORMULA, one_line, safe, shortened, write_sheet

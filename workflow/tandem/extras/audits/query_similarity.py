@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from scipy import sparse
 
 from tandem.data.collection import QUERIES, Collection
-from tandem.data.select import order
+from tandem.data.splits import order
 from tandem.extras.words import normal, terms
 from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings

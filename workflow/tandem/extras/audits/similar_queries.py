@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tandem.artifact import Artifact, Job, write_json, writing
 from tandem.data.collection import Collection
-from tandem.data.select import order
+from tandem.data.splits import order
 from tandem.errors import UserError
 from tandem.extras.audits import query_similarity as similarity
 from tandem.extras.audits.query_similarity import Array, Proposer, Queries

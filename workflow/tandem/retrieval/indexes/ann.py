@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tandem.artifact import Job, writing
 from tandem.config.retrieval import TradeoffSweep
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
 from tandem.progress import Progress

@@ -1,11 +1,69 @@
-"""A docstring as a summary line and the prose after it, in plain words.
+"""Docstrings of a module's functions, classes and methods, by reading its syntax tree."""
 
-Left out: signatures, section heads with their underlines, whole sections of examples, references and links, code, and
-the markup of reStructuredText and Markdown.
-"""
-
+import ast
+import inspect
 import re
+import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+ATTACHING = frozenset({"add_newdoc", "add_docstr"})  # how NumPy and torch document what is written in C
+
+
+@dataclass(frozen=True)
+class Documented:
+    """An object and its docstring.
+
+    Attributes:
+        name: the last part of the object's name.
+        docstring: without the indentation of the source.
+    """
+
+    name: str
+    docstring: str
+
+
+def docstrings(source: str) -> list[Documented]:
+    """Documented objects of a module's source, in order; none if this Python cannot parse it.
+
+    Functions within functions are left out: nobody can call them.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old escapes in other people's strings
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError):
+            return []
+    return list(_documented(tree))
+
+
+def _documented(node: ast.AST) -> Iterator[Documented]:
+    """Documented objects below a node, conditional definitions included."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, DEFINITIONS):
+            if text := ast.get_docstring(child):
+                yield Documented(child.name, text)
+            if isinstance(child, ast.ClassDef):
+                yield from _documented(child)
+        elif isinstance(child, ast.If | ast.Try | ast.With):
+            yield from _documented(child)
+        elif isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
+            yield from _attached(child.value)
+
+
+def _attached(call: ast.Call) -> Iterator[Documented]:
+    """The docstring in `add_newdoc(module, object, text | (method, text))` or `add_docstr(object, text)`."""
+    function = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+    if function not in ATTACHING or not call.args:
+        return
+    texts = [node.value for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Constant)]
+    names = [text for text in texts if isinstance(text, str) and "\n" not in text]
+    if function == "add_docstr":
+        names = [ast.unparse(call.args[0])]
+    if docs := [text for text in texts if isinstance(text, str) and "\n" in text]:
+        yield Documented(names[-1].split(".")[-1] if names else "", inspect.cleandoc("".join(docs)))
+
 
 SIGNATURE = re.compile(r"^[\w\.]+\s*\(.*\)\s*(->.*)?$", re.DOTALL)
 UNDERLINE = re.compile(r"^\s*[-=~^]{3,}\s*$")
@@ -13,13 +71,13 @@ UNDERLINE = re.compile(r"^\s*[-=~^]{3,}\s*$")
 FIELD = re.compile(r"^\s*(:param|:return|@param|>>>|\.\. )")
 HEAD = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?)\s*:?\s*$")
 # Heads without an underline: after the first kind everything is left out until one of the second kind.
-UNTOLD_HEAD = re.compile(r"^\s*(Examples?|References|See Also|Doctest|Usage)\s*:{0,2}\s*$", re.IGNORECASE)
-TOLD_HEAD = re.compile(
+SKIPPED_HEAD = re.compile(r"^\s*(Examples?|References|See Also|Doctest|Usage)\s*:{0,2}\s*$", re.IGNORECASE)
+PROSE_HEAD = re.compile(
     r"^\s*(Args|Arguments|Parameters|Keyword args|Attributes|Returns?|Raises|Yields|Notes?|Inputs?|Outputs?|Shape)"
     r"\s*:\s*$",
     re.IGNORECASE,
 )
-UNTOLD_TITLE = re.compile(r"^\s*(Examples?|References|See Also)\s*$", re.IGNORECASE)
+SKIPPED_TITLE = re.compile(r"^\s*(Examples?|References|See Also)\s*$", re.IGNORECASE)
 CODE = re.compile(r"^\s*(>>>|\.\.\. |```)")
 SENTENCE_END = re.compile(r"(?<=[a-z0-9\)\]`'\"])\.(?=\s+[A-Z`]|\s*$)")
 SPACE = re.compile(r"\s+")
@@ -56,7 +114,7 @@ def summary_and_body(docstring: str) -> tuple[str, str] | None:
         return None
     summary, rest = _first_sentence(plain(" ".join(line.strip() for line in first)))
     following = [line for paragraph in [after, *paragraphs[1:]] for line in [*paragraph, ""]]
-    return summary, plain(" ".join([rest, *_told(following)]))
+    return summary, plain(" ".join([rest, *_prose(following)]))
 
 
 def _paragraphs(docstring: str) -> list[list[str]]:
@@ -75,10 +133,10 @@ def _without_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
     start = 0
     while start < len(paragraphs) and SIGNATURE.match(" ".join(line.strip() for line in paragraphs[start])):
         start += 1
-    told = paragraphs[start:]
-    if told and len(told[0]) > 1 and SIGNATURE.match(told[0][0].strip()):
-        told[0] = told[0][1:]
-    return told
+    prose = paragraphs[start:]
+    if prose and len(prose[0]) > 1 and SIGNATURE.match(prose[0][0].strip()):
+        prose[0] = prose[0][1:]
+    return prose
 
 
 def _until_section(paragraph: list[str]) -> tuple[list[str], list[str]]:
@@ -98,18 +156,18 @@ def _first_sentence(text: str) -> tuple[str, str]:
     return text.rstrip(" .:"), ""
 
 
-def _told(lines: list[str]) -> Iterator[str]:
-    """Lines of prose, of the sections that are kept."""
-    told, at = True, 0
+def _prose(lines: list[str]) -> Iterator[str]:
+    """Lines of prose, without the sections that are left out."""
+    selected, at = True, 0
     while at < len(lines):
         line = lines[at]
         underlined = at + 1 < len(lines) and line.strip() and UNDERLINE.match(lines[at + 1])
         if underlined:
-            told = not UNTOLD_TITLE.match(line)
-        elif UNTOLD_HEAD.match(line):
-            told = False
-        elif TOLD_HEAD.match(line):
-            told = True
-        elif told and line.strip() and not CODE.match(line):
+            selected = not SKIPPED_TITLE.match(line)
+        elif SKIPPED_HEAD.match(line):
+            selected = False
+        elif PROSE_HEAD.match(line):
+            selected = True
+        elif selected and line.strip() and not CODE.match(line):
             yield line.strip()
         at += 2 if underlined else 1

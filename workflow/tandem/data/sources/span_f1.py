@@ -52,8 +52,8 @@ def best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float)
     best = Span(0, 0, 0.0)
     rows = max(1, CELLS // width)
     for row in range(0, len(places), rows):
-        found = _best_of(places, spent, row, rows, width, len(answer))
-        best = max(best, found, key=lambda span: span.f1)
+        span = _best_of(places, spent, row, rows, width, len(answer))
+        best = max(best, span, key=lambda candidate: candidate.f1)
     return best if best.f1 >= threshold else None
 
 
