@@ -20,7 +20,7 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 
 from tandem.errors import UserError
 from tandem.planning.plan import Plan
-from tandem.slurm import clear
+from tandem.cluster.slurm import clear
 
 
 configfile: f"{workflow.basedir}/config/config.yaml"

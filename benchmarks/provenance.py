@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tandem.artifact import content
 
-from tandem.artifact import MANIFEST, content, modules_hash
 from tandem.planning.graph import Stage
+from tandem.store.artifact import MANIFEST
+from tandem.store.environment import modules_hash
 
 KINDS = ("candidates", "model", "bm25", "score")
 

@@ -11,11 +11,12 @@ from tandem.analysis import error_table
 from tandem.analysis.error_sheet import read_types
 from tandem.analysis.errors import run
 from tandem.analysis.types import ENTITY, OTHER, TYPES
-from tandem.artifact import open_artifact, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import write_run
 from tandem.data.select import position
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 PRINTED = Path(__file__).parents[2] / "config/papers/printed.csv"
 

@@ -9,9 +9,9 @@ import pytest
 
 from tandem.analysis import views
 from tandem.analysis.hardness import run, summary
-from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.search.pairs import PairScores, probability
+from tandem.store.artifact import open_artifact
 
 ROWS = pd.DataFrame(
     [

@@ -2,15 +2,15 @@
 
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.audits.false_negatives.relabel import run as relabel_stage
 from tandem.audits.false_negatives.stage import run as pool_stage
 from tandem.audits.similar.stage import run as similar_stage
 from tandem.reporting.audit_false_negatives import false_negatives
 from tandem.reporting.audit_similar import similar
-from tandem.reporting.lineage import walk
 from tandem.reporting.page import environment
 from tandem.scoring.stage import run as score_stage
+from tandem.store.artifact import open_artifact
+from tandem.store.lineage import walk
 
 NASTY = "<b>bold</b>"
 PASSAGES = [("p1", "", "one"), ("p2", "", "two"), ("p3", "", "three")]

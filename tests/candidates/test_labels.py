@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, writing
 from tandem.candidates.lists import denoised, judge_labelled, undenoised
 from tandem.candidates.pool import make_pool
 from tandem.candidates.ranked import at_random
@@ -15,6 +14,8 @@ from tandem.candidates.stage import drawn, run
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 from tandem.training.lists import batches, joined, read_lists
 from tandem.training.stage import known_positives, labelled_otherwise
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
 from tandem.data.stage import run
 from tandem.errors import UserError
 from tandem.planning.plan import Plan
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
 
 ROOT = Path(__file__).parents[2]
 

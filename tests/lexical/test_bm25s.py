@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.lexical import jvm
 from tandem.lexical import terms as terms_stage
 from tandem.lexical.search import run as search
 from tandem.lexical.words import STOP_WORDS, terms
+from tandem.store.artifact import open_artifact
 
 SPLIT = {"analyzer": "whitespace", "language": "en"}
 ENGLISH = {"analyzer": "default", "language": "en"}

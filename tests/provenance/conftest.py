@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 from tandem.planning.graph import Stage
 from tandem.provenance.wanted import Told, known, of_all
 from tandem.reporting.results import Cell, Row, Table
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 
 @dataclass

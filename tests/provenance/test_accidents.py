@@ -10,11 +10,11 @@ import re
 
 import pytest
 
-from tandem.artifact import sources, writing
 from tandem.planning.graph import NEUTRAL, Stage, Stages
 from tandem.provenance.wanted import ROOT
-from tandem.redacted import redacted
 from tandem.stages import KINDS
+from tandem.store.environment import redacted, sources
+from tandem.store.job import writing
 
 MODEL = {
     "objective": "dual", "seed": 42, "shared": False,

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.artifact import sha256
 from tandem.errors import UserError
 from tandem.planning.plan import Plan
 from tandem.provenance.bundle import main as bundle
 from tandem.provenance.verify import main as verify
 from tandem.provenance.wanted import ROOT
+from tandem.store.files import sha256
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ import time
 
 import pytest
 
+from tandem.cluster.progress import Progress, progress_file
 from tandem.errors import UserError
-from tandem.progress import Progress
-from tandem.progress_file import shown
 from tandem.provenance import top
 
 
@@ -120,7 +119,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(job, said):
 
 def test_a_job_tells_its_progress_and_takes_the_file_away(made):
     out = made.root / "results/toy/model/de-0123456789/stage.json"
-    with shown(["model", "--out", str(out)]):
+    with progress_file(["model", "--out", str(out)]):
         path = out.with_name("progress.json")
         assert json.loads(path.read_text())["key"] == "de-0123456789"
         with Progress("train de", 10, "steps") as progress:
@@ -136,7 +135,7 @@ def test_a_job_tells_its_progress_and_takes_the_file_away(made):
                 silent.add(9)
             assert json.loads(path.read_text())["done"] == 4
     assert not path.exists()
-    with pytest.raises(ValueError, match="ended"), shown(["model", "--out", str(out)]):
+    with pytest.raises(ValueError, match="ended"), progress_file(["model", "--out", str(out)]):
         raise ValueError("ended")
     assert list(out.parent.iterdir()) == []
 
@@ -144,7 +143,7 @@ def test_a_job_tells_its_progress_and_takes_the_file_away(made):
 def test_a_disk_that_is_full_ends_no_job(made):
     (made.root / "file").touch()
     with (
-        shown(["model", "--out", str(made.root / "file/de-0123456789/stage.json")]),
+        progress_file(["model", "--out", str(made.root / "file/de-0123456789/stage.json")]),
         Progress("x", 1, "steps") as progress,
     ):
         progress.add(1)

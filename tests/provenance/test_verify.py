@@ -6,14 +6,15 @@ import shutil
 import time
 
 import pytest
+from tandem.artifact import content
 
-from tandem.artifact import content, open_artifact
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.provenance.faults import Inputs
 from tandem.provenance.hashing import Task, compare, compare_all
 from tandem.provenance.verify import main as verify
 from tandem.provenance.verify import of_artifact
+from tandem.store.artifact import open_artifact
 
 
 def faults(said, *words):

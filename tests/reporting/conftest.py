@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 from tandem.data.runs import write_run
 from tandem.reporting import tables
 from tandem.reporting.report import main as report_main
 from tandem.scoring.stage import run as score
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 NASTY = '</script><script>alert("x")</script><!-- & <b>bold</b> \u2028'

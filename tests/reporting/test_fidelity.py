@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import write_json
 from tandem.errors import UserError
 from tandem.reporting import fidelity
-from tandem.reporting.lineage import walk
 from tandem.reporting.sections import training
 from tandem.reporting.validations import read_curves
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.lineage import walk
 
 # Four checkpoints by the reduced and by the full corpus: pairs 5 to 1, and other winners.
 REDUCED, FULL = [0.1, 0.2, 0.3, 0.4], [0.05, 0.15, 0.30, 0.25]
@@ -35,9 +36,9 @@ def rows(empty_world):
                 pq.write_table(log, draft.path("log.parquet"))
 
             made = world.make("checkpoint", f"de.{number}", {"until": [number, 4]}, files, **after)
-            made.manifest.update(steps=10 * number, seconds=2.0 * number)
-            write_json(made.folder / "stage.json", made.manifest)
-            return made
+            changes = {"facts": {"steps": 10 * number}, "seconds": 2.0 * number}
+            write_json(made.folder / "stage.json", made.manifest.model_copy(update=changes).model_dump())
+            return open_artifact(made.folder)
 
         def value(kind, number, name, mean, of):
             told = json.dumps({"mean": {name: mean}})
@@ -116,7 +117,7 @@ def test_the_report_shows_a_model_and_not_each_of_its_checkpoints(rows, empty_wo
     (shown,) = training(walk([made, *curve.reduced]).values(), [curve])
     assert (shown["stage"].key, shown["steps"]) == (made.key, 2)
     assert shown["validated"] == [curve]
-    took = [one.manifest["seconds"] for one in (made, *curve.checkpoints)]
+    took = [one.manifest.seconds for one in (made, *curve.checkpoints)]
     assert shown["seconds"] == pytest.approx(sum(took))
     # a checkpoint that no model took over is shown itself, those before it are not
     (shown,) = training(walk(curve.checkpoints).values())

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tandem.artifact import Job
 from tandem.data.stage import run
 from tandem.errors import UserError
 from tandem.reporting.counted import QUANTITIES, count
 from tandem.reporting.printed import Printed, read_printed, verdict
 from tandem.reporting.statistics import main
 from tandem.reporting.statistics_layout import load_statistics
+from tandem.store.job import Job
 
 STATISTICS = Path(__file__).parents[2] / "config/statistics"
 NUMBERS = Path(__file__).parents[2] / ".." / "shared/facts/paper_numbers.csv"

@@ -11,18 +11,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, write_json
 from tandem.errors import UserError
 from tandem.reporting import tables
 from tandem.reporting.compare import compare, points
 from tandem.reporting.described import described
-from tandem.reporting.lineage import walk
 from tandem.reporting.overview import boxes, overview
 from tandem.reporting.page import embedded
 from tandem.reporting.report import main
 from tandem.reporting.sections import kept
 from tandem.scoring.scores import read_aligned
 from tandem.scoring.stage import run as score
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.lineage import walk
 
 LOADS = {"src", "srcset", "action", "formaction", "data", "poster", "background", "ping"}
 

@@ -4,9 +4,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, open_artifact, write_json, writing
 from tandem.search.blocks import block_name
 from tandem.search.quantised import quantise
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 DIM, CLUSTERS = 32, 40
 

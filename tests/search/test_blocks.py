@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from tandem.artifact import open_artifact, sha256, write_json, writing
 from tandem.search.blocks import Blocks, Embeddings, block_name
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256, write_json
+from tandem.store.job import writing
 
 VECTORS = np.random.default_rng(2).normal(size=(10, 6)).astype(np.float32)
 
@@ -33,7 +35,7 @@ def embeddings(written, make_job):
     with writing(job) as draft:
         for number in range(3):
             path = written.path(number)
-            draft.keep(block_name(number), path.stat().st_size, sha256(path))
+            draft.add(block_name(number), path.stat().st_size, sha256(path))
         write_json(draft.path("meta.json"), {"rows": 10, "dimension": 6, "block": 4, "dtype": written.dtype})
     files = [np.load(written.path(number)) for number in range(3)]
     if written.dtype == "int8":

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.artifact import open_artifact, write_json, writing
-from tandem.progress import Progress
+from tandem.cluster.progress import Progress
 from tandem.search import fed, flat, streamed
 from tandem.search.blocks import Blocks, Embeddings, block_name
 from tandem.search.exact import ROUNDING, SLACK, pack, pair_scores, settled, spread
 from tandem.search.stretches import Stretches
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import writing
 
 ENGINES = {"faiss": flat.search, "torch": streamed.search}
 MEMORY = 64 << 20

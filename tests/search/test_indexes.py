@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
-from tandem.artifact import open_artifact, sha256
 from tandem.errors import UserError
 from tandem.search.indexes import kept
 from tandem.search.indexes.opened import Index
 from tandem.search.indexes.stage import main_shard, main_train, run
 from tandem.search.indexes.threads import alone
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
 
 ROWS = 3000
 LEARNED = {"train_sample": None, "seed": 42}
@@ -69,7 +70,7 @@ def found(artifact, queries, k, nprobe=4, ef_search=64, workers=2):
 
 
 def bytes_of(artifact):
-    return {name: told["sha256"] for name, told in artifact.manifest["files"].items()}
+    return artifact.manifest.checksums
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.artifact import open_artifact
 from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
@@ -20,6 +19,7 @@ from tandem.models.frozen import by_onednn
 from tandem.models.tokens import Tokens
 from tandem.search import pairs as module
 from tandem.search.pairs import PairScores, mean_probability, probability
+from tandem.store.artifact import open_artifact
 
 QUERIES, PASSAGES = (grid.ravel() for grid in np.meshgrid(np.arange(40, 60), np.arange(0, 60, 3), indexing="ij"))
 
@@ -108,7 +108,7 @@ def test_a_killed_process_leaves_what_it_has_scored(cross_model, tokens, tmp_pat
     """SIGKILL after the second part; the next process computes only the rest and gets the same bits."""
     script = (
         "import sys, time, numpy as np; from pathlib import Path\n"
-        "from tandem.artifact import open_artifact; from tandem.search import pairs\n"
+        "from tandem.store.artifact import open_artifact; from tandem.search import pairs\n"
         "pairs.CHUNK, pairs.PENDING = 40, 40\n"
         "append = pairs.PairStore.append\n"
         "pairs.PairStore.append = lambda *args: (append(*args), print('kept', flush=True), time.sleep(0.5))\n"

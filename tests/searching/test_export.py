@@ -8,14 +8,14 @@ import faiss
 import numpy as np
 import pytest
 
-from tandem.artifact import open_artifact
+from tandem.cluster.progress import Progress
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.search.blocks import Embeddings
 from tandem.searching.export import fresh, main
 from tandem.searching.export_card import Exported, card, opened
 from tandem.searching.flat import write_flat
+from tandem.store.artifact import open_artifact
 
 ALONE = "import sys; sys.modules['tandem'] = None\n"
 ASK = "\nimport json; print(json.dumps([search(query) for query in json.loads(sys.stdin.read())]))\n"

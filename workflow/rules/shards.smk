@@ -3,7 +3,7 @@
 # shards changes no result. The stage itself does whatever is missing.
 
 SHARDS = {
-    "encode_shard": "embeddings",
+    "embeddings_shard": "embeddings",
     "retrieve_shard": "retrieve",
     "candidates_shard": "candidates",
     "teacher_shard": "teacher",
@@ -24,7 +24,7 @@ for name, kind in SHARDS.items():
         conda:
             "../../envs/search.yaml" if kind == "retrieve" else "../../envs/models.yaml"
         params:
-            command=name.replace("_", "-"),
+            command=f"{kind}-shard",
             args=stages.args(kind),
         threads: cores
         retries: 2

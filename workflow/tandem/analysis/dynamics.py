@@ -8,16 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.analysis.distributions import Array, compare
-from tandem.artifact import Artifact, Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import query_rows
 from tandem.data.select import subset
 from tandem.models.device import use_workers
 from tandem.models.template import Ids
-from tandem.progress import Progress
 from tandem.search.encoder import Encoder
 from tandem.search.pairs import PairScores
 from tandem.search.partners import require_dataset
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
 from tandem.training.lists import draw, read_lists
 
 DYNAMICS = "dynamics.parquet"
@@ -76,7 +77,7 @@ def run(job: Job) -> None:
 def points(job: Job) -> list[tuple[int, Artifact, Artifact]]:
     """(step, model with the dual encoder, model with the cross-encoder), in the order of steps."""
     starts = [job.inputs[role] for role in ("retriever", "reranker") if role in job.inputs]
-    made = [(int(one.manifest["steps"]), one, one) for one in job.many("point")]
+    made = [(int(one.manifest.facts["steps"]), one, one) for one in job.many("point")]
     if len(starts) == 2 and (starts[0].folder / "dual").is_dir() and (starts[1].folder / "cross").is_dir():
         made.append((0, starts[0], starts[1]))
     return sorted(made, key=lambda point: point[0])

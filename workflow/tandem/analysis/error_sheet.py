@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.analysis.types import SHORT, TYPES
-from tandem.artifact import Artifact, Draft
 from tandem.audits.false_negatives.sheet import CHARACTERS, safe
 from tandem.audits.false_negatives.verdicts import filled_rows
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
+from tandem.store.job import Draft
 
 SHEET, PAIRS = "sheet.csv", "pairs.parquet"
 SCHEMA = pa.schema(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tandem.analysis.error_sheet import read_types
 from tandem.analysis.types import TYPES
-from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.errors import UserError
 from tandem.reporting import latex
 from tandem.reporting.flags import csv_out, read_flags
@@ -17,6 +16,8 @@ from tandem.reporting.grid import Grid
 from tandem.reporting.page import render
 from tandem.reporting.plain import csv_lines, escape, pipe_row
 from tandem.reporting.printed_numbers import read_numbers
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_text
 
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
 PRINTED_PAIRS = 500  # 100 queries with their top 5 (§3.5)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from tandem.analysis.error_sheet import Row, write_sheet
 from tandem.analysis.types import TYPES, Pair, guess
 from tandem.analysis.words import Rarity
-from tandem.artifact import Job, write_json, writing
 from tandem.audits.similar.words import terms
 from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, ranked_order
@@ -19,6 +18,8 @@ from tandem.errors import UserError
 from tandem.scoring.measures import Qrels
 from tandem.scoring.relevance import relevance
 from tandem.search.partners import require_dataset
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from tandem.analysis.error_sheet import PAIRS
 from tandem.analysis.types import TYPES
-from tandem.artifact import Artifact
+from tandem.store.artifact import Artifact
 
 WIDTH, HEIGHT = 420, 220
 BINS = 20

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job
 from tandem.data.collection import LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
 from tandem.errors import UserError
 from tandem.models.template import Ids
+from tandem.store.job import Job
 
 NAMES = {"qrels": "qrels", "answers": "answer", "judge": "judge"}  # `labels` → the source of a positive
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tandem.artifact import Job
 from tandem.candidates.labels import Labels
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run
 from tandem.models.template import Ids
+from tandem.store.job import Job
 
 RANDOM = 2  # of the draw's seed, beside 0 and 1 for undenoised and denoised lists
 

@@ -8,22 +8,23 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, write_json, writing
 from tandem.candidates.labels import Labels
 from tandem.candidates.lists import TrainingList, denoised, judge_labelled, undenoised
 from tandem.candidates.pool import Pool, make_pool
 from tandem.candidates.ranked import ranked
 from tandem.candidates.report import Report
 from tandem.candidates.table import SCHEMA, table
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.template import Ids
 from tandem.models.tokens import Tokens
-from tandem.progress import Progress
 from tandem.search.pairs import PairScores, mean_probability, open_judges
 from tandem.search.shards import Asked, score_shard
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 GROUP = 1024  # queries judged together
 

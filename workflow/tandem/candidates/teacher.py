@@ -11,18 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from tandem.artifact import Artifact, Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.template import Ids
-from tandem.progress import Progress
 from tandem.search.pairs import mean_logit, open_judges
 from tandem.search.partners import require_dataset
 from tandem.search.shards import Asked, score_shard
 from tandem.search.store import pair_keys
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
 from tandem.training.lists import Lists, read_lists
 
 GROUP = 1 << 20  # pairs scored together

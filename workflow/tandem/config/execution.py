@@ -6,6 +6,8 @@ from pydantic import Field
 
 from tandem.config.base import Model
 
+HEAP = "2g"  # of Java, for 8.8 million passages: Lucene maps its files into memory outside the heap
+
 
 class Mirror(Model):
     """Another place for downloads."""

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tandem.cluster.progress import say
 from tandem.data.packed import BROKEN, Entry, broken, entries
 from tandem.errors import UserError
-from tandem.progress import say
 
 
 def plain(name: str) -> bool:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tandem.cluster.progress import Progress
 from tandem.data import tables
 from tandem.data.collection import contents
 from tandem.data.statistics import CorpusStatistics
 from tandem.data.validate import Hashes, require_all_usable, require_unique_hashes
 from tandem.errors import UserError
-from tandem.progress import Progress
 
 
 class CorpusWriter:

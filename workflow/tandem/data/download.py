@@ -5,12 +5,12 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from tandem.cluster.progress import say
 from tandem.data.mirrors import VARIABLE, Mirrors, alternatives, local
 from tandem.data.part import part_of
 from tandem.data.transfer import TransferError, transfer
 from tandem.errors import UserError
-from tandem.progress import say
-from tandem.redacted import redacted
+from tandem.store.environment import redacted
 
 
 @dataclass(frozen=True)

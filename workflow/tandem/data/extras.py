@@ -7,7 +7,6 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from tandem.artifact import Draft
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, LISTS
 from tandem.data.queries import Queries
@@ -15,6 +14,7 @@ from tandem.data.sources import Listed
 from tandem.data.validate import Hashes, require_unique
 from tandem.data.warnings import Warnings
 from tandem.errors import UserError
+from tandem.store.job import Draft
 
 
 def keep_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: Warnings) -> int:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Job
 from tandem.data.downloads import Downloads
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 class Files:

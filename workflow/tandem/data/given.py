@@ -6,11 +6,11 @@ first ranks first. DPR's pools list hard negatives before the others, RocketQA's
 
 from collections.abc import Iterator
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.runs import write_run
 from tandem.errors import UserError
-from tandem.progress import Progress
+from tandem.store.job import Job, writing
 
 
 def run(job: Job) -> None:

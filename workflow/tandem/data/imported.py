@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.reading import fields, lines, number, whole
 from tandem.data.rows import doc_rows
@@ -19,7 +19,7 @@ from tandem.data.runs import ranked_order, write_run
 from tandem.data.triples import scored_triples
 from tandem.data.warnings import Warnings
 from tandem.errors import UserError
-from tandem.progress import Progress
+from tandem.store.job import Job, writing
 
 Line = tuple[str, str, str, float]  # query id, passage id, place for errors, score
 # What may be wrong with a line that is dropped.

@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact, check_files, sha256, write_json
 from tandem.data.collection import CORPUS, Collection
 from tandem.data.rows import Rows
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact, check_files
+from tandem.store.files import sha256, write_json
 
 PART = 1 << 21  # ids that are sorted at once: 250 bytes each are held; as many files are open as there are parts
 SAMPLED = 256  # ids that are looked at for each part
@@ -47,7 +48,7 @@ class Order:
 
     def __init__(self, dataset: Artifact) -> None:
         folder = dataset.folder.parent.parent / "order" / dataset.key
-        corpus = dataset.manifest["files"][CORPUS]["sha256"]
+        corpus = dataset.manifest.files[CORPUS].sha256
         if not _made(folder, corpus):
             with _alone(folder):
                 if not _made(folder, corpus):

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from tandem.artifact import write_json
-from tandem.progress import say
+from tandem.cluster.progress import say
+from tandem.store.files import write_json
 
 
 @dataclass(frozen=True)

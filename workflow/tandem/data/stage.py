@@ -5,7 +5,6 @@ Queries and qrels are small and come first, so that most mistakes show before th
 
 from typing import Any
 
-from tandem.artifact import Job, write_json, writing
 from tandem.data import tables
 from tandem.data.collection import CORPUS, QRELS, QUERIES
 from tandem.data.corpus import CorpusWriter
@@ -17,6 +16,8 @@ from tandem.data.sources import source_class
 from tandem.data.statistics import split_statistics
 from tandem.data.warnings import Warnings
 from tandem.errors import UserError
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 
 def run(job: Job) -> None:

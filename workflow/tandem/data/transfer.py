@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import requests
 import urllib3
 
+from tandem.cluster.progress import Progress, say
 from tandem.data.part import Part, Version
-from tandem.progress import Progress, say
 
 TRIES = 5  # in a row without a new byte
 LONGEST_PAUSE = 60.0  # seconds

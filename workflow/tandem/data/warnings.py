@@ -1,6 +1,6 @@
 """What is odd about a dataset but no mistake: said once, and kept for its manifest."""
 
-from tandem.progress import say
+from tandem.cluster.progress import say
 
 
 class Warnings:

@@ -9,9 +9,9 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact
 from tandem.data.runs import Floats, ranked_order, scored_depth
 from tandem.fusion.aligned import aligned
+from tandem.store.artifact import Artifact
 
 Floats64 = NDArray[np.float64]
 

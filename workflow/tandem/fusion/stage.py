@@ -4,14 +4,15 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tandem.artifact import Artifact, Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
 from tandem.fusion import METHODS, Settings
 from tandem.fusion.pool import Pool, best, pools
-from tandem.progress import Progress
 from tandem.search.partners import require_dataset
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
 
 CHOSEN = "chosen.json"
 

@@ -7,14 +7,15 @@ from math import fsum
 import ir_measures
 import numpy as np
 
-from tandem.artifact import Job, write_json, writing
+from tandem.cluster.progress import Progress
 from tandem.fusion import GRIDS, Settings
 from tandem.fusion.pool import Floats64, Pool, pools
 from tandem.fusion.stage import CHOSEN, fused, opened
-from tandem.progress import Progress
 from tandem.scoring.measures import Qrels, evaluate, parse_measures
 from tandem.scoring.relevance import relevance
 from tandem.scoring.stage import others
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 CHUNK = 1000  # queries measured together
 GRID = "grid.csv"

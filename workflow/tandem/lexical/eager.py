@@ -25,14 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact, Job
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.runs import Floats, ranked_order
 from tandem.lexical import FORMULAS, words
 from tandem.lexical.engine import Hits, Query, Ranked
 from tandem.lexical.terms import DTYPE, NAME, VOCABULARY
 from tandem.models.ragged import Ragged
-from tandem.progress import Progress
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job
 
 ROWS = 8192  # passages whose terms are lists at a time
 SMALLEST = 1e-9  # k1 that a float32 score does not tell from 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from tandem.progress import Progress
+from tandem.cluster.progress import Progress
 
 Query = tuple[str, str]  # id and text
 Hits = list[tuple[str, float]]  # (document id, score)

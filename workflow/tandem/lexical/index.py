@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection, contents
 from tandem.lexical import SPLIT_BEFORE, analyzers, jvm
 from tandem.lexical.fields import FIELDS
-from tandem.progress import Progress, say
+from tandem.store.job import Job, writing
 
 FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
 POLL_SECONDS = 0.1

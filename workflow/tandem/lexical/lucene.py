@@ -19,11 +19,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from tandem.artifact import Job
+from tandem.cluster.progress import Progress
 from tandem.lexical import analyzers, jvm
 from tandem.lexical.engine import Hits, Query, Ranked
 from tandem.lexical.fields import FieldSearch
-from tandem.progress import Progress
+from tandem.store.job import Job
 
 HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
 MOST_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones

@@ -9,13 +9,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tandem.artifact import Artifact, Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.lexical import ENGINES
 from tandem.lexical.engine import Engine
-from tandem.progress import Progress
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
 
 CHOSEN = "chosen.json"  # of the stage `tune_bm25`
 NEEDED = {"rm3": "vectors", "fields": "fields"}  # parameter of a search → of the index

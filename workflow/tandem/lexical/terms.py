@@ -6,12 +6,12 @@ k1 and b are not in it: as with Lucene, any search names its own.
 import json
 from collections.abc import Iterator
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.lexical import words
 from tandem.models.ragged import write_ragged
-from tandem.progress import Progress, say
+from tandem.store.job import Job, writing
 
 ROWS = 8192
 NAME, DTYPE, VOCABULARY = "terms", "int32", "vocabulary.json"

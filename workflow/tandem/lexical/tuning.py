@@ -7,15 +7,15 @@ from itertools import product
 
 import numpy as np
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
 from tandem.data.runs import Floats
 from tandem.errors import UserError
 from tandem.lexical.engine import Engine, Query
 from tandem.lexical.search import CHOSEN, check, index_of, opened
-from tandem.progress import Progress, say
 from tandem.scoring.measures import answerable, evaluate, parse_measures
 from tandem.scoring.stage import others
+from tandem.store.job import Job, writing
 
 GRID = "grid.csv"
 

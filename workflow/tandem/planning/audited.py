@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from tandem.data.select import order
 from tandem.errors import UserError
-from tandem.fingerprint import fingerprint
 from tandem.planning.graph import Stage
 from tandem.planning.runs import CROSS_PARTS
 from tandem.planning.window_datasets import UNSPACED
+from tandem.store.files import fingerprint
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver

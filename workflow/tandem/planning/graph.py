@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tandem.artifact import MANIFEST
 from tandem.stages import KINDS
+from tandem.store.artifact import MANIFEST
 
 # Parameters that came later, by kind (and objective): dotted path → the value that means "as before". Such a value is
 # left out of the digest, so that artifacts made before the parameter existed keep their names.

@@ -5,15 +5,14 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import sha256
 from tandem.data.select import UNLABELLED
 from tandem.errors import Unavailable, UserError
-from tandem.fingerprint import fingerprint
 from tandem.planning.config import Config
 from tandem.planning.graph import Stage, Stages
 from tandem.planning.pretrained import Pretrained
 from tandem.planning.schema import NAME as NAME
 from tandem.planning.schema import nearest, shown
+from tandem.store.files import fingerprint, sha256
 
 # What a dataset's entry says about it, and what is done with its runs: no part of the collection.
 NOTES = (

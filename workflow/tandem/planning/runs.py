@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tandem.data.select import UNLABELLED
 from tandem.errors import UserError
-from tandem.fingerprint import fingerprint
 from tandem.planning.graph import Stage
+from tandem.store.files import fingerprint
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver

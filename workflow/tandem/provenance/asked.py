@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Artifact, open_artifact
 from tandem.errors import UserError
 from tandem.planning.schema import nearest
 from tandem.provenance.found import RESULTS, find
 from tandem.reporting.layout import name as system_name
 from tandem.reporting.results import Cell, Row, Table, from_json
 from tandem.reporting.sweep_results import Line, Result, labelled, read
+from tandem.store.artifact import Artifact, open_artifact
 
 SWEEPS = "sweeps/"  # what a sweep's name begins with, here as below results/
 
@@ -41,7 +41,7 @@ def ask(word: str) -> Asked:
         if colon or path.is_file():
             return of_sweep(read(path), word) if named.startswith(SWEEPS) else of_table(from_json(path), word)
     artifact = find(word)
-    return Asked(f"{artifact.manifest['kind']} {artifact.key}", [artifact])
+    return Asked(f"{artifact.manifest.kind} {artifact.key}", [artifact])
 
 
 def of_table(table: Table, word: str) -> Asked:

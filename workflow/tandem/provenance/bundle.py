@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.artifact import MANIFEST, check_files
 from tandem.data.download import readable
 from tandem.errors import UserError
 from tandem.planning.plan import Plan
@@ -18,8 +17,9 @@ from tandem.provenance.found import RESULTS, find
 from tandem.provenance.instructions import configuration, layout, readme
 from tandem.provenance.lineage import as_json, as_text
 from tandem.provenance.wanted import ROOT, Told, read_told
-from tandem.reporting.lineage import Stage, walk
 from tandem.searching import words as command_line
+from tandem.store.artifact import MANIFEST, check_files
+from tandem.store.lineage import Stage, walk
 
 PACKED = ("score", "match")  # kinds whose files are packed; of the others, but for runs, only the manifest
 RUN = "run.trec"
@@ -114,6 +114,6 @@ def gather(name: str, told: Told) -> Packed:
 
 def _packed(stage: Stage) -> Iterator[str]:
     """The files of a stage that are packed: all of scores and runs, none of models, vectors and collections."""
-    files = stage.artifact.manifest["files"]
+    files = stage.artifact.manifest.files
     if stage.kind in PACKED or RUN in files:
         yield from files

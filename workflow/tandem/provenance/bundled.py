@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem.cluster.progress import Progress
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.provenance.faults import Fault
 from tandem.provenance.found import files_in
 from tandem.provenance.hashing import Task, compared

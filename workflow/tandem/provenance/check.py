@@ -7,13 +7,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import modules_hash, sources
-from tandem.progress import Progress
+from tandem.cluster.progress import Progress
 from tandem.provenance import generations
 from tandem.provenance.found import RESULTS, kind_of, places, read_manifest
 from tandem.provenance.generations import several
 from tandem.searching import words as command_line
 from tandem.stages import KINDS
+from tandem.store.environment import modules_hash, sources
 
 PACKAGE = Path(__file__).parents[1]
 

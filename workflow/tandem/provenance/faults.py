@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import MANIFEST, content
+from tandem.artifact import content
+from tandem.cluster.progress import FILE as PROGRESS
 from tandem.planning.graph import digest
-from tandem.progress_file import FILE as PROGRESS
 from tandem.provenance.found import files_in, kind_of, read_manifest
-from tandem.redacted import HIDDEN
 from tandem.stages import KINDS
-from tandem.verified import RECORD
+from tandem.store.artifact import MANIFEST, RECORD
+from tandem.store.environment import HIDDEN
 
 # Beside an artifact's files, and no part of it: logs, and what a job that is killed leaves to go on from.
 BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS, ".snakemake_timestamp")

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import MANIFEST, Artifact, is_manifest, open_artifact
+from tandem.artifact import is_manifest
 from tandem.errors import UserError
 from tandem.stages import KINDS
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
 RESULTS = Path("results")
 KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # as the Snakefile constrains it

@@ -4,15 +4,15 @@ import os
 import shutil
 from pathlib import Path
 
+from tandem.cluster.progress import Progress, duration, say
 from tandem.data.download import readable
 from tandem.errors import UserError
-from tandem.progress import Progress, duration, say
 from tandem.provenance.faults import is_running
 from tandem.provenance.found import DELETED, RESULTS, find
 from tandem.provenance.owned import NAMES, Unneeded, downstream_first, unneeded
 from tandem.provenance.wanted import Told, known, read_told, spent
-from tandem.reporting.lineage import walk
 from tandem.searching import words as command_line
+from tandem.store.lineage import walk
 
 LOCKS = Path(".snakemake/locks")
 

@@ -4,15 +4,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tandem.artifact import MANIFEST, Artifact, open_artifact
 from tandem.errors import UserError
 from tandem.provenance.asked import SWEEPS
 from tandem.provenance.faults import contents, resolve
 from tandem.provenance.found import find, read_manifest
 from tandem.reporting.layout import name as system_name
-from tandem.reporting.lineage import Stage, walk
 from tandem.reporting.results import Table, from_json
 from tandem.reporting.sweep_results import Result, labelled, read
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
+from tandem.store.lineage import Stage, walk
 
 WHERE = ("python",)  # of `machine`, what may change a result
 NAMED = 3  # keys or files in a line
@@ -84,7 +84,7 @@ def of_rows(what: str, path: Path, rows: Rows) -> Iterator[str]:
 
 def _older(what: str, shown: Path, artifact: Artifact) -> Iterator[str]:
     """Whether a table was written before its score, or its score before the run that now stands there."""
-    kind = artifact.manifest["kind"]
+    kind = artifact.manifest.kind
     if (artifact.folder / MANIFEST).stat().st_mtime > shown.stat().st_mtime:
         yield f"{what} is older than its {kind} {artifact.key}; run Snakemake again"
     for role, told in artifact.manifest.get("inputs", {}).items():

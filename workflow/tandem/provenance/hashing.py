@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem.artifact import MANIFEST, sha256
+from tandem.cluster.progress import Progress
 from tandem.data.download import readable
-from tandem.progress import Progress
 from tandem.provenance.faults import Fault
+from tandem.store.artifact import MANIFEST
+from tandem.store.files import sha256
 
 BATCH, FILES = 1 << 20, 256  # bytes, and files, that a thread is given at once: small ones cost more to hand over
 AHEAD = 64  # batches that wait for a thread

@@ -9,9 +9,9 @@ import yaml
 from tandem.planning.plan import Plan
 from tandem.provenance.bundled import AGAIN
 from tandem.provenance.wanted import Told
-from tandem.redacted import redacted
-from tandem.reporting.lineage import Stage
 from tandem.stages import KINDS
+from tandem.store.environment import redacted
+from tandem.store.lineage import Stage
 
 TRAINED = [name for name, kind in KINDS.items() if kind.ranks]
 

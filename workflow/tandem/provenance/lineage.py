@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import content
+from tandem.cluster.progress import duration
 from tandem.data.download import readable
 from tandem.errors import UserError
-from tandem.progress import duration
 from tandem.provenance.asked import Asked, ask
-from tandem.reporting.lineage import Node, Stage, tree, walk
 from tandem.searching import words as command_line
+from tandem.store.lineage import Node, Stage, tree, walk
 
 DIGITS = 16  # of a file's checksum, for a person
 

@@ -4,11 +4,11 @@ import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tandem.artifact import MANIFEST
 from tandem.provenance.faults import Fault
 from tandem.provenance.found import kind_of
 from tandem.searching import words as command_line
 from tandem.stages import KINDS
+from tandem.store.artifact import MANIFEST
 
 SHOWN = 1000  # faults, and files to be removed
 REBUILT = ("missing", "truncated", "changed", "damaged", "unfinished", "input")  # faults that building anew mends

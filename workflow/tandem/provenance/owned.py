@@ -5,9 +5,9 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.artifact import MANIFEST
 from tandem.provenance.faults import is_running
 from tandem.provenance.found import ORDER, PAIRS, STORE, bytes_of, files_in, kind_of, leftovers, places, read_manifest
+from tandem.store.artifact import MANIFEST
 
 CLASSES = {
     "models": ("model", "pretrain"),

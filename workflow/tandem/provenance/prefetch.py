@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Iterable, Sequence
 
+from tandem.cluster.progress import say
 from tandem.data.download import readable
 from tandem.errors import UserError
 from tandem.planning.plan import Plan
-from tandem.progress import say
 from tandem.provenance.elsewhere import Item, of_dataset
 from tandem.provenance.hub import of_hub
 from tandem.provenance.wanted import ROOT, of_all, read_told

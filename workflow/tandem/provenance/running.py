@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tandem.cluster.progress import EVERY, FILE, pid_namespace
 from tandem.errors import UserError
-from tandem.progress_file import EVERY, FILE, counted_by
 
 REMOTE = re.compile(r"(?!-)(?:[\w.-]+@)?[\w.-]+|(?:[\w.-]+@)?\[[0-9A-Fa-f:.]+\]")  # a host that is no flag of ssh
 SEARCHED = ("-maxdepth", "6", "-name", f"*{FILE}", "-not", "-name", ".*", "-type", "f")
@@ -69,7 +69,7 @@ def is_dead(job: dict[str, Any]) -> bool:
 
     The number of a process is used again: another command line is another process.
     """
-    here = job.get("node") == platform.node() and job.get("pids") is not None and job["pids"] == counted_by()
+    here = job.get("node") == platform.node() and job.get("pids") is not None and job["pids"] == pid_namespace()
     if not here or job["age"] < 3 * EVERY:
         return False
     try:

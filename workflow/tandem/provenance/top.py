@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any
 
-from tandem.progress import duration
+from tandem.cluster.progress import duration
 from tandem.provenance.running import Place, jobs_at
 from tandem.searching import words as command_line
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from tandem.progress import Progress
+from tandem.cluster.progress import Progress
 from tandem.provenance import faults, stores
 from tandem.provenance.bundled import Bundle
 from tandem.provenance.faults import Fault

@@ -1,10 +1,9 @@
 """The command `why`: what makes an artifact another than its nearest sibling, or a row another than another row."""
 
-from tandem.artifact import MANIFEST, Artifact, open_artifact
 from tandem.errors import UserError
 from tandem.provenance.asked import ask
-from tandem.reporting.lineage import stage_name
-from tandem.why import causes, explain, otherwise
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
+from tandem.store.lineage import causes, differences_beside_keys, explain, stage_name
 
 
 def main(words: list[str]) -> int:
@@ -19,13 +18,13 @@ def main(words: list[str]) -> int:
     artifact, two = ask(words[0]).artifacts[0], len(words) == 2
     others = ask(words[1]).artifacts if two else siblings(artifact)
     if not others:
-        told = f"no other {artifact.manifest['kind']} named {stage_name(artifact.key)} is finished beside it"
+        told = f"no other {artifact.manifest.kind} named {stage_name(artifact.key)} is finished beside it"
         print(f"{artifact.key} has no sibling: {told}")
         return 0
     nearest = min(others, key=lambda other: _distance(artifact, other, two))
     found = list(causes(artifact, nearest, renamed=two))
     if not found:
-        more = list(otherwise(artifact, nearest)) if artifact.folder.absolute() != nearest.folder.absolute() else []
+        more = list(differences_beside_keys(artifact, nearest)) if artifact.folder.absolute() != nearest.folder.absolute() else []
         print(f"{artifact.key} does not differ from {nearest.key}{' in what its key tells, but:' if more else ''}")
         for line in more:
             print(f"  {line}")
@@ -44,7 +43,7 @@ def siblings(artifact: Artifact) -> list[Artifact]:
 
 def _distance(artifact: Artifact, other: Artifact, renamed: bool) -> tuple[int, bool, list[int], str]:
     """How far a sibling is: the number of roots, then whether it is younger, then how long ago it finished."""
-    finished = other.manifest["finished"]
+    finished = other.manifest.finished
     recent = [-ord(character) for character in finished]
     roots = len(list(causes(artifact, other, renamed)))
-    return roots, finished > artifact.manifest["finished"], recent, other.key
+    return roots, finished > artifact.manifest.finished, recent, other.key

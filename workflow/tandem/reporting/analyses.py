@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tandem.reporting.charts import bars
-from tandem.reporting.lineage import Stage
+from tandem.store.lineage import Stage
 
 MOST, CHARACTERS = 200, 400  # pairs of a sheet on the page, and of each text
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from tandem.artifact import Artifact
 from tandem.reporting.charts import before_after, histogram
-from tandem.reporting.lineage import Stage
 from tandem.scoring.scores import statistics
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import Stage
 
 PLOTTED = 2  # measures
 

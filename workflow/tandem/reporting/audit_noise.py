@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.artifact import Artifact
 from tandem.reporting.grid import Grid
-from tandem.reporting.lineage import Stage
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import Stage
 
 Findings = dict[str, str]  # finding → how often, and which share that is
 

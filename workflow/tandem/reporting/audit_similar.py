@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact
 from tandem.reporting.charts import histogram
-from tandem.reporting.lineage import Stage
 from tandem.scoring.scores import read_scores
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import Stage
 
 
 def similar(stages: Iterable[Stage]) -> list[dict[str, Any]]:

@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Artifact, open_artifact, write_text
+from tandem.cluster.progress import duration
 from tandem.errors import UserError
-from tandem.progress import duration
 from tandem.reporting.audit_false_negatives import false_negatives
 from tandem.reporting.audit_noise import noise
 from tandem.reporting.audit_similar import similar
 from tandem.reporting.described import described
 from tandem.reporting.flags import read_flags, read_json
-from tandem.reporting.lineage import Stage, leaves, walk
 from tandem.reporting.page import render
 from tandem.reporting.plain import csv_lines
+from tandem.stages.flags import flatten
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_text
+from tandem.store.lineage import Stage, walk
 
 HEADER = ["audit", "finding", "where", "count", "share", "stage"]
 # Of summary.json: how was looked, and what is a drawing.
@@ -68,7 +70,7 @@ def _noise(artifact: Artifact) -> Iterator[list[str]]:
 
 def _summary(artifact: Artifact) -> Iterator[list[str]]:
     """The same of summary.json: what it calls percent is a share."""
-    for path, value in leaves(json.loads(artifact.path("summary.json").read_text(encoding="utf-8"))).items():
+    for path, value in flatten(json.loads(artifact.path("summary.json").read_text(encoding="utf-8"))).items():
         if path.split(".")[0] not in UNTOLD and isinstance(value, (int, float)) and not isinstance(value, bool):
             is_share = "percent" in path
             yield [path, "", "" if is_share else str(value), f"{value / 100:.6f}" if is_share else ""]

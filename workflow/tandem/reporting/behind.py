@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Artifact
-from tandem.reporting.lineage import open_upstream
 from tandem.reporting.seeds import Scored
-from tandem.why import causes
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import causes, open_upstream
 
 SHOWN = 12  # differences of a row from its neighbour
 
@@ -19,11 +18,11 @@ def origin(scores: Artifact) -> dict[str, Any]:
         "scores": scores.key,
         "run": run.key,
         "folder": scores.upstream.get("run") or str(scores.folder),
-        "commit": manifest.get("commit"),
-        "dirty": manifest.get("dirty"),
-        "finished": manifest.get("finished"),
-        "machine": manifest.get("machine", {}).get("node"),
-        "seconds": manifest.get("seconds"),
+        "commit": manifest.commit,
+        "dirty": manifest.dirty,
+        "finished": manifest.finished,
+        "machine": manifest.machine.node,
+        "seconds": manifest.seconds,
     }
 
 
@@ -45,5 +44,5 @@ def difference(own: Artifact, other: Artifact) -> list[str]:
 
 def _line(stage: Artifact, what: str, now: str, before: str) -> str:
     """One difference: `model rocketqav2: train.lr is 1e-05, there 2e-05`."""
-    kind, name = str(stage.manifest["kind"]), Path(stage.folder).name.rpartition("-")[0]
+    kind, name = str(stage.manifest.kind), Path(stage.folder).name.rpartition("-")[0]
     return f"{kind} {name}: {what} is {now}, there {before}"

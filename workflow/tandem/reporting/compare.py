@@ -7,10 +7,10 @@ import altair
 import numpy as np
 from markupsafe import Markup
 
-from tandem.artifact import Artifact
 from tandem.reporting.layout import System, name
 from tandem.reporting.vega import HEIGHT, figure, rows
 from tandem.scoring.scores import read_aligned
+from tandem.store.artifact import Artifact
 
 DIGITS = 4  # of a query's value
 

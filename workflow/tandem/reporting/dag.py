@@ -2,8 +2,8 @@
 
 from markupsafe import Markup, escape
 
-from tandem.progress import duration
-from tandem.reporting.lineage import Stage
+from tandem.cluster.progress import duration
+from tandem.store.lineage import Stage
 
 WIDTH, HEIGHT, ACROSS, DOWN, MARGIN = 196, 44, 16, 34, 8
 LETTERS = 25  # that fit into a box

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.reporting.lineage import leaves
 from tandem.reporting.printed import number_text
+from tandem.stages.flags import flatten
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Described:
 
 def described(statistics: dict[str, Any]) -> Described:
     """What statistics.json holds, in words."""
-    corpus = leaves({name: told for name, told in statistics.items() if name != "splits"})
-    splits = {name: leaves(told) for name, told in statistics.get("splits", {}).items()}
+    corpus = flatten({name: told for name, told in statistics.items() if name != "splits"})
+    splits = {name: flatten(told) for name, told in statistics.get("splits", {}).items()}
     names = dict.fromkeys(name for told in splits.values() for name in told)
     rows = [(_words(name), [_value(told.get(name)) for told in splits.values()]) for name in names]
     return Described([(_words(name), _value(value)) for name, value in corpus.items()], list(splits), rows)

@@ -4,13 +4,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.artifact import Artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.reporting.compare import DIGITS
 from tandem.reporting.layout import System, name
-from tandem.reporting.lineage import input_of
 from tandem.scoring.scores import read_aligned
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import input_of
 
 QUERIES, DEPTH, RELEVANT, CHARACTERS = 300, 10, 8, 600
 BUDGET = 9_000_000  # bytes of texts with passages: the page stays under 20 MB

@@ -1,10 +1,10 @@
 """The command `fidelity`: does a validation on the reduced corpus order checkpoints as one on the full corpus does?"""
 
-from tandem.artifact import write_text
 from tandem.reporting.flags import csv_out, read_flags
 from tandem.reporting.page import render
 from tandem.reporting.plain import csv_lines
 from tandem.reporting.validations import Curve, read_curves
+from tandem.store.files import write_text
 
 MEASURED = ["step", "measure", "reduced", "full_measure", "full"]
 HEADER = ["model", "part", "checkpoint", *MEASURED, "tau", "r", "same_choice"]

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tandem.artifact import Artifact, open_artifact
 from tandem.errors import UserError
 from tandem.stages import KINDS
+from tandem.store.artifact import Artifact, open_artifact
 
 
 def open_scores(folder: str, run: str = "") -> Artifact:
@@ -15,11 +15,11 @@ def open_scores(folder: str, run: str = "") -> Artifact:
     """
     artifact = open_artifact(Path(folder), "score")
     manifest = artifact.manifest
-    if manifest["key"] != artifact.key:
-        raise UserError(f"{artifact.folder}: its manifest is of {manifest['key']}; delete the folder and run again")
-    if manifest["version"] != KINDS["score"].version:
+    if manifest.key != artifact.key:
+        raise UserError(f"{artifact.folder}: its manifest is of {manifest.key}; delete the folder and run again")
+    if manifest.version != KINDS["score"].version:
         now = KINDS["score"].version
-        raise UserError(f"{artifact.folder}: was made by version {manifest['version']} of score, now {now}; run again")
+        raise UserError(f"{artifact.folder}: was made by version {manifest.version} of score, now {now}; run again")
     made = Path(artifact.upstream.get("run", "")).name
     if run and made != run:
         raise UserError(f"{artifact.folder}: scores run {made}, but planned is {run}; a table never mixes generations")

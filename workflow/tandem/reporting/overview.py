@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from jinja2.filters import do_filesizeformat
 from markupsafe import Markup
 
-from tandem.progress import duration
-from tandem.reporting.lineage import Stage
+from tandem.cluster.progress import duration
+from tandem.store.lineage import Stage
 
 WIDTH, HEIGHT, ACROSS, MIDDLE, BELOW = 144, 76, 20, 118, 268
 # Part: its kinds and its column; what a run always passes through stands in one line, what may join it below.
@@ -72,7 +72,7 @@ class Part:
 
 def written(stage: Stage) -> int:
     """Bytes of its files."""
-    return sum(file["bytes"] for file in stage.artifact.manifest["files"].values())
+    return stage.artifact.manifest.bytes
 
 
 def boxes(stages: Iterable[Stage]) -> dict[str, Part]:

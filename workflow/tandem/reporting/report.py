@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import open_artifact, write_text
-from tandem.progress import duration
+from tandem.cluster.progress import duration
 from tandem.reporting.analyses import sheets
 from tandem.reporting.audits import parts, sections
 from tandem.reporting.compare import compare
@@ -17,7 +16,6 @@ from tandem.reporting.described import described
 from tandem.reporting.explorer import explorer
 from tandem.reporting.flags import read_flags, read_rows
 from tandem.reporting.layout import name
-from tandem.reporting.lineage import Stage, input_of, tree, walk
 from tandem.reporting.overview import boxes as boxed
 from tandem.reporting.overview import overview
 from tandem.reporting.page import render
@@ -28,6 +26,9 @@ from tandem.reporting.sweep_results import read
 from tandem.reporting.tables import open_rows
 from tandem.reporting.validations import read_curves
 from tandem.reporting.vega import bundle
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_text
+from tandem.store.lineage import Stage, input_of, tree, walk
 
 
 def main(words: list[str]) -> int:
@@ -107,5 +108,5 @@ def sweeps(files: list[str], stages: dict[str, Stage]) -> list[Shown]:
 
 def _commits(stages: dict[str, Stage]) -> list[str]:
     """The commits the stages were run at, shortened, `+` where the checkout had changes."""
-    told = {(stage.artifact.manifest["commit"], stage.artifact.manifest["dirty"]) for stage in stages.values()}
+    told = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
     return sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in told)

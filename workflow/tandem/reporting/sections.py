@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow.parquet as pq
 from markupsafe import Markup
 
-from tandem.artifact import Artifact
-from tandem.progress import duration
+from tandem.cluster.progress import duration
 from tandem.reporting.charts import Series, bars, histogram, line_chart
-from tandem.reporting.lineage import Stage, leaves
 from tandem.reporting.overview import Part, written
 from tandem.reporting.validations import Curve
+from tandem.stages.flags import flatten
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import Stage
 
 DEV = ("dev/", "dev ")  # how a log names what was measured on dev
 LOSSES = ("loss", "kl", "sup")
@@ -26,7 +27,7 @@ def training(stages: Iterable[Stage], validations: Sequence[Curve] = ()) -> list
 
     A checkpoint that another one or a model goes on from is shown there.
     """
-    logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest["files"]}
+    logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files}
     above = {key: _passed(stage, logged) for key, stage in logged.items()}
     shown = logged.keys() - set().union(*above.values())
     return [
@@ -58,7 +59,7 @@ def _curves(model: Artifact) -> dict[str, Any]:
     log = read_log(model)
     losses = [log[name] for name in LOSSES if name in log]
     dev = [Series(name[len(DEV[0]) :], one.x, one.y) for name, one in sorted(log.items()) if name.startswith(DEV)]
-    unit = "loss, in scores" if OF_SCORES & set(map(str, leaves(model.params).values())) else "loss, nats"
+    unit = "loss, in scores" if OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
     charts = [line_chart("Loss and its parts", losses, "step", unit)] if losses else []
     charts += [line_chart("On the dev queries", dev, "step", "mean over queries")] if dev else []
     charts += [line_chart("Learning rate", [log["lr"]], "step", "learning rate")] if "lr" in log else []
@@ -112,7 +113,7 @@ def kept(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]
 
     By the judge only denoised lists count: a hybrid has them beside undenoised ones.
     """
-    if "candidates.parquet" not in candidates.manifest["files"]:
+    if "candidates.parquet" not in candidates.manifest.files:
         return []
     counts = np.zeros(len(edges) - 1, np.int64)
     with pq.ParquetFile(candidates.path("candidates.parquet")) as file:
@@ -140,7 +141,7 @@ def cost(stages: Iterable[Stage]) -> list[dict[str, Any]]:
         {
             "stage": stage,
             "share": 100 * stage.seconds / total,
-            "memory": stage.artifact.manifest.get("peak_memory_mib"),
+            "memory": stage.artifact.manifest.peak_memory_mib,
             "bytes": written(stage),
         }
         for stage in listed

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact
 from tandem.errors import UserError
 from tandem.reporting.layout import System, name
 from tandem.scoring.scores import read_aligned
+from tandem.store.artifact import Artifact
 
 Floats64 = NDArray[np.float64]
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import open_artifact, write_text
 from tandem.errors import UserError
 from tandem.reporting.counted import QUANTITIES, count
 from tandem.reporting.flags import csv_out, read_flags, read_json
@@ -15,6 +14,8 @@ from tandem.reporting.page import render
 from tandem.reporting.plain import csv_lines, escape, pipe_row
 from tandem.reporting.printed import Printed, number_text, read_printed, verdict
 from tandem.reporting.statistics_layout import Counted, StatisticsLayout, load_statistics
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_text
 
 HEADER = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
 

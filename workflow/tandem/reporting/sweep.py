@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import MANIFEST, write_text
 from tandem.errors import UserError
 from tandem.reporting.flags import csv_out, read_flags
 from tandem.reporting.page import render
@@ -14,6 +13,8 @@ from tandem.reporting.sweep_compute import compute
 from tandem.reporting.sweep_page import LEGEND, shown, table
 from tandem.reporting.sweep_plot import svg
 from tandem.reporting.sweep_results import Result, worded
+from tandem.store.artifact import MANIFEST
+from tandem.store.files import write_text
 
 MEASURED = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "stage"]
 

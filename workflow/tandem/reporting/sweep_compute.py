@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact
 from tandem.errors import UserError
 from tandem.reporting.behind import origin
 from tandem.reporting.generation import open_scores
@@ -16,6 +15,7 @@ from tandem.reporting.results import percent
 from tandem.reporting.sweep_results import Line, Result
 from tandem.scoring.scores import read_aligned
 from tandem.scoring.significance import bootstrap_interval, holm, randomisation_test
+from tandem.store.artifact import Artifact
 
 Floats64 = NDArray[np.float64]
 Cell = tuple[str, str]  # a point as JSON, and a system

@@ -4,7 +4,6 @@ import os
 import re
 from pathlib import Path
 
-from tandem.artifact import Artifact, write_text
 from tandem.errors import UserError
 from tandem.reporting import wording
 from tandem.reporting.bands import Bands, read_bands
@@ -18,6 +17,8 @@ from tandem.reporting.page import render
 from tandem.reporting.plain import csv_text, markdown
 from tandem.reporting.results import Row, Table
 from tandem.reporting.seeds import Scored
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_text
 
 NEEDED = ("system", "first_stage")
 MORE = ("dataset", "collection", "split", "column", "seed", "run", "instead")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from tandem.artifact import MANIFEST, Artifact, open_artifact, write_text
 from tandem.reporting.charts import Series, line_chart, scatter
 from tandem.reporting.flags import csv_out, read_flags
 from tandem.reporting.grid import Grid
 from tandem.reporting.page import render
 from tandem.reporting.plain import escape, pipe_row
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
+from tandem.store.files import write_text
 
 Line = dict[str, str]
 SWEPT = {"nprobe": "nprobe", "ef_search": "efSearch"}

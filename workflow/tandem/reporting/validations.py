@@ -7,11 +7,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from tandem.artifact import Artifact, open_artifact
 from tandem.errors import UserError
 from tandem.reporting.charts import Series, line_chart, scatter
 from tandem.reporting.flags import read_json
 from tandem.scoring.agreement import kendall, pearson
+from tandem.store.artifact import Artifact, open_artifact
 from tandem.training.chosen import best, validated, worth
 
 KEYS = {"model", "part", "checkpoint", "reduced", "full"}
@@ -38,7 +38,7 @@ class Curve:
     @property
     def steps(self) -> list[int]:
         """Steps of each checkpoint."""
-        return [int(one.manifest["steps"]) for one in self.checkpoints]
+        return [int(one.manifest.facts["steps"]) for one in self.checkpoints]
 
     @property
     def measures(self) -> tuple[str, str]:

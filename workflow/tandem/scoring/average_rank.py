@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.order import Order
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.scoring.measures import Evaluation
 from tandem.scoring.scores import SCORES, STATISTICS
 from tandem.scoring.stage import long_form
 from tandem.search.blocks import Embeddings, Vectors
 from tandem.search.exact import ROUNDING, pack, pair_scores, unpack
 from tandem.search.retrieve import check
+from tandem.store.job import Job, writing
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MEASURE = "average rank"

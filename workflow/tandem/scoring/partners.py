@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tandem.artifact import Job
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 def run_path(job: Job) -> Path:

@@ -7,11 +7,12 @@ from pathlib import Path
 import ir_measures
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact, Job
 from tandem.data.collection import QUERIES, Collection
 from tandem.errors import UserError
 from tandem.scoring.answers.stage import MATCHES
 from tandem.scoring.measures import Qrels, answerable
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job
 
 # Values that follow from the top k alone; the others divide by what is relevant anywhere in the corpus.
 MATCHABLE = ("Success", "RR", "P")

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
 
 SCORES, STATISTICS = "scores.parquet", "statistics.json"
 Floats64 = NDArray[np.float64]

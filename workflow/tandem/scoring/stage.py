@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import say
 from tandem.data.runs import Floats, iter_run
 from tandem.errors import UserError
-from tandem.progress import say
 from tandem.scoring.measures import Evaluation, evaluate, parse_measures
 from tandem.scoring.partners import run_path
 from tandem.scoring.relevance import relevance
 from tandem.scoring.scores import SCORES, STATISTICS, statistics
+from tandem.store.job import Job, writing
 
 ROW_GROUP = 131_072
 

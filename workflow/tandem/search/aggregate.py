@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import Floats, iter_run, ranked_order, scored_depth, write_run
 from tandem.data.windowing import document_of
-from tandem.progress import Progress
 from tandem.search.aggregation import Array, aggregate
 from tandem.search.windows import Spans, require_windows
+from tandem.store.job import Job, writing
 
 Ranked = tuple[str, list[str], Floats]
 

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.order import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.search.blocks import Embeddings
 from tandem.search.exact import Array, Best
 from tandem.search.indexes.gpus import MOST, NONE, wanted
@@ -24,6 +23,7 @@ from tandem.search.indexes.recall import Ranks, exact, recall
 from tandem.search.indexes.rescore import exact_keys, own_keys, ranked
 from tandem.search.indexes.threads import alone
 from tandem.search.retrieve import check
+from tandem.store.job import Job, writing
 
 GROUP = 1024  # queries searched and rescored together
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from tandem.artifact import Artifact, sha256, write_json
+from tandem.cluster.progress import Progress
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.search.quantised import Array, quantise, restore
 from tandem.search.quantised import Vectors as Vectors
+from tandem.store.artifact import Artifact
+from tandem.store.files import sha256, write_json
 
 FP16, INT8 = "fp16", "int8"
 

@@ -1,6 +1,6 @@
 """Stage `embeddings`: vectors of the passages, or of a split's queries, by a dual encoder.
 
-Rows are encoded in blocks of a fixed size. Shards (`encode-shard`, one process or machine each) take whole blocks, the
+Rows are encoded in blocks of a fixed size. Shards (`embeddings-shard`, one process or machine each) take whole blocks, the
 stage itself makes those still missing and writes the manifest: the bytes are the same however the work was split. While
 the model computes a block, a thread reads the token ids of the next and another one writes the last: memory is that of
 three blocks, whatever the size of the corpus.
@@ -14,16 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, write_json, writing
+from tandem.cluster.background import ahead, behind
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
 from tandem.models.frozen import kernels
-from tandem.overlap import ahead, behind
-from tandem.progress import Progress, say
 from tandem.search.blocks import Blocks, Vectors, block_name
 from tandem.search.encoder import Encoder, dtype
 from tandem.search.partners import part_files, require_dataset, require_part
 from tandem.search.shards import read_shard
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 
 def select(job: Job) -> tuple[Rows | range, list[str] | None]:
@@ -37,7 +38,7 @@ def select(job: Job) -> tuple[Rows | range, list[str] | None]:
 
 def origin(job: Job) -> str:
     """Digest of what decides the vectors: parameters and the very files they are made from."""
-    inputs = {role: job.inputs[role].manifest["files"] for role in ("dataset", "tokens")}
+    inputs = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
     inputs["model"] = part_files(job.inputs["model"], "dual")
     return hashlib.sha256(json.dumps([job.params, inputs], sort_keys=True).encode()).hexdigest()
 
@@ -77,7 +78,7 @@ def encode_blocks(job: Job, rows: Rows | range, blocks: Blocks, numbers: range) 
 
 
 def main_shard(words: list[str]) -> int:
-    """Command `encode-shard`: make every n-th block, beginning with this shard's number; see `read_shard`."""
+    """Command `embeddings-shard`: make every n-th block, beginning with this shard's number; see `read_shard`."""
     job, shard, shards = read_shard("embeddings", words)
     rows, _ = select(job)
     blocks = blocks_of(job, rows)
@@ -99,7 +100,7 @@ def run(job: Job) -> None:
             say(f"embeddings {job.key}: blocks were made in {what} {' and '.join(found)}, of other last bits")
     with writing(job) as draft:
         for number, facts in told.items():
-            draft.keep(block_name(number), blocks.path(number).stat().st_size, facts["sha256"])
+            draft.add(block_name(number), blocks.path(number).stat().st_size, facts["sha256"])
         write_json(draft.path("meta.json"), describe(job, blocks))
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from tandem.artifact import Job
+from tandem.cluster.progress import Progress
 from tandem.data.rows import Rows
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder
@@ -12,9 +12,9 @@ from tandem.models.execution import accelerate
 from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.progress import Progress
 from tandem.search.blocks import FP16, Vectors
 from tandem.search.partners import require_dataset, require_part, require_tokenizer
+from tandem.store.job import Job
 
 TOWERS = {"passages": "passage", "queries": "query"}
 

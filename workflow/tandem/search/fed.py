@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tandem.overlap import ahead
+from tandem.cluster.background import ahead
 from tandem.search.blocks import INT8
 from tandem.search.exact import Array
 from tandem.search.stretches import Pieces, Stretches

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.artifact import Artifact, Job, write_json
+from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.cross import STEP, CrossEncoder
@@ -20,9 +20,11 @@ from tandem.models.execution import accelerate
 from tandem.models.frozen import kernels
 from tandem.models.hub import check_length
 from tandem.models.tokens import Tokens
-from tandem.progress import Progress
 from tandem.search.partners import part_files, require_part, require_tokenizer
 from tandem.search.store import Array, PairStore, pair_keys, store_name
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job
 
 CHUNK = 2048  # pairs between two looks at the clock
 SECONDS, PENDING = 30.0, 1 << 15  # pairs are kept after so long, or when there are so many
@@ -54,8 +56,8 @@ class PairScores:
     def _place(self, model: Artifact, tokens: Artifact) -> Path:
         """The store's folder: its digest covers whatever may change a bit of a score."""
         identity = {
-            "model": {name: file["sha256"] for name, file in part_files(model, "cross").items()},
-            "tokens": {name: file["sha256"] for name, file in tokens.manifest["files"].items()},
+            "model": part_files(model, "cross"),
+            "tokens": tokens.manifest.checksums,
             "precision": self.mode,
             "batch_tokens": self.budget,
             "device": kernels(),

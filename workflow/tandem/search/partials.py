@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.artifact import sha256, write_json
 from tandem.search.exact import Array
+from tandem.store.files import sha256, write_json
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import NOTES, Artifact, Job
+from tandem.store.artifact import NOTES
 from tandem.errors import UserError
 from tandem.models.hub import tokenizer_digest
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job
 
 
 def require_dataset(job: Job, *roles: str) -> None:
@@ -29,13 +31,13 @@ def require_part(model: Artifact, part: str) -> Path:
     return folder
 
 
-def part_files(model: Artifact, part: str) -> dict[str, dict[str, Any]]:
-    """The files that decide what a model's part (`dual`, `cross`) computes, with what its manifest tells of each.
+def part_files(model: Artifact, part: str) -> dict[str, str]:
+    """The files that decide what a model's part (`dual`, `cross`) computes, each with its sha256.
 
     Not what it notes of its training: the same weights trained again have another pace, and may have another commit.
     """
-    files = model.manifest["files"].items()
-    return {name: told for name, told in files if f"{part}/" in name and Path(name).name not in NOTES}
+    files = model.manifest.checksums.items()
+    return {name: checksum for name, checksum in files if f"{part}/" in name and Path(name).name not in NOTES}
 
 
 def require_tokenizer(folder: Path, tokens: Artifact) -> None:

@@ -7,17 +7,17 @@ from itertools import islice
 
 import numpy as np
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import Floats, followed, iter_run, ranked_order, write_run
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.progress import Progress
 from tandem.search.pairs import PairScores, mean_logit, open_judges
 from tandem.search.partners import require_dataset
 from tandem.search.shards import Asked, score_shard
 from tandem.search.store import Array
+from tandem.store.job import Job, writing
 
 GROUP = 1 << 20  # pairs looked up and scored together
 

@@ -9,13 +9,12 @@ from itertools import islice
 
 import numpy as np
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import Floats, followed, write_run
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.progress import Progress
 from tandem.search.aggregation import aggregate
 from tandem.search.pairs import PairScores, mean_logit, mean_probability, open_judges
 from tandem.search.partners import require_dataset
@@ -23,6 +22,7 @@ from tandem.search.rerank import GROUP, Ranked, lists
 from tandem.search.shards import Asked, score_shard
 from tandem.search.store import Array
 from tandem.search.windows import Spans, require_windows
+from tandem.store.job import Job, writing
 
 Group = tuple[list[Ranked], Array, Array, Array]
 SCORES = {"raw": mean_logit, "probability": mean_probability}  # what of a window is aggregated
@@ -79,7 +79,7 @@ def asked(job: Job) -> Iterator[Asked]:
 
 
 def main_shard(words: list[str]) -> int:
-    """Command `rerank-windows-shard`: score a share of the pairs; see `score_shard`."""
+    """Command `rerank_windows-shard`: score a share of the pairs; see `score_shard`."""
     return score_shard("rerank_windows", words, asked)
 
 

@@ -15,18 +15,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, check_files, write_json, writing
+from tandem.cluster.leases import offered
+from tandem.cluster.progress import Progress
 from tandem.data.order import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
-from tandem.leases import offered
-from tandem.progress import Progress
 from tandem.search.blocks import Embeddings, Vectors, block_name
 from tandem.search.exact import Array, Best
 from tandem.search.partials import Partial, Partials, missing
 from tandem.search.partners import require_dataset
 from tandem.search.shards import read_shard
 from tandem.search.stretches import Stretches
+from tandem.store.artifact import check_files
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 MEMORY = 2048  # MiB, where `execution.search_memory` says nothing
 Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
@@ -74,7 +76,7 @@ class Retrieval:
         # Of a query: its best passages and a copy of them, and its vector as fp16, float32 and float64.
         each = 16 * self.depth + 16 * self.passages.dimension
         self.group = min(self.queries.rows, max(1, self.memory // 4 // each))
-        files = {role: job.inputs[role].manifest["files"] for role in ("dataset", "passages", "queries")}
+        files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages", "queries")}
         told = json.dumps([job.params, files], sort_keys=True)
         self.partials = Partials(job.out, hashlib.sha256(told.encode()).hexdigest())
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tandem.__main__ import read_job
-from tandem.artifact import Job, write_json
+from tandem.cluster.progress import Progress
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.search.store import Array
+from tandem.store.files import write_json
+from tandem.store.job import Job, read_job
 
 if TYPE_CHECKING:
     from tandem.search.pairs import PairScores

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem.artifact import sha256
 from tandem.errors import UserError
+from tandem.store.files import sha256
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Part = tuple[Array, Array]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tandem.progress import Progress
+from tandem.cluster.progress import Progress
 from tandem.search.blocks import Embeddings, Vectors
 from tandem.search.exact import Array
 from tandem.search.quantised import restore

@@ -12,15 +12,15 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.order import Order
-from tandem.progress import Progress
 from tandem.search.ann import Searcher, opened, spread
 from tandem.search.exact import Array
 from tandem.search.indexes.gpus import wanted
 from tandem.search.indexes.opened import Index
 from tandem.search.indexes.recall import Ranks, exact, recall
 from tandem.search.indexes.threads import Threads, alone
+from tandem.store.job import Job, writing
 
 ALONE = 100  # queries that are asked one at a time
 
@@ -85,7 +85,7 @@ def lines(job: Job, threads: Threads) -> Iterator[Line]:
                 index.tune(setting["nprobe"], setting["ef_search"])
                 params = {"rescore": setting["rescore"], "rescore_factor": sweep["rescore_factor"]}
                 searcher = Searcher(index, passages, ranks, params)
-                facts = {"factory": index.meta["factory"], "bytes_per_vector": artifact.manifest["bytes_per_vector"]}
+                facts = {"factory": index.meta["factory"], "bytes_per_vector": artifact.manifest.facts["bytes_per_vector"]}
                 measured = measure(searcher, queries, true, ks, job.params["repeats"])
                 yield {"index": name, **setting, **measured, **facts, "key": artifact.key}
             progress.add(1)

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
-from tandem.artifact import Job
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows
 from tandem.data.windowing import window_id
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 class Spans:

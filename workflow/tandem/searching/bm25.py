@@ -4,9 +4,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Job, open_artifact
+from tandem.cluster.progress import Progress
 from tandem.lexical.search import index_of, opened, parameters
-from tandem.progress import Progress
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
 
 
 class Bm25:

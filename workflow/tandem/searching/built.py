@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.searching.words import Words
+from tandem.store.artifact import open_artifact
 
 
 def is_built(stages: Iterable[Stage]) -> bool:
@@ -49,7 +49,7 @@ def _ancestors(stage: Stage) -> Iterator[Stage]:
 def _check_sizes(folder: Path) -> None:
     """Refuse an artifact with a file that is missing or of another size."""
     artifact = open_artifact(folder, verify=False)
-    for name, told in artifact.manifest["files"].items():
+    for name, told in artifact.manifest.files.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != told["bytes"]:
             raise UserError(f"{path}: missing or changed since it was written; delete {folder}/stage.json and rebuild")

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact
 from tandem.data.collection import CORPUS, QRELS, QUERIES
 from tandem.data.order import Order
 from tandem.data.tables import streaming
+from tandem.store.artifact import Artifact
 
 
 class Passages:

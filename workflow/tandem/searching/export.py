@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tandem.artifact import Artifact, open_artifact, write_text
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import CORPUS, Collection
 from tandem.errors import UserError
 from tandem.models.template import Template
 from tandem.planning.graph import Stage
-from tandem.progress import Progress, say
 from tandem.search.blocks import Embeddings
 from tandem.searching import words as command_line
 from tandem.searching.built import require_built
 from tandem.searching.export_card import Exported, card
 from tandem.searching.flat import write_flat
 from tandem.searching.systems import DUAL, KINDS, part, resolve
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_text
 
 FLAT, IDS, TEXTS = "passages.faiss", "ids.txt", "texts.parquet"
 TUNED = {"nprobe": "nprobe", "ef_search": "efSearch"}  # an index's parameters, and FAISS's names
@@ -94,7 +95,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         dual=json.loads((folder / "dual/dual.json").read_text()),
         tokens=(query, passage),
         passages=passages.rows,
-        precision=needs["passages"].manifest["precision"],
+        precision=needs["passages"].manifest.facts["precision"],
         dtype=passages.dtype,
         indexes=files,
         factory=factory,
@@ -113,7 +114,7 @@ def _copy_index(index: Artifact, folder: Path) -> tuple[list[str], str]:
         The files to open, in the order of their passages, and FAISS's name of the index.
     """
     meta = json.loads(index.path("meta.json").read_text())
-    for name in index.manifest["files"]:
+    for name in index.manifest.files:
         if name != "meta.json":
             shutil.copyfile(index.path(name), folder / name)
     return [one["file"] for one in meta["indexes"]], meta["factory"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.progress import Progress
+from tandem.cluster.progress import Progress
 from tandem.search.blocks import Embeddings
 
 # What faiss/impl/index_write.cpp writes of a flat index: its mark, dimension, number of vectors, two numbers without

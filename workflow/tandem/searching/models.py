@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.artifact import Artifact, Job, open_artifact
+from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
@@ -13,10 +13,11 @@ from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.progress import Progress
 from tandem.search.encoder import Encoder
 from tandem.search.partners import require_part, require_tokenizer
 from tandem.search.store import Array
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.job import Job
 
 FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
 WARM_UP = {"query": "warm up", "rows": [0]}

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tandem.artifact import open_artifact
+from tandem.cluster.progress import say
 from tandem.planning.graph import Stage
-from tandem.progress import say
 from tandem.searching.asking import Worker
 from tandem.searching.collection import Passages, Queries
 from tandem.searching.systems import BM25, CROSS, DUAL, Part
+from tandem.store.artifact import open_artifact
 
 ROLES = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import faiss
 import numpy as np
 
-from tandem.artifact import Artifact, open_artifact
 from tandem.data.order import Order
 from tandem.search import ann
 from tandem.search.blocks import Embeddings
@@ -15,6 +14,7 @@ from tandem.search.exact import Array, Best, pair_scores
 from tandem.search.flat import BlockSearch
 from tandem.search.indexes.opened import Index
 from tandem.search.indexes.threads import alone
+from tandem.store.artifact import Artifact, open_artifact
 
 KEPT = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready

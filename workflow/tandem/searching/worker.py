@@ -9,8 +9,8 @@ import os
 import sys
 from typing import Any, Protocol
 
-from tandem.__main__ import load
 from tandem.errors import UserError
+from tandem.store.job import load
 
 ROLES = {"bm25": "searching.bm25:Bm25", "vectors": "searching.vectors:Vectors", "models": "searching.models:Models"}
 

@@ -11,8 +11,8 @@ RETRIEVE = Kind(
     gpu=("passages",), lazy=("dataset", "passages"), box="Retrieval",
 )  # fmt: skip
 INDEX = Kind(
-    name="index", run="search.indexes.stage:run", shard="search.indexes.stage:main_shard", env="search", threads="all",
-    retries=2, lazy=("passages",), box="Retrieval",
+    name="index", run="search.indexes.stage:run", shard="search.indexes.stage:main_shard",
+    train="search.indexes.stage:main_train", env="search", threads="all", retries=2, lazy=("passages",), box="Retrieval",
 )  # fmt: skip
 ANN = Kind(name="ann", run="search.ann:run", env="search", threads="all", lazy=("dataset",), box="Retrieval")
 TRADEOFFS = Kind(

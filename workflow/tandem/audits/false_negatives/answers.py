@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact
 from tandem.audits.false_negatives.verdicts import Verdict, read_verdicts
 from tandem.data import tables
 from tandem.errors import UserError
-from tandem.fingerprint import fingerprint
+from tandem.store.artifact import Artifact
+from tandem.store.files import fingerprint
 
 Answers = dict[str, dict[str, bool]]  # query id → document id → whether it is relevant, in the pool's order
 

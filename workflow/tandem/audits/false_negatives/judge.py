@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tandem.artifact import Job
 from tandem.audits.false_negatives.pool import Array, Pool
 from tandem.data.rows import IdRows
 from tandem.models.device import use_workers
 from tandem.search.pairs import mean_probability, open_judges
+from tandem.store.job import Job
 
 
 class Judge:

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Job, write_json, writing
 from tandem.audits.false_negatives.answers import Answers, by_machine, by_sheet
 from tandem.audits.false_negatives.judgements import known
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.errors import UserError
 from tandem.search.partners import require_dataset
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 
 def run(job: Job) -> None:

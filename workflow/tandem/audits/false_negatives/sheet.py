@@ -7,10 +7,11 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from tandem.artifact import Draft, write_text
 from tandem.data import tables
 from tandem.data.collection import Collection
 from tandem.reporting.page import render
+from tandem.store.files import write_text
+from tandem.store.job import Draft
 
 COLUMNS = ("query_id", "doc_id", "query", "title", "passage", "score", "rank", "verdict")
 CHARACTERS = 4000  # of a passage; a spreadsheet's cell ends at 32,767

@@ -8,17 +8,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, write_json, writing
 from tandem.audits.false_negatives.judgements import known
 from tandem.audits.false_negatives.pool import FUSION, Array, Pool, fused, pools, read_run, system_names
 from tandem.audits.false_negatives.sheet import Sheet
 from tandem.audits.false_negatives.summary import Summary
+from tandem.cluster.progress import Progress
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.select import subset
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.search.partners import require_dataset
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 GROUP = 32  # queries judged together: a line of progress after each
 POOL_SCHEMA = pa.schema(

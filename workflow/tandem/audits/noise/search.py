@@ -17,8 +17,8 @@ from tandem.audits.noise.hashing import Hashes
 from tandem.audits.noise.jaccard import Similarities, similarities
 from tandem.audits.noise.minhash import Sketcher
 from tandem.audits.noise.passes import Crew, group_ends, shingle_sets, sketch
+from tandem.cluster.progress import Progress
 from tandem.data.rows import Rows
-from tandem.progress import Progress
 
 SETS = "shingles.u64"  # in the scratch folder
 PAIRS = 20_000  # compared in one task

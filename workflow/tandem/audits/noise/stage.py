@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Artifact, Job, write_json, writing
 from tandem.audits.noise import examples as show
 from tandem.audits.noise.duplicates import Duplicates
 from tandem.audits.noise.findings import csv_text, findings
@@ -26,6 +25,9 @@ from tandem.data.collection import CORPUS, Collection
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 DUPLICATES, SUMMARY, EXAMPLES, TABLE = "duplicates.parquet", "summary.json", "examples.json", "noise.csv"
 

@@ -3,13 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tandem.artifact import Artifact, Job
 from tandem.audits.similar.asked import Asked
 from tandem.audits.similar.nearest import Array
+from tandem.cluster.progress import Progress
 from tandem.models.device import use_workers
-from tandem.progress import Progress
 from tandem.search.pairs import PairScores, mean_probability
 from tandem.search.partners import require_dataset
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job
 
 
 class QueryPairs(PairScores):

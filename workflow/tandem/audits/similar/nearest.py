@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.progress import Progress
+from tandem.cluster.progress import Progress
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, write_json, writing
 from tandem.audits.similar.asked import Asked, read_sides, same
 from tandem.audits.similar.lexical import WordCosine
 from tandem.audits.similar.nearest import Array, Proposer, in_parts, nearest
@@ -14,6 +13,8 @@ from tandem.audits.similar.pairs import Pairs, examples, summary, table
 from tandem.audits.similar.vectors import open_vectors
 from tandem.data.collection import Collection
 from tandem.errors import UserError
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 
 def run(job: Job) -> None:

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from tandem.artifact import Job
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 SOURCES = {
     "beir": "beir:Beir",

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Artifact, Job
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES
 from tandem.data.sources import Answers, Judgement, Listed, Passage, Query
 from tandem.data.tables import streaming
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job
 
 
 class ArtifactRows:
@@ -43,7 +44,7 @@ class ArtifactRows:
 
     def _maybe(self, name: str, *columns: str) -> Iterator[Any]:
         """The rows of a file that only some datasets have."""
-        return stream(self.artifact.path(name), *columns) if name in self.artifact.manifest["files"] else iter(())
+        return stream(self.artifact.path(name), *columns) if name in self.artifact.manifest.files else iter(())
 
 
 def stream(path: Path, *columns: str) -> Iterator[Any]:
@@ -58,6 +59,6 @@ def needed(job: Job, role: str, kind: str) -> Artifact:
     if role not in job.inputs:
         raise UserError(f"dataset {job.key}: the input {role} is missing; give a {kind}")
     artifact = job.inputs[role]
-    if artifact.manifest["kind"] != kind:
-        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest['kind']}, not a {kind}")
+    if artifact.manifest.kind != kind:
+        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest.kind}, not a {kind}")
     return artifact

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from tandem.artifact import Job
 from tandem.data.files import Files
 from tandem.data.reading import lines, records, text_of, texts_of, whole
 from tandem.data.select import order
 from tandem.data.sources import Answers, Judgement, Passage, Query, Source
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 class Beir(Source):

@@ -15,11 +15,11 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from tandem.artifact import Job
 from tandem.data.files import Files
 from tandem.data.reading import lines
 from tandem.data.sources import Judgement, Listed, Passage, Query, Source
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 class CMedQA2(Source):

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from tandem.artifact import Job
 from tandem.data.files import Files
 from tandem.data.select import SPLIT
 from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source
 from tandem.data.sources.dpr_files import Asked, passages, questions
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever
 POOL = ("positive_ctxs", "hard_negative_ctxs", "negative_ctxs")

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from tandem.artifact import Job
 from tandem.data.files import Files
 from tandem.data.select import order
 from tandem.data.sources import Answers, Passage, Query, Source
 from tandem.data.sources.dpr_files import Asked, passages, questions
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 NAME = re.compile(r"(P\d+)\.(train|dev|test)\.json(?:\.gz)?")
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Job
 from tandem.data.files import Files
 from tandem.data.reading import text_of, texts_of, whole
 from tandem.data.sources import Answers, Judgement, Passage, Query, Source
@@ -13,6 +12,7 @@ from tandem.data.sources.own.formats import ending, reader
 from tandem.data.sources.own.roles import ANSWERS, PASSAGES, QRELS, QUERIES, Role
 from tandem.data.sources.splits import files_by_split
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 class OwnFiles(Source):

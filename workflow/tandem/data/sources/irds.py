@@ -9,10 +9,10 @@ from typing import Any
 
 import ir_datasets
 
-from tandem.artifact import Job
 from tandem.data.select import SPLIT
 from tandem.data.sources import Judgement, Passage, Query, Source
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 TEXT_FIELDS = ("text", "body", "abstract")
 # Collections that are not as the field expects: grade in the file → relevance, and titles that the texts begin with

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from tandem.artifact import Job
 from tandem.data.collection import CORPUS, QUERIES
 from tandem.data.files import Files
 from tandem.data.select import order
@@ -10,6 +9,7 @@ from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Sour
 from tandem.data.sources.artifact_rows import ArtifactRows, needed
 from tandem.data.sources.beir import Beir
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 class Questions(Beir):

@@ -8,7 +8,6 @@ passages a query are drawn by a hash of their ids.
 import heapq
 from collections.abc import Iterator
 
-from tandem.artifact import Artifact, Job
 from tandem.data.collection import CORPUS, QUERIES, Collection
 from tandem.data.runs import iter_run, ranked_order
 from tandem.data.select import VALIDATED as SPLIT
@@ -16,6 +15,8 @@ from tandem.data.select import position, subset
 from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source
 from tandem.data.sources.artifact_rows import ArtifactRows, needed
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job
 
 RUNS = ("bm25", "retrieve", "rerank", "imported", "given", "aggregate", "rerank_windows")
 
@@ -68,7 +69,7 @@ class Reduced(Source):
 def _top(job: Job, base: Artifact) -> Iterator[tuple[str, list[str]]]:
     """(query, the first `depth` documents of the reference run); a `UserError` if the run does not fit."""
     run, depth = job.inputs.get("run"), job.params["depth"]
-    if run is None or run.manifest["kind"] not in RUNS:
+    if run is None or run.manifest.kind not in RUNS:
         raise UserError(f"dataset {job.key}: the input run is missing or no run; give one of {', '.join(RUNS)}")
     searched, split = run.upstream["dataset"].rstrip("/").rpartition("/")[2], run.params.get("split", SPLIT)
     if (searched, split) != (base.key, SPLIT):

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tandem.artifact import Job
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import Files
 from tandem.data.reading import fields, lines, whole
 from tandem.data.select import SPLIT, order
 from tandem.data.sources import Answers, Judgement, Passage, Query, Source
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 QUERIES = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
 

@@ -13,12 +13,12 @@ from operator import itemgetter
 
 import numpy as np
 
-from tandem.artifact import Job
 from tandem.data.files import Files
 from tandem.data.sources import Judgement, Listed, Passage, Query, Source
 from tandem.data.sources.rocketqa import title_of
 from tandem.data.sources.training_tsv import Mention, mentions
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 class Mentions:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from tandem.artifact import Job
 from tandem.data.files import Files
 from tandem.data.sources import Answers, Judgement, Passage, Query, Source
 from tandem.data.sources.splits import files_by_split
 from tandem.data.sources.squad_json import Paragraph, Question, paragraphs
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 class Squad(Source):

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tandem.artifact import Job
 from tandem.data.collection import CORPUS, QUERIES
 from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source
 from tandem.data.sources.artifact_rows import ArtifactRows, needed
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 
 class Union(Source):

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tandem.artifact import Job
 from tandem.data.collection import CORPUS, QUERIES
 from tandem.data.files import Files
 from tandem.data.reading import fields
@@ -11,6 +10,7 @@ from tandem.data.select import UNLABELLED, position
 from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source
 from tandem.data.sources.artifact_rows import ArtifactRows, needed
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 FILE = "unlabelled.query.txt"
 

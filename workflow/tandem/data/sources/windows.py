@@ -7,11 +7,11 @@ aggregated to documents before they are scored, by the documents' own qrels.
 from collections.abc import Iterator
 from functools import cached_property
 
-from tandem.artifact import Job
 from tandem.data.collection import CORPUS, LITERAL_MATCH, QUERIES
 from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source
 from tandem.data.sources.artifact_rows import ArtifactRows, needed
 from tandem.data.windowing import count, cut, pieces, window_id
+from tandem.store.job import Job
 
 
 class Windows(Source):

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run, ranked_order
 from tandem.errors import UserError
-from tandem.progress import Progress
 
 Integers = NDArray[np.int64]
 ROWS = 4096  # passages of the corpus that are read, and handed to a process, at a time

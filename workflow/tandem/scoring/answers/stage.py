@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import say
 from tandem.data.collection import Collection
 from tandem.errors import UserError
-from tandem.progress import say
 from tandem.scoring.answers import results
 from tandem.scoring.answers.match import RULES, Matcher
 from tandem.scoring.answers.pool import match_all
 from tandem.scoring.answers.results import Integers, Results
 from tandem.scoring.partners import run_path
+from tandem.store.job import Job, writing
 
 MATCHES = "matches.parquet"
 CUTOFFS = (1, 5, 10, 20, 50, 100, 500, 1000)

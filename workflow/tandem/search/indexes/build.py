@@ -13,8 +13,8 @@ import faiss
 import numpy as np
 from faiss.contrib.ondisk import merge_ondisk
 
+from tandem.cluster.progress import Progress
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.search.blocks import Embeddings
 from tandem.search.indexes.gpus import Nearest
 from tandem.search.indexes.kmeans import Labels, centroids

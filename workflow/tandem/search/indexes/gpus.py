@@ -7,9 +7,9 @@ from typing import Any
 import faiss
 import numpy as np
 
-from tandem.artifact import Job
+from tandem.cluster.leases import lease
 from tandem.errors import UserError
-from tandem.leases import lease
+from tandem.store.job import Job
 
 NONE, REPLICATE, SHARD = "none", "replicate", "shard"
 MOST = 2048  # passages a query that FAISS finds on a GPU

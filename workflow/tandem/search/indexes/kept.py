@@ -8,7 +8,7 @@ from typing import Any
 
 import faiss
 
-from tandem.artifact import sha256, write_json
+from tandem.store.files import sha256, write_json
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from typing import Any
 import faiss
 import numpy as np
 
-from tandem.artifact import Artifact
-from tandem.progress import say
+from tandem.cluster.progress import say
 from tandem.search.indexes.build import LISTS, chain
 from tandem.search.indexes.gpus import NONE, on_gpus
 from tandem.search.indexes.kmeans import Labels
 from tandem.search.indexes.sample import Floats
 from tandem.search.indexes.threads import Threads
+from tandem.store.artifact import Artifact
 
 BATCH = 32  # queries of one call; FAISS's last bits depend on it
 # Lists stay on disk, read only, beside the index; vectors and codes of other indexes are mapped.
@@ -34,7 +34,7 @@ class Index:
         self.meta: dict[str, Any] = json.loads(artifact.path("meta.json").read_text())
         self.rows: int = self.meta["rows"]
         self.threads, self.gpu = threads, gpu
-        how = LISTED if LISTS in artifact.manifest["files"] else MAPPED
+        how = LISTED if LISTS in artifact.manifest.files else MAPPED
         opened = [faiss.read_index(str(artifact.path(one["file"])), how) for one in self.meta["indexes"]]
         self.firsts: list[int] = [one["first"] for one in self.meta["indexes"]]
         inner = chain(opened[0])[1]

@@ -16,9 +16,8 @@ from typing import Any
 
 import faiss
 
-from tandem.artifact import Draft, Job, check_files, write_json, writing
+from tandem.cluster.progress import Progress, say
 from tandem.errors import UserError
-from tandem.progress import Progress, say
 from tandem.search.blocks import Embeddings, block_name
 from tandem.search.indexes.build import INDEX, empty, fill, is_merged, merge, train
 from tandem.search.indexes.gpus import wanted
@@ -27,6 +26,9 @@ from tandem.search.indexes.sample import sample
 from tandem.search.indexes.threads import Threads, alone
 from tandem.search.indexes.types import LEAST, check, factory, sample_size, sized
 from tandem.search.shards import read_shard
+from tandem.store.artifact import check_files
+from tandem.store.files import write_json
+from tandem.store.job import Draft, Job, writing
 
 TRAINED, PARTS = "trained", "work"
 
@@ -52,7 +54,7 @@ class Building:
         self.index = empty(self.params, dimension)
         size = self.params["part"]
         self.parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
-        told = json.dumps([job.params, job.inputs["passages"].manifest["files"]], sort_keys=True)
+        told = json.dumps([job.params, job.inputs["passages"].manifest.checksums], sort_keys=True)
         self.kept = Kept(job.out / PARTS, hashlib.sha256(told.encode()).hexdigest())
         self.gpu = wanted(job)
         self.unchecked = set(range(len(self.passages)))

@@ -11,7 +11,7 @@ from itertools import tee
 from operator import itemgetter
 from pathlib import Path
 
-from tandem.artifact import Job
+from tandem.cluster.progress import Progress
 from tandem.data.files import Files
 from tandem.data.select import SPLIT, order
 from tandem.data.sources import Answers, Judgement, Passage, Query, Source
@@ -20,7 +20,7 @@ from tandem.data.sources.dureader2.label import UNITS, Rules, digest, labelled, 
 from tandem.data.sources.dureader2.parallel import ordered_map
 from tandem.data.sources.dureader2.records import Question, questions
 from tandem.errors import UserError
-from tandem.progress import Progress
+from tandem.store.job import Job
 
 Located = tuple[str, str, Question]  # split, file:line, question
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tandem.artifact import Job
+from tandem.cluster.progress import Progress
 from tandem.data.files import Files
 from tandem.data.reading import fields, records, text_of
 from tandem.data.sources import Judgement, Listed, Passage, Query, Source
@@ -24,7 +24,7 @@ from tandem.data.sources.dureader_retrieval.lookup import find_rows, mark
 from tandem.data.sources.dureader_retrieval.training import Pairs, Training, training_id
 from tandem.data.sources.rocketqa import title_of
 from tandem.errors import UserError
-from tandem.progress import Progress
+from tandem.store.job import Job
 
 COLLECTION = "passage-collection"
 

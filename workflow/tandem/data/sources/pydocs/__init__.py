@@ -12,14 +12,14 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from tandem.artifact import Job
+from tandem.cluster.progress import Progress
 from tandem.data.sources import Judgement, Passage, Query, Source
 from tandem.data.sources.pydocs.collect import Collected, split_of
 from tandem.data.sources.pydocs.docstrings import docstrings
 from tandem.data.sources.pydocs.pairs import Pair, pair_of
 from tandem.data.sources.pydocs.walk import Module, find_modules
 from tandem.errors import UserError
-from tandem.progress import Progress
+from tandem.store.job import Job
 
 HEADINGS = ("none", "module")
 WORD_BREAK = re.compile(r"[._]+|(?<=[a-z0-9])(?=[A-Z])")

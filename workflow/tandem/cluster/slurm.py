@@ -2,7 +2,7 @@
 
 A job that Snakemake has submitted and that goes back into the queue keeps its number: Snakemake sees it wait and run
 again, and counts no failure. So a training may take as many jobs as it needs, and Snakemake's `retries` count only
-those that failed without having come any further.
+those that failed without any progress.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from tandem.progress import say
+from tandem.cluster.progress import say
 from tandem.stages import KINDS
 
 JOB, END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
@@ -21,7 +21,7 @@ PATIENCE = 60.0  # seconds for slurm to answer, and for cancelled jobs to end
 SIGNALLED = 128  # a status from here on: ended by a signal
 
 
-def _asked(*words: str) -> str | None:
+def _query(*words: str) -> str | None:
     """What a command of slurm prints; None where there is no such command or it fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
@@ -37,24 +37,24 @@ def end(environment: Mapping[str, str]) -> float | None:
     """
     if JOB not in environment:
         return None
-    told = environment.get(END, "")  # from slurm 23.02 on
-    if told.isdecimal():
-        return float(told)
+    seconds = environment.get(END, "")  # from slurm 23.02 on
+    if seconds.isdecimal():
+        return float(seconds)
     try:
-        return datetime.fromisoformat(_asked("squeue", "-h", "-j", environment[JOB], "-o", "%e") or "").timestamp()
+        return datetime.fromisoformat(_query("squeue", "-h", "-j", environment[JOB], "-o", "%e") or "").timestamp()
     except ValueError:
         return None
 
 
 def requeue(environment: Mapping[str, str]) -> bool:
-    """Put this process' job back into the queue, which ends the process soon; False where that cannot be.
+    """Put this process' job back into the queue, which ends the process soon; False where that is impossible.
 
     Only jobs that Snakemake has submitted: another script may have done something before that must not be done again.
     """
     if JOB not in environment:
         return False
-    comment = _asked("squeue", "-h", "-j", environment[JOB], "-o", "%k") or ""
-    return comment.startswith(COMMENT) and _asked("scontrol", "requeue", environment[JOB]) is not None
+    comment = _query("squeue", "-h", "-j", environment[JOB], "-o", "%k") or ""
+    return comment.startswith(COMMENT) and _query("scontrol", "requeue", environment[JOB]) is not None
 
 
 def newest(out: Path) -> str:
@@ -63,7 +63,7 @@ def newest(out: Path) -> str:
 
 
 class Try:
-    """One try of a stage: a training that fails goes back into the queue if it has come further than it began.
+    """One try of a stage: a training that fails after some progress goes back into the queue.
 
     Args:
         words: a command line after `python -m tandem`.
@@ -76,7 +76,7 @@ class Try:
         self.before = newest(self.out) if self.out else ""
 
     def failed(self, status: int = 1) -> None:
-        """To be called when the stage has failed, unless a user can mend it; what was cancelled stays so."""
+        """Requeue the job of a stage that has failed, but not if it was cancelled; not to be called for user errors."""
         if self.out and status not in range(SIGNALLED, 256) and newest(self.out) > self.before and requeue(os.environ):
             say(f"{self.out.name} has failed after {newest(self.out)}; its slurm job is back in the queue")
 
@@ -84,12 +84,12 @@ class Try:
 def leftovers(folder: Path) -> list[str]:
     """The numbers of a folder's slurm jobs that a Snakemake has submitted; none where there is no slurm.
 
-    While Snakemake holds the folder's lock, those it finds when it begins are of one that was killed.
+    While Snakemake holds the folder's lock, jobs that exist when it begins were left by one that was killed.
     """
-    told = _asked("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
-    lines = [line.split("|", 2) for line in told.splitlines()]
-    mine = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]
-    return [job for job, comment, _ in mine if comment.startswith(COMMENT)]
+    queue = _query("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
+    lines = [line.split("|", 2) for line in queue.splitlines()]
+    own = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]
+    return [job for job, comment, _ in own if comment.startswith(COMMENT)]
 
 
 def clear(folder: Path) -> None:
@@ -97,13 +97,13 @@ def clear(folder: Path) -> None:
 
     Trainings save their state when they are cancelled, so that little is lost.
     """
-    left = leftovers(folder)
-    if not left:
+    jobs = leftovers(folder)
+    if not jobs:
         return
-    say(f"cancels {len(left)} slurm jobs that an earlier Snakemake has left: {', '.join(left)}")
-    _asked("scancel", *left)
+    say(f"cancels {len(jobs)} slurm jobs that an earlier Snakemake has left: {', '.join(jobs)}")
+    _query("scancel", *jobs)
     deadline = time.monotonic() + PATIENCE
-    while (left := leftovers(folder)) and time.monotonic() < deadline:
+    while (jobs := leftovers(folder)) and time.monotonic() < deadline:
         time.sleep(1)
-    if left:
-        say(f"still there: {', '.join(left)}")
+    if jobs:
+        say(f"still there: {', '.join(jobs)}")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tandem.overlap import ahead, behind
+from tandem.cluster.background import ahead, behind
 
 
 def threads(name):

@@ -11,13 +11,13 @@ from itertools import pairwise
 
 import pytest
 
-from tandem import leases
+from tandem.cluster import leases
 from tandem.errors import UserError
 
 # Leases, says when and what it got, holds it for a while, and says when it lets go.
 HOLDER = """
 import os, sys, time
-from tandem.leases import lease
+from tandem.cluster.leases import lease
 count, seconds = int(sys.argv[1]), float(sys.argv[2])
 lease(count, "job")
 print(time.monotonic(), os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)

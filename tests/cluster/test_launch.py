@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tandem.cluster.launch import place, rendezvous
 from tandem.errors import UserError
-from tandem.launch import place, rendezvous
 
 MODEL = ["model", "--params.objective", "dual", "--in.start", "nowhere", "--out", "model/de-0123456789/stage.json"]
 
@@ -46,7 +46,7 @@ def test_nodes_that_are_not_there_are_a_mistake(scontrol):
         rendezvous(2, {})
     with pytest.raises(UserError, match=r"^execution.nodes is 4, but the slurm job has 3: gpu1, gpu2, gpu3$"):
         rendezvous(4, scontrol)
-    with pytest.raises(UserError, match=r"^the names of the slurm job's nodes cannot be had: .*exit status 1"):
+    with pytest.raises(UserError, match=r"^the names of the slurm job's nodes are unknown: .*exit status 1"):
         rendezvous(2, scontrol | {"SLURM_JOB_NODELIST": "cpu7"})
 
 
@@ -59,7 +59,7 @@ def test_nodes_that_are_not_there_are_a_mistake(scontrol):
         ("model --in.checkpoint.1 c", None),
         ("rerank --in.model m", "0"),
         ("rerank-shard --in.model m --run.devices 2", "0"),
-        ("encode-shard --in.model m", "0"),
+        ("embeddings-shard --in.model m", "0"),
         ("retrieve --in.passages p --in.queries q --run.engine auto", "0"),
         ("retrieve-shard --in.passages p --in.queries q --run.engine faiss", None),
         ("report --tables t", None),
@@ -156,7 +156,7 @@ def test_ranks_end_with_their_launcher(by, status, line, tandem, tmp_path):
 RANK = """
 import os, sys
 from tandem.errors import UserError
-from tandem.ranks import as_rank
+from tandem.cluster.launch import as_rank
 os.environ["TANDEM_LAUNCHER"] = str({launcher})
 with as_rank():
     raise {error}

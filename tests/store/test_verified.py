@@ -6,9 +6,10 @@ import shutil
 
 import pytest
 
-from tandem import artifact, verified
-from tandem.artifact import open_artifact, writing
 from tandem.errors import UserError
+from tandem.store import artifact
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 TEXT = "passages " * 50
 
@@ -16,8 +17,8 @@ TEXT = "passages " * 50
 @pytest.fixture
 def made(make_job, tmp_path, monkeypatch):
     """An artifact that counts as large, its files as long written."""
-    monkeypatch.setattr(verified, "LARGE", 100)
-    monkeypatch.setattr(verified, "SETTLED", 0)
+    monkeypatch.setattr(artifact, "LARGE", 100)
+    monkeypatch.setattr(artifact, "SETTLED", 0)
     job = make_job("score", tmp_path / "bm25-0123456789", {})
     with writing(job) as draft:
         for name in ("a.bin", "deep/b.bin"):
@@ -47,17 +48,17 @@ def hashed(made, monkeypatch):
 def test_files_are_read_once(hashed, made):
     assert hashed() == ["a.bin", "b.bin"]
     assert hashed() == []
-    (made / verified.RECORD).unlink()
+    (made / artifact.RECORD).unlink()
     assert hashed() == ["a.bin", "b.bin"]
 
 
 def test_small_artifacts_and_files_just_written_are_not_remembered(hashed, made, monkeypatch):
-    monkeypatch.setattr(verified, "SETTLED", 60_000_000_000)
+    monkeypatch.setattr(artifact, "SETTLED", 60_000_000_000)
     assert [hashed(), hashed()] == [["a.bin", "b.bin"]] * 2
-    monkeypatch.setattr(verified, "SETTLED", 0)
-    monkeypatch.setattr(verified, "LARGE", 10_000)
+    monkeypatch.setattr(artifact, "SETTLED", 0)
+    monkeypatch.setattr(artifact, "LARGE", 10_000)
     assert [hashed(), hashed()] == [["a.bin", "b.bin"]] * 2
-    assert not (made / verified.RECORD).exists()
+    assert not (made / artifact.RECORD).exists()
 
 
 def flip(path):
@@ -117,7 +118,7 @@ def test_a_copied_artifact_is_read_again(hashed, made, tmp_path):
 @pytest.mark.parametrize("text", ["", "[1]", '{"a.bin": 3, "deep/b.bin": [null]}', "\x00"])
 def test_a_damaged_record_is_no_record(hashed, made, text):
     hashed()
-    (made / verified.RECORD).write_text(text)
+    (made / artifact.RECORD).write_text(text)
     assert hashed() == ["a.bin", "b.bin"]
 
 

@@ -3,9 +3,9 @@
 import subprocess
 import sys
 
-from tandem.memory import peak_mib
+from tandem.store.environment import peak_mib
 
-CHILD = "from tandem.memory import peak_mib; held = bytearray(100 << 20); del held; print(peak_mib())"
+CHILD = "from tandem.store.environment import peak_mib; held = bytearray(100 << 20); del held; print(peak_mib())"
 PARENT = f"import subprocess, sys; held = bytearray(400 << 20); subprocess.run([sys.executable, '-c', {CHILD!r}])"
 
 

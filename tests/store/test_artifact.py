@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from tandem.artifact import open_artifact, writing
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_the_manifest_says_what_and_how(made):
         "bytes": 5,
         "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824",
     }
-    assert (told["kind"], told["key"], told["queries"]) == ("score", "bm25-0123456789", 3)
+    assert (told["kind"], told["key"], told["facts"]["queries"]) == ("score", "bm25-0123456789", 3)
     for name in ("params", "upstream", "modules", "commit", "dirty", "seconds", "peak_memory_mib", "finished"):
         assert name in told
 
