@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import NoneType
 from typing import Any
 
@@ -52,8 +53,8 @@ class Command:
 COMMANDS = {
     command.name: command
     for command in (
-        Command("estimate", "estimating.show:main", RUN, "Time, memory and disk that a configuration needs.", reads=True),
-        Command("search", "extras.demo.search:search", RUN, "A system's best passages for a query, with all scores."),
+        Command("estimate", "estimating.show:main", RUN, "Time, memory and disk of a configuration.", reads=True),
+        Command("search", "extras.demo.search:search", RUN, "A system's best passages for a query, with all scores.", reads=True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),
         Command("search-worker", "extras.demo.workers:main", RUN, ""),
         Command("show", "reporting.show:main", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
@@ -73,7 +74,7 @@ COMMANDS = {
             configurations=True, reads=True,
         ),
         Command(
-            "bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table with all that reproduces it, as an archive.",
+            "bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it, as an archive.",
             configurations=True,
         ),
         Command(
@@ -134,8 +135,10 @@ def _run_app(words: list[str], command: Command | None = None) -> int:
         words = [words[0], *rest]
     try:
         function, bound, _ = app().parse_args(words, print_error=False, exit_on_error=False)
-    except UnknownCommandError as error:
-        print(f"tandem: {str(error).partition(' Available commands:')[0]} All commands: tandem --help", file=sys.stderr)
+    except UnknownCommandError:  # its own message would import every command
+        near = get_close_matches(words[0], [*COMMANDS, *KINDS, *SHARDS], 1)
+        hint = f"did you mean {near[0]}?" if near else "all commands: tandem --help"
+        print(f"tandem: {words[0]} is not a command; {hint}", file=sys.stderr)
         return 2
     except CycloptsError as error:
         raise UserError(str(error)) from None

@@ -100,7 +100,7 @@ def require_address_space(words: list[str]) -> None:
 
 
 def _heap(words: list[str]) -> int:
-    """Bytes of Java's heap; the default where the option is absent or not a size, which is refused where Java starts."""
+    """Bytes of Java's heap; the default for an option that is not a size, which is refused where Java starts."""
     text = words[words.index("--run.heap") + 1] if "--run.heap" in words[:-1] else HEAP
     text = text if text[:-1].isdecimal() else HEAP
     return int(text[:-1]) * UNITS.get(text[-1].lower(), 1)

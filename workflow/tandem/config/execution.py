@@ -23,7 +23,7 @@ class Training(Model):
     graph_tokens: int = Field(16384, ge=64, description="tokens whose graph is kept in memory at once")
     attention: Literal["auto", "padded", "packed"] = Field(
         "auto",
-        description="trainings and dual encoders; packed computes no padding. auto: packed in bf16 on CUDA, else padded",
+        description="trainings and dual encoders; packed computes no padding; auto: packed in bf16 on CUDA",
     )
     compile: Literal["auto", "always", "never"] = Field(
         "auto", description="torch.compile in trainings and, on CUDA, in dual encoders; auto: what is packed on CUDA"

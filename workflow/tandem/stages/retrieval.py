@@ -12,7 +12,8 @@ RETRIEVE = Kind(
 )  # fmt: skip
 INDEX = Kind(
     name="index", run="search.indexes.stage:run", shard="search.indexes.stage:main_shard",
-    train="search.indexes.stage:main_train", env="search", threads="all", retries=2, lazy=("passages",), box="Retrieval",
+    train="search.indexes.stage:main_train", env="search", threads="all", retries=2, lazy=("passages",),
+    box="Retrieval",
 )  # fmt: skip
 ANN = Kind(name="ann", run="search.ann:run", env="search", threads="all", lazy=("dataset",), box="Retrieval")
 TRADEOFFS = Kind(

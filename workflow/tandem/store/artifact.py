@@ -1,9 +1,9 @@
 """Artifacts: folders that are done exactly when their `stage.json` exists, and that say what they are made of.
 
 Whoever opens an artifact compares its files with the manifest first. Large files are not hashed again by every job:
-beside a large artifact's manifest lies `.verified.json`, which holds for each file that was compared its sha256 and its
-state at that time: size, times of change (contents' and inode's, in nanoseconds) and inode. A file with another state or
-another sha256 in the manifest is read again, and so is everything where the record is absent or damaged. The state is
+beside a large artifact's manifest lies `.verified.json`, which holds for each file that was compared its sha256 and
+its state at that time: size, times of change (contents' and inode's, in nanoseconds) and inode. A file with another
+state or sha256 in the manifest is read again, and so is everything where the record is absent or damaged. The state is
 taken before a file is read, and is not recorded for files that changed within the last seconds, whose next change might
 carry the same time.
 

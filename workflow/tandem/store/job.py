@@ -46,7 +46,7 @@ class Job(Generic[P]):
     out: Path
     params: P
     inputs: dict[str, Artifact]
-    execution: Execution = field(default_factory=Execution)
+    execution: Execution = field(default_factory=lambda: Execution())
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -73,8 +73,8 @@ def read_job(kind: str, words: list[str]) -> Job:
 
     Args:
         kind: of stage.
-        words: `--params.<path> <value>` sets a parameter (JSON, or plain text), `--in.<role> <folder>` names an upstream
-            artifact, `--run.<name> <value>` is an execution option, `--out` is the artifact's manifest.
+        words: `--params.<path> <value>` sets a parameter (JSON, or plain text), `--in.<role> <folder>` names an
+            upstream artifact, `--run.<name> <value>` is an execution option, `--out` is the artifact's manifest.
     """
     if len(words) % 2:
         raise UserError(f"{kind}: {words[-1]} has no value")

@@ -64,23 +64,19 @@ def stage_name(key: str) -> str:
 
 
 def resolve_input(folder: Path, recorded: str) -> Path:
-    """The folder of an artifact's input.
+    """The folder of an artifact's input: that of the same dataset, kind and key beside it, else as the manifest says.
 
-    A manifest names folders as the stage was called. Where the results were moved since, it is the folder of the same
-    dataset, kind and key beside the artifact.
+    A manifest names folders as the stage was called; the results may have been moved or copied since.
     """
     path = Path(recorded)
-    if (path / MANIFEST).is_file():
-        return path
-    return folder.absolute().parents[2].joinpath(*path.parts[-3:])
+    beside = folder.absolute().parents[2].joinpath(*path.parts[-3:])
+    return beside if (beside / MANIFEST).is_file() else path
 
 
 def open_upstream(artifact: Artifact) -> dict[str, Artifact]:
     """The inputs of an artifact by role; an input that was deleted since is left out."""
     folders = {role: resolve_input(artifact.folder, recorded) for role, recorded in artifact.upstream.items()}
-    return {
-        role: open_artifact(path, verify=False) for role, path in folders.items() if (path / MANIFEST).is_file()
-    }
+    return {role: open_artifact(path, verify=False) for role, path in folders.items() if (path / MANIFEST).is_file()}
 
 
 def input_of(artifact: Artifact, role: str) -> Artifact:

@@ -133,8 +133,8 @@ def full_plan(configuration: Configuration) -> Plan:
     plan.tables.made()  # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.sweeps()
     plan.by_name()
-    optional: list[Callable[[], object]] = [plan.validations, *(partial(plan.counted, name) for name in plan.statistics)]
-    for plan_stages in optional:
+    optional: list[Callable[[], object]] = [partial(plan.counted, name) for name in plan.statistics]
+    for plan_stages in (plan.validations, *optional):
         with suppress(UserError):
             plan_stages()
     return plan

@@ -1,26 +1,30 @@
-"""Artifacts, pair stores and leftovers below a folder, found by their names; tens of thousands in seconds."""
+"""Find artifacts, pair stores and leftovers below a folder by their names; tens of thousands in seconds."""
 
 import glob
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from tandem.artifact import is_manifest
+from pydantic import ValidationError
+
+from tandem.cluster.progress import FILE as PROGRESS
 from tandem.errors import UserError
 from tandem.stages import KINDS
-from tandem.store.artifact import MANIFEST, Artifact, open_artifact
+from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
 
 RESULTS = Path("results")
 KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # as the Snakefile constrains it
 PAIRS = "pairs"  # beside the kinds of a dataset: stores of a cross-encoder's scores
 ORDER = "order"  # the same: the order of a dataset's ids
 STORE = "store.json"
-DELETED = ".deleted-"  # what begins so was to be deleted when its process ended
+DELETED = ".deleted-"  # prefix of a folder whose deletion was interrupted
 DEPTH = 4  # folders between a bundle's and an artifact's
 FOLDERS = {*KINDS, PAIRS, ORDER}
+ALIVE = 120.0  # seconds: a job that has written its progress since is running
 
 
 def find(word: str) -> Artifact:
@@ -32,16 +36,16 @@ def find(word: str) -> Artifact:
     folder = Path(word)
     if (folder / MANIFEST).is_file() or folder.name == MANIFEST:
         return open_artifact(folder, verify=False)
-    named = RESULTS.glob(f"*/*/{glob.escape(folder.name)}/{MANIFEST}") if folder.name else ()
-    found = sorted(path.parent for path in named)
-    if not found:
+    manifests = RESULTS.glob(f"*/*/{glob.escape(folder.name)}/{MANIFEST}") if folder.name else ()
+    folders = sorted(path.parent for path in manifests)
+    if not folders:
         raise UserError(f"{word}: no finished artifact; give a folder with a {MANIFEST}, or a key below {RESULTS}/")
-    if len(found) > 1:
-        raise UserError(f"{word}: stands for {', '.join(map(str, found))}; give one of these folders")
-    return open_artifact(found[0], verify=False)
+    if len(folders) > 1:
+        raise UserError(f"{word}: stands for {', '.join(map(str, folders))}; give one of these folders")
+    return open_artifact(folders[0], verify=False)
 
 
-def places(root: Path) -> Iterator[Path]:
+def artifact_folders(root: Path) -> Iterator[Path]:
     """Folders of artifacts and of pair stores below a folder, or that folder itself; sorted, links not followed.
 
     Raises:
@@ -57,7 +61,6 @@ def places(root: Path) -> Iterator[Path]:
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:
-    """`places` of a folder that is none itself."""
     keyed = folder.absolute().name in FOLDERS
     for path in _folders(folder):
         if keyed and KEY.fullmatch(path.name):
@@ -66,14 +69,8 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
             yield from _below(path, depth - 1)
 
 
-def leftovers(root: Path) -> list[Path]:
-    """What an interrupted `gc` has renamed and not yet removed."""
-    found = [path for depth in ("*/*", "*/*/*") for path in root.glob(f"{depth}/{DELETED}*")]
-    return sorted(path for path in found if path.is_dir() and not path.is_symlink())
-
-
 def _folders(folder: Path) -> list[Path]:
-    """The folders in a folder; one that vanishes meanwhile has none."""
+    """The folders in a folder; a folder that vanishes meanwhile is empty."""
     try:
         with os.scandir(folder) as entries:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -81,41 +78,41 @@ def _folders(folder: Path) -> list[Path]:
         return []
 
 
+def leftovers(root: Path) -> list[Path]:
+    """Folders that an interrupted `gc` has renamed and not yet removed."""
+    paths = [path for depth in ("*/*", "*/*/*") for path in root.glob(f"{depth}/{DELETED}*")]
+    return sorted(path for path in paths if path.is_dir() and not path.is_symlink())
+
+
 def kind_of(folder: Path) -> str:
     """The kind that a folder's place says."""
     return folder.absolute().parent.name
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """What an artifact's manifest says; None where there is none or it is damaged."""
+def read_manifest(folder: Path) -> Manifest | None:
+    """An artifact's manifest; None where there is none or it is damaged."""
     try:
-        told = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return Manifest.model_validate(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+    except (OSError, ValueError, ValidationError):
         return None
-    whole = is_manifest(told) and {"key", "version", "params"} <= told.keys()
-    return told if whole and told.get("inputs", {}).keys() <= told.get("upstream", {}).keys() else None
 
 
-def files_in(folder: Path) -> Iterator[Path]:
-    """Every file below a folder, links included as what they are."""
-    try:
-        with os.scandir(folder) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-    except (FileNotFoundError, PermissionError):
-        return
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            yield from files_in(Path(entry.path))
-        else:
-            yield Path(entry.path)
+def is_running(folder: Path) -> bool:
+    """Whether a job, or a shard of it, has written its progress a moment ago."""
+    files = [folder / PROGRESS, *folder.glob(f"shards/*.{PROGRESS}")]
+    return any(path.is_file() and time.time() - path.stat().st_mtime < ALIVE for path in files)
 
 
 def bytes_of(paths: Iterable[Path]) -> int:
-    """Bytes of files, as the disk counts their lengths; a link counts as itself, a file that is gone nothing."""
+    """Total length of files; a link counts as itself, a file that is gone as nothing."""
     total = 0
     for path in paths:
-        try:
+        with suppress(FileNotFoundError):
             total += path.lstat().st_size
-        except FileNotFoundError:
-            continue
     return total
+
+
+def first_names(names: list[str], count: int = 3) -> str:
+    """The first names, and how many more."""
+    more = f" and {len(names) - count:,} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more

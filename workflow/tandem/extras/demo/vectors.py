@@ -1,22 +1,22 @@
 """Search over built embeddings in a worker, one query at a time: exact, or through an index."""
 
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Protocol
 
 import faiss
 import numpy as np
 
 from tandem.data.order import Order
+from tandem.extras.demo.workers import PartData, Question, open_inputs
 from tandem.search import ann
 from tandem.search.blocks import Embeddings
 from tandem.search.exact import Array, Best, pair_scores
 from tandem.search.flat import BlockSearch
 from tandem.search.indexes.opened import Index
 from tandem.search.indexes.threads import alone
-from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.artifact import Artifact
 
-KEPT = 2 << 30  # bytes of blocks that stay ready
+CACHE = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready
 
 
@@ -31,48 +31,47 @@ class Vectors:
     """Embeddings of passages, by part.
 
     Args:
-        parts: key → a part's stage parameters and the folders it reads.
-        workers: threads of FAISS.
+        parts: by their keys.
+        threads: of FAISS.
     """
 
-    def __init__(self, parts: dict[str, Any], workers: int) -> None:
-        faiss.omp_set_num_threads(workers)
-        self._open, room = ExitStack(), KEPT // len(parts)
+    def __init__(self, parts: dict[str, PartData], threads: int) -> None:
+        faiss.omp_set_num_threads(threads)
+        self._open = ExitStack()
         self.parts: dict[str, tuple[Searcher, Embeddings, Order]] = {}
-        for key, told in parts.items():
-            inputs = {role: open_artifact(Path(folder), verify=False) for role, folder in told["in"].items()}
-            passages = Embeddings(inputs["passages"], "passages")
-            order = Order(inputs["dataset"])
+        for key, part in parts.items():
+            inputs = open_inputs(part)
+            passages, order = Embeddings(inputs["passages"], "passages"), Order(inputs["dataset"])
             if "index" in inputs:
-                searcher: Searcher = self._indexed(inputs["index"], passages, order.ranks, told["params"], workers)
+                searcher: Searcher = self._indexed(inputs["index"], passages, order.ranks, part["params"], threads)
             else:
-                searcher = Exact(passages, order.ranks, room)
+                searcher = Exact(passages, order.ranks, CACHE // len(parts))
             self.parts[key] = searcher, passages, order
 
     def _indexed(
-        self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], workers: int
+        self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], threads: int
     ) -> ann.Searcher:
         """The searcher of the stage `ann`."""
-        opened = Index(index, self._open.enter_context(alone(workers)))
+        opened = Index(index, self._open.enter_context(alone(threads)))
         opened.tune(params.get("nprobe"), params.get("ef_search"))
         return ann.Searcher(opened, passages, ranks, params)
 
-    def answer(self, asked: dict[str, Any]) -> Any:
+    def answer(self, question: Question) -> Any:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
-        searcher, passages, order = self.parts[asked["part"]]
-        vector = np.array(asked["vector"], np.float16)[None]
-        if "rows" in asked:
-            taken = np.concatenate([passages.take(row, row + 1) for row in asked["rows"]])
-            return pair_scores(np.repeat(vector, len(taken), axis=0), taken, passages.meta["temperature"]).tolist()
-        ranks, scores = searcher.best(vector, min(asked["depth"], passages.rows)).ranked(0)
+        searcher, passages, order = self.parts[question["part"]]
+        vector = np.array(question["vector"], np.float16)[None]
+        if "rows" in question:
+            rows = np.concatenate([passages.take(row, row + 1) for row in question["rows"]])
+            return pair_scores(np.repeat(vector, len(rows), axis=0), rows, passages.meta["temperature"]).tolist()
+        ranks, scores = searcher.best(vector, min(question["depth"], passages.rows)).ranked(0)
         return order.ids(ranks), scores.tolist()
 
 
 class Exact:
     """The search of the stage `retrieve`.
 
-    Blocks are searched one after the other, so a query takes time in proportion to the corpus. Of blocks that fit the
-    searcher is kept; others are mapped from disk and made ready again for each query.
+    Blocks are searched one after the other, so a query takes time in proportion to the corpus. The searchers of blocks
+    that fit are kept; other blocks are mapped from disk and made ready again for each query.
 
     Args:
         passages: the vectors.
@@ -82,8 +81,8 @@ class Exact:
 
     def __init__(self, passages: Embeddings, ranks: Array, room: int) -> None:
         self.passages, self.ranks = passages, ranks
-        kept = room // (PER_VALUE * passages.dimension * passages.size)
-        self.ready = [self._block(number) for number in range(min(kept, len(passages)))]
+        count = room // (PER_VALUE * passages.dimension * passages.size)
+        self.ready = [self._block(number) for number in range(min(count, len(passages)))]
 
     def _block(self, number: int) -> BlockSearch:
         """A block's searcher."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
+from tandem.extras.demo.workers import PartData, Question, open_inputs
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.execution import accelerate
@@ -16,32 +17,31 @@ from tandem.models.tokens import Tokens
 from tandem.search.encoder import Encoder
 from tandem.search.partners import require_part, require_tokenizer
 from tandem.search.store import Array
-from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
 FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
-WARM_UP = {"query": "warm up", "rows": [0]}
+WARM_UP: Question = {"query": "warm up", "rows": [0]}
 
 
 class Models:
     """Models, by part.
 
     Args:
-        parts: key → a part's column, stage parameters and the folders it reads.
-        workers: threads of torch.
+        parts: by their keys.
+        threads: of torch.
     """
 
-    def __init__(self, parts: dict[str, Any], workers: int) -> None:
-        use_workers(workers)
+    def __init__(self, parts: dict[str, PartData], threads: int) -> None:
+        use_workers(threads)
         self.parts: dict[str, Dual | Crosses] = {}
-        for key, told in parts.items():
-            inputs = {role: open_artifact(Path(folder), verify=False) for role, folder in told["in"].items()}
-            self.parts[key] = (Dual if told["column"] == "DE" else Crosses)(inputs, told["params"])
+        for key, part in parts.items():
+            self.parts[key] = (Dual if part["column"] == "DE" else Crosses)(open_inputs(part), part["params"])
             self.parts[key].answer(WARM_UP)
 
-    def answer(self, asked: dict[str, Any]) -> list[float]:
+    def answer(self, question: Question) -> list[float]:
         """A dual encoder's vector of `query`, or cross-encoders' logits of `query` with the passages at `rows`."""
-        return self.parts[asked["part"]].answer(asked)
+        return self.parts[question["part"]].answer(question)
 
 
 class Queries:
@@ -57,24 +57,24 @@ class Queries:
 
     def ids(self, text: str) -> Ids:
         """Token ids without special tokens, cut to the query length."""
-        made = self.tokenizer(text, add_special_tokens=False, truncation=True, max_length=self.length)
-        return np.array(made["input_ids"], np.int64)
+        tokens = self.tokenizer(text, add_special_tokens=False, truncation=True, max_length=self.length)
+        return np.array(tokens["input_ids"], np.int64)
 
 
 class Dual:
     """A dual encoder's query tower, as the stage `embeddings` runs it: `model` with `tokens` of `dataset`."""
 
     def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
-        how = {"side": "queries", "batch_tokens": params["batch_tokens"], "precision": params["precision"]}
-        self.encoder = Encoder(Job("embeddings", Path(), how, inputs))
+        stage = {"side": "queries", "batch_tokens": params["batch_tokens"], "precision": params["precision"]}
+        self.encoder = Encoder(Job("embeddings", Path(), stage, inputs))
         folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
         self.queries = Queries(folder, inputs["tokens"])
 
-    def answer(self, asked: dict[str, Any]) -> list[float]:
+    def answer(self, question: Question) -> list[float]:
         """The query's vector, fp16."""
         with Progress("", 1, "queries", quiet=True) as progress:
-            made = self.encoder.encode(Ragged.of([self.queries.ids(asked["query"])]), progress)
-        values: list[float] = made[0].tolist()
+            vectors = self.encoder.encode(Ragged.of([self.queries.ids(question["query"])]), progress)
+        values: list[float] = vectors[0].tolist()
         return values
 
 
@@ -84,12 +84,13 @@ class Crosses:
     def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
         numbers = sorted(int(role.split(".")[1]) for role in inputs if role.startswith("judge."))
         pairs = [(inputs[f"judge.{n}"], inputs[f"judge_tokens.{n}"]) for n in numbers]
-        self.each = [Cross(*pair, params) for pair in pairs or [(inputs["model"], inputs["tokens"])]]
+        self.members = [Cross(*pair, params) for pair in pairs or [(inputs["model"], inputs["tokens"])]]
 
-    def answer(self, asked: dict[str, Any]) -> list[float]:
+    def answer(self, question: Question) -> list[float]:
         """The mean of the logits of the query with each of the passages at `rows`."""
-        total: Any = sum(one.logits(asked["query"], asked["rows"]).astype(np.float64) for one in self.each)
-        values: list[float] = (total / len(self.each)).astype(np.float32).tolist()
+        logits = (member.logits(question["query"], question["rows"]).astype(np.float64) for member in self.members)
+        total: Any = sum(logits)
+        values: list[float] = (total / len(self.members)).astype(np.float32).tolist()
         return values
 
 
@@ -105,5 +106,5 @@ class Cross:
     def logits(self, query: str, rows: list[int]) -> Array:
         """Scores of a query's text with the passages at some rows, shape (passages,), float32."""
         passages = [self.tokens.passages[row] for row in rows]
-        asked = [self.queries.ids(query)] * len(passages)
-        return self.model.score(asked, passages, self.tokens.template, self.mode, FEW)
+        queries = [self.queries.ids(query)] * len(passages)
+        return self.model.score(queries, passages, self.tokens.template, self.mode, FEW)

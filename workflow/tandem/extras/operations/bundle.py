@@ -1,0 +1,192 @@
+"""The command `bundle`: what a reader needs to make a table again, in one archive with the same bytes every time."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tandem import ROOT
+from tandem.data.download import readable
+from tandem.errors import UserError
+from tandem.extras.operations.archive import AGAIN, LIST, Content, record, write_archive
+from tandem.extras.operations.configurations import Configuration, Configurations, split_files
+from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
+from tandem.extras.operations.scan import RESULTS, find
+from tandem.planning.plan import Plan
+from tandem.planning.schema import nearest
+from tandem.stages import KINDS
+from tandem.store.artifact import MANIFEST, Manifest, check_files
+from tandem.store.environment import redacted
+from tandem.store.lineage import Stage, walk
+
+PACKED = ("score", "match")  # kinds whose files are packed; of the others, but for runs, only the manifest
+RUN = "run.trec"
+VIEWS = (".csv", ".md", ".tex", ".json", ".html")  # forms of a table; beside it lies its log
+PINNED = (".lock", ".yaml", ".in")  # of envs/
+README = """# {name}
+
+Made with Tandem at commit {commits} from {configuration}.
+{dirty}
+- `results/tables/`: the table; `lineage.txt`: every stage behind it, with parameters, versions, seed and machine
+- `results/*/*/*/stage.json`: their manifests; scores and runs with their files, of the others the checksums alone
+- `config.yaml`: the configuration with every default; `layout/`: the table's rows and printed numbers
+- `envs/`: the pinned libraries
+
+Whether this folder is whole: `tandem verify .`
+
+## To make the table again
+
+In this folder, where `TANDEM` is a checkout at that commit with `envs/requirements.lock` installed:
+
+```sh
+snakemake -s "$TANDEM/Snakefile" --directory {again} --configfile config.yaml --cores {cores} {table}
+diff {table} {again}/{table} && echo "the same numbers"
+```
+
+What it starts from is not included; name other folders in `config.yaml`, or after `--config`:
+
+{origins}
+Another processor or number of cores trains with other last bits. `tandem why <a folder in {again}/> <the folder here>`
+explains what else differs between two stages of one key.
+"""
+DIRTY = "\nSome stages ran with changes that no commit has; their manifests say which (`dirty`).\n"
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What goes into a bundle.
+
+    Attributes:
+        files: place in the bundle → content, or the file that has it.
+        left_out: keys of the stages of which only the manifest is included.
+    """
+
+    files: dict[str, Content]
+    left_out: list[str]
+
+    def with_list(self) -> dict[str, Content]:
+        """The files, and the list of them by which an unpacked bundle is verified."""
+        records = {place: record(content).model_dump() for place, content in sorted(self.files.items())}
+        head = json.dumps({"files": records, "left_out": self.left_out}, indent=1, ensure_ascii=False) + "\n"
+        return {**self.files, LIST: head.encode()}
+
+
+def bundle(table: str, /, *files: str, out: Path | None = None, configurations: Configurations = ()) -> None:
+    """Pack a table with what a reader needs to make it again.
+
+    The archive holds the table with its scores and runs, the manifests of all stages behind it, its lineage, the
+    configuration as it was resolved, the table's layout, the lock files, and a README with the commands that make the
+    table again. The same results give the same bytes. `tandem verify` works on the unpacked folder.
+
+    Args:
+        table: a name as in results/tables/: `rocketqav2/table4`.
+        files: YAML files of the configuration that it was made with.
+        out: FILE.tar.gz or FILE.zip; by default the table's name with .tar.gz.
+    """
+    names, paths = split_files([table, *files])
+    if len(names) != 1 or len(configurations) != 1:
+        raise UserError(f"bundle: takes one table of one configuration; {len(names)} names are no YAML files")
+    name, configuration = names[0], configurations[0]
+    configuration.files += paths
+    out = out or Path(f"{name.replace('/', '_')}.tar.gz")
+    if not out.name.endswith((".tar.gz", ".zip")):
+        raise UserError(f"--out: is {out}; it must end in .tar.gz or .zip")
+    packed, top = gather(name, configuration), out.name.removesuffix(".zip").removesuffix(".tar.gz")
+    write_archive(packed.with_list(), out, top)
+    size = f"{len(packed.files)} files, {readable(out.stat().st_size)}"
+    print(f"{out}: {size}; unpack it, then: tandem verify {top}")
+
+
+def gather(name: str, configuration: Configuration) -> Packed:
+    """Collect what a table is made of.
+
+    Raises:
+        UserError: no such table, one that is not made under this configuration, or a file that is damaged.
+    """
+    plan = configuration.plan()
+    if name not in plan.tables:
+        problem = plan.tables.missing.get(name) or f"is not a table{nearest(name, sorted(plan.tables))}"
+        raise UserError(f"bundle: {name}: {problem}")
+    scores = {stage.key: stage for _, stage in plan.tables[name]}.values()
+    table = RESULTS / "tables" / f"{name}.json"
+    absent = [stage.folder for stage in scores if not Path(stage.manifest).is_file()]
+    if absent or not table.is_file():
+        rule = next(rule for rule, of in plan.tables.targets.items() if of == name)
+        raise UserError(f"bundle: {absent[0] if absent else table} is not made; run: snakemake --cores 1 {rule}")
+    target = Target(f"table {name}", [find(stage.folder) for stage in scores])
+    stages = walk(target.artifacts)
+    views = [path for path in sorted(table.parent.glob(f"{table.stem}.*")) if path.suffix in VIEWS]
+    pinned = [path for path in sorted((ROOT / "envs").glob("*")) if path.suffix in PINNED]
+    layout = [plan.tables.layouts[name], *map(Path, plan.tables.beside(name))]
+    files: dict[str, Content] = {
+        "README.md": readme(name, configuration, [stage.artifact.manifest for stage in stages.values()]).encode(),
+        "config.yaml": resolved_configuration(plan, name).encode(),
+        "lineage.txt": (lineage_text(target, stages) + "\n").encode(),
+        "lineage.json": (lineage_json(target, stages) + "\n").encode(),
+        **{f"results/tables/{path.relative_to(RESULTS / 'tables')}": path for path in views},
+        **{f"layout/{path.name}": path for path in layout},
+        **{f"envs/{path.name}": path for path in pinned},
+    }
+    left_out = []
+    for stage in stages.values():
+        place = Path("results", *stage.artifact.folder.absolute().parts[-3:]).as_posix()
+        files[f"{place}/{MANIFEST}"] = stage.artifact.folder / MANIFEST
+        own = packed_files(stage)
+        check_files(stage.artifact, own)
+        files |= {f"{place}/{file}": stage.artifact.path(file) for file in own}
+        left_out += [] if own else [stage.key]
+    return Packed(files, sorted(left_out))
+
+
+def packed_files(stage: Stage) -> list[str]:
+    """The files of a stage that are packed: all of scores and runs, none of models, vectors and collections."""
+    files = stage.artifact.manifest.files
+    return list(files) if stage.kind in PACKED or RUN in files else []
+
+
+def resolved_configuration(plan: Plan, name: str) -> str:
+    """The resolved configuration with every default, for the one table; without secrets.
+
+    A layout of the user's own is the bundle's; folders of data and encoders are absolute: it is read elsewhere.
+    """
+    config: dict[str, Any] = redacted(plan.config)
+    own = plan.tables.layouts[name]
+    config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.config["tables"]) else [name]
+    for entry in [*config["datasets"].values(), *config["encoders"].values()]:
+        if isinstance(entry.get("path"), str):
+            entry["path"] = str(Path(entry["path"]).absolute())
+    if Path(config["encoder"]).is_dir():
+        config["encoder"] = str(Path(config["encoder"]).absolute())
+    return yaml.safe_dump(config, allow_unicode=True, sort_keys=True)
+
+
+def readme(name: str, configuration: Configuration, manifests: list[Manifest]) -> str:
+    """How to verify the bundle, and how to make the table again."""
+    trained = [manifest.execution.get("workers") for manifest in manifests if KINDS[manifest.kind].ranks]
+    return README.format(
+        name=name,
+        commits=", ".join(sorted({str(manifest.commit) for manifest in manifests})),
+        configuration=configuration.name,
+        dirty=DIRTY if any(manifest.dirty for manifest in manifests) else "",
+        again=AGAIN,
+        cores=max((count for count in trained if isinstance(count, int)), default=1),  # sums are split by threads
+        table=f"results/tables/{name}.csv",
+        origins="".join(_origins(manifests)),
+    )
+
+
+def _origins(manifests: list[Manifest]) -> Iterator[str]:
+    """A line for each dataset and encoder that comes from elsewhere."""
+    for manifest in manifests:
+        params, execution = manifest.params, manifest.execution
+        if manifest.kind not in ("dataset", "encoder"):
+            continue
+        places = [file["url"] for file in execution.get("files", {}).values() if "url" in file]
+        places += [str(Path(execution["path"]).absolute())] if "path" in execution else []
+        if params["source"] == "hub":
+            places.append(f"{params['name']}, commit {manifest.facts.get('hub_commit') or params['revision']}")
+        where = "; ".join(dict.fromkeys(places)) or params.get("id") or params.get("package") or "made here"
+        yield f"- {manifest.kind} {manifest.key} ({params['source']}): {where}\n"
