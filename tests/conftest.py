@@ -147,7 +147,13 @@ def command():
 
     def make(job: Job, out: str = "stage.json") -> list[str]:
         inputs = [word for role, one in job.inputs.items() for word in (f"--in.{role}", str(one.folder))]
-        return [*flat("--params", plain(job.params)), *inputs, *flat("--run", plain(job.execution)), "--out", str(job.out / out)]
+        return [
+            *flat("--params", plain(job.params)),
+            *inputs,
+            *flat("--run", plain(job.execution)),
+            "--out",
+            str(job.out / out),
+        ]
 
     return make
 

@@ -19,7 +19,10 @@ SCORING = {"precision": "fp32", "batch_tokens": 2048}
 def inputs(dataset, tokens, drawn, joint_model, make_model, results, dual_model, cross_model):
     """A joint model after four steps, its checkpoint after two, and what it started from."""
     before = make_model(results / "model" / "joint.1-00000000d1", ("dual", "cross"), seed=9, temperature=0.5)
-    after = [Artifact(one.folder, one.manifest.model_copy(update={"facts": {**one.manifest.facts, "steps": steps}})) for one, steps in ((joint_model, 4), (before, 2))]
+    after = [
+        Artifact(one.folder, one.manifest.model_copy(update={"facts": {**one.manifest.facts, "steps": steps}}))
+        for one, steps in ((joint_model, 4), (before, 2))
+    ]
     return {
         "dataset": dataset, "candidates": drawn, "tokens": tokens, "cross_tokens": tokens,
         "point.0": after[1], "point.1": after[0], "retriever": dual_model, "reranker": cross_model,

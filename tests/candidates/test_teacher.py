@@ -94,7 +94,9 @@ def test_a_cross_encoder_teaches_its_own_logits_and_scores_no_pair_twice(
     assert scores.tobytes() == logits(cross_model, own_tokens, rows).tobytes()
     assert {row["list"] for row in rows} == {"undenoised", "denoised"}
     assert kept_pairs(tmp_path) == scored
-    facts = {name: manifest.facts[name] for name in ("pairs", "scored", "missing", "missing_positives", "lowest", "highest")}
+    facts = {
+        name: manifest.facts[name] for name in ("pairs", "scored", "missing", "missing_positives", "lowest", "highest")
+    }
     bounds = {"lowest": float(scores.min()), "highest": float(scores.max())}
     assert facts == {"pairs": len(rows), "scored": len(rows), "missing": 0, "missing_positives": 0, **bounds}
     monkeypatch.setattr(teacher, "GROUP", 7)

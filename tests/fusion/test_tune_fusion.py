@@ -101,7 +101,11 @@ def test_the_chosen_weights_are_the_best_of_the_grid(tune, measured, runs):
     best = int(np.argmax(values))
     assert chosen == {"weights": [rows[best]["weights.0"], rows[best]["weights.1"]]}
     assert chosen["weights"] != [0.5, 0.5]
-    assert (made.manifest.facts["chosen"], made.manifest.facts["settings"], made.manifest.facts["queries"]) == (chosen, 11, 20)
+    assert (made.manifest.facts["chosen"], made.manifest.facts["settings"], made.manifest.facts["queries"]) == (
+        chosen,
+        11,
+        20,
+    )
     assert made.manifest.facts["value"] == pytest.approx(values[best])
 
 

@@ -54,7 +54,7 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("estimate", "estimating.show:main", RUN, "Time, memory and disk of a configuration.", reads=True),
-        Command("search", "extras.demo.search:search", RUN, "A system's best passages for a query, with all scores.", reads=True),
+        Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),
         Command("search-worker", "extras.demo.workers:main", RUN, ""),
         Command("show", "reporting.show:main", RESULTS, "Print a table, aligned, with every p-value.", reads=True),

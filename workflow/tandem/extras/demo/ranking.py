@@ -21,7 +21,7 @@ from tandem.data.order import Order
 from tandem.data.runs import followed, ranked_order
 from tandem.data.tables import streaming
 from tandem.extras.demo.systems import BM25, CROSS, DUAL, Part, part, source_runs
-from tandem.extras.demo.workers import PartData, Question, Worker
+from tandem.extras.demo.workers import PartData, Request, Worker
 from tandem.fusion import METHODS
 from tandem.fusion.pool import best, pool
 from tandem.fusion.stage import CHOSEN
@@ -163,13 +163,13 @@ class Session:
     def __enter__(self) -> Self:
         """Start every worker, read the collection meanwhile, and wait for all."""
         began, threads = time.monotonic(), os.cpu_count() or 1
-        say(f"search {self.system} · loading {', '.join(part.label for part in self.parts)}")
+        say(f"search {self.system} · loading {', '.join(scorer.label for scorer in self.parts)}")
         by_role: dict[str, dict[str, PartData]] = {}
-        for part in self.parts:
-            inputs = {role: stage.folder for role, stage in part.needs.items()}
-            for role in ROLES[part.column]:
-                data = PartData(column=part.column, params=part.params, inputs=inputs)
-                by_role.setdefault(role, {})[part.key] = data
+        for scorer in self.parts:
+            inputs = {role: stage.folder for role, stage in scorer.needs.items()}
+            data = PartData(column=scorer.column, params=scorer.params, inputs=inputs)
+            for role in ROLES[scorer.column]:
+                by_role.setdefault(role, {})[scorer.key] = data
         try:
             for role, parts in by_role.items():
                 self.workers[role] = self._open.enter_context(Worker(role, parts, threads))
@@ -187,10 +187,9 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._open.close()
 
-    def ask(self, role: str, part: Part, **question: Unpack[Question]) -> Any:
+    def ask(self, role: str, scorer: Part, **request: Unpack[Request]) -> Any:
         """A worker's answer about one of its parts."""
-        question["part"] = part.key
-        return self.workers[role].ask(question)
+        return self.workers[role].ask({"part": scorer.key, **request})
 
 
 def answer(session: Session, query: str, count: int) -> Answer:
@@ -199,7 +198,7 @@ def answer(session: Session, query: str, count: int) -> Answer:
     ranking = Ranking(session, query)
     ranked = ranking.ranked(session.run, count)[:count]
     docs = [doc for doc, _ in ranked]
-    columns = {part.label: ranking.scores(part, docs) for part in session.parts}
+    columns = {scorer.label: ranking.scores(scorer, docs) for scorer in session.parts}
     known = session.queries.find(query)
     relevant = None if known is None else known.relevant
     texts = session.passages.texts(session.passages.ids.rows(docs).tolist())
@@ -291,12 +290,12 @@ class Ranking:
         return self._vectors[scorer.key]
 
     def _score(
-        self, what: str, role: str, scorer: Part, docs: list[str], **question: Unpack[Question]
+        self, what: str, role: str, scorer: Part, docs: list[str], **request: Unpack[Request]
     ) -> dict[str, float]:
         """A part's scores of some passages."""
-        question["rows"] = self.session.passages.ids.rows(docs).tolist()
+        request["rows"] = self.session.passages.ids.rows(docs).tolist()
         with self._timed(what):
-            return dict(zip(docs, self.session.ask(role, scorer, **question), strict=True))
+            return dict(zip(docs, self.session.ask(role, scorer, **request), strict=True))
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:

@@ -35,14 +35,19 @@ class PartData(TypedDict):
     inputs: dict[str, str]
 
 
-class Question(TypedDict, total=False):
-    """A question about a part; which of the other fields it has depends on the role."""
+class Request(TypedDict, total=False):
+    """What a question asks; which of the fields it has depends on the role."""
 
-    part: str
     query: str
     vector: list[float]
     rows: list[int]
     depth: int
+
+
+class Question(Request, total=False):
+    """A question about a part, by its key."""
+
+    part: str
 
 
 class Role(Protocol):

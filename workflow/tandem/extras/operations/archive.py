@@ -8,7 +8,6 @@ import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -47,7 +46,7 @@ def _size(content: Content) -> int:
     return content.stat().st_size if isinstance(content, Path) else len(content)
 
 
-def _open(content: Content) -> BinaryIO:
+def _open(content: Content) -> io.BufferedReader | io.BytesIO:
     return content.open("rb") if isinstance(content, Path) else io.BytesIO(content)
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tandem import ROOT
 from tandem.planning.config import gathered
 from tandem.planning.plan import Plan
-from tandem.provenance.top import main as top
-from tandem.provenance.wanted import ROOT
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def test_a_training_is_seen_running_and_dead(training, said):
         if path.is_file() and json.loads(path.read_text()).get("note", ""):
             break
     assert process.poll() is None, Path("log.txt").read_text()
-    status, lines = said(top)
+    status, lines = said("top")
     assert status == 0
     assert len(lines) == 2
     for cell in (
@@ -67,7 +66,7 @@ def test_a_training_is_seen_running_and_dead(training, said):
     def seen(**changes):
         """The state of the job, its file written ten seconds ago and with changes."""
         path.write_text(json.dumps({**told, "updated": time.time() - 10, **changes}))
-        (line,) = said(top)[1][1:]
+        (line,) = said("top")[1][1:]
         return line
 
     assert "dead, silent for 1" in seen()

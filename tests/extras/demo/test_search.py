@@ -13,9 +13,9 @@ import time
 import numpy as np
 import pytest
 
+from tandem.cli import run
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.searching.command import main
 
 QUERIES = [f"how does the {name} behave" for name in ("otter", "heron", "eel", "newt")]
 
@@ -173,14 +173,14 @@ def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
 def test_a_mistake_is_one_line_before_anything_is_loaded(built, monkeypatch, words, message):
     monkeypatch.chdir(built.folder)
     with pytest.raises(UserError, match=message) as told:
-        main([*words, "config.yaml"])
+        run(["search", *words, "config.yaml"])
     assert "\n" not in str(told.value)
 
 
 def test_what_is_not_built_is_named_with_the_command_that_builds_it(built, monkeypatch):
     monkeypatch.chdir(built.folder)
     with pytest.raises(UserError) as told:
-        main(["bm25.krovetz", "x", "config.yaml"])
+        run(["search", "bm25.krovetz", "x", "config.yaml"])
     line = str(told.value)
     key = line.split("before lucene ")[1].split(" is built")[0]
     target = f"results/tiny/lucene/{key}/stage.json"
@@ -194,7 +194,7 @@ def test_a_missing_model_is_not_named_where_what_is_made_from_it_is_missing_too(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text((built.folder / "config.yaml").read_text())
     with pytest.raises(UserError) as told:
-        main(["de_bm25neg", "x", "config.yaml"])
+        run(["search", "de_bm25neg", "x", "config.yaml"])
     line = str(told.value)
     assert line.startswith("de_bm25neg cannot be used before embeddings de_bm25neg.passages-")
     assert "model" not in line.split("build it")[0]
@@ -210,4 +210,4 @@ def test_a_damaged_file_is_named(built, tmp_path, monkeypatch):
     with pytest.raises(
         UserError, match=r"corpus.parquet: missing or changed since it was written; delete .*stage.json"
     ):
-        main(["bm25", "x", "config.yaml"])
+        run(["search", "bm25", "x", "config.yaml"])

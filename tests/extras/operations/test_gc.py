@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tandem.cli import run
 from tandem.errors import UserError
+from tandem.extras.operations import configurations
+from tandem.extras.operations import gc as gc_module
+from tandem.extras.operations.configurations import Configuration, full_plan, read_configurations, stages_of_all
+from tandem.extras.operations.gc import unneeded
 from tandem.planning.graph import Stage
-from tandem.provenance import gc as gc_module
-from tandem.provenance import wanted
-from tandem.provenance.gc import main as gc
-from tandem.provenance.owned import unneeded
-from tandem.provenance.wanted import Told, known, of_all, read_told
 
 CONFIG = ("--configfile", "toy.yaml")
 
@@ -23,13 +23,13 @@ def folders(results="results"):
 def test_what_a_configuration_needs_stays(configured_toy, said):
     assert {stage.kind for stage in configured_toy} == {"dataset", "lucene", "bm25", "score"}
     before = folders()
-    assert said(gc, *CONFIG, "--yes")[1] == ["everything in results/ is needed by toy.yaml", "deleted: 0 B freed"]
+    assert said("gc", *CONFIG, "--yes")[1] == ["everything in results/ is needed by toy.yaml", "deleted: 0 B freed"]
     assert folders() == before
 
 
 def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configured_toy, made, said):
     kept = folders()
-    other = of_all(known(Told([Path("toy.yaml")], ["bm25={k1: 1.5}"])))
+    other = stages_of_all(full_plan(Configuration([Path("toy.yaml")], ["bm25={k1: 1.5}"])))
     new = [stage for stage in other if stage.folder not in kept]
     assert [stage.kind for stage in new] == ["bm25", "score"]
     for stage in new:
@@ -37,7 +37,7 @@ def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configu
         made.manifest(stage, seconds=3720.0, finished=f"2026-01-01T00:00:0{new.index(stage)}Z")
     model = Stage("model", "toy", "de", {"objective": "dual"})
     made.make(model, {"weights": "x" * 2_000_000})
-    lines = said(gc, *CONFIG)[1]
+    lines = said("gc", *CONFIG)[1]
     assert folders() == sorted([*kept, *(stage.folder for stage in new), model.folder])
     assert [line.split()[-1] for line in lines if "results/" in line] == [
         model.folder, new[1].folder, new[0].folder
@@ -46,14 +46,14 @@ def test_what_an_override_has_left_is_listed_with_size_and_time_and_goes(configu
     assert any("took 2 h 4 min" in line and line.endswith("others: 2 folders") for line in lines)
     # both configurations given: nothing of either goes
     both = (*CONFIG, *CONFIG, "--config", "bm25={k1: 1.5}")
-    assert [line.split()[-1] for line in said(gc, *both)[1] if "results/" in line] == [model.folder]
-    assert [line.split()[-1] for line in said(gc, *CONFIG, "--keep", new[1].key)[1] if "results/" in line] == [
+    assert [line.split()[-1] for line in said("gc", *both)[1] if "results/" in line] == [model.folder]
+    assert [line.split()[-1] for line in said("gc", *CONFIG, "--keep", new[1].key)[1] if "results/" in line] == [
         model.folder
     ]
-    said(gc, *CONFIG, "--only", "models", "--yes")
+    said("gc", *CONFIG, "--only", "models", "--yes")
     assert not made.folder(model).exists()
     assert made.folder(new[0]).exists()
-    assert said(gc, *CONFIG, "--yes")[1][-1].startswith("deleted: ")
+    assert said("gc", *CONFIG, "--yes")[1][-1].startswith("deleted: ")
     assert folders() == kept
 
 
@@ -64,14 +64,14 @@ def test_a_locked_folder_and_a_wrong_configuration_delete_nothing(configured_toy
     locks.mkdir(parents=True)
     (locks / "0.output.lock").touch()
     with pytest.raises(UserError, match="Snakemake is running here.*--unlock"):
-        gc([*CONFIG, "--yes"])
+        run(["gc", *CONFIG, "--yes"])
     (locks / "0.output.lock").unlink()
     with pytest.raises(UserError, match=r"modles"):
-        gc([*CONFIG, "--config", "modles={}", "--yes"])
+        run(["gc", *CONFIG, "--config", "modles={}", "--yes"])
     with pytest.raises(UserError, match="--only is everything; allowed: models, transient"):
-        gc([*CONFIG, "--only", "everything", "--yes"])
+        run(["gc", *CONFIG, "--only", "everything", "--yes"])
     with pytest.raises(UserError, match=r"toy\.yaml is no flag; say --configfile"):
-        gc(["toy.yaml", "--yes"])
+        run(["gc", "toy.yaml", "--yes"])
     assert made.folder(old).exists()
 
 
@@ -90,7 +90,7 @@ def test_a_snakemake_that_begins_meanwhile_ends_the_deletion(made, monkeypatch):
 
     monkeypatch.setattr(gc_module, "delete", delete)
     with pytest.raises(UserError, match=r"Snakemake is running here.*; deleted before that: 1 folders, \d\.\d kB"):
-        gc_module.deleted(found)
+        gc_module.delete_all(found)
     assert sum(made.folder(model).exists() for model in models) == 1
 
 
@@ -100,12 +100,12 @@ def test_links_are_left_alone(configured_toy, made, said, tmp_path_factory):
     (outside / "precious.txt").touch()
     (made.root / "results/toy/model").mkdir()
     (made.root / "results/toy/model/de-0123456789").symlink_to(outside)
-    said(gc, *CONFIG, "--yes")
+    said("gc", *CONFIG, "--yes")
     assert (outside / "precious.txt").is_file()
     linked = Stage("model", "toy", "ce", {"objective": "cross"})
     made.make(linked)
     (made.folder(linked) / "elsewhere").symlink_to(outside)  # below one that goes: the link goes, not what it names
-    said(gc, *CONFIG, "--yes")
+    said("gc", *CONFIG, "--yes")
     assert not made.folder(linked).exists()
     assert (outside / "precious.txt").is_file()
 
@@ -116,7 +116,7 @@ def test_results_on_another_disk_behind_a_link_can_be_tidied(configured_toy, mad
     (made.root / "results").symlink_to(scratch)
     old = Stage("model", "toy", "de", {"objective": "dual"})
     made.make(old)
-    said(gc, *CONFIG, "--yes")
+    said("gc", *CONFIG, "--yes")
     assert not made.folder(old).exists()
     assert len(folders()) == 4
 
@@ -149,13 +149,13 @@ def test_stores_checkpoints_and_interrupted_deletions(configured_toy, made):
 
 def test_configurations_on_a_command_line():
     words = ["--configfile", "a.yaml", "b.yaml", "--config", "seed=1", "x=2", "--yes", "--configfile", "c.yaml"]
-    told, rest = read_told(words)
+    told, rest = read_configurations(words)
     assert [(list(map(str, one.files)), one.values) for one in told] == [
         (["a.yaml", "b.yaml"], ["seed=1", "x=2"]), (["c.yaml"], [])
     ]  # fmt: skip
     assert rest == ["--yes"]
-    assert read_told([])[0] == [Told()]
-    assert wanted.Told(values=["seed=7"]).config()["seed"] == 7
+    assert read_configurations([])[0] == [Configuration()]
+    assert Configuration(values=["seed=7"]).config()["seed"] == 7
 
 
 def test_vectors_whose_runs_are_finished_are_spent(configured_toy, made, said, monkeypatch):
@@ -164,9 +164,9 @@ def test_vectors_whose_runs_are_finished_are_spent(configured_toy, made, said, m
     runs = [Stage("retrieve", "toy", f"{one.name}.test", {}, {"dataset": data, "passages": one}) for one in vectors]
     for stage in (*vectors, runs[0]):
         made.make(stage)
-    monkeypatch.setattr(wanted, "of_all", lambda plan: [data, *vectors, *runs])
-    assert wanted.spent([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
+    monkeypatch.setattr(configurations, "stages_of_all", lambda plan: [data, *vectors, *runs])
+    assert configurations.spent_stages([None]) == {("embeddings", vectors[0].key)}  # b's run is still to be made
     needed = {(stage.kind, stage.key) for stage in (*configured_toy, *vectors, *runs)}
-    found = list(unneeded(Path("results"), needed, wanted.spent([None])))
+    found = list(unneeded(Path("results"), needed, configurations.spent_stages([None])))
     assert [(one.group, str(one.folder)) for one in found] == [("spent", vectors[0].folder)]
     assert list(unneeded(Path("results"), needed)) == []

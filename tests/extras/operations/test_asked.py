@@ -4,10 +4,9 @@ import json
 
 import pytest
 
+from tandem.cli import run
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
-from tandem.provenance.lineage import main as lineage
-from tandem.provenance.why import main as why
 from tandem.reporting.sweep_results import Line, Result
 
 
@@ -33,7 +32,7 @@ SYSTEMS = {"de": 1e-5, "ance": 2e-5}
 
 
 def test_a_number_over_seeds_has_the_lineage_of_each(seeds, chain, said):
-    _, lines = said(lineage, "tiny:de:RR@10")
+    _, lines = said("lineage", "tiny:de:RR@10")
     text = "\n".join(lines)
     assert lines[0] == "tiny: de: MRR@10 (RR@10) = 12.34"
     for score in seeds["de"]:
@@ -41,7 +40,7 @@ def test_a_number_over_seeds_has_the_lineage_of_each(seeds, chain, said):
         assert f"model {score.upstream['run'].upstream['passages'].key}" in text
     assert text.count("source=") == 1  # the collection of both is spelled out once
     assert lines[-1].startswith("7 stages, ")
-    told = json.loads("\n".join(said(lineage, "tiny:de", "--json")[1]))
+    told = json.loads("\n".join(said("lineage", "tiny:de", "--json")[1]))
     assert told["of"] == [score.key for score in seeds["de"]]
 
 
@@ -64,7 +63,7 @@ def sweep(seeds, made):
 
 @pytest.mark.parametrize("row", ["DE at de.lr 2e-05, bm25.k1 0.9", '"DE at de.lr=2e-05, bm25.k1=0.9"'])
 def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, said, row):
-    _, lines = said(lineage, f"sweeps/lr:{row}:nDCG@10")
+    _, lines = said("lineage", f"sweeps/lr:{row}:nDCG@10")
     assert lines[0] == "sweeps/lr: DE at de.lr 2e-05, bm25.k1 0.9: nDCG@10 = 45.25"
     runs = [score.upstream["run"].key for score in seeds["ance"]]
     assert [line for line in lines if line.startswith("retrieve ")] == [f"retrieve {key}" for key in runs]
@@ -84,18 +83,18 @@ def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, said, row):
 )
 def test_what_is_not_there_is_a_line(sweep, word, message):
     with pytest.raises(UserError, match=message):
-        lineage([word])
+        run(["lineage", word])
 
 
 def test_two_rows_are_told_apart_down_to_their_models(seeds, said):
     ance, de = (seeds[name][0].upstream["run"].upstream["passages"].key for name in ("ance", "de"))
-    (line,) = said(why, "tiny:ance:RR@10", "tiny:de")[1]
+    (line,) = said("why", "tiny:ance:RR@10", "tiny:de")[1]
     assert line.endswith(f": model {ance} differs from {de}: train.lr is 2e-05, was 1e-05")  # of the same seed
     assert line.startswith(f"{seeds['ance'][0].key} differs from {seeds['de'][0].key}: ")
 
 
 def test_two_kinds_of_systems_differ_in_their_run(seeds, chain, said):
-    lines = said(why, "tiny:de", "tiny:BM25")[1]
+    lines = said("why", "tiny:de", "tiny:BM25")[1]
     assert any(
         line.endswith(f"its input run is {seeds['de'][0].upstream['run'].key}, was {chain['bm25'].key}")
         for line in lines
@@ -108,7 +107,7 @@ def test_many_differences_are_told_stage_by_stage(made, chain, said):
     runs = [Stage("retrieve", "toy", "de.test", {"depth": 7}, {"passages": model}) for model in models]
     for stage in (*models, *runs):
         made.make(stage)
-    assert said(why, runs[1].key, runs[0].key)[1] == [
+    assert said("why", runs[1].key, runs[0].key)[1] == [
         f"{runs[1].key} differs from {runs[0].key}:",
         f"  model {models[1].key} differs from {models[0].key}:",
         *(f"    {name} is 2, was 1" for name in names),
@@ -120,4 +119,4 @@ def test_values_that_only_keys_tell_apart_are_told(made, said):
     assert one.key != other.key
     for stage in (one, other):
         made.make(stage)
-    assert said(why, one.key, other.key)[1] == [f"{one.key} differs from {other.key}: at is 1, was True"]
+    assert said("why", one.key, other.key)[1] == [f"{one.key} differs from {other.key}: at is 1, was True"]

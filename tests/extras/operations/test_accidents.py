@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from tandem.planning.graph import NEUTRAL, Stage, Stages
-from tandem.provenance.wanted import ROOT
+from tandem import ROOT
+from tandem.planning.graph import Stage, Stages
 from tandem.stages import KINDS
 from tandem.store.environment import redacted, sources
 from tandem.store.job import writing

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
+from tandem.cli import run
 from tandem.cluster.progress import Progress, progress_file
 from tandem.errors import UserError
-from tandem.provenance import top
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_line_for_each_job(job, said):
     job("embeddings/de-0123456789/shards/0-of-2.progress.json", updated=time.time() - 600)
     job("bm25/.hidden/progress.json")
     (job("bm25/b-0123456789/progress.json")).write_text("not JSON")
-    status, lines = said(top.main)
+    status, lines = said("top")
     assert status == 0
     assert lines[0].split() == [
         "job",
@@ -66,7 +66,7 @@ def test_a_line_for_each_job(job, said):
         assert cell in training
     assert any("silent for 10 min 0 s" in line for line in lines)
     assert len(lines) == 3
-    assert [json.loads(line)["unit"] for line in said(top.main, "--json")[1] if '"unit"' in line] == ["steps"]
+    assert [json.loads(line)["unit"] for line in said("top", "--json")[1] if '"unit"' in line] == ["steps"]
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ def test_a_file_that_is_none_of_ours_is_passed_over(job, said, content):
     job("model/de-0123456789/progress.json", note="loss 0.5")
     job("model/ce-0123456789/progress.json").write_bytes(content)
     job("model/x-0123456789/progress.json", done="many", rate="fast")
-    status, lines = said(top.main)
+    status, lines = said("top")
     assert status == 0
     assert len(lines) == 2
     assert "loss 0.5" in lines[1]
 
 
 def test_nothing_runs_and_nowhere(made, said):
-    assert said(top.main) == (0, ["no job is running"])
+    assert said("top") == (0, ["no job is running"])
     with pytest.raises(UserError, match="nowhere: no such folder"):
-        top.main(["nowhere"])
+        run(["top", "nowhere"])
 
 
 def test_over_ssh_by_a_shell_that_quotes(job, made, said, monkeypatch, tmp_path):
@@ -100,21 +100,21 @@ def test_over_ssh_by_a_shell_that_quotes(job, made, said, monkeypatch, tmp_path)
     job("model/de-0123456789/progress.json", note="loss 0.5")
     folder = tmp_path / "my $(touch bad); 'results"
     (made.root / "results").rename(folder)
-    lines = said(top.main, f"me@node.cluster:{folder}")[1]
+    lines = said("top", f"me@node.cluster:{folder}")[1]
     assert "loss 0.5" in lines[1]
     assert "me@node.cluster" in lines[1]
     assert "-- me@node.cluster" in (tmp_path / "said").read_text()
     assert not (made.root / "bad").exists()
     with pytest.raises(UserError, match="node: find: .*No such file or directory"):
-        top.main(["node:nowhere"])
+        run(["top", "node:nowhere"])
     for host in ("-oProxyCommand=touch bad:x", "a b:x", "$(x):y"):
         with pytest.raises(UserError, match="is no host"):
-            top.main(["--", host])
+            run(["top", "--", host])
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(job, said):
     job("model/de-0123456789/progress.json", note="\x1b[2Jgone")
-    assert "\x1b" not in "".join(said(top.main)[1])
+    assert "\x1b" not in "".join(said("top")[1])
 
 
 def test_a_job_tells_its_progress_and_takes_the_file_away(made):
@@ -161,4 +161,4 @@ def test_a_killed_job_is_silent_after_a_minute(made, said):
     path = out.with_name("progress.json")
     told = json.loads(path.read_text())
     path.write_text(json.dumps({**told, "updated": told["updated"] - 61}))
-    assert "silent for 1 min" in said(top.main)[1][1]
+    assert "silent for 1 min" in said("top")[1][1]

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tandem import ROOT
+from tandem.cli import run
 from tandem.errors import UserError
 from tandem.planning.plan import Plan
-from tandem.provenance.bundle import main as bundle
-from tandem.provenance.verify import main as verify
-from tandem.provenance.wanted import ROOT
 from tandem.store.files import sha256
 
 
@@ -30,7 +29,7 @@ def finished(configured_toy, made, write_table):
 
 
 def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, said, tmp_path_factory, monkeypatch):
-    assert said(bundle, "baseline", "toy.yaml")[1][0].startswith("baseline.tar.gz: ")
+    assert said("bundle", "baseline", "toy.yaml")[1][0].startswith("baseline.tar.gz: ")
     away = tmp_path_factory.mktemp("reader")
     with tarfile.open("baseline.tar.gz") as archive:
         archive.extractall(away, filter="data")
@@ -46,7 +45,7 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, 
     assert "baseline/results/tables/baseline.log" not in names
     assert {(one.mtime, one.uid, one.uname, one.mode) for one in names.values()} == {(0, 0, "", 0o644)}
     monkeypatch.chdir(away)
-    assert said(verify, "baseline") == (0, ["4 artifacts are what their manifests say"])
+    assert said("verify", "baseline") == (0, ["4 artifacts are what their manifests say"])
     # the configuration in it plans the same stages, anywhere
     told = yaml.safe_load(Path("baseline/config.yaml").read_text())
     assert [stage.key for _, stage in Plan(told, ROOT).tables["baseline"]] == [stages["score"].key]
@@ -54,7 +53,7 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, 
     table = Path("baseline/results/tables/baseline.csv")
     table.write_text(table.read_text().replace("12.34", "42.34"))
     Path("baseline", stages["bm25"].folder, "run.trec").unlink()
-    status, lines = said(verify, "baseline", "--json")
+    status, lines = said("verify", "baseline", "--json")
     assert status == 1
     assert {(json.loads(line)["what"], Path(json.loads(line)["path"]).name) for line in lines} == {
         ("changed", "baseline.csv"), ("missing", "run.trec")
@@ -64,7 +63,7 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, 
 def test_the_same_results_give_the_same_bytes(finished, said):
     for suffix in ("tar.gz", "zip"):
         for name in ("one", "two"):
-            said(bundle, "baseline", "toy.yaml", "--out", f"{name}/b.{suffix}")
+            said("bundle", "baseline", "toy.yaml", "--out", f"{name}/b.{suffix}")
         assert sha256(Path(f"one/b.{suffix}")) == sha256(Path(f"two/b.{suffix}"))
     with tarfile.open("one/b.tar.gz") as tar, zipfile.ZipFile("one/b.zip") as zipped:
         assert sorted(tar.getnames()) == tar.getnames() == zipped.namelist()
@@ -86,7 +85,7 @@ def test_the_same_results_give_the_same_bytes(finished, said):
 )
 def test_mistakes_are_one_line(finished, words, message):
     with pytest.raises(UserError, match=message):
-        bundle([*words, "--configfile", "toy.yaml"] if "--config" not in words else words)
+        run(["bundle", *words, *(["--configfile", "toy.yaml"] if "--config" not in words else [])])
     assert not Path("baseline.tar.gz").exists()
 
 
@@ -94,5 +93,5 @@ def test_a_damaged_run_is_not_packed(finished, made):
     run = next(stage for stage in finished if stage.kind == "bm25")
     (made.folder(run) / "run.trec").write_text("q Q0 x 1 2.0 t\n")
     with pytest.raises(UserError, match=r"run\.trec: changed since it was written"):
-        bundle(["baseline", "toy.yaml"])
+        run(["bundle", "baseline", "toy.yaml"])
     assert not list(Path().glob("*.tar.gz*"))

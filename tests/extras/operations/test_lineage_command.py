@@ -5,13 +5,13 @@ import shutil
 
 import pytest
 
+from tandem.cli import run
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
-from tandem.provenance.lineage import main as lineage
 
 
 def test_the_tree_says_what_made_each_stage(chain, made, said):
-    _, lines = said(lineage, chain["score"].key)
+    _, lines = said("lineage", chain["score"].key)
     text = "\n".join(lines)
     assert lines[0] == f"score {chain['score'].key}"
     for stage in chain.values():
@@ -25,11 +25,11 @@ def test_the_tree_says_what_made_each_stage(chain, made, said):
     assert lines[-1].startswith("4 stages, ")
     # told once; named again where it is an input again
     assert sum(f"dataset {chain['dataset'].key} (as" in line for line in lines) == 3
-    assert said(lineage, chain["score"].folder)[1] == lines
+    assert said("lineage", chain["score"].folder)[1] == lines
 
 
 def test_json_holds_whole_manifests_inputs_first(chain, made, said):
-    _, lines = said(lineage, chain["score"].key, "--json")
+    _, lines = said("lineage", chain["score"].key, "--json")
     told = json.loads("\n".join(lines))
     assert told["of"] == [chain["score"].key]
     assert [one["key"] for one in told["stages"]] == [chain[n].key for n in ("dataset", "lucene", "bm25", "score")]
@@ -43,7 +43,7 @@ def test_json_holds_whole_manifests_inputs_first(chain, made, said):
 )
 def test_a_cell_leads_to_its_scores(chain, write_table, said, cell):
     write_table("paper/table4", ("BM25: the first", chain["score"]))
-    _, lines = said(lineage, cell)
+    _, lines = said("lineage", cell)
     value = ": MRR@10 (RR@10) = 12.34" if cell.count(":") == 3 else ""
     assert lines[0] == f"paper/table4: BM25: the first{value}"
     assert lines[1] == f"score {chain['score'].key}"
@@ -62,12 +62,12 @@ def test_a_cell_leads_to_its_scores(chain, write_table, said, cell):
 def test_what_is_not_there_is_one_line(chain, write_table, cell, message):
     write_table("tiny", ("BM25", chain["score"]))
     with pytest.raises(UserError, match=message):
-        lineage([cell])
+        run(["lineage", cell])
 
 
 def test_an_input_that_was_deleted_is_said_to_be(chain, made, said):
     shutil.rmtree(made.folder(chain["lucene"]))
-    _, lines = said(lineage, chain["bm25"].key)
+    _, lines = said("lineage", chain["bm25"].key)
     assert any(line.strip().endswith(", deleted since") and chain["lucene"].key in line for line in lines)
 
 
@@ -76,5 +76,5 @@ def test_every_resolved_parameter_is_told_defaults_too(made, said):
     train = {"lr": 1e-5, "warmup": 0.1, "decay": "linear", "dropout": None}
     model = Stage("model", "toy", "de", {"objective": "dual", "seed": 42, "train": train})
     made.make(model)
-    text = "\n".join(said(lineage, model.key)[1])
+    text = "\n".join(said("lineage", model.key)[1])
     assert 'seed=42, train.lr=1e-05, train.warmup=0.1, train.decay="linear", train.dropout=null' in text

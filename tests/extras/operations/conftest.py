@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tandem.cli import run
+from tandem.extras.operations.configurations import Configuration, full_plan, stages_of_all
 from tandem.planning.graph import Stage
-from tandem.provenance.wanted import Told, known, of_all
 from tandem.reporting.results import Cell, Row, Table
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
@@ -94,11 +95,11 @@ def write_table(made):
 
 @pytest.fixture
 def said(capsys):
-    """`said(main, *words)`: exit status and lines of a command."""
+    """`said(command, *words)`: exit status and lines of a command."""
 
-    def call(main, *words):
+    def call(*words):
         capsys.readouterr()
-        status = main([str(word) for word in words])
+        status = run([str(word) for word in words])
         return status, capsys.readouterr().out.splitlines()
 
     return call
@@ -114,8 +115,8 @@ def configured_toy(made):
     (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
     config = {"dataset": "toy", "datasets": {"toy": {"source": "beir", "path": str(folder)}}, "tables": ["baseline"]}
     (made.root / "toy.yaml").write_text(yaml.safe_dump(config))
-    told = Told([Path("toy.yaml")])
-    stages = of_all(known(told))
+    told = Configuration([Path("toy.yaml")])
+    stages = stages_of_all(full_plan(told))
     for stage in stages:
         made.make(stage)
     return stages

@@ -8,13 +8,12 @@ import faiss
 import numpy as np
 import pytest
 
+from tandem.cli import run
 from tandem.cluster.progress import Progress
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.extras.demo.export import Exported, card, fresh_folder, opening_lines, write_flat
 from tandem.search.blocks import Embeddings
-from tandem.searching.export import fresh, main
-from tandem.searching.export_card import Exported, card, opened
-from tandem.searching.flat import write_flat
 from tandem.store.artifact import open_artifact
 
 ALONE = "import sys; sys.modules['tandem'] = None\n"
@@ -48,7 +47,7 @@ def finds_the_run(built, folder, kind, name):
 
 def exported(built, folder, *words):
     with contextlib.chdir(built.folder):
-        assert main([*words, "config.yaml", "--out", str(folder)]) == 0
+        assert run(["export", *words, "config.yaml", "--out", str(folder)]) == 0
 
 
 def test_two_towers_and_a_flat_index(built, tmp_path):
@@ -105,12 +104,12 @@ def test_a_folder_with_something_in_it_is_refused_and_left_alone(built, tmp_path
     monkeypatch.chdir(built.folder)
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(UserError, match="is there already and not an empty folder; name another, or remove it"):
-        main(["de_bm25neg", "config.yaml", "--out", str(tmp_path)])
+        run(["export", "de_bm25neg", "config.yaml", "--out", str(tmp_path)])
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_nothing_appears_where_writing_failed(tmp_path):
-    with pytest.raises(RuntimeError), fresh(tmp_path / "out") as draft:
+    with pytest.raises(RuntimeError), fresh_folder(tmp_path / "out") as draft:
         (draft / "half").write_text("half")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
@@ -128,7 +127,7 @@ def test_nothing_appears_where_writing_failed(tmp_path):
 def test_a_mistake_is_one_line(built, monkeypatch, words, message):
     monkeypatch.chdir(built.folder)
     with pytest.raises(UserError, match=message):
-        main([*words, "config.yaml"])
+        run(["export", *words, "config.yaml"])
 
 
 def test_the_page_says_how_vectors_were_kept():
@@ -153,6 +152,6 @@ def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
         factory="HNSW32,Flat", tuned={}, texts=False, query="", lineage={},
     )  # fmt: skip
     names = {"faiss": faiss}
-    exec("\n".join(opened(told)), names)
+    exec("\n".join(opening_lines(told)), names)
     _, rows = names["index"].search(vectors[[3, 33]], 5)
     assert rows.tolist() == np.argsort(-vectors[[3, 33]] @ vectors.T, axis=1)[:, :5].tolist()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.searching.highlight import excerpt, lines, marked, terms, width
+from tandem.extras.demo.search import excerpt, lines, marked, terms, width
 
 
 def star(text):

@@ -8,18 +8,17 @@ import time
 import pytest
 from tandem.artifact import content
 
+from tandem.cli import run
 from tandem.errors import UserError
+from tandem.extras.operations.faults import Inputs, Task
+from tandem.extras.operations.verify import compare, compare_all, of_artifact
 from tandem.planning.graph import Stage
-from tandem.provenance.faults import Inputs
-from tandem.provenance.hashing import Task, compare, compare_all
-from tandem.provenance.verify import main as verify
-from tandem.provenance.verify import of_artifact
 from tandem.store.artifact import open_artifact
 
 
 def faults(said, *words):
     """(what, path) of each fault."""
-    status, lines = said(verify, *words, "--json")
+    status, lines = said("verify", *words, "--json")
     told = [json.loads(line) for line in lines]
     assert status == (1 if told else 0)
     return [(one["what"], one["path"]) for one in told]
@@ -27,8 +26,8 @@ def faults(said, *words):
 
 def test_what_is_whole_is_said_to_be(chain, said):
     assert faults(said) == []
-    assert said(verify) == (0, ["4 artifacts are what their manifests say"])
-    assert said(verify, "results/toy/bm25") == (0, ["1 artifacts are what their manifests say"])
+    assert said("verify") == (0, ["4 artifacts are what their manifests say"])
+    assert said("verify", "results/toy/bm25") == (0, ["1 artifacts are what their manifests say"])
 
 
 def test_each_damage_is_named_with_the_command_that_mends_it(chain, made, said):
@@ -50,7 +49,7 @@ def test_each_damage_is_named_with_the_command_that_mends_it(chain, made, said):
         ("truncated", f"{at['lucene']}/data.txt"),
         ("changed", f"{at['score']}/data.txt"),
     ]
-    _, lines = said(verify, "mine.yaml")
+    _, lines = said("verify", "mine.yaml")
     mends = next(line for line in lines if line.startswith("rm results"))
     for name in ("bm25", "lucene", "score"):
         assert mends.count(f"{at[name]}/stage.json") == 2  # removed, then built
@@ -81,7 +80,7 @@ def test_an_input_that_was_made_again_with_other_bytes(chain, made, said):
     assert faults(said) == []  # the same bytes: nothing has changed
     made.make(chain["bm25"], {"run.trec": "q Q0 other 1 2.0 t\n"})
     assert faults(said) == [("input", f"{made.root}/{chain['bm25'].manifest}")]
-    _, lines = said(verify)
+    _, lines = said("verify")
     assert before in lines[0]
     assert f"rm {chain['score'].manifest}" in lines[-1]
     made.make(chain["score"])
@@ -167,14 +166,14 @@ def test_a_manifest_with_a_flipped_bit_is_named(chain, made, said, old):
     assert old in text
     last = old.rstrip('": {')[-1]
     path.write_text(text.replace(old, old.replace(last, chr(ord(last) ^ 1), 1), 1))  # still JSON, of another form
-    status, lines = said(verify)
+    status, lines = said("verify")
     assert status == 1
     assert any(f"{chain['bm25'].folder}/" in line for line in lines)
 
 
 def test_no_such_folder_is_one_line(made):
     with pytest.raises(UserError, match="nowhere: no such folder"):
-        verify(["nowhere"])
+        run(["verify", "nowhere"])
 
 
 def test_thousands_of_artifacts_in_seconds(made, said):
@@ -187,7 +186,7 @@ def test_thousands_of_artifacts_in_seconds(made, said):
         (other / "stage.json").write_text(text.replace(stage.key, other.name))
         (other / "data.txt").write_text("score bm25.test")
     began = time.process_time()
-    status, lines = said(verify)
+    status, lines = said("verify")
     assert time.process_time() - began < 10  # of computing: the machine may be busy
     # each is another stage's content under a made-up name
     assert (status, sum(line.startswith("name ") for line in lines)) == (1, 1000)
