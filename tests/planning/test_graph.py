@@ -115,7 +115,7 @@ def test_devices_reach_trainings_alone(configured):
     assert told == {"model"}
     gpus, shards = {}, {}
     for stage in plan.stages.values():
-        gpu = plan.hosted.devices(stage.kind)["gpu"](SimpleNamespace(key=stage.key))
+        gpu = plan.hosted.gpus(stage.kind, stage.key)
         gpus.setdefault(stage.kind, set()).add(gpu)
         shards.setdefault(stage.kind, set()).add(len(plan.hosted.shards(stage.kind, stage.key)))
     assert gpus["model"] == {4}
@@ -130,18 +130,17 @@ def test_a_search_by_faiss_asks_for_no_gpu_but_is_shared(configured):
     plan = Plan(configured("execution", {"engine": "faiss", "search_memory": 64, "shards": 2}), ROOT)
     for stage in (stage for stage in plan.stages.values() if stage.kind == "retrieve"):
         assert stage.how == "--run.engine faiss --run.search_memory 64"
-        assert plan.hosted.devices("retrieve")["gpu"](SimpleNamespace(key=stage.key)) == 0
+        assert plan.hosted.gpus("retrieve", stage.key) == 0
         assert len(plan.hosted.shards("retrieve", stage.key)) == 2
 
 
 def test_nodes_are_started_by_srun_with_their_devices_each(configured):
     plan = Plan(configured("execution", {"devices": 4, "nodes": 2}), ROOT)
     stage = next(stage for stage in plan.stages.values() if stage.kind == "model")
-    told = plan.hosted.devices("model")
-    start = told.pop("start")(SimpleNamespace(key=stage.key), 8)
+    told = plan.hosted.training()
+    start = told.pop("start")(SimpleNamespace(kind="model", key=stage.key), 8)
     assert start == "srun --nodes=2 --ntasks=2 --cpus-per-task=8 "
     assert told == {"mpi": "srun", "nodes": 2, "tasks": 2, "tasks_per_gpu": 0, "gres": "gpu:4"}
-    assert plan.hosted.devices("rerank").keys() == {"gpu"}
 
 
 def test_order_of_keys_is_not_in_the_key(base, configured):

@@ -2,12 +2,8 @@
 # configuration.
 
 
-localrules:
-    table,
-    report,
-
-
 rule table:
+    localrule: True
     input:
         layout=lambda wildcards: str(plan.tables.layouts[wildcards.table]),
         beside=lambda wildcards: plan.tables.beside(wildcards.table),
@@ -23,7 +19,7 @@ rule table:
     log:
         "results/tables/{table}.log",
     conda:
-        "../../envs/data.yaml"
+        DATA
     params:
         rows=lambda wildcards: json.dumps(plan.tables.rows(wildcards.table)),
     shell:
@@ -55,7 +51,7 @@ rule fidelity:
     log:
         "results/fidelity.log",
     conda:
-        "../../envs/data.yaml"
+        DATA
     params:
         rows=lambda wildcards: json.dumps(planned(plan.fidelity)),
     shell:
@@ -83,6 +79,7 @@ def made_analyses():
 
 
 rule report:
+    localrule: True
     input:
         tables=lambda wildcards: planned(plan.tables.made),
         sweeps=lambda wildcards: planned(plan.sweeps),
@@ -93,7 +90,7 @@ rule report:
     log:
         "results/report.log",
     conda:
-        "../../envs/data.yaml"
+        DATA
     params:
         rows=json.dumps(plan.tables.systems()),
         tables=lambda wildcards, input: ",".join(input.tables),
@@ -126,15 +123,3 @@ for paper in plan.tables.papers:
         localrule: True
         input:
             lambda wildcards, paper=paper: planned(plan.of_paper, paper),
-
-
-rule estimate:
-    localrule: True
-    input:
-        [],
-    run:
-        # Printed, not kept: it follows from the configuration and from what is made.
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(config, file)
-            file.flush()
-            shell("python -m tandem estimate --config {file.name:q}")

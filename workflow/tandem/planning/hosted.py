@@ -6,6 +6,8 @@ from tandem.planning.config import Config
 from tandem.planning.graph import Stages
 from tandem.stages import KINDS
 
+ON_INDEXES = ("index", "ann", "tradeoffs")  # on GPUs where `execution.index_gpu` says so
+
 
 class Hosted:
     """What rules ask about their jobs.
@@ -35,26 +37,40 @@ class Hosted:
         after = self.stages.find("checkpoint", key).upstream.get("after")
         return [f"{after.folder}/state"] if after else []
 
-    def devices(self, kind: str) -> dict[str, Any]:
-        """A rule's resources for what its stages compute on.
+    def gpus(self, kind: str, key: str) -> int:
+        """GPUs of a job on one node: what Snakemake counts and slurm gives."""
+        stage, declared = self.stages.find(kind, key), KINDS[kind]
+        devices: int = self.execution["devices"]
+        if kind in ON_INDEXES:
+            return devices if self.execution["index_gpu"] != "none" else 0
+        if not declared.computes(stage.upstream) or stage.execution.get("engine") == "faiss":
+            return 0
+        return devices if declared.ranks else 1
 
-        `gpu` is what Snakemake counts and slurm gives. A training on several nodes gets as many on each (`gres`), and
-        `start`, the words before its command: srun starts a launcher on every node of the job's allocation.
+    def training(self) -> dict[str, Any]:
+        """The resources of a training.
+
+        On several nodes it gets as many GPUs on each (`gres`), and `start`, the words before its command: srun starts
+        a launcher on every node of the job's allocation.
         """
-        ranks = KINDS[kind].ranks
-        devices, nodes = (self.execution["devices"], self.execution["nodes"]) if ranks else (1, 1)
+        devices, nodes = self.execution["devices"], self.execution["nodes"]
 
         def gpu(wildcards: Any) -> int:
-            """GPUs of a job on one node."""
-            stage = self.stages.find(kind, wildcards.key)
-            return devices * (KINDS[kind].computes(stage.upstream) and stage.execution.get("engine") != "faiss")
+            """GPUs of the job on one node."""
+            return self.gpus(wildcards.kind, wildcards.key)
 
         def srun(wildcards: Any, threads: int) -> str:
             """One launcher a node; what needs no device runs once."""
             return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} " if gpu(wildcards) else ""
 
         if nodes == 1:
-            return {"gpu": gpu, **({"start": "", "nodes": 1} if ranks else {})}  # slurm may spread GPUs over nodes
+            return {"gpu": gpu, "start": "", "nodes": 1}  # slurm may spread GPUs over nodes
         # `mpi` has the slurm plugin start the job's shell once instead of under an srun of its own.
-        spread = {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0, "gres": f"gpu:{devices}"}
-        return {"start": srun, **spread}
+        return {
+            "start": srun,
+            "mpi": "srun",
+            "nodes": nodes,
+            "tasks": nodes,
+            "tasks_per_gpu": 0,
+            "gres": f"gpu:{devices}",
+        }

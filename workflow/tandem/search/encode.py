@@ -1,9 +1,9 @@
 """Stage `embeddings`: vectors of the passages, or of a split's queries, by a dual encoder.
 
-Rows are encoded in blocks of a fixed size. Shards (`embeddings-shard`, one process or machine each) take whole blocks, the
-stage itself makes those still missing and writes the manifest: the bytes are the same however the work was split. While
-the model computes a block, a thread reads the token ids of the next and another one writes the last: memory is that of
-three blocks, whatever the size of the corpus.
+Rows are encoded in blocks of a fixed size. Shards (`embeddings-shard`, one process or machine each) take whole blocks,
+the stage itself makes those still missing and writes the manifest: the bytes are the same however the work was split.
+While the model computes a block, a thread reads the token ids of the next and another one writes the last: memory is
+that of three blocks, whatever the size of the corpus.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def select(job: Job) -> tuple[Rows | range, list[str] | None]:
 
 def origin(job: Job) -> str:
     """Digest of what decides the vectors: parameters and the very files they are made from."""
-    inputs = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
+    inputs = {role: job.inputs[role].manifest.files for role in ("dataset", "tokens")}
     inputs["model"] = part_files(job.inputs["model"], "dual")
     return hashlib.sha256(json.dumps([job.params, inputs], sort_keys=True).encode()).hexdigest()
 
@@ -100,7 +100,7 @@ def run(job: Job) -> None:
             say(f"embeddings {job.key}: blocks were made in {what} {' and '.join(found)}, of other last bits")
     with writing(job) as draft:
         for number, facts in told.items():
-            draft.add(block_name(number), blocks.path(number).stat().st_size, facts["sha256"])
+            draft.keep(block_name(number), blocks.path(number).stat().st_size, facts["sha256"])
         write_json(draft.path("meta.json"), describe(job, blocks))
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))

@@ -2,12 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
-from tandem.store.artifact import NOTES
 from tandem.errors import UserError
 from tandem.models.hub import tokenizer_digest
-from tandem.store.artifact import Artifact
+from tandem.store.artifact import NOTES, Artifact
 from tandem.store.job import Job
 
 

@@ -24,7 +24,7 @@ def read_shard(kind: str, words: list[str]) -> tuple[Job, int, int]:
     """
     job = read_job(kind, words)
     shard, shards = job.execution.shard, job.execution.shards
-    if not 0 <= shard < shards:
+    if shard is None or not 0 <= shard < shards:
         raise UserError(f"{kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
     return replace(job, out=job.out.parent), shard, shards
 

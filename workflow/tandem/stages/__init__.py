@@ -8,7 +8,7 @@ KINDS: dict[str, Kind] = {
 }
 
 # Commands for parts of a stage's work, which jobs may share: `module:function` of each.
-SHARDS = {f"{kind.name}-shard": kind.shard for kind in KINDS.values() if kind.shard}
+SHARDS = {kind.shard_command: kind.shard for kind in KINDS.values() if kind.shard}
 SHARDS |= {f"{kind.name}-train": kind.train for kind in KINDS.values() if kind.train}
 
 __all__ = ["KINDS", "SHARDS", "Kind", "Params"]

@@ -88,6 +88,7 @@ def read_job(kind: str, words: list[str]) -> Job:
         groups[prefix][flag.removeprefix(prefix)] = text
     if out is None:
         raise UserError(f"{kind}: --out is missing: the artifact's {kind}/<key>/{MANIFEST}")
+    options = {name: parse_value(text) for name, text in groups["--run."].items()}
     return Job(
         kind=kind,
         out=Path(out).parent,
@@ -96,7 +97,7 @@ def read_job(kind: str, words: list[str]) -> Job:
             role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
             for role, folder in groups["--in."].items()
         },
-        execution={name: parse_value(text) for name, text in groups["--run."].items()},  # type: ignore[arg-type]
+        execution=validated(Execution, options, f"{kind}: --run"),
     )
 
 

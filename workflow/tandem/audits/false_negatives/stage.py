@@ -90,7 +90,8 @@ def _checked(job: Job) -> dict[str, Any]:
     if not job.many("run"):
         raise UserError("false_negatives: no run; give at least one as run.0")
     require_dataset(job, *(role for role in sorted(job.inputs) if role.startswith(("run.", "judge_tokens."))))
-    return job.params
+    params: dict[str, Any] = job.params
+    return params
 
 
 def ranked(job: Job, source: Iterator[Pool], docs: IdRows, collection: Collection, total: int) -> Iterator[list[Pool]]:

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.extras.operations.configurations import Configuration
 from tandem.lexical import ANALYZERS
 from tandem.planning.graph import Stage
 from tandem.planning.plan import Plan
-from tandem.planning.schema import nearest
 from tandem.store.artifact import MANIFEST, open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")

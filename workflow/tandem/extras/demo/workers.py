@@ -15,6 +15,7 @@ from typing import IO, Any, Protocol, Self, TypedDict
 
 import tandem
 from tandem.cluster.progress import Progress
+from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, load
@@ -166,7 +167,7 @@ class Bm25:
         self.parts: dict[str, Any] = {}
         self._open = ExitStack()
         for key, part in parts.items():
-            job = Job("bm25", Path(), part["params"], open_inputs(part), {"workers": threads})  # type: ignore[arg-type]
+            job = Job("bm25", Path(), part["params"], open_inputs(part), Execution(workers=threads))
             self.parts[key] = self._open.enter_context(opened(job)), *parameters(job, index_of(job))
             self.answer({"part": key, "query": "warm up", "depth": 1})  # Java loads classes when they are first used
 

@@ -10,13 +10,12 @@ import yaml
 
 from tandem import ROOT
 from tandem.data.download import readable
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.extras.operations.archive import AGAIN, LIST, Content, record, write_archive
 from tandem.extras.operations.configurations import Configuration, Configurations, split_files
 from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
 from tandem.extras.operations.scan import RESULTS, find
 from tandem.planning.plan import Plan
-from tandem.planning.schema import nearest
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Manifest, check_files
 from tandem.store.environment import redacted

@@ -10,9 +10,8 @@ from cyclopts import Parameter
 
 from tandem.cluster.progress import duration
 from tandem.data.download import readable
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.extras.operations.scan import RESULTS, find
-from tandem.planning.schema import nearest
 from tandem.reporting.layout import name as system_name
 from tandem.reporting.results import Cell, Row, Table, from_json
 from tandem.reporting.sweep_results import Line, Result, labelled, read
