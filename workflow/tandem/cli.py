@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from types import NoneType
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, UnknownCommandError
+from cyclopts import App, CycloptsError, Group, UnknownCommandError, UnusedCliTokensError
 
 from tandem import __version__
 from tandem.config.execution import Execution
@@ -134,12 +134,15 @@ def _run_app(words: list[str], command: Command | None = None) -> int:
         configurations, rest = load("extras.operations.configurations:read_configurations")(words[1:])
         words = [words[0], *rest]
     try:
-        function, bound, _ = app().parse_args(words, print_error=False, exit_on_error=False)
+        function, bound, _ = app(words[0] if words else "").parse_args(words, print_error=False, exit_on_error=False)
     except UnknownCommandError:  # its own message would import every command
         near = get_close_matches(words[0], [*COMMANDS, *KINDS, *SHARDS], 1)
         hint = f"did you mean {near[0]}?" if near else "all commands: tandem --help"
         print(f"tandem: {words[0]} is not a command; {hint}", file=sys.stderr)
         return 2
+    except UnusedCliTokensError as error:
+        unused = " ".join(error.unused_tokens)
+        raise UserError(f"{unused} is not allowed here; flags: tandem {words[0]} --help") from None
     except CycloptsError as error:
         raise UserError(str(error)) from None
     if configurations is not None and "configurations" in inspect.signature(function).parameters:
@@ -148,13 +151,15 @@ def _run_app(words: list[str], command: Command | None = None) -> int:
     return status if isinstance(status, int) else 0 if words else 2
 
 
-def app() -> App:
-    """The command line with all commands, none of them imported."""
+def app(selected: str = "") -> App:
+    """The command line with all commands, none of them imported; the selected one's help is its function's."""
     tandem = App(
         name="tandem",
         version=__version__,
         help="Passage-retrieval experiments as one graph of cached, verified stages. Snakemake runs the graph.",
-        help_epilogue=f"Stages, as the rules call them (tandem STAGE --help): {', '.join(KINDS)}.",
+        help_epilogue=None
+        if selected in COMMANDS
+        else f"Stages, as the rules call them (tandem STAGE --help): {', '.join(KINDS)}.",
         help_format="plaintext",
         print_error=False,
         exit_on_error=False,
@@ -164,7 +169,8 @@ def app() -> App:
         if command.entry.endswith(":main"):
             tandem.command(App(help=command.summary, **listed))
         else:
-            tandem.command(f"tandem.{command.entry}", help=command.summary, **listed)
+            listed |= {} if command.name == selected else {"help": command.summary}
+            tandem.command(f"tandem.{command.entry}", **listed)
     for name in (*KINDS, *SHARDS):
         tandem.command(App(name=name, show=False))
     tandem.register_install_completion_command()

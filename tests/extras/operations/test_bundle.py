@@ -74,9 +74,9 @@ def test_the_same_results_give_the_same_bytes(finished, said):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["basline"], "basline: is no table; did you mean baseline"),
+        (["basline"], "basline: is not a table; did you mean baseline"),
         (["baseline", "--out", "b.rar"], r"must end in \.tar\.gz or \.zip"),
-        ([], "takes one table"),
+        ([], "bundle.* parameter TABLE requires an argument"),
         (
             ["--configfile", "toy.yaml", "--config", "bm25={k1: 1.5}", "baseline"],
             r"score/bm25\.test-\w+ is not made; run: snakemake .* baseline",
@@ -90,8 +90,8 @@ def test_mistakes_are_one_line(finished, words, message):
 
 
 def test_a_damaged_run_is_not_packed(finished, made):
-    run = next(stage for stage in finished if stage.kind == "bm25")
-    (made.folder(run) / "run.trec").write_text("q Q0 x 1 2.0 t\n")
+    stage = next(one for one in finished if one.kind == "bm25")
+    (made.folder(stage) / "run.trec").write_text("q Q0 x 1 2.0 t\n")
     with pytest.raises(UserError, match=r"run\.trec: changed since it was written"):
         run(["bundle", "baseline", "toy.yaml"])
     assert not list(Path().glob("*.tar.gz*"))

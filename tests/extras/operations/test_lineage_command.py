@@ -53,7 +53,7 @@ def test_a_cell_leads_to_its_scores(chain, write_table, said, cell):
     ("cell", "message"),
     [
         ("tiny:BM26:RR@10", "tiny has no row BM26.*did you mean BM25"),
-        ("tiny:BM25:AP", r"AP is no column; allowed: MRR@10 \(RR@10\)"),
+        ("tiny:BM25:AP", r"AP is not a column; allowed: MRR@10 \(RR@10\)"),
         ("tiny", "tiny: is a table; name a row, tiny:ROW:COLUMN; it has BM25"),
         ("other:BM25", r"other\.json: no such file"),
         ("score-0000000000", "no finished artifact"),

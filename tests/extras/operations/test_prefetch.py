@@ -116,7 +116,7 @@ def test_what_is_missing_is_told_brought_and_then_here(prefetch, server, tmp_pat
     assert f"{len(CORPUS)} B  dataset toy  {server.url}/data/corpus.jsonl" in told
     assert "here  dataset toy  file://" in told
     assert f"5.0 kB  encoder tiny  org/tiny@{COMMIT}" in told  # 5,002: no pickle is counted
-    assert "to be brought: 5.1 kB" in told
+    assert "to be downloaded: 5.1 kB" in told
     assert server.fetched == []
     status, _, errors = prefetch()
     assert status == 0, errors

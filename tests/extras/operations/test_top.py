@@ -108,7 +108,7 @@ def test_over_ssh_by_a_shell_that_quotes(job, made, said, monkeypatch, tmp_path)
     with pytest.raises(UserError, match="node: find: .*No such file or directory"):
         run(["top", "node:nowhere"])
     for host in ("-oProxyCommand=touch bad:x", "a b:x", "$(x):y"):
-        with pytest.raises(UserError, match="is no host"):
+        with pytest.raises(UserError, match="is not a host"):
             run(["top", "--", host])
 
 
@@ -152,7 +152,7 @@ def test_a_disk_that_is_full_ends_no_job(made):
 def test_a_killed_job_is_silent_after_a_minute(made, said):
     out = made.root / "results/toy/bm25/b-0123456789/stage.json"
     words = ["bm25", "--out", str(out)]
-    code = f"import time, tandem.progress_file as p\nwith p.shown({words!r}):\n print(1, flush=True)\n time.sleep(60)"
+    code = f"import time, tandem.cluster.progress as p\nwith p.progress_file({words!r}):\n print(1, flush=True)\n time.sleep(60)"
     job = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     job.stdout.readline()
     job.send_signal(signal.SIGKILL)

@@ -92,7 +92,6 @@ def test_an_input_that_was_made_again_at_another_pace_is_the_same(made, said):
     files = {"dual/model.safetensors": "w", "dual/README.md": "commit 1", "log.parquet": "31 queries/s"}
     made.make(model, files)
     made.make(run)
-    before = made.manifest(run)["inputs"]["passages"]
     made.make(model, {**files, "dual/README.md": "commit 2", "log.parquet": "29 queries/s"})
     assert faults(said) == []
     made.make(model, {**files, "dual/model.safetensors": "W"})

@@ -27,6 +27,6 @@ def test_one_key_in_two_places(chain, made, said):
     files = {"run.trec": {**told["files"]["run.trec"], "sha256": "0" * 64}}
     made.manifest(run, modules="0123456789", libraries={"numpy": "9"}, files=files)
     lines = said("why", run.folder, copy)[1]
-    assert lines[0] == f"{run.key} does not differ from {run.key} in what its key tells, but:"
+    assert lines[0] == f"{run.key} does not differ from {run.key} in what decides its key, but:"
     assert f"  modules is '0123456789', was '{told['modules']}'" in lines
     assert lines[-1] == "  other bytes in run.trec"

@@ -85,7 +85,8 @@ def lines(job: Job, threads: Threads) -> Iterator[Line]:
                 index.tune(setting["nprobe"], setting["ef_search"])
                 params = {"rescore": setting["rescore"], "rescore_factor": sweep["rescore_factor"]}
                 searcher = Searcher(index, passages, ranks, params)
-                facts = {"factory": index.meta["factory"], "bytes_per_vector": artifact.manifest.facts["bytes_per_vector"]}
+                size = artifact.manifest.facts["bytes_per_vector"]
+                facts = {"factory": index.meta["factory"], "bytes_per_vector": size}
                 measured = measure(searcher, queries, true, ks, job.params["repeats"])
                 yield {"index": name, **setting, **measured, **facts, "key": artifact.key}
             progress.add(1)

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from tandem.config.base import Model
+from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.store.files import replacing, sha256
 
@@ -144,22 +145,13 @@ class Artifact:
 
     def params_as(self, model: type[M]) -> M:
         """The stage's parameters as its kind's model; a `UserError` if they are of another version."""
-        return validated(model, self.params, str(self.folder / MANIFEST))
+        return read(model, self.params, str(self.folder / MANIFEST))
 
     def path(self, name: str) -> Path:
         """Path of one of its files; a `UserError` if the manifest does not list it."""
         if name not in self.manifest.files:
             raise UserError(f"{self.folder}: holds no {name}; it holds {', '.join(sorted(self.manifest.files))}")
         return self.folder / name
-
-
-def validated(model: type[M], values: Any, where: str) -> M:
-    """Values as a typed model; a `UserError` with a line per mistake, naming `where` and the key."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        lines = [f"{where}.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise UserError("\n".join(lines)) from None
 
 
 def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact:

@@ -19,10 +19,11 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from tandem.config.execution import Execution
+from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.stages import KINDS
 from tandem.stages.flags import nest, parse_value
-from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact, validated
+from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact
 from tandem.store.environment import modules_hash, peak_mib, provenance, redacted
 from tandem.store.files import sha256, write_json
 
@@ -53,9 +54,9 @@ class Job(Generic[P]):
         """Validate parameters and options that come as plain mappings, from a command line or a test."""
         model = KINDS[self.kind].params if self.kind in KINDS else None
         if model is not None and not isinstance(self.params, model):
-            object.__setattr__(self, "params", validated(model, self.params, f"{self.kind}: --params"))
+            object.__setattr__(self, "params", read(model, self.params, f"{self.kind}: --params"))
         if not isinstance(self.execution, Execution):
-            object.__setattr__(self, "execution", validated(Execution, self.execution, f"{self.kind}: --run"))
+            object.__setattr__(self, "execution", read(Execution, self.execution, f"{self.kind}: --run"))
 
     @property
     def key(self) -> str:
@@ -97,7 +98,7 @@ def read_job(kind: str, words: list[str]) -> Job:
             role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
             for role, folder in groups["--in."].items()
         },
-        execution=validated(Execution, options, f"{kind}: --run"),
+        execution=read(Execution, options, f"{kind}: --run"),
     )
 
 

@@ -74,7 +74,7 @@ def test_a_row_of_a_sweep_leads_to_its_runs(sweep, seeds, said, row):
     [
         ("sweeps/lr", "sweeps/lr: is a sweep; name a row, sweeps/lr:ROW:COLUMN; it has DE at de.lr 1e-05, bm25.k1 0.9"),
         ("sweeps/lr:DE at de.lr 3e-05, bm25.k1 0.9", "has no row DE at de.lr 3e-05.*did you mean DE at de.lr"),
-        ("sweeps/lr:DE at de.lr 1e-05, bm25.k1 0.9:AP", "AP is no measure; allowed: RR@10, nDCG@10"),
+        ("sweeps/lr:DE at de.lr 1e-05, bm25.k1 0.9:AP", "AP is not a measure; allowed: RR@10, nDCG@10"),
         ("sweeps/nothing:DE", r"results/sweeps/nothing\.json: no such file; `snakemake sweep_nothing` writes it"),
         (".", "no finished artifact"),
         ("", "no finished artifact"),
