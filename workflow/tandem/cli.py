@@ -153,14 +153,13 @@ def _run_app(words: list[str], command: Command | None = None) -> int:
 
 def app(selected: str = "") -> App:
     """The command line with all commands, none of them imported; the selected one's help is its function's."""
+    stages = f"Stages, as the rules call them (tandem STAGE --help): {', '.join(KINDS)}."
     tandem = App(
         name="tandem",
         version=__version__,
         help="Passage-retrieval experiments as one graph of cached, verified stages. Snakemake runs the graph.",
-        help_epilogue=None
-        if selected in COMMANDS
-        else f"Stages, as the rules call them (tandem STAGE --help): {', '.join(KINDS)}.",
-        help_format="plaintext",
+        help_epilogue=None if selected in COMMANDS else stages,
+        help_format="markdown",
         print_error=False,
         exit_on_error=False,
     )

@@ -38,7 +38,7 @@ def select(job: Job) -> tuple[Rows | range, list[str] | None]:
 
 def origin(job: Job) -> str:
     """Digest of what decides the vectors: parameters and the very files they are made from."""
-    inputs = {role: job.inputs[role].manifest.files for role in ("dataset", "tokens")}
+    inputs = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
     inputs["model"] = part_files(job.inputs["model"], "dual")
     return hashlib.sha256(json.dumps([job.params, inputs], sort_keys=True).encode()).hexdigest()
 
@@ -100,7 +100,7 @@ def run(job: Job) -> None:
             say(f"embeddings {job.key}: blocks were made in {what} {' and '.join(found)}, of other last bits")
     with writing(job) as draft:
         for number, facts in told.items():
-            draft.keep(block_name(number), blocks.path(number).stat().st_size, facts["sha256"])
+            draft.add(block_name(number), blocks.path(number).stat().st_size, facts["sha256"])
         write_json(draft.path("meta.json"), describe(job, blocks))
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))

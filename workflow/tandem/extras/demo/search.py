@@ -53,11 +53,12 @@ def search(
         dataset: instead of the configuration's `dataset`.
     """
     try:
-        queries, files = split_files(words)
-        if len(queries) > 1:
-            raise UserError(f'{len(queries)} words are neither flag nor YAML file; write the query as one: "…"')
-        if not all(query.strip() for query in [system, *queries]):
+        names, files = split_files([system, *words])
+        if not 1 <= len(names) <= 2:
+            raise UserError(f'{len(names)} words are neither flag nor YAML file; say a system and "a query"')
+        if not all(name.strip() for name in names):
             raise UserError("the query is blank")
+        system, *queries = names
         configuration = Configuration(files, [f"dataset={dataset}"] if dataset else [])
         with open_session(system, configuration, alone) as session:
             for query in queries or read_queries():
