@@ -50,7 +50,6 @@ def explain_fault(error: BaseException) -> str | None:
 
 
 def _memory(error: BaseException) -> str | None:
-    """The line for an error that means that memory was refused."""
     number = error.errno if isinstance(error, OSError) else None
     text = str(error).lower()
     if not isinstance(error, MemoryError) and number != errno.ENOMEM and not any(word in text for word in MEMORY):
@@ -73,7 +72,6 @@ def _disk(error: BaseException) -> str | None:
 
 
 def _first_line(error: BaseException) -> str:
-    """`: ` and the beginning of an error's first line, if it has one."""
     first = next((text.strip() for text in str(error).splitlines() if text.strip()), "")
     return f": {first[:200]}" if first else ""
 

@@ -41,9 +41,6 @@ def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool
     ends, however it ends. Ranks and the launchers of further nodes share the lock of the first launcher; a file system
     without locks has none.
 
-    Args:
-        words: a command line after `python -m tandem`; other commands than stages, and no `--out`, need no lock.
-        environment: tells ranks and slurm's further nodes.
     Yields:
         Whether the process that held the lock has finished the output meanwhile.
     """
@@ -87,7 +84,6 @@ def _wait_for_lock(path: Path, label: str) -> tuple[int, bool]:
 
 
 def _remove_partials(lock: Path) -> None:
-    """Remove what killed tries of a stage were writing beside its manifest."""
     if lock.name == f".{MANIFEST}.lock":
         for path in lock.parent.glob(".*.*"):
             if is_partial(path.name):
@@ -98,8 +94,6 @@ def _remove_partials(lock: Path) -> None:
 def place(words: list[str]) -> int | None:
     """Give a stage its devices before anything touches them.
 
-    Args:
-        words: a command line after `python -m tandem`.
     Returns:
         The exit status if ranks have done the work; None if this process is to do it.
     Raises:
@@ -119,7 +113,6 @@ def place(words: list[str]) -> int | None:
 
 
 def _count(words: list[str], name: str) -> int:
-    """The whole number of `--run.<name>`; 1 without it."""
     text = _option(words, name, "1")
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"{words[0]}: --run.{name} is {text}; allowed are 1, 2, 3 …")
@@ -127,7 +120,6 @@ def _count(words: list[str], name: str) -> int:
 
 
 def _option(words: list[str], name: str, default: str) -> str:
-    """The word of `--run.<name>`."""
     flag = f"--run.{name}"
     return words[words.index(flag) + 1] if flag in words[:-1] else default
 
@@ -189,9 +181,6 @@ def launch(words: list[str], devices: int, meet: list[str]) -> int:
 def _report_failure(command: str, error: Any) -> int:
     """Say which rank failed and how; the status to end with.
 
-    Args:
-        command: the stage.
-        error: torchrun's `ChildFailedError`.
     Raises:
         UserError: a user's mistake, which a rank left to the launcher to report.
     """

@@ -48,7 +48,6 @@ def _version(module: str) -> str:
 
 
 def _git(*words: str) -> str | None:
-    """What git prints about the checkout; None where it fails."""
     command = ["git", "-C", str(PACKAGE), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)

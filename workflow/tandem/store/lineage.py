@@ -134,11 +134,6 @@ def causes(artifact: Artifact, other: Artifact, renamed: bool = False) -> Iterat
     """Every root of the difference of two artifacts, each once: own parameters first, then those of the inputs.
 
     An input of another kind or name is a root itself; an input of the same name is followed to what differs in it.
-
-    Args:
-        artifact: the artifact that is explained.
-        other: what it is compared with.
-        renamed: also follow inputs of the same kind that have another name: two systems are compared, not variants.
     """
     yield from _causes(artifact, other, renamed, set())
 
@@ -186,7 +181,6 @@ def _format(params: dict[str, Any], path: str) -> str:
 
 
 def _input(keys: dict[str, str], present: dict[str, Artifact], role: str) -> str:
-    """An input's key, and whether it was deleted since."""
     if role not in keys:
         return "absent"
     return keys[role] if role in present else f"{keys[role]} (deleted since)"

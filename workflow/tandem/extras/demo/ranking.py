@@ -283,7 +283,6 @@ class Ranking:
         return list(zip(docs, scores.tolist(), strict=True))
 
     def _vector(self, scorer: Part) -> list[float]:
-        """The query's vector by a dual encoder, computed once."""
         if scorer.key not in self._vectors:
             with self._timed("encode"):
                 self._vectors[scorer.key] = self.session.ask("models", scorer, query=self.query)
@@ -292,7 +291,6 @@ class Ranking:
     def _score(
         self, what: str, role: str, scorer: Part, docs: list[str], **request: Unpack[Request]
     ) -> dict[str, float]:
-        """A part's scores of some passages."""
         request["rows"] = self.session.passages.ids.rows(docs).tolist()
         with self._timed(what):
             return dict(zip(docs, self.session.ask(role, scorer, **request), strict=True))
@@ -305,5 +303,4 @@ class Ranking:
 
 
 def _depth(run: Stage) -> int:
-    """How deep a run goes: a re-ranked one as deep as what it re-ranks."""
     return _depth(run.upstream["run"]) if run.kind == "rerank" else int(run.params["depth"])

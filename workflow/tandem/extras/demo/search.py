@@ -140,7 +140,6 @@ def _number(score: float | None) -> str:
 
 
 def _excerpt_lines(passage: Passage, query_terms: set[str], cells: int) -> list[str]:
-    """An excerpt of a passage, title first, in a few lines."""
     whole = f"{passage.title} · {passage.text}" if passage.title else passage.text
     broken = list(lines(excerpt(whole, query_terms, LINES * cells), cells))
     return broken[:LINES] if len(broken) <= LINES else [*broken[: LINES - 1], f"{broken[LINES - 1]}…"]
@@ -174,7 +173,6 @@ def terms(query: str) -> set[str]:
 
 
 def _solid(word: str) -> bool:
-    """Whether a piece is a character of a script without spaces."""
     return re.fullmatch(f"[{SOLID}]", word) is not None
 
 

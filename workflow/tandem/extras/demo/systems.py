@@ -156,14 +156,12 @@ def require_built(
 
 
 def _ancestors(stage: Stage) -> Iterator[Stage]:
-    """Every stage that a stage is made from, directly or not."""
     for upstream in stage.upstream.values():
         yield upstream
         yield from _ancestors(upstream)
 
 
 def _check_sizes(folder: Path) -> None:
-    """Refuse an artifact with a file that is missing or of another size."""
     for name, file in open_artifact(folder, verify=False).manifest.files.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != file.bytes:

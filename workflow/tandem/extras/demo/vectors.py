@@ -51,7 +51,6 @@ class Vectors:
     def _indexed(
         self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], threads: int
     ) -> ann.Searcher:
-        """The searcher of the stage `ann`."""
         opened = Index(index, self._open.enter_context(alone(threads)))
         opened.tune(params.get("nprobe"), params.get("ef_search"))
         return ann.Searcher(opened, passages, ranks, params)
@@ -85,7 +84,6 @@ class Exact:
         self.ready = [self._block(number) for number in range(min(count, len(passages)))]
 
     def _block(self, number: int) -> BlockSearch:
-        """A block's searcher."""
         first, vectors = number * self.passages.size, self.passages.block(number)
         return BlockSearch(vectors, self.ranks[first : first + len(vectors)], self.passages.meta["temperature"])
 

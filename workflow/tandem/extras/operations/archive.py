@@ -23,13 +23,7 @@ Content = bytes | Path
 
 
 def write_archive(files: dict[str, Content], out: Path, top: str) -> None:
-    """Write the archive under a temporary name, then rename it; files by name, no times, no owners.
-
-    Args:
-        files: place in the archive → content, or the file that has it.
-        out: ends in `.tar.gz` or `.zip`.
-        top: the folder that all of it lies in.
-    """
+    """Write the archive under a temporary name, then rename it; files by name, no times, no owners."""
     files = dict(sorted(files.items()))
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as partial:

@@ -113,13 +113,11 @@ def _table_rows(table: Table, project: Path) -> dict[str, Row]:
 
 
 def _sweep_rows(sweep: Result) -> dict[str, Row]:
-    """The runs that a sweep's rows show."""
     keys = {f"{line.system} at {labelled(line.point)}": line.stages for line in sweep.lines}
     return {row: _open(map(Path, own)) for row, own in keys.items()}
 
 
 def _open(folders: Iterable[Path]) -> Row:
-    """Artifacts in folders, else wherever their keys are."""
     row = Row([], [])
     for folder in folders:
         try:
@@ -130,13 +128,7 @@ def _open(folders: Iterable[Path]) -> Row:
 
 
 def _warnings(what: str, path: Path, rows: dict[str, Row]) -> Iterator[str]:
-    """Warnings about a table or sweep.
-
-    Args:
-        what: its name.
-        path: the file that shows it.
-        rows: what is behind it.
-    """
+    """Warnings about a table or sweep."""
     for name, row in rows.items():
         if row.gone:
             yield f"{what}: row {name} shows {first_names(row.gone)}, which is deleted: it cannot be traced"
@@ -190,7 +182,6 @@ def _mixed(what: str, rows: dict[str, list[Stage]]) -> Iterator[str]:
 
 
 def _counted(rows: dict[str, set[str]]) -> str:
-    """`2.4.0 (3 rows), 2.5.1 (CE w/ DE Neg)`."""
     counts = Counter({name: len(own) for name, own in rows.items()})
     return ", ".join(
         f"{name} ({count} rows)" if count > 1 else f"{name} ({next(iter(rows[name]))})"

@@ -59,12 +59,7 @@ class Configuration:
         return " ".join([*map(str, self.files), *self.values]) or "config/config.yaml"
 
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
-        """The command that builds files under this configuration.
-
-        Args:
-            targets: paths below results/.
-            system: a run's expression that no table of the configuration names, so that the command must.
-        """
+        """The command that builds files under this configuration."""
         line = ["snakemake", "--cores", str(os.cpu_count() or 1), *targets]
         line += ["--configfile", *map(str, self.files)] if self.files else []
         values = [*self.values, *([f"systems=[{system}]"] if system else [])]

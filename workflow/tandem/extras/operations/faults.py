@@ -80,12 +80,7 @@ def of_unfinished(folder: Path) -> Iterator[Fault]:
 
 
 def drafts(folder: Path, files: Iterable[Path]) -> list[Fault]:
-    """What killed jobs left half-written; nothing while a job is running there.
-
-    Args:
-        folder: the artifact's.
-        files: all that lie below it.
-    """
+    """What killed jobs left half-written; nothing while a job is running there."""
     paths = [folder / name for name in DRAFTS if (folder / name).exists()]
     inner = (*DRAFTS, *WORK)
     paths += [path for path in files if is_partial(path.name) and path.relative_to(folder).parts[0] not in inner]

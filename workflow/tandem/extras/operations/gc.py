@@ -106,13 +106,7 @@ def gc(
 
 
 def unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unneeded]:
-    """What lies in results/ and is not needed; folders where a job is running are left out.
-
-    Args:
-        results: the folder.
-        needed: (kind, key) of what is.
-        spent: those of them that nothing still to be made needs.
-    """
+    """What lies in results/ and is not needed; folders where a job is running are left out."""
     for folder in artifact_folders(results):
         kind = kind_of(folder)
         if (kind, folder.name) in spent and not is_running(folder):
@@ -140,7 +134,6 @@ def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
 
 
 def _describe(folder: Path, group: str) -> Unneeded:
-    """A folder with its size and what its manifest says."""
     manifest, size = read_manifest(folder), bytes_of(files_in(folder))
     return Unneeded(folder, group, size, manifest.seconds if manifest else None, manifest.finished if manifest else "")
 
@@ -169,7 +162,6 @@ def _sum(folders: list[Unneeded], what: str) -> str:
 
 
 def _line(size: int, seconds: float | None, what: str) -> str:
-    """`  1.2 GB  took 3 h 12 min  results/…`."""
     return f"{readable(size):>9}  {'' if seconds is None else 'took ' + duration(seconds):<18}  {what}"
 
 

@@ -160,11 +160,6 @@ def _parts(
 ) -> tuple[str, str]:
     """The full name of a row and the column of `NAME:ROW[:COLUMN]`; quotes around the parts do not count.
 
-    Args:
-        word: as the user wrote it.
-        rows: by their full names.
-        matches: whether a text stands for the row of a full name.
-        traceable: rows that have a lineage.
     Raises:
         UserError: no row, several, or none named.
     """
@@ -268,6 +263,5 @@ def describe(stage: Stage) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    """A parameter's value in at most 120 characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 120 else f"{text[:117]}…"

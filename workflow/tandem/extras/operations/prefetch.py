@@ -167,12 +167,7 @@ def fetch_ir_datasets(name: str, params: dict[str, Any]) -> str:
 
 
 def of_hub(stage: Stage, catalogued: bool) -> Item:
-    """An encoder of the hub at its revision.
-
-    Args:
-        stage: `encoder`.
-        catalogued: whether the configuration has an entry of its name.
-    """
+    """An encoder of the hub at its revision."""
     name, revision = stage.params["name"], stage.params["revision"]
     commit, size = in_cache(name, revision), None
     here = commit is not None

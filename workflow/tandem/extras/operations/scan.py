@@ -70,7 +70,6 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """The folders in a folder; a folder that vanishes meanwhile is empty."""
     try:
         with os.scandir(folder) as entries:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))

@@ -120,7 +120,6 @@ def is_dead(job: dict[str, Any]) -> bool:
 
 
 def _read_local(folder: Path) -> Iterator[str]:
-    """The progress files below a folder."""
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; run top where Snakemake is run, or name its results")
     for path in _progress_files(folder, DEPTH):

@@ -97,12 +97,7 @@ def bundle_faults(bundle: Bundle, threads: int) -> list[Fault]:
 
 
 def examined(folders: list[Path], left_out: Collection[str]) -> Iterator[Item]:
-    """The faults that show without reading files, and the files that are to be read, folder by folder.
-
-    Args:
-        folders: of artifacts and stores.
-        left_out: keys of artifacts of which only the manifest is there.
-    """
+    """The faults that show without reading files, and the files that are to be read, folder by folder."""
     inputs = faults.Inputs()
     for folder in folders:
         kind = kind_of(folder)
@@ -140,14 +135,7 @@ class Compared(NamedTuple):
 
 
 def compared(items: Iterable[Item], threads: int, quick: bool, progress: Progress) -> Iterator[Fault]:
-    """The faults among the items, and files that are missing or differ: all in the order of the items.
-
-    Args:
-        items: read as they are needed: there may be millions.
-        threads: that read files.
-        quick: compare sizes alone.
-        progress: counts what has ended, and shows how much was read.
-    """
+    """The faults among the items, and files that are missing or differ: all in the order of the items."""
     total, work = 0, partial(compare_all, compare_sizes if quick else compare)
     with ThreadPoolExecutor(threads) as pool:
         for size, ended, batch_faults in _streamed(pool, work, _batches(items)):
@@ -171,7 +159,6 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
 def _streamed(
     pool: ThreadPoolExecutor, work: Callable[[list[Item]], Compared], batches: Iterable[list[Item]]
 ) -> Iterator[Compared]:
-    """`pool.map` that has only so many batches under way."""
     waiting: deque[Future[Compared]] = deque()
     for batch in batches:
         waiting.append(pool.submit(work, batch))
