@@ -4,17 +4,17 @@ A job's file lies beside its output and is removed when the job ends. It is one 
 two seconds at most. A job that was killed leaves it: its process is gone then, or the time of writing is long past.
 """
 
-import json
 import os
 import platform
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
 
 from tandem.store.artifact import MANIFEST
 from tandem.store.environment import peak_mib
@@ -90,7 +90,7 @@ class Progress:
         rate = (self.done - self.before) / max(self.filed - self.started, 1e-9)
         left = (self.total - self.done) / rate if self.total and rate > 0 else None
         state = {"label": self.label, "done": self.done, "total": self.total, "unit": self.unit, "note": note}
-        write_state({**state, "rate": round(rate, 3), "left": None if left is None else round(left)})
+        write_state(**state, rate=round(rate, 3), left=None if left is None else round(left))
 
     def _print(self, note: str = "", end: bool = False) -> None:
         self.printed = time.monotonic()
@@ -112,21 +112,40 @@ class Progress:
             say(line)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """The head of a job's progress file; `pids` is the namespace that `pid` is counted in."""
+class ProgressRecord(BaseModel):
+    """A progress file: which job this is, and what it does now.
+
+    Attributes:
+        key: of the artifact that is made.
+        pids: the namespace that `pid` is counted in, a machine's or a container's; None where that is unknown.
+        started: seconds since the epoch, as `updated`.
+        rate: units per second; `left`: seconds.
+        peak_memory_mib: the most of this process, and of its GPU, which is asked only where torch uses it already.
+    """
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
     command: str
     key: str
-    out: str
+    out: str = ""
     pid: int
     node: str
-    slurm: str | None
+    pids: str | None = None
+    slurm: str | None = None
     started: float
-    pids: str | None
+    updated: float
+    label: str = ""
+    done: int | None = None
+    total: int | None = None
+    unit: str | None = None
+    note: str = ""
+    rate: float | None = None
+    left: float | None = None
+    peak_memory_mib: int | None = None
+    gpu_memory_mib: int | None = None
 
 
-_current: tuple[_Job, Path] | None = None  # the job that this process does, and its file
+_current: tuple[ProgressRecord, Path] | None = None  # of the job that this process does, and its file
 
 
 def progress_path(out: Path) -> Path:
@@ -155,11 +174,14 @@ def progress_file(words: list[str]) -> Iterator[None]:
         return
     out = Path(words[words.index("--out") + 1])
     path, folder = progress_path(out), out.parent if out.name == MANIFEST else out.parents[1]
-    slurm, started = os.environ.get("SLURM_JOB_ID"), round(time.time(), 1)
-    job = _Job(words[0], folder.name, str(out), os.getpid(), platform.node(), slurm, started, pid_namespace())
+    now = round(time.time(), 1)
+    job = ProgressRecord(
+        command=words[0], key=folder.name, out=str(out), pid=os.getpid(), node=platform.node(), pids=pid_namespace(),
+        slurm=os.environ.get("SLURM_JOB_ID"), started=now, updated=now,
+    )  # fmt: skip
     _current = job, path
     try:
-        write_state({})
+        write_state()
         yield
     finally:
         with suppress(OSError):
@@ -167,22 +189,17 @@ def progress_file(words: list[str]) -> Iterator[None]:
         _current = None
 
 
-def write_state(state: dict[str, object]) -> None:
-    """Replace the job's file: what it does now, and its memory; a full or read-only disk ends no job."""
+def write_state(**state: Any) -> None:
+    """Replace the job's file by one with another state; a full or read-only disk ends no job."""
     if _current is None:
         return
     job, path = _current
-    line = {**asdict(job), "updated": round(time.time(), 1), **_memory(), **state}
+    state |= {"updated": round(time.time(), 1), "peak_memory_mib": peak_mib()}
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        state["gpu_memory_mib"] = int(cuda.max_memory_reserved()) >> 20
+    line = job.model_copy(update=state).model_dump_json(exclude_none=True)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
-            partial.write_text(json.dumps(line, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _memory() -> dict[str, int]:
-    """MiB: the most of this process, and of its GPU, which is asked only where torch uses it already."""
-    memory = {"peak_memory_mib": peak_mib()}
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is not None and cuda.is_initialized():
-        memory["gpu_memory_mib"] = int(cuda.max_memory_reserved()) >> 20
-    return memory
+            partial.write_text(line + "\n", encoding="utf-8")

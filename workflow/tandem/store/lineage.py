@@ -133,7 +133,8 @@ class Cause:
 def causes(artifact: Artifact, other: Artifact, renamed: bool = False) -> Iterator[Cause]:
     """Every root of the difference of two artifacts, each once: own parameters first, then those of the inputs.
 
-    An input of another kind or name is a root itself; an input of the same name is followed to what differs in it.
+    An input of another kind or name is a root itself; an input of the same name is followed to what differs in it. With
+    `renamed`, so are inputs of the same kind that have another name: two systems are compared, not variants.
     """
     yield from _causes(artifact, other, renamed, set())
 

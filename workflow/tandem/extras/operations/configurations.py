@@ -59,7 +59,10 @@ class Configuration:
         return " ".join([*map(str, self.files), *self.values]) or "config/config.yaml"
 
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
-        """The command that builds files under this configuration."""
+        """The command that builds files below results/ under this configuration.
+
+        A `system` that no table of the configuration names must be added to `systems`.
+        """
         line = ["snakemake", "--cores", str(os.cpu_count() or 1), *targets]
         line += ["--configfile", *map(str, self.files)] if self.files else []
         values = [*self.values, *([f"systems=[{system}]"] if system else [])]

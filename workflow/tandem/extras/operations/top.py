@@ -1,6 +1,5 @@
 """The command `top`: a line for each running job, from the progress files that jobs keep; here, or over ssh."""
 
-import json
 import os
 import platform
 import re
@@ -9,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 from cyclopts import Parameter
+from pydantic import ValidationError
 
-from tandem.cluster.progress import EVERY, FILE, duration, pid_namespace
+from tandem.cluster.progress import EVERY, FILE, ProgressRecord, duration, pid_namespace
 from tandem.errors import UserError
 
 SILENT = 60.0  # seconds without a sign of life: hung, busy with one long step, or killed
@@ -47,7 +48,7 @@ def top(
     try:
         while True:
             jobs = [job for place in searched for job in jobs_at(place)]
-            text = "\n".join(json.dumps(job.data) for job in jobs) if as_json else table(jobs)
+            text = "\n".join(job.model_dump_json(exclude_none=True) for job in jobs) if as_json else table(jobs)
             print(f"{CLEAR if watch and sys.stdout.isatty() else ''}{text}", flush=True)
             if not watch:
                 return 0
@@ -74,49 +75,49 @@ class Place:
         return cls(folder or ".", host)
 
 
-class Job(NamedTuple):
-    """A job: its progress file's data with `age`, `host` and `dead`, and its cells."""
+class Job(ProgressRecord):
+    """A running job as its progress file describes it.
 
-    data: dict[str, Any]
-    cells: tuple[str, ...]
+    Attributes:
+        age: seconds since the file was written.
+        host: another machine that it was read from.
+        dead: its process is gone.
+    """
+
+    age: float = 0.0
+    host: str = ""
+    dead: bool = False
 
 
 def jobs_at(place: Place) -> list[Job]:
-    """The jobs at a place, the longest running first.
-
-    Files that are not progress files of this version are passed over. Their data is extended by `age` (seconds since
-    the file was written), `host` and `dead`.
-    """
+    """The jobs at a place, the longest running first; files that are not progress files are passed over."""
     if place.host:
         now, lines = _read_remote(place)
     else:
         now, lines = time.time(), list(_read_local(Path(place.folder)))
     jobs = []
     for line in lines:
-        try:
-            data = json.loads(line)
-            data |= {"age": max(0.0, now - float(data["updated"])), "host": place.host}
-            data["started"] = float(data["started"])
-            data["dead"] = not place.host and is_dead(data)  # processes of another machine are not asked for
-            jobs.append(Job(data, cells(data)))
-        except (ValueError, KeyError, TypeError, OverflowError):
-            continue
-    return sorted(jobs, key=lambda job: job.data["started"])
+        with suppress(ValidationError):
+            job = Job.model_validate_json(line)
+            job.age, job.host = max(0.0, now - job.updated), place.host
+            job.dead = not place.host and is_dead(job)  # processes of another machine are not asked for
+            jobs.append(job)
+    return sorted(jobs, key=lambda job: job.started)
 
 
-def is_dead(job: dict[str, Any]) -> bool:
+def is_dead(job: Job) -> bool:
     """Whether the process of a job on this machine is gone; False where that cannot be seen from here.
 
     Numbers of processes are used again: another command line is another process.
     """
-    here = job.get("node") == platform.node() and job.get("pids") is not None and job["pids"] == pid_namespace()
-    if not here or job["age"] < 3 * EVERY:
+    here = job.node == platform.node() and job.pids is not None and job.pids == pid_namespace()
+    if not here or job.age < 3 * EVERY:
         return False
     try:
-        words = Path(f"/proc/{int(job['pid'])}/cmdline").read_bytes()
+        words = Path(f"/proc/{job.pid}/cmdline").read_bytes()
     except OSError as error:
         return isinstance(error, FileNotFoundError | ProcessLookupError)
-    return os.fsencode(str(job["out"])) not in words
+    return os.fsencode(job.out) not in words
 
 
 def _read_local(folder: Path) -> Iterator[str]:
@@ -165,28 +166,26 @@ def table(jobs: list[Job]) -> str:
     """The jobs as columns."""
     if not jobs:
         return "no job is running"
-    rows = [HEAD, *(job.cells for job in jobs)]
+    rows = [HEAD, *map(cells, jobs)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def cells(job: dict[str, Any]) -> tuple[str, ...]:
+def cells(job: Job) -> tuple[str, ...]:
     """One job's cells; what its file lacks is empty."""
-    unit, rate, left = str(job.get("unit", "")), job.get("rate"), job.get("left")
-    where = " ".join([str(job.get("node") or ""), *([f"slurm {job['slurm']}"] if job.get("slurm") else [])])
-    where += f" via {job['host']}" if job["host"] else ""
-    memory, gpu = job.get("peak_memory_mib"), job.get("gpu_memory_mib")
-    silence = "dead, silent" if job["dead"] else "silent" if job["age"] >= SILENT else ""
-    state = f"{silence} for {duration(job['age'])}" if silence else f"for {duration(job['updated'] - job['started'])}"
+    where = " ".join([job.node, *([f"slurm {job.slurm}"] if job.slurm else [])])
+    where += f" via {job.host}" if job.host else ""
+    silence = "dead, silent" if job.dead else "silent" if job.age >= SILENT else ""
+    state = f"{silence} for {duration(job.age)}" if silence else f"for {duration(job.updated - job.started)}"
     row = (
-        f"{job.get('command', '')} {job.get('key', '')}",
-        f"{job['done']:,} {unit}" if "done" in job else "",
-        f"{job['total']:,}" if job.get("total") else "",
-        str(job.get("note") or ""),
-        f"{rate:,.1f}/s" if rate else "",
-        duration(left) if left is not None else "",
-        f"{memory / 1024:,.1f} GiB" if memory else "",
-        f"{gpu / 1024:,.1f} GiB" if gpu else "",
+        f"{job.command} {job.key}",
+        "" if job.done is None else f"{job.done:,} {job.unit or ''}",
+        f"{job.total:,}" if job.total else "",
+        job.note,
+        f"{job.rate:,.1f}/s" if job.rate else "",
+        "" if job.left is None else duration(job.left),
+        f"{job.peak_memory_mib / 1024:,.1f} GiB" if job.peak_memory_mib else "",
+        f"{job.gpu_memory_mib / 1024:,.1f} GiB" if job.gpu_memory_mib else "",
         where,
         state,
     )

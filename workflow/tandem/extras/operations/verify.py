@@ -16,19 +16,10 @@ from cyclopts.validators import Number
 
 from tandem.cluster.progress import Progress
 from tandem.data.download import readable
-from tandem.extras.operations import faults
-from tandem.extras.operations.archive import Bundle
+from tandem.extras.operations import scan
+from tandem.extras.operations.bundle import Bundle
 from tandem.extras.operations.configurations import Configuration, split_files
-from tandem.extras.operations.faults import Fault, Task, stamp
-from tandem.extras.operations.scan import (
-    ORDER,
-    PAIRS,
-    RESULTS,
-    artifact_folders,
-    kind_of,
-    leftovers,
-    read_manifest,
-)  # fmt: skip
+from tandem.extras.operations.scan import RESULTS, Fault, Task, kind_of, stamp
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import files_in, sha256
@@ -79,9 +70,9 @@ def below(root: Path, threads: int, quick: bool, report: "Report") -> Iterator[F
     if bundle is not None:
         yield from bundle_faults(bundle, threads)
         root = bundle.results
-    folders = list(artifact_folders(root)) if root.is_dir() or bundle is None else []
+    folders = list(scan.artifact_folders(root)) if root.is_dir() or bundle is None else []
     report.artifacts += len(folders)
-    for path in leftovers(root):
+    for path in scan.leftovers(root):
         yield Fault(path, "draft", path, "was being deleted by `tandem gc`")
     with Progress("verify", len(folders), "artifacts") as progress:
         yield from compared(examined(folders, bundle.left_out if bundle else ()), threads, quick, progress)
@@ -98,29 +89,29 @@ def bundle_faults(bundle: Bundle, threads: int) -> list[Fault]:
 
 def examined(folders: list[Path], left_out: Collection[str]) -> Iterator[Item]:
     """The faults that show without reading files, and the files that are to be read, folder by folder."""
-    inputs = faults.Inputs()
+    inputs = scan.Inputs()
     for folder in folders:
         kind = kind_of(folder)
-        if kind == PAIRS:
-            yield from faults.of_pairs(folder)
-        elif kind == ORDER:
-            yield from faults.of_order(folder)
+        if kind == scan.PAIRS:
+            yield from scan.pair_store_items(folder)
+        elif kind == scan.ORDER:
+            yield from scan.order_items(folder)
         else:
             yield from of_artifact(folder, inputs, left_out)
         yield None
 
 
-def of_artifact(folder: Path, inputs: faults.Inputs, left_out: Collection[str]) -> Iterator[Item]:
+def of_artifact(folder: Path, inputs: scan.Inputs, left_out: Collection[str]) -> Iterator[Item]:
     """The faults of an artifact that its manifest shows, then its files."""
-    written, manifest = stamp(folder), read_manifest(folder)
+    written, manifest = stamp(folder), scan.read_manifest(folder)
     if manifest is None:
-        yield from faults.of_unfinished(folder)
+        yield from scan.faults_of_unfinished(folder)
         return
     files = list(files_in(folder))
-    yield from faults.of_manifest(folder, manifest)
+    yield from scan.faults_of_manifest(folder, manifest)
     yield from inputs.faults(folder, manifest)
-    yield from faults.unknown(folder, manifest, files)
-    yield from faults.drafts(folder, files)
+    yield from scan.unknown_files(folder, manifest, files)
+    yield from scan.drafts(folder, files)
     if folder.name not in left_out:
         for name, expected in manifest.files.items():
             yield Task(folder, name, expected, written)
