@@ -82,5 +82,5 @@ def test_keys_are_found_below_results(empty_world, capsys, monkeypatch):
     assert told(capsys, new.key, old.key) == [f"{new.key} differs from {old.key}: train.lr is 2e-05, was 1e-05"]
     with pytest.raises(UserError, match="model-0000000000: no finished artifact"):
         run(["why", "model-0000000000"])
-    with pytest.raises(UserError, match="takes one or two"):
+    with pytest.raises(UserError, match="parameter ARTIFACT requires an argument"):
         run(["why"])
