@@ -136,7 +136,7 @@ def test_the_page_says_how_vectors_were_kept():
         passages=50, precision=["bf16"], dtype="int8", indexes=["a.faiss"], factory="Flat", tuned={}, texts=False,
         query="", lineage={},
     )  # fmt: skip
-    assert "computed in bf16 and kept in int8" in card("x", told)
+    assert "computed in bf16 and stored in int8" in card("x", told)
 
 
 def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
