@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from texts import Made, documentation, make
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 TOWERS = {"shared": True, "pooling": "mean", "normalize": True, "temperature": 0.05}
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from figures import markdown
 
-from tandem.memory import peak_mib
+from tandem.store.environment import peak_mib
 
 NAMES = [f"{what}_{precision}" for precision in ("fp32", "bf16") for what in ("de", "ce", "joint")]
 WARM, STEPS, ROUNDS = 2, 6, 3

@@ -8,7 +8,6 @@ import torch
 from texts import Made
 from training_peers import LR, STEP, TEMPERATURE, crossed
 
-from tandem.artifact import Job
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.execution import accelerate
@@ -16,6 +15,7 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.template import Template
 from tandem.models.tokens import Tokens
+from tandem.store.job import Job
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Lists
 from tandem.training.loop import Training

@@ -13,7 +13,9 @@ import pytest
 import yaml
 from tiny_project import ASKED, PART, ROOT, Project, put, said, snakemake
 
-from tandem.artifact import Artifact, Job, open_artifact, plain, write_json, writing
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, plain, writing
 
 SUBJECTS = {
     "otter": ("a river mammal", "floats on its back", "crabs and urchins"),

@@ -5,8 +5,9 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tandem.artifact import Job, open_artifact, writing
 from tandem.evaluation.scores import run as score
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job, writing
 
 MEASURES = ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]
 

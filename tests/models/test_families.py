@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dropout import set_dropout
@@ -15,6 +14,7 @@ from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.encoder import run
 from tandem.models.hub import check_encoder, check_length, load_encoder, load_tokenizer
 from tandem.models.template import Template
+from tandem.store.artifact import open_artifact
 
 FAMILIES = (
     *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "albert", "mpnet"),

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from tandem.artifact import open_artifact, writing
 from tandem.data.runs import iter_run, write_run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,10 @@ import pytest
 from comparing import interrupt
 from tiny_stages import OBJECTIVES
 
-from tandem.artifact import open_artifact, sha256, writing
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
+from tandem.store.job import writing
 
 STEPS = [2, 3, 5, 6]  # six steps in four parts: 1.5, 3, 4.5 and 6, rounded up
 
@@ -59,7 +61,7 @@ def test_four_segments_are_the_training_in_one_piece(objective, model_job, chain
     job = model_job(objective, tmp_path / f"{objective}-0123456789")
     run(replace(job, params=job.params | {"train": job.params["train"] | {"select": "last"}}))
     made = [chains / f"{objective}.{number}-0000000000" for number in (1, 2, 3, 4)]
-    assert [open_artifact(one).manifest["steps"] for one in made] == STEPS
+    assert [open_artifact(one).manifest.facts["steps"] for one in made] == STEPS
     assert weights(made[-1]) == weights(job.out)
     assert len({tuple(weights(one).items()) for one in made}) == 4
     assert logged(made[-1]) == logged(job.out)
@@ -143,8 +145,8 @@ def test_the_chosen_checkpoint_becomes_the_model(kind, means, chosen, validation
     assert told["best"] == ([means[chosen - 1], STEPS[chosen - 1]] if means else None)
     # the log is that of the whole training, and the checkpoint's own files are as they were
     assert sha256(job.out / "log.parquet") == sha256(chains / "dual.4-0000000000/log.parquet")
-    assert open_artifact(there).manifest["steps"] == STEPS[chosen - 1]
-    assert open_artifact(job.out).manifest["steps"] == STEPS[chosen - 1]
+    assert open_artifact(there).manifest.facts["steps"] == STEPS[chosen - 1]
+    assert open_artifact(job.out).manifest.facts["steps"] == STEPS[chosen - 1]
 
 
 def test_every_checkpoint_needs_its_validation(validation, make_job, chains, tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tandem import slurm
-from tandem.artifact import sha256
+from tandem.cluster import slurm
 from tandem.errors import UserError
+from tandem.store.files import sha256
 from tandem.training import stage
 from tandem.training.loop import Training
 

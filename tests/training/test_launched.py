@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
-from tandem.artifact import open_artifact, sha256
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
 
 WEIGHTS = "dual/shared/model.safetensors"
 
@@ -80,4 +81,4 @@ def test_two_devices_and_two_nodes_train_what_one_process_trains(dual, start, sl
     for name, value in one.items():
         # Adam scales up gradients that are nothing but rounding, such as that of a key's bias, which softmax cancels.
         np.testing.assert_allclose(two[name], value, atol=1e-2 if name.endswith("key.bias") else 2e-4, err_msg=name)
-    assert open_artifact(devices.out).manifest["execution"]["devices"] == 2
+    assert open_artifact(devices.out).manifest.execution["devices"] == 2

@@ -6,13 +6,13 @@ import torch
 from comparing import interrupt
 from safetensors.torch import load_file
 
-from tandem.artifact import sha256
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.lora import add_lora, merged
 from tandem.models.tokens import Tokens
+from tandem.store.files import sha256
 from tandem.training import stage
 from tandem.training.checkpoint import State, weights
 from tandem.training.forward import Budget

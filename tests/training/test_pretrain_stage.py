@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from comparing import interrupt
 
-from tandem.artifact import open_artifact, sha256
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
 from tandem.training import pretrain
 
 SHAPE = {"layers": 1, "hidden": 32, "heads": 4, "feed_forward": 64, "positions": 64}

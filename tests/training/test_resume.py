@@ -13,7 +13,7 @@ import pytest
 from comparing import interrupt
 from tiny_stages import OBJECTIVES, TRAIN
 
-from tandem.artifact import sha256
+from tandem.store.files import sha256
 
 
 def weights(folder):

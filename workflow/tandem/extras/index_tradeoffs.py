@@ -7,11 +7,12 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from tandem.artifact import MANIFEST, Artifact, open_artifact, write_text
 from tandem.report.charts import Series, line_chart, scatter
 from tandem.report.flags import csv_out, read_flags
 from tandem.report.grid import Grid, markdown
 from tandem.report.page import render
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
+from tandem.store.files import write_text
 
 Line = dict[str, str]  # of tradeoffs.csv
 SWEPT = {"nprobe": "nprobe", "ef_search": "efSearch"}

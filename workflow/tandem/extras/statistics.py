@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from tandem.artifact import open_artifact, write_text
 from tandem.config.loading import read_statistics
 from tandem.config.tables import CountedDataset, StatisticsLayout
 from tandem.errors import UserError
@@ -15,6 +14,8 @@ from tandem.report.flags import csv_out, parse_json, read_flags
 from tandem.report.grid import Grid, csv_text, markdown
 from tandem.report.page import render
 from tandem.report.sections import number_text
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_text
 
 HEAD = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
 PRINTED = ["source", "table", "dataset", "split", "quantity", "value", "note"]

@@ -6,7 +6,7 @@ from functools import cache
 
 from torch import Tensor, nn
 
-from tandem.progress import say
+from tandem.cluster.progress import say
 
 SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
 

@@ -7,12 +7,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from tandem.artifact import write_json
 from tandem.models.hub import load_encoder, save_encoder
 from tandem.models.pooling import pooled
 from tandem.models.ragged import Ragged
 from tandem.models.sentence_transformers import describe_encoder, describe_two_towers
 from tandem.models.template import Template, Texts
+from tandem.store.files import write_json
 
 SIDES = ("query", "passage")
 

@@ -10,10 +10,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Job, sha256, writing
 from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.hub import check_encoder, check_folder, load_encoder
+from tandem.store.files import sha256
+from tandem.store.job import Job, writing
 
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
 FILES = ("*.json", "*.txt", "*.model", "model.safetensors")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tandem import machine_faults
+from tandem.cluster import faults
 from tandem.errors import UserError
 
 
@@ -36,7 +36,7 @@ def _loading(folder: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, ImportError, OSError, SafetensorError) as error:
-        if machine_faults.line(error):
+        if faults.line(error):
             raise
         if "trust_remote_code" in str(error):
             known = "choose a model of a family that transformers knows by itself"

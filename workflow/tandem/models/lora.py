@@ -11,8 +11,8 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
-from tandem.artifact import write_json
 from tandem.errors import UserError
+from tandem.store.files import write_json
 
 
 def add_lora(models: nn.Module, told: dict[str, Any]) -> None:

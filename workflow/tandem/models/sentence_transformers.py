@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import write_json
+from tandem.store.files import write_json
 
 MODULES = {
     "Transformer": ("", "base.modules.transformer.Transformer"),

@@ -11,12 +11,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact, Job, write_json, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection, contents
 from tandem.models.hub import load_tokenizer, tokenizer_digest
 from tandem.models.ragged import Ragged, write_ragged
 from tandem.models.template import Template
-from tandem.progress import Progress
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 ROWS = 8192
 

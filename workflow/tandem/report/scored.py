@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.artifact import Artifact, open_artifact
 from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow, System, system_name
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.report.results import Origin
-from tandem.reporting.lineage import open_upstream
 from tandem.stages import KINDS
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.lineage import open_upstream
 
 
 def open_scores(folder: str, run: str = "") -> Artifact:

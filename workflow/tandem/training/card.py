@@ -9,9 +9,12 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Artifact, Job, open_artifact, provenance, write_text
 from tandem.models.card import Lengths, cross_usage, dual_usage, folders, front_matter
 from tandem.models.template import Template
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.environment import provenance
+from tandem.store.files import write_text
+from tandem.store.job import Job
 from tandem.training.checkpoint import State
 from tandem.training.losses import DISTILLATIONS, SUPERVISION
 
@@ -32,7 +35,7 @@ def write_card(folder: Path, job: Job, tokens: Artifact, state: State, lists: in
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
     shape = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
     usage = {"dual": dual_usage, "cross": cross_usage}[part](shape, _lengths(tokens))
-    licence = encoder.manifest["execution"].get("licence")
+    licence = encoder.manifest.execution.get("licence")
     sections = [
         f"{front_matter(part, base, licence)}\n# {job.key}: {NAMES[part]}\n\nTrained by Tandem from "
         f"{base or encoder.key}. The paths below are relative to the artifact's folder.",
@@ -89,11 +92,11 @@ def _head(text: str) -> str:
 def _data(job: Job, tokens: Artifact, lists: int) -> str:
     """Which collection, whose licence, how many lists, and where their negatives come from."""
     dataset, candidates = job.inputs["dataset"], job.inputs["candidates"]
-    licence = dataset.manifest["execution"].get("licence") or "not told"
+    licence = dataset.manifest.execution.get("licence") or "not told"
     rows: list[tuple[str, Any]] = [
         ("dataset", dataset.key),
         ("its licence", licence),
-        ("passages", tokens.manifest["passages"]),
+        ("passages", tokens.manifest.facts["passages"]),
         ("training lists", lists),
         ("negatives from", Path(candidates.upstream.get("run", candidates.folder)).name),
         *((f"negatives: {name}", value) for name, value in _flat(candidates.params)),
@@ -121,10 +124,10 @@ def _lineage(job: Job, encoder: Artifact) -> str:
     made = provenance()
     rows: list[tuple[str, Any]] = [(role, artifact.key) for role, artifact in sorted(job.inputs.items())]
     rows.append(("encoder", encoder.key))
-    if weights := encoder.manifest.get("weights_sha256"):
+    if weights := encoder.manifest.facts.get("weights_sha256"):
         rows.append(("its weights' sha256", weights))
-    rows.append(("commit", f"{made['commit']}{' with changes' if made['dirty'] else ''}"))
-    rows += [(f"library {name}", version) for name, version in made["libraries"].items()]
+    rows.append(("commit", f"{made.commit}{' with changes' if made.dirty else ''}"))
+    rows += [(f"library {name}", version) for name, version in made.libraries.items()]
     return _table("from", "key", rows)
 
 

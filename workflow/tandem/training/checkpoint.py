@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tandem.artifact import write_json
+from tandem.store.files import write_json
 from tandem.training.optimizer import load_state_tensors, state_tensors
 
 LogRow = tuple[int, str, float]

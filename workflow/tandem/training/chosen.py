@@ -6,8 +6,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tandem.artifact import Artifact, Job, write_json, writing
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 LOWER = ("average_rank",)  # kinds whose value is the better, the lower it is
 FACTS = ("lists", "steps", "precision", "device")
@@ -23,7 +25,7 @@ def validated(validation: Artifact) -> tuple[str, float]:
 def worth(validation: Artifact) -> float:
     """A validation's value, turned so that higher is better."""
     value = validated(validation)[1]
-    return -value if validation.manifest["kind"] in LOWER else value
+    return -value if validation.manifest.kind in LOWER else value
 
 
 def best(worths: Sequence[float]) -> int:
@@ -44,13 +46,13 @@ def take_over(job: Job) -> None:
     at = best(worths) if worths else len(checkpoints) - 1
     taken, last = checkpoints[at], checkpoints[-1]
     with writing(job) as draft:
-        for name in taken.manifest["files"]:
+        for name in taken.manifest.files:
             link(taken.path(name) if name != "log.parquet" else last.path(name), draft.path(name))
         told = json.loads(taken.path("model.json").read_text(encoding="utf-8"))
-        value = [validated(validations[at])[1], taken.manifest["steps"]] if worths else None
+        value = [validated(validations[at])[1], taken.manifest.facts["steps"]] if worths else None
         draft.path("model.json").unlink()
         write_json(draft.path("model.json"), told | {"best": value, "checkpoint": taken.key})
-        draft.facts |= {name: taken.manifest[name] for name in FACTS} | {"checkpoint": taken.key}
+        draft.facts |= {name: taken.manifest.facts[name] for name in FACTS} | {"checkpoint": taken.key}
 
 
 def link(source: Path, target: Path) -> None:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from tandem import slurm
+from tandem.cluster import slurm
+from tandem.cluster.progress import duration
 from tandem.errors import UserError
-from tandem.progress import duration
 from tandem.training.distributed import World
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # scancel, preemption, shutdown; and what `sbatch --signal` is asked for

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tandem.artifact import Job
+from tandem.cluster.background import ahead
+from tandem.cluster.progress import Progress, say
 from tandem.errors import UserError
 from tandem.models.device import keep_memory
 from tandem.models.ragged import Ids
-from tandem.overlap import ahead
-from tandem.progress import Progress, say
+from tandem.store.job import Job
 from tandem.training.checkpoint import Checkpoints, State
 from tandem.training.deadline import stopping
 from tandem.training.distributed import ALONE, World

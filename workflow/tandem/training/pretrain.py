@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from tandem.artifact import Job, writing
 from tandem.config.execution import Execution
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder
@@ -15,6 +14,7 @@ from tandem.models.hub import check_length, load_tokenizer, save_encoder
 from tandem.models.ragged import Ragged
 from tandem.models.sentence_transformers import describe_encoder
 from tandem.models.tokens import Tokens
+from tandem.store.job import Job, writing
 from tandem.training.checkpoint import Checkpoints, State
 from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget

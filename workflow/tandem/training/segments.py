@@ -10,8 +10,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tandem.artifact import MANIFEST, Artifact, Job, sha256
 from tandem.errors import UserError
+from tandem.store.artifact import MANIFEST, Artifact
+from tandem.store.files import sha256
+from tandem.store.job import Job
 from tandem.training.checkpoint import Checkpoints, State
 
 STATE = "state"
@@ -58,7 +60,7 @@ def files(folder: Path) -> dict[str, str]:
 def left(checkpoint: Artifact) -> Path:
     """The folder of the state that a finished checkpoint left; a `UserError` unless it is what its manifest says."""
     folder = checkpoint.folder / STATE
-    if files(folder) != checkpoint.manifest[STATE]:
+    if files(folder) != checkpoint.manifest.facts[STATE]:
         found = "is not what the manifest says" if folder.is_dir() else "is gone"
         raise UserError(f"{folder}: {found}; delete {checkpoint.folder / MANIFEST} and let Snakemake make it again")
     return folder

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_run
@@ -23,6 +22,9 @@ from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora
 from tandem.models.tokens import Tokens
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 from tandem.training.card import write_card
 from tandem.training.checkpoint import Checkpoints, State
 from tandem.training.chosen import take_over
