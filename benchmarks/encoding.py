@@ -62,7 +62,7 @@ def difference(folder: Path, precision: str) -> float:
     """Largest difference of a vector's component, ours from the peer's in fp32."""
     from tandem.artifact import Job
     from tandem.models import tokens
-    from tandem.models.encoding import encode_all
+    from tandem.models.dual import encode_all
     from tandem.search.encoder import Encoder
 
     stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")

@@ -38,10 +38,10 @@ def model(folder: Path) -> dict[str, object]:
     from transformers import BertTokenizer
 
     from tandem.artifact import Job, writing
+    from tandem.extras.pretraining.vocabulary import SPECIAL, build
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import tokenizer_digest
-    from tandem.models.template import Template
-    from tandem.models.vocabulary import SPECIAL, build
+    from tandem.models.tokens import Template
 
     words = [*SPECIAL, "a", "b", *(f"w{number}" for number in range(VOCABULARY - len(SPECIAL) - 2))]
     tokenizer = BertTokenizer(vocab={word: at for at, word in enumerate(words)})

@@ -9,21 +9,18 @@ from texts import Made
 from training_peers import LR, STEP, TEMPERATURE, crossed
 
 from tandem.artifact import Job
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged
-from tandem.models.template import Template
-from tandem.models.tokens import Tokens
+from tandem.models.tokens import Template, Tokens
 from tandem.training.forward import Budget, Seeds
-from tandem.training.lists import Batch, Lists
+from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.loop import Training
 from tandem.training.objectives import Objective
-from tandem.training.objectives.cross import Cross
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Joint
-from tandem.training.positives import Positives
+from tandem.training.objectives.joint import Cross, Joint
 from tandem.training.stage import prepare
 
 TRAIN = {

@@ -181,7 +181,7 @@ def encoder_folder(tmp_path_factory) -> Path:
     import torch
     from transformers import BertConfig, BertModel, BertTokenizer
 
-    from tandem.models.vocabulary import LEAST, pieces
+    from tandem.extras.pretraining.vocabulary import LEAST, pieces
 
     folder = tmp_path_factory.mktemp("encoder")
     texts = [*(f"{title} {text}" for _, title, text in passages()), *ASKED.values()]
@@ -207,7 +207,7 @@ def encoder_folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def encoder(results, make_job, encoder_folder) -> Artifact:
     """The tiny encoder as an artifact, by the stage itself."""
-    from tandem.models.encoder import run
+    from tandem.models.hub import run
 
     job = make_job(
         "encoder", results / "encoder" / "tiny-0000000002", {"source": "folder"}, {}, {"path": str(encoder_folder)}

@@ -15,8 +15,8 @@ from tandem.candidates import teacher
 from tandem.config.execution import Execution
 from tandem.data.runs import write_run
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.execution import accelerate
 from tandem.models.tokens import Tokens
 
 SCORING = {"precision": "fp32", "batch_tokens": 256}

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.artifact import sha256
 from tandem.errors import UserError
-from tandem.models.encoder import package_folder, run
+from tandem.models.hub import package_folder, run
 
 
 def test_folder_source_copies_model_and_tokenizer(encoder, encoder_folder):

@@ -6,9 +6,8 @@ import torch
 
 from tandem.config.execution import Execution
 from tandem.errors import UserError
-from tandem.models.dual import DualEncoder
-from tandem.models.encoding import encode_all
-from tandem.models.execution import accelerate
+from tandem.models.acceleration import accelerate
+from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.tokens import Tokens
 
 

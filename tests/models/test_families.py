@@ -10,11 +10,10 @@ import torch
 from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
-from tandem.models.dropout import set_dropout
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.encoder import run
-from tandem.models.hub import check_encoder, check_length, load_encoder, load_tokenizer
-from tandem.models.template import Template
+from tandem.models.hub import check_encoder, check_length, load_encoder, load_tokenizer, run
+from tandem.models.lora import set_dropout
+from tandem.models.tokens import Template
 
 FAMILIES = (
     *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "albert", "mpnet"),

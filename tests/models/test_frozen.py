@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 from tandem.config.execution import Execution
+from tandem.models.acceleration import accelerate
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder
-from tandem.models.execution import accelerate
-from tandem.models.frozen import FrozenLinear, by_onednn, freeze
 from tandem.models.hub import load_tokenizer
-from tandem.models.template import Template
+from tandem.models.linear import FrozenLinear, by_onednn, freeze
+from tandem.models.tokens import Template
 
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
 TEXTS = ["The lynx eats hares and roe deer.", "an owl", "The owl turns its head far around, it is a night bird."]

@@ -6,11 +6,10 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from tandem.models import attention
+from tandem.models.attention import FAMILIES, pack, row_length
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.inputs import Inputs
-from tandem.models.packed import FAMILIES, pack, row_length
-from tandem.models.template import Template
+from tandem.models.tokens import Inputs, Template
 
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "hidden_size": 32}
 OTHER_SIZES = {"distilbert": {"n_layers": 2, "n_heads": 4, "hidden_dim": 64, "dim": 32}}

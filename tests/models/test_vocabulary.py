@@ -9,8 +9,8 @@ import torch
 
 from tandem.artifact import open_artifact, sha256
 from tandem.errors import UserError
+from tandem.extras.pretraining.vocabulary import SPECIAL, pieces, run
 from tandem.models.hub import check_encoder, load_encoder, load_tokenizer
-from tandem.models.vocabulary import SPECIAL, pieces, run
 
 SHAPE = {"layers": 1, "hidden": 32, "heads": 4, "feed_forward": 64, "positions": 64}
 PARAMS = {"vocabulary": 300, "lowercase": True, "seed": 3, **SHAPE}

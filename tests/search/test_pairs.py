@@ -14,9 +14,9 @@ import torch
 from tandem.artifact import open_artifact
 from tandem.config.execution import Execution
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.execution import accelerate
-from tandem.models.frozen import by_onednn
+from tandem.models.linear import by_onednn
 from tandem.models.tokens import Tokens
 from tandem.search import pairs as module
 from tandem.search.pairs import PairScores, mean_probability, probability

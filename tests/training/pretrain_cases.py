@@ -12,17 +12,15 @@ import torch
 from safetensors.torch import save_file
 from tiny_training import WORDS, bert, texts
 
-from tandem.models.dropout import set_dropout
+from tandem.extras.pretraining.bottleneck import CoCondenser, RetroMae
+from tandem.extras.pretraining.masking import Vocabulary
+from tandem.extras.pretraining.objectives import Crop, Mlm
+from tandem.extras.pretraining.stage import passages_alone
 from tandem.models.dual import DualEncoder
+from tandem.models.lora import set_dropout
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch
-from tandem.training.masking import Vocabulary
-from tandem.training.objectives.cocondenser import CoCondenser
-from tandem.training.objectives.crop import Crop
-from tandem.training.objectives.mlm import Mlm
-from tandem.training.objectives.retromae import RetroMae
-from tandem.training.pretrain import passages_alone
 
 BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
 SMALL = Budget(micro_tokens=30, graph_tokens=1)

@@ -9,7 +9,7 @@ from pytest import approx
 
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
-from tandem.training.objectives.dual_terms import InBatch, passage_centric, regularised
+from tandem.training.objectives.dual import InBatch, passage_centric, regularised
 
 LN2, LN3 = math.log(2), math.log(3)
 BIG, SMALL = Budget(1 << 20, 1 << 20), Budget(micro_tokens=40, graph_tokens=60)

@@ -8,7 +8,7 @@ from pytest import approx
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
 from tandem.training.losses import DISTILLATIONS
-from tandem.training.objectives.lesson import Lesson
+from tandem.training.objectives import Lesson
 
 BIG = Budget(1 << 20, 1 << 20)
 DISTIL = {"from": "any", "loss": "kl", "weight": 1.0, "supervision": 1.0}

@@ -6,11 +6,10 @@ import torch
 from tiny_training import POSITIVES
 
 from tandem.errors import UserError
-from tandem.training.checkpoint import Checkpoints
+from tandem.training.checkpoints import Checkpoints
 from tandem.training.forward import Budget
-from tandem.training.lists import Lists
+from tandem.training.lists import Lists, Positives
 from tandem.training.loop import Training
-from tandem.training.positives import Positives
 
 TRAIN = {"queries_per_batch": 2, "list_size": 3, "epochs": 1.0, "steps": None, "lr": 1e-3, "optimizer": "adamw"}
 TRAIN |= {"weight_decay": 0.0, "warmup": 0.0, "schedule": "constant", "clip": 1.0, "seed": 1, "select": "last"}

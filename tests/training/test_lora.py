@@ -14,10 +14,10 @@ from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.lora import add_lora, merged
 from tandem.models.tokens import Tokens
 from tandem.training import stage
-from tandem.training.checkpoint import State, weights
+from tandem.training.checkpoints import State, weights
 from tandem.training.forward import Budget
+from tandem.training.lists import Positives
 from tandem.training.loop import Training
-from tandem.training.positives import Positives
 
 LORA = {"rank": 2, "alpha": 6, "dropout": 0.1, "targets": None}
 LINEAR = 6  # linear layers in one of the tiny encoder's two layers

@@ -12,8 +12,7 @@ from pytest import approx
 from tandem.planning.losses import OPTIONS
 from tandem.training.losses import DISTILLATIONS, REGULARISERS, SUPERVISION, distillation, options, supervision
 from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
-from tandem.training.losses.listwise import listwise
-from tandem.training.losses.pointwise import pointwise
+from tandem.training.losses.listwise import listwise, pointwise
 
 ROOT = Path(__file__).parents[2]
 LN2, LN3 = math.log(2), math.log(3)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tandem.config.execution import Execution
-from tandem.models.execution import accelerate
+from tandem.models.acceleration import accelerate
 from tandem.training.forward import Budget
 from tandem.training.stage import run
 

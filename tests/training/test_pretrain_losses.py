@@ -10,12 +10,11 @@ from pytest import approx
 from tiny_training import texts
 
 from tandem.errors import UserError
+from tandem.extras.pretraining.bottleneck import span_contrast
+from tandem.extras.pretraining.masking import Block, aligned, crop, generator
 from tandem.models.ragged import Ragged
 from tandem.training.forward import Seeds
-from tandem.training.heads import Block
 from tandem.training.lists import Batch
-from tandem.training.losses.spans import span_contrast
-from tandem.training.masking import aligned, crop, generator
 
 STEP = Seeds((1, 2))
 

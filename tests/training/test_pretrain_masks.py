@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from tiny_training import texts
 
+from tandem.extras.pretraining.bottleneck import views
+from tandem.extras.pretraining.masking import IGNORED, Vocabulary, aligned, crop, generator
 from tandem.models.ragged import Ragged, ends
-from tandem.models.template import Template
+from tandem.models.tokens import Template
 from tandem.training.forward import Seeds
-from tandem.training.masking import IGNORED, Vocabulary, aligned, crop, generator
-from tandem.training.objectives.retromae import views
 
 SPECIAL, MASK = np.arange(4), 1
 VOCABULARY = Vocabulary(MASK, SPECIAL, np.arange(4, 1000))

@@ -12,9 +12,9 @@ from comparing import interrupt
 
 from tandem.artifact import open_artifact, sha256
 from tandem.errors import UserError
+from tandem.extras.pretraining import stage as pretrain
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
-from tandem.training import pretrain
 
 SHAPE = {"layers": 1, "hidden": 32, "heads": 4, "feed_forward": 64, "positions": 64}
 TRAIN = {
@@ -34,7 +34,8 @@ VECTOR = {"pooling": "mean", "normalize": True, "temperature": 0.05}
 @pytest.fixture(scope="module")
 def vocabularies(make_job, dataset, tmp_path_factory):
     """`vocabularies(layers)`: an untrained encoder for the tiny corpus, and the corpus' token ids."""
-    from tandem.models import tokens, vocabulary
+    from tandem.extras.pretraining import vocabulary
+    from tandem.models import tokens
 
     made = {}
 
@@ -154,8 +155,8 @@ def test_sentence_transformers_gives_the_same_vectors(undisturbed, vocabularies)
 
 
 def test_a_tokenizer_without_a_mask_token_can_only_crop(make_job, vocabularies, tmp_path):
+    from tandem.extras.pretraining.masking import Vocabulary
     from tandem.models.hub import load_tokenizer
-    from tandem.training.masking import Vocabulary
 
     tokenizer = load_tokenizer(vocabularies(1)[0].folder / "hf")
     tokenizer.mask_token = None
@@ -185,7 +186,8 @@ def topical(make_dataset, tmp_path_factory):
 @pytest.mark.parametrize("layers", [0, 1])
 def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
     """RR@10 of a word's topic among the passages without the word, before and after."""
-    from tandem.models import tokens, vocabulary
+    from tandem.extras.pretraining import vocabulary
+    from tandem.models import tokens
     from tandem.models.hub import load_tokenizer
 
     params = {"vocabulary": 400, "lowercase": True, "seed": 3, **SHAPE, "layers": layers}

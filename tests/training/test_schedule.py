@@ -1,7 +1,7 @@
 import numpy as np
 from pytest import approx
 
-from tandem.training.optimizer import rate
+from tandem.training.loop import rate
 from tandem.training.validation import reciprocal_rank
 
 LINEAR = {"lr": 1.0, "warmup": 0.2, "schedule": "linear"}

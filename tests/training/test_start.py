@@ -3,8 +3,8 @@
 import torch
 
 from tandem.models.cross import CrossEncoder
-from tandem.models.dropout import set_dropout
 from tandem.models.dual import DualEncoder
+from tandem.models.lora import set_dropout
 from tandem.training.stage import start_cross, start_dual
 
 TOWERS = {"shared": False, "pooling": "mean", "normalize": False, "temperature": 1.0}

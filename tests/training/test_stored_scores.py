@@ -16,12 +16,11 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.training.forward import Budget
-from tandem.training.lists import Batch, batches, read_lists
+from tandem.training.lists import Batch, Positives, batches, read_lists
 from tandem.training.losses import DISTILLATIONS
+from tandem.training.objectives import Lesson
 from tandem.training.objectives.dual import Dual
 from tandem.training.objectives.joint import Joint
-from tandem.training.objectives.lesson import Lesson
-from tandem.training.positives import Positives
 
 DISTIL = {"loss": "paper", "weight": 1.0, "supervision": 0.0}
 SCORING = {"precision": "fp32", "batch_tokens": 256}

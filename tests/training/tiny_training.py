@@ -5,18 +5,15 @@ import torch
 from transformers import BertConfig, BertModel
 
 from tandem.models.cross import CrossEncoder
-from tandem.models.dropout import set_dropout
 from tandem.models.dual import DualEncoder
+from tandem.models.lora import set_dropout
 from tandem.models.ragged import Ragged
-from tandem.models.template import Template
-from tandem.models.tokens import Tokens
+from tandem.models.tokens import Template, Tokens
 from tandem.training.distributed import ALONE
 from tandem.training.forward import Budget
-from tandem.training.lists import Batch
-from tandem.training.objectives.cross import Cross
+from tandem.training.lists import Batch, Positives
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Joint
-from tandem.training.positives import Positives
+from tandem.training.objectives.joint import Cross, Joint
 
 WORDS = 200
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}

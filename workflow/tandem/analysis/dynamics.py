@@ -13,7 +13,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import query_rows
 from tandem.data.select import subset
 from tandem.models.device import use_workers
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.progress import Progress
 from tandem.search.encoder import Encoder
 from tandem.search.pairs import PairScores

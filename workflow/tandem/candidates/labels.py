@@ -9,7 +9,7 @@ from tandem.artifact import Job
 from tandem.data.collection import LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
 from tandem.errors import UserError
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 
 NAMES = {"qrels": "qrels", "answers": "answer", "judge": "judge"}  # `labels` → the source of a positive
 

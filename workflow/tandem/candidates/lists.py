@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tandem.candidates.pool import Pool
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from tandem.artifact import Job
 from tandem.candidates.labels import Labels
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 
 RANDOM = 2  # of the draw's seed, beside 0 and 1 for undenoised and denoised lists
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from tandem.candidates.lists import TrainingList
 from tandem.candidates.pool import Pool
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 
 PERCENTILES = (5, 25, 50, 75, 95)
 BINS = 20

@@ -19,7 +19,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
 from tandem.search.pairs import PairScores, mean_probability, open_judges

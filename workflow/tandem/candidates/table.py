@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from tandem.candidates.lists import TrainingList
 from tandem.data.rows import IdRows
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 
 SCHEMA = pa.schema(
     [

@@ -17,7 +17,7 @@ from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.progress import Progress
 from tandem.search.pairs import mean_logit, open_judges
 from tandem.search.partners import require_dataset

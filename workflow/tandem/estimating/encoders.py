@@ -8,7 +8,7 @@ from typing import Any
 from tandem.errors import UserError
 from tandem.estimating.shape import Shape
 from tandem.estimating.volumes import finished
-from tandem.models.encoder import package_folder
+from tandem.models.hub import package_folder
 from tandem.planning.graph import Stage
 
 MADE = ("layers", "hidden", "feed_forward", "vocabulary", "positions")

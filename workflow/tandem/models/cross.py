@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from tandem.artifact import write_json
 from tandem.models.device import device
 from tandem.models.hub import load_encoder, save_encoder
-from tandem.models.inputs import Inputs
 from tandem.models.pooling import pooled
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.sentence_transformers import describe_cross_encoder
-from tandem.models.template import Template, Texts
+from tandem.models.saving import describe_cross_encoder
+from tandem.models.tokens import Inputs, Template, Texts
 
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
 # batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.

@@ -1,18 +1,22 @@
 """Dual encoders: query and passage each become one vector; their dot product is the score (RocketQAv2 Eq. 1)."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tandem.artifact import write_json
+from tandem.errors import UserError
+from tandem.models.device import device, place
 from tandem.models.hub import load_encoder, save_encoder
 from tandem.models.pooling import pooled
-from tandem.models.ragged import Ragged
-from tandem.models.sentence_transformers import describe_encoder, describe_two_towers
-from tandem.models.template import Template, Texts
+from tandem.models.ragged import Ids, Ragged, token_batches
+from tandem.models.saving import describe_encoder, describe_two_towers
+from tandem.models.tokens import Template, Texts
 
 SIDES = ("query", "passage")
 
@@ -101,3 +105,55 @@ def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:
     if passages.dim() == 3:
         return torch.einsum("qd,qld->ql", queries, passages) / temperature
     return queries @ passages.T / temperature
+
+
+# Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
+STEP = 8
+
+
+@torch.inference_mode()
+def encode_all(
+    model: DualEncoder,
+    side: str,
+    texts: Ragged,
+    template: Template,
+    mode: str,
+    budget: int,
+    dtype: torch.dtype = torch.float32,
+    told: Callable[[Ids], object] = len,
+) -> Tensor:
+    """Vectors of texts in batches of at most `budget` tokens, which depend on the texts' lengths alone.
+
+    A GPU keeps them until the last batch: who looks at each one leaves it idle while the next is put together.
+
+    Args:
+        model: in evaluation mode, on its device.
+        side: `query` or `passage`.
+        texts: token ids without special tokens.
+        template: the tokenizer's special tokens.
+        mode: precision of the computing, `auto`, `bf16` or `fp32`.
+        budget: tokens of a batch.
+        dtype: of the result.
+        told: called with the token counts, special tokens included, of each batch's texts once they are given to the
+            device.
+    Returns:
+        Shape (texts, dimension), on the CPU.
+    Raises:
+        UserError: a number of a vector does not fit.
+    """
+    lengths = np.diff(texts.offsets) + template.extra[0]
+    packed = model.packed is not None
+    made = torch.empty((len(texts), model.dimension), dtype=dtype, device=device())
+    largest = torch.zeros((), device=device())
+    for batch in token_batches(lengths if packed else -(-lengths // STEP) * STEP, budget, packed):
+        vectors = model.encode(side, texts.take(batch), template, mode, STEP)
+        largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
+        made[place(torch.from_numpy(batch))] = vectors.to(dtype)
+        told(lengths[batch])
+    limit = torch.finfo(dtype).max
+    if not float(largest) <= limit:
+        raise UserError(
+            f"embeddings: a vector holds {float(largest):g}, {str(dtype)[6:]} ends at {limit:g}; "
+            "train with normalize: true, or look for a diverged model"
+        )
+    return made.cpu()

@@ -5,10 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tandem.models.compiled import leave_open
+from tandem.models.attention import pack
 from tandem.models.device import place, precision
-from tandem.models.inputs import Inputs
-from tandem.models.packed import pack
+from tandem.models.tokens import Inputs
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
@@ -72,3 +71,10 @@ def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | 
 def _float32(hidden: Tensor) -> Tensor:
     """Token vectors in float32 at least."""
     return hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+
+
+def leave_open(bounds: Tensor) -> None:
+    """Leave the number of a row's texts, which the tensor's shape tells, open: one compiled code serves all."""
+    import torch._dynamo
+
+    torch._dynamo.maybe_mark_dynamic(bounds, 0)

@@ -30,7 +30,7 @@ def of_hub(stage: Stage, catalogued: bool) -> Item:
 
 def bring(name: str, revision: str) -> str:
     """Fetch an encoder into the hub's cache; the commit that it was."""
-    from tandem.models.encoder import download
+    from tandem.models.hub import download
 
     return download(name, revision)[1]
 
@@ -67,7 +67,7 @@ def asked(name: str, revision: str) -> tuple[str | None, int | None]:
 
     from huggingface_hub import HfApi
 
-    from tandem.models.encoder import FILES
+    from tandem.models.hub import FILES
 
     try:
         told = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=20)

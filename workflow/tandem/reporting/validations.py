@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.reporting.charts import Series, line_chart, scatter
 from tandem.reporting.flags import read_json
 from tandem.scoring.agreement import kendall, pearson
-from tandem.training.chosen import best, validated, worth
+from tandem.training.selection import best, validated, worth
 
 KEYS = {"model", "part", "checkpoint", "reduced", "full"}
 

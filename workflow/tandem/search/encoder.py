@@ -5,10 +5,9 @@ import torch
 
 from tandem.artifact import Job
 from tandem.data.rows import Rows
+from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dual import DualEncoder
-from tandem.models.encoding import STEP, encode_all
-from tandem.models.execution import accelerate
+from tandem.models.dual import STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens

@@ -10,7 +10,7 @@ from pathlib import Path
 from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.data.collection import CORPUS, Collection
 from tandem.errors import UserError
-from tandem.models.template import Template
+from tandem.models.tokens import Template
 from tandem.planning.graph import Stage
 from tandem.progress import Progress, say
 from tandem.search.blocks import Embeddings

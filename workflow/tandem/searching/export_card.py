@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.models.card import POOL
+from tandem.models.saving import POOL
 
 SEARCH = """\
 ```python

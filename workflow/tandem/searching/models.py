@@ -7,9 +7,9 @@ import numpy as np
 
 from tandem.artifact import Artifact, Job, open_artifact
 from tandem.config.execution import Execution
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens

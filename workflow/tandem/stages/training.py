@@ -4,11 +4,13 @@ from tandem.stages.base import Kind
 
 STARTS = ("start", "retriever", "reranker")
 
-ENCODER = Kind(name="encoder", run="models.encoder:run", env="models", box="Training")
-VOCABULARY = Kind(name="vocabulary", run="models.vocabulary:run", env="models", threads="all", box="Training")
+ENCODER = Kind(name="encoder", run="models.hub:run", env="models", box="Training")
+VOCABULARY = Kind(
+    name="vocabulary", run="extras.pretraining.vocabulary:run", env="models", threads="all", box="Training"
+)
 TOKENS = Kind(name="tokens", run="models.tokens:run", env="models", threads="all", box="Data")
 PRETRAIN = Kind(
-    name="pretrain", run="training.pretrain:run", env="models", threads="all", retries=2, gpu=STARTS, ranks=True,
+    name="pretrain", run="extras.pretraining.stage:run", env="models", threads="all", retries=2, gpu=STARTS, ranks=True,
     box="Training",
 )  # fmt: skip
 MODEL = Kind(

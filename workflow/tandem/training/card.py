@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import Artifact, Job, open_artifact, provenance, write_text
-from tandem.models.card import Lengths, cross_usage, dual_usage, folders, front_matter
-from tandem.models.template import Template
-from tandem.training.checkpoint import State
+from tandem.models.saving import Lengths, cross_usage, dual_usage, folders, front_matter
+from tandem.models.tokens import Template
+from tandem.training.checkpoints import State
 from tandem.training.losses import DISTILLATIONS, SUPERVISION
 
 NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}

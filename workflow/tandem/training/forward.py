@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.models.batching import micro_batches
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ids, Ragged, micro_batches
 from tandem.models.tokens import Tokens
 from tandem.training.lists import Batch
 

@@ -5,7 +5,7 @@ negatives follow from (seed, epoch, list) alone: resuming needs no state, and wo
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from tandem.data.tables import streaming
 from tandem.errors import UserError
-from tandem.models.ragged import spread
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids, spread
 
 
 @dataclass(frozen=True)
@@ -163,3 +162,44 @@ def batches(lists: Lists, per_batch: int, size: int, seed: int, visits: int, fir
         passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
         taught = None if lists.scores is None else np.where(stands, lists.scores[places], np.float32("nan"))
         yield Batch(lists.queries[[index for _, index in chosen]], passages, taught)
+
+
+class Positives:
+    """The known positives of each query, as sorted (query row, passage row) pairs.
+
+    Args:
+        queries: query row of each relevant pair, shape (pairs,).
+        passages: its passage row, shape (pairs,).
+    """
+
+    def __init__(self, queries: Ids, passages: Ids) -> None:
+        self.keys = np.unique(queries.astype(np.int64) << 32 | passages.astype(np.int64))
+
+    def known(self, queries: Ids, passages: Ids) -> Ids:
+        """Whether each passage is a known positive of each query: shape (queries, passages).
+
+        The queries' few positives are looked up among the passages, not every passage among all positives.
+        """
+        rows = queries.astype(np.int64)
+        first, last = np.searchsorted(self.keys, rows << 32), np.searchsorted(self.keys, (rows + 1) << 32)
+        of = np.repeat(np.arange(len(rows)), last - first)
+        relevant = self.keys[spread(first, last - first)] & 0xFFFFFFFF
+        order = np.argsort(passages, kind="stable")
+        left, right = (np.searchsorted(passages[order], relevant, side) for side in ("left", "right"))
+        made = np.zeros((len(rows), len(passages)), bool)
+        made[np.repeat(of, right - left), order[spread(left, right - left)]] = True
+        return made
+
+    def lengthened(self, batch: Batch) -> Batch:
+        """Each list followed by the other queries' positives that are not its own query's.
+
+        A teacher has not scored what was added.
+        """
+        firsts = batch.passages[:, 0]
+        others = np.tile(firsts, (len(firsts), 1))
+        barred = self.known(batch.queries, firsts) | np.eye(len(firsts), dtype=bool)
+        taught = batch.teacher
+        if taught is not None:
+            taught = np.concatenate([taught, np.full(others.shape, np.nan, taught.dtype)], 1)
+        passages = np.concatenate([batch.passages, np.where(barred, -1, others)], 1)
+        return replace(batch, passages=passages, teacher=taught)

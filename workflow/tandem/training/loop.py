@@ -1,4 +1,4 @@
-"""The training loop, the same for every objective."""
+"""Adam or AdamW with a linear schedule."""
 
 import itertools
 import math
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from tandem.artifact import Job
 from tandem.errors import UserError
@@ -16,15 +17,54 @@ from tandem.models.device import keep_memory
 from tandem.models.ragged import Ids
 from tandem.overlap import ahead
 from tandem.progress import Progress, say
-from tandem.training.checkpoint import Checkpoints, State
-from tandem.training.deadline import stopping
+from tandem.training.checkpoints import Checkpoints, Segment, State, stopping
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Lists, batches, visits_in
 from tandem.training.objectives import Objective
-from tandem.training.optimizer import make_optimizer, rate, set_rate
-from tandem.training.segments import Segment
 from tandem.training.validation import Validation, validate
+
+
+def make_optimizer(models: nn.Module, train: dict[str, Any]) -> torch.optim.Optimizer:
+    """The optimizer over the parameters that learn; biases and layer norms are not decayed."""
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
+    for name, parameter in models.named_parameters():
+        if parameter.requires_grad:
+            (plain if parameter.dim() == 1 or "LayerNorm" in name else decayed).append(parameter)
+    groups = [{"params": decayed, "weight_decay": train["weight_decay"]}, {"params": plain, "weight_decay": 0.0}]
+    make = torch.optim.AdamW if train["optimizer"] == "adamw" else torch.optim.Adam
+    optimizer = make(groups, lr=train["lr"], fused=True)
+    optimizer.register_step_post_hook(_changed)
+    return optimizer
+
+
+def _changed(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Count a change of every parameter, which the fused kernel leaves out: what is made of them looks at the count."""
+    torch.autograd.graph.increment_version([p for group in optimizer.param_groups for p in group["params"]])
+
+
+def rate(step: int, steps: int, train: dict[str, Any]) -> float:
+    """Learning rate of a step: a linear rise over the first `warmup` share, then linear to zero or constant.
+
+    Args:
+        step: counted from 0.
+        steps: number of steps of the training.
+    """
+    warm = round(train["warmup"] * steps)
+    if step < warm:
+        share = (step + 1) / warm
+    elif train["schedule"] == "constant":
+        share = 1.0
+    else:
+        share = (steps - step) / max(1, steps - warm)
+    return float(train["lr"] * share)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """Give every group this learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = value
 
 
 @dataclass

@@ -15,27 +15,23 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dropout import set_dropout
 from tandem.models.dual import DualEncoder
-from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
-from tandem.models.lora import add_lora
+from tandem.models.lora import add_lora, set_dropout
 from tandem.models.tokens import Tokens
 from tandem.training.card import write_card
-from tandem.training.checkpoint import Checkpoints, State
-from tandem.training.chosen import take_over
+from tandem.training.checkpoints import STATE, Checkpoints, State, files
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget
-from tandem.training.lists import Batch, Lists, joined, read_lists
+from tandem.training.lists import Batch, Lists, Positives, joined, read_lists
 from tandem.training.loop import Training
 from tandem.training.objectives import Objective
-from tandem.training.objectives.cross import Cross
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Joint
-from tandem.training.positives import Positives
-from tandem.training.segments import STATE, files
+from tandem.training.objectives.joint import Cross, Joint
+from tandem.training.selection import take_over
 from tandem.training.validation import Validation
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import split
 from tandem.training.lists import Batch

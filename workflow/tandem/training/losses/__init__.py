@@ -13,16 +13,26 @@ from typing import Any
 
 from torch import Tensor
 
-from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
-from tandem.training.losses.hinge import hinge, hinge_distillation
-from tandem.training.losses.kl import kl, kl_elementwise, kl_minmax, kl_reverse, kl_t2
-from tandem.training.losses.lambdarank import lambdarank, lambdarank_distillation
-from tandem.training.losses.listmle import listmle
-from tandem.training.losses.listwise import listwise
-from tandem.training.losses.margin_mse import margin_mse
-from tandem.training.losses.mse import mse
-from tandem.training.losses.pointwise import pointwise
-from tandem.training.losses.ranknet import ranknet, ranknet_distillation
+from tandem.training.losses.distillation import (
+    dynamic_listwise_distillation,
+    kl,
+    kl_elementwise,
+    kl_minmax,
+    kl_reverse,
+    kl_t2,
+    mse,
+    reference_listwise_distillation,
+)
+from tandem.training.losses.listwise import listmle, listwise, pointwise
+from tandem.training.losses.pairwise import (
+    hinge,
+    hinge_distillation,
+    lambdarank,
+    lambdarank_distillation,
+    margin_mse,
+    ranknet,
+    ranknet_distillation,
+)
 from tandem.training.losses.regularisers import flops, l1
 
 Supervision = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries

@@ -1,6 +1,8 @@
-"""Softmax cross-entropy over each query's list."""
+"""Losses of whole lists: softmax cross-entropy, binary cross-entropy of each pair, ListMLE."""
 
+import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 
 def listwise(scores: Tensor, mask: Tensor) -> Tensor:
@@ -16,3 +18,42 @@ def listwise(scores: Tensor, mask: Tensor) -> Tensor:
         Scalar, in nats.
     """
     return -scores.masked_fill(~mask, float("-inf")).log_softmax(dim=-1)[:, 0].sum()
+
+
+def pointwise(scores: Tensor, mask: Tensor) -> Tensor:
+    """-log σ(s(q,p+)) - Σ_{p-} log(1 - σ(s(q,p-))), averaged over each query's passages, summed over queries.
+
+    The cross-encoder's loss of RocketQA and the DuReader-retrieval baseline. They use a softmax over two outputs; one
+    output s = s_1 - s_0 with a sigmoid is the same function.
+
+    Args:
+        scores: logits of relevance with the positive first, shape (queries, passages).
+        mask: True where a passage counts, same shape.
+    Returns:
+        Scalar, in nats.
+    """
+    sign = torch.full_like(scores, -1.0)
+    sign[:, 0] = 1.0
+    losses = -logsigmoid(sign * scores).masked_fill(~mask, 0.0)
+    return (losses.sum(-1) / mask.sum(-1)).sum()
+
+
+def listmle(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """-Σ_i log( e^{s_π(i)} / Σ_{k ≥ i} e^{s_π(k)} ), π the teacher's order, summed over queries.
+
+    The likelihood of π under the Plackett-Luce model of the student's scores. Passages of equal teacher's score keep
+    the list's order. The first term alone is `listwise`, where the teacher likes the positive best.
+    sentence-transformers' `ListMLELoss` takes the order of its input and averages over queries.
+
+    Args:
+        student: s(q, p), shape (queries, passages).
+        teacher: orders the passages, any scale, no gradient, same shape.
+        mask: True where a passage stands, same shape.
+    Returns:
+        Scalar, in nats.
+    """
+    order = teacher.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
+    stands = mask.gather(1, order)
+    scores = student.gather(1, order).masked_fill(~stands, torch.finfo(student.dtype).min)
+    remaining = scores.flip(-1).logcumsumexp(-1).flip(-1)  # log Σ_{k ≥ i} e^{s_π(k)}
+    return (remaining - scores).masked_fill(~stands, 0.0).sum()

@@ -1,5 +1,7 @@
-"""The dual encoder's objective: softmax over the positive, hard negatives and in-batch negatives."""
+"""What a dual encoder's batch teaches, once its vectors and scores are there: the terms of its loss."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,102 @@ from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Replayed, Seeds, batch_texts, list_scores
-from tandem.training.lists import Batch
-from tandem.training.objectives import backward, mask_of
-from tandem.training.objectives.dual_terms import InBatch, terms
-from tandem.training.objectives.lesson import Lesson
-from tandem.training.positives import Positives
+from tandem.training.lists import Batch, Positives
+from tandem.training.losses import REGULARISERS
+from tandem.training.losses.listwise import listwise
+from tandem.training.losses.regularisers import ramp
+from tandem.training.objectives import Lesson, backward, mask_of
+
+
+@dataclass(frozen=True)
+class InBatch:
+    """Vectors and scores of this process' queries among the passages of the whole batch, all with gradient.
+
+    Attributes:
+        queries: vectors of this process' queries, shape (queries, dim).
+        passages: vectors of all passages of the batch, all processes' lists in order, shape (all passages, dim).
+        own: scores of each query's own list, of no meaning where no passage stands, shape (queries, list).
+        scores: `own`, followed in batch by the scores of all `passages`, shape (queries, list + more).
+        mask: True where a passage counts, shape of `scores`.
+        batch: this process' lists.
+        own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, dim).
+        temperature: what dot products were divided by.
+        step: steps done before this one.
+        gather: rows of all processes in order, with gradient, from this process' rows.
+    """
+
+    queries: Tensor
+    passages: Tensor
+    own: Tensor
+    scores: Tensor
+    mask: Tensor
+    batch: Batch
+    own_passages: Tensor
+    temperature: float
+    step: int
+    gather: Callable[[Tensor], Tensor]
+
+
+def terms(train: dict[str, Any], lesson: Lesson, seen: InBatch) -> dict[str, Tensor]:
+    """The loss's terms by name, each a sum over this process' queries.
+
+    The lesson alone; with `passage_centric` α PAIR's L = (1 - α) L_Q + α L_P, where the lesson is L_Q; with
+    `regularise` also λ times a regulariser of each side's vectors.
+
+    Args:
+        train: the model's resolved `train` parameters.
+        lesson: supervision, distillation or both.
+        seen: vectors and scores.
+    """
+    made = lesson(seen.scores, seen.mask, seen.own, seen.batch)
+    alpha = train.get("passage_centric", 0.0)
+    if alpha:
+        made = {name: (1 - alpha) * term for name, term in made.items()}
+        made["passage"] = alpha * passage_centric(seen)
+    if train.get("regularise"):
+        made["regularise"] = regularised(train["regularise"], seen)
+    return made
+
+
+def passage_centric(seen: InBatch) -> Tensor:
+    """-log( e^{s(p+,q)} / (e^{s(p+,q)} + Σ_{p-} e^{s(p+,p-)}) ), summed over queries.
+
+    L_P of PAIR (Ren et al. 2021): the positive is nearer to its query than to the negatives. The negatives p- are those
+    of L_Q here: the list's own and, in batch, the other lists' passages that are no known positive of the query. PAIR's
+    code sets the positive against negative passages and the batch's queries, with one encoder for both sides.
+
+    Returns:
+        Scalar, in nats.
+    """
+    lengths = seen.batch.mask.sum(1)
+    positives = seen.own_passages[torch.from_numpy(lengths.cumsum() - lengths).to(seen.own.device)]
+    among = list_scores(positives, seen.own_passages, seen.batch, seen.temperature)
+    scores = torch.cat([seen.own[:, :1], among[:, 1:]], 1)
+    if seen.scores.shape[1] > scores.shape[1]:
+        scores = torch.cat([scores, dot_scores(positives, seen.passages, seen.temperature)], 1)
+    return listwise(scores, seen.mask)
+
+
+def regularised(told: dict[str, Any], seen: InBatch) -> Tensor:
+    """Σ λ R(vectors) over both sides and the regularisers told, over the batch's texts of all processes.
+
+    A regulariser is no sum over queries: it is multiplied by this process' number of queries, so that the caller's
+    division by the batch's number of queries and the sum over processes give it once. A passage that stands in two
+    lists counts twice.
+
+    Args:
+        told: `train.regularise`: the weights λ of each side by the regulariser's name, and how many steps they grow.
+        seen: vectors and step.
+    Returns:
+        Scalar.
+    """
+    total = seen.queries.new_zeros(())
+    for side in ("query", "passage"):
+        weights = {name: weight for name, weight in (told[side] or {}).items() if weight}
+        if weights:
+            vectors = seen.passages if side == "passage" else seen.gather(seen.queries)
+            total = total + torch.stack([w * REGULARISERS[name](vectors) for name, w in weights.items()]).sum()
+    return total * ramp(seen.step, told["ramp"]) * len(seen.batch.queries)
 
 
 class Dual:

@@ -8,17 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.models.batching import token_batches
+from tandem.extras.pretraining.masking import LanguageHead, Vocabulary, aligned, crop, generator
 from tandem.models.device import device, precision
 from tandem.models.dual import DualEncoder
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ids, Ragged, token_batches
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import MULTIPLE, Budget, Seeds
-from tandem.training.heads import LanguageHead
-from tandem.training.lists import Batch
-from tandem.training.masking import Vocabulary, aligned, generator
+from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import add, backward
+from tandem.training.objectives.dual import Dual
 
 
 @dataclass(frozen=True)
@@ -120,3 +119,54 @@ class Separable(Pretraining):
     @abstractmethod
     def terms(self, part: Part) -> dict[str, Tensor]:
         """The loss's terms by name, each a sum over the passages."""
+
+
+class Mlm(Separable):
+    """-log p(x_i | the passage with `mask_probability` of its tokens hidden), averaged over the hidden tokens.
+
+    BERT's objective (Devlin et al. 2019 §3.1) without next-sentence prediction.
+    """
+
+    names = ("mlm",)
+
+    def terms(self, part: Part) -> dict[str, Tensor]:
+        """See `Separable`."""
+        hidden = self.encoder(**self.inputs(part.seen)).last_hidden_state
+        return {"mlm": self.predict(hidden, part.labels).sum()}
+
+
+class Crop:
+    """-log( e^{s(a_i, b_i)} / Σ_j e^{s(a_i, b_j)} ), a_i and b_i being two random spans of passage i.
+
+    Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its independent cropping, the negatives being the
+    batch's other passages instead of a queue of earlier ones. It is the dual encoder's loss with the one span as query
+    and the other as passage; so in-batch negatives come from all processes.
+
+    Args:
+        model: the encoder, in both towers.
+        tokens: passages; there are no queries.
+        train: the resolved `train` parameters.
+        budget: how much is computed at once.
+        world: the processes that train together.
+    """
+
+    def __init__(
+        self, model: DualEncoder, tokens: Tokens, train: dict[str, Any], budget: Budget, world: World = ALONE
+    ) -> None:
+        self.models = nn.ModuleDict({"dual": model})
+        self.model, self.tokens, self.budget, self.world = model, tokens, budget, world
+        self.train = {**train, "loss": "listwise", "in_batch": True}
+
+    def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
+        """See `Objective`. A passage that stands in the batch twice is no negative of itself."""
+        texts, places = self.tokens.passages.take(batch.queries), np.arange(len(batch.queries))
+        shares = self.train["crop_shortest"], self.train["crop_longest"]
+        one, other = (crop(texts, *shares, generator(seeds, side)) for side in (0, 1))
+        same = Positives(*np.nonzero(batch.queries[:, None] == batch.queries[None, :]))
+        spans = Tokens(other, one, self.tokens.template)
+        objective = Dual(self.model, spans, self.train, same, self.budget, self.world)
+        return objective.backward(Batch(places, places[:, None]), seeds)
+
+    def scores(self, batch: Batch) -> dict[str, Tensor]:
+        """See `Objective`: no lists are ranked."""
+        return {}

@@ -8,25 +8,22 @@ import torch
 
 from tandem.artifact import Job, writing
 from tandem.config.execution import Execution
+from tandem.extras.pretraining.bottleneck import CoCondenser, RetroMae
+from tandem.extras.pretraining.masking import Vocabulary
+from tandem.extras.pretraining.objectives import Crop, Mlm, Pretraining
+from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder
-from tandem.models.execution import accelerate
 from tandem.models.hub import check_length, load_tokenizer, save_encoder
 from tandem.models.ragged import Ragged
-from tandem.models.sentence_transformers import describe_encoder
+from tandem.models.saving import describe_encoder
 from tandem.models.tokens import Tokens
-from tandem.training.checkpoint import Checkpoints, State
+from tandem.training.checkpoints import Checkpoints, State
 from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget
 from tandem.training.lists import Lists
 from tandem.training.loop import Training
-from tandem.training.masking import Vocabulary
 from tandem.training.objectives import Objective
-from tandem.training.objectives.cocondenser import CoCondenser
-from tandem.training.objectives.crop import Crop
-from tandem.training.objectives.mlm import Mlm
-from tandem.training.objectives.pretraining import Pretraining
-from tandem.training.objectives.retromae import RetroMae
 from tandem.training.stage import prepare, write_log
 
 HIDING: dict[str, type[Pretraining]] = {"mlm": Mlm, "retromae": RetroMae, "cocondenser": CoCondenser}

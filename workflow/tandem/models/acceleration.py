@@ -1,5 +1,8 @@
-"""How models are run: padded or packed, compiled or not. It changes no result beyond rounding and dropout's draws."""
+"""torch.compile of an encoder's layers: all layers of a family share one piece of compiled code per shape."""
 
+import os
+import shutil
+from functools import cache
 from typing import Any
 
 import torch
@@ -8,13 +11,44 @@ from torch import nn
 from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models import attention
-from tandem.models.compiled import can_compile, compile_layers
+from tandem.models.attention import BLOCK, FAMILIES
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, has_bf16, keep_memory, resolve_precision
 from tandem.models.dual import DualEncoder
-from tandem.models.frozen import by_onednn, freeze, freeze_child
-from tandem.models.learning import make_ready
-from tandem.models.packed import BLOCK, FAMILIES
+from tandem.models.linear import by_onednn, freeze, freeze_child, make_ready
+from tandem.progress import say
+
+SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
+
+
+@cache
+def can_compile() -> bool:
+    """Whether a C compiler is there, which starting compiled code on a GPU takes; a line where none is."""
+    names = [os.environ.get("CC", "cc"), "gcc", "clang"]
+    found = any(map(shutil.which, names))
+    if not found:
+        say(
+            f"layers are not compiled: none of the C compilers {', '.join(names)} is on the path; a training step or "
+            "a batch takes longer, its results are the same within rounding"
+        )
+    return found
+
+
+def compile_layers(encoder: nn.Module, packed: bool) -> None:
+    """Compile every transformer layer in place; names of parameters, saving and copying stay as they are.
+
+    Args:
+        encoder: of transformers; an encoder without layers is left alone.
+        packed: whether it meets packed rows, of few lengths, each of which gets its own code; the lengths of padded
+            inputs are left open.
+    """
+    import torch._dynamo
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, SHAPES)
+    for layer in encoder.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.compile(dynamic=not packed)
 
 
 def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, training: bool) -> None:

@@ -1,0 +1,1 @@
+"""What goes beyond the papers' tables; nothing of the core imports it."""
