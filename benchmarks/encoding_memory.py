@@ -47,7 +47,7 @@ def model(folder: Path) -> dict[str, object]:
     tokenizer = BertTokenizer(vocab={word: at for at, word in enumerate(words)})
     build(ENCODER, VOCABULARY).save_pretrained(folder / "encoder")
     with writing(Job("model", folder / "model", {}, {})) as draft:
-        DualEncoder.start(folder / "encoder", TOWERS).save(draft.folder / "dual", tokenizer)
+        DualEncoder.start(folder / "encoder", **TOWERS).save(draft.folder / "dual", tokenizer)
     digest = tokenizer_digest((folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8"))
     return {"dtype": "uint16", "tokenizer": digest, "template": Template.of(tokenizer).to_json()}
 

@@ -126,7 +126,7 @@ def encoding(folder: Path, made: Made, way: dict[str, Any], budget: int, count: 
     tokenizer = load_tokenizer(folder)
     texts, template = ragged(tokenizer, [text for one in made.passages for text in one]), Template.of(tokenizer)
     towers = {"shared": True, "pooling": "cls", "normalize": False, "temperature": TEMPERATURE}
-    model = DualEncoder.start(folder, towers).to(device()).eval()
+    model = DualEncoder.start(folder, **towers).to(device()).eval()
     accelerate(model, way, budget, "bf16", training=False)
 
     def step(_: int) -> None:

@@ -64,10 +64,10 @@ def started(
     torch.manual_seed(1)
     towers = {"shared": True, "pooling": "mean", "normalize": True, "temperature": TEMPERATURE}
     if what == "de":
-        return Dual(DualEncoder.start(folder, towers), tokens, train, positives, budget)
+        return Dual(DualEncoder.start(folder, **towers), tokens, train, positives, budget)
     if what == "ce":
         return Cross(CrossEncoder.load(crossed(folder)), tokens, train, positives, budget)
-    dual, cross = DualEncoder.start(folder, towers), CrossEncoder.load(crossed(folder))
+    dual, cross = DualEncoder.start(folder, **towers), CrossEncoder.load(crossed(folder))
     return Joint(dual, cross, tokens, tokens, train, positives, budget)
 
 

@@ -25,7 +25,7 @@ def model(encoder):
     towers = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made = {"dual": DualEncoder.start(folder, towers), "cross": CrossEncoder.start(folder, "cls")}
+        made = {"dual": DualEncoder.start(folder, **towers), "cross": CrossEncoder.start(folder, "cls")}
     return nn.ModuleDict(made)
 
 
@@ -47,7 +47,7 @@ def test_auto_on_a_cpu_is_padded(model):
 @pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
 def test_packed_on_demand(model, tokens, row):
     accelerate(model, Execution(attention="packed"), tokens, "fp32", training=True)
-    assert chosen(model) == {"dual": (attention.NAME, row), "cross": (attention.NAME, row)}
+    assert chosen(model) == {"dual": (attention.PACKED, row), "cross": (attention.PACKED, row)}
 
 
 def test_an_encoder_that_cannot_be_packed_is_refused(model):

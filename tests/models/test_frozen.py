@@ -56,7 +56,7 @@ def test_every_family_gives_the_same_vectors(family, family_folder):
     tokenizer = load_tokenizer(folder)
     ids, template = tokenizer(TEXTS, add_special_tokens=False)["input_ids"], Template.of(tokenizer)
     for mode, error in (("fp32", 1e-5), ("bf16", 0.05)):
-        model = DualEncoder.start(folder, TOWERS).to(device()).eval()
+        model = DualEncoder.start(folder, **TOWERS).to(device()).eval()
         with torch.inference_mode():
             expected = model.encode("passage", ids, template, "fp32", 8)
             accelerate(model, Execution(), 64, mode, training=False)
@@ -68,7 +68,7 @@ def test_every_family_gives_the_same_vectors(family, family_folder):
 @onednn
 def test_gelu_is_computed_with_the_product_where_it_is_the_exact_one(family_folder):
     def activations(**told):
-        model = DualEncoder.start(family_folder("bert"), TOWERS).towers["query"]
+        model = DualEncoder.start(family_folder("bert"), **TOWERS).towers["query"]
         for layer in model.encoder.layer:
             layer.intermediate.intermediate_act_fn = told.get("act", layer.intermediate.intermediate_act_fn)
         freeze(model, "fp32", 64)
@@ -114,7 +114,7 @@ def test_without_onednn_weights_are_cast_alone(family_folder):
     ids, template = tokenizer(TEXTS, add_special_tokens=False)["input_ids"], Template.of(tokenizer)
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), torch.inference_mode():
         for mode in ("fp32", "bf16"):
-            model = DualEncoder.start(family_folder("bert"), TOWERS).to(device()).eval()
+            model = DualEncoder.start(family_folder("bert"), **TOWERS).to(device()).eval()
             expected = model.encode("passage", ids, template, mode, 8)
             freeze(model.towers["passage"], mode, 64)
             kinds = {type(module) for module in model.modules()}

@@ -16,7 +16,7 @@ SHAPE = {"layers": 1, "hidden": 32, "heads": 4, "feed_forward": 64, "positions":
 PARAMS = {"vocabulary": 300, "lowercase": True, "seed": 3, **SHAPE}
 RANDOM = """
 import hashlib, random
-from tandem.models.vocabulary import pieces
+from tandem.extras.pretraining.vocabulary import pieces
 draw = random.Random(1)
 words = ["".join(draw.choice("abcdefghijäöü漢字語") for _ in range(draw.randint(2, 6))) for _ in range(400)]
 texts = [" ".join(draw.choice(words) for _ in range(20)) for _ in range(200)]

@@ -12,12 +12,11 @@ import torch
 from safetensors.torch import save_file
 from tiny_training import WORDS, bert, texts
 
-from tandem.extras.pretraining.bottleneck import CoCondenser, RetroMae
 from tandem.extras.pretraining.masking import Vocabulary
-from tandem.extras.pretraining.objectives import Crop, Mlm
-from tandem.extras.pretraining.stage import passages_alone
+from tandem.extras.pretraining.stage import make_objective, passages_alone
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
+from tandem.stages.training import PRETRAININGS
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch
@@ -32,7 +31,6 @@ CASES = {
     "retromae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5},
     "cocondenser": {**SPANS, "mask_probability": 0.15, "head_layers": 2, "skip_from": None},
 }
-HIDING = {"mlm": Mlm, "retromae": RetroMae, "cocondenser": CoCondenser}
 ROWS = np.array([3, 40, 17, 3, 8, 59, 22])  # passage 3 stands twice
 COUNTS = (7, 1)  # of two processes: uneven shares, and a share without a passage
 
@@ -41,11 +39,8 @@ def objective(name, budget=BIG, world=ALONE, dropout=0.0, dtype=torch.float64, p
     """An objective with the same weights at each call, large enough for gradients to matter."""
     encoder, tokens = bert(), passages_alone(texts())[0]
     model = DualEncoder(encoder, encoder, pooling, False, 2.0)
-    told = {"precision": "fp32", **CASES[name], **train}
-    if name == "crop":
-        made = Crop(model, tokens, told, budget, world)
-    else:
-        made = HIDING[name](model, tokens, told, VOCABULARY, budget, world)
+    params = PRETRAININGS[name].model_validate({"precision": "fp32", **CASES[name], **train})
+    made = make_objective(model, tokens, params, VOCABULARY, budget, world)
     rng = np.random.RandomState(2)
     for path, parameter in sorted(made.models.named_parameters()):
         centre = 1.0 if parameter.dim() == 1 and path.endswith("weight") else 0.0

@@ -23,9 +23,12 @@ def prepared(make_objective, make_job, tmp_path):
     def make(kind="cross", **train):
         lists = Lists(np.arange(4), np.arange(5) * 3, np.ones(4, np.int64), np.arange(12))
         execution = {"checkpoint_seconds": train.pop("checkpoint_seconds", 120)}
-        job = make_job("model", tmp_path / "ce-0000000000", {"train": TRAIN | train}, execution=execution)
+        params = {"objective": kind, "train": TRAIN | train}
+        job = make_job("model", tmp_path / "ce-0000000000", params, execution=execution)
         objective = make_objective(kind, Budget(), **(TRAIN | train))
-        return Training(job, objective, lists, None, Budget(), names=lambda rows: [f"q{row}" for row in rows])
+        return Training(
+            job, job.params.train, objective, lists, None, Budget(), names=lambda rows: [f"q{row}" for row in rows]
+        )
 
     return make
 

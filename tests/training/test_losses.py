@@ -2,19 +2,26 @@
 
 import inspect
 import math
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from pytest import approx
 
-from tandem.planning.losses import OPTIONS
-from tandem.training.losses import DISTILLATIONS, REGULARISERS, SUPERVISION, distillation, options, supervision
-from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
+from tandem.config.losses import names
+from tandem.config.losses import options as declared_options
+from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, VectorWeights
+from tandem.training.losses import (
+    DISTILLATIONS,
+    REGULARISERS,
+    SUPERVISION,
+    distillation_loss,
+    option_names,
+    supervision_loss,
+)
+from tandem.training.losses.divergence import dynamic_listwise_distillation, reference_listwise_distillation
 from tandem.training.losses.listwise import listwise, pointwise
 
-ROOT = Path(__file__).parents[2]
+OPTIONS = declared_options()
 LN2, LN3 = math.log(2), math.log(3)
 EVERY = [("by first", name) for name in SUPERVISION] + [("by teacher", name) for name in DISTILLATIONS]
 BY_ORDER = {"hinge", "ranknet", "lambdarank", "listmle"}  # what the teacher's order alone decides
@@ -113,25 +120,25 @@ def test_a_teachers_scale_matters_where_more_than_its_order_does(name):
     assert same is (name in BY_ORDER)
 
 
-def test_the_schema_allows_what_the_registries_hold():
-    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text())["$defs"]
-    assert schema["supervision"]["enum"] == list(SUPERVISION)
-    assert schema["distillation"]["enum"] == list(DISTILLATIONS)
-    assert [*schema["regularised"]["properties"]] == list(REGULARISERS)
-    distil, joint = schema["distil"]["properties"], schema["joint"]["properties"]["train"]["properties"]
-    assert {schema["margin"]["default"], distil["temperature"]["default"], joint["temperature"]["default"]} == {1.0}
+def test_configurations_allow_what_the_registries_hold():
+    assert set(names("supervision")) == set(SUPERVISION)
+    assert set(names("distillation")) == set(DISTILLATIONS)
+    assert set(names("regulariser")) == set(REGULARISERS) == set(VectorWeights.model_fields)
+    for model in (DualTrain, CrossTrain, JointTrain, Distil):
+        options = {name: model.model_fields[name].default for name in OPTIONS if name in model.model_fields}
+        assert set(options.values()) == {1.0}
 
 
-def test_options_are_told_to_the_losses_that_take_them():
+def test_losses_get_the_options_that_they_take():
     taken = {name: set() for name in OPTIONS}
     for registry in (SUPERVISION, DISTILLATIONS):
         for name, loss in registry.items():
-            for option in options(loss):
+            for option in option_names(loss):
                 taken[option].add(name)
                 assert inspect.signature(loss).parameters[option].default == 1.0
     assert taken == {name: set(losses) for name, losses in OPTIONS.items()}
     scores, teacher = drawn(1, 2)
     lead = (scores[0, 0] - scores[0, 1]).item()
-    assert supervision({"loss": "hinge", "margin": 20.0})(scores, full(scores)).item() == approx(20 - lead)
-    warm = distillation({"semantics": "kl", "temperature": 5.0}, "semantics")(scores, teacher, full(scores))
+    assert supervision_loss("hinge", DualTrain(margin=20.0))(scores, full(scores)).item() == approx(20 - lead)
+    warm = distillation_loss("kl", JointTrain(temperature=5.0))(scores, teacher, full(scores))
     assert warm.item() == approx(DISTILLATIONS["kl"](scores / 5, teacher / 5, full(scores)).item())

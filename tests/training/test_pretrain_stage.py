@@ -146,7 +146,7 @@ def test_sentence_transformers_gives_the_same_vectors(undisturbed, vocabularies)
 
     folder, tokens = undisturbed("crop").folder / "hf", Tokens.open(vocabularies(1)[1])
     theirs = SentenceTransformer(str(folder), device="cpu").encode(["The otter is a river mammal."])
-    model = DualEncoder.start(folder, VECTOR | {"shared": True}).eval()
+    model = DualEncoder.start(folder, **VECTOR, shared=True).eval()
     from tandem.models.hub import load_tokenizer
 
     ids = load_tokenizer(folder)("The otter is a river mammal.", add_special_tokens=False)["input_ids"]
@@ -205,7 +205,7 @@ def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
 
     def rank(name):
         """RR@10 of an encoder."""
-        model = DualEncoder.start(tmp_path / name / "hf", VECTOR | {"shared": True}).eval()
+        model = DualEncoder.start(tmp_path / name / "hf", **VECTOR, shared=True).eval()
         asked, passages = (
             model.encode("query", some, texts.template, "fp32").detach().numpy() for some in (words, texts.passages)
         )

@@ -5,12 +5,10 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field
 
 from tandem.config.base import Items, Names, Pooling, Precision, Section, choice
+from tandem.config.losses import names
 
-SUPERVISION = ["listwise", "pointwise", "hinge", "ranknet", "lambdarank"]
-DISTILLATION = [
-    *("paper", "reference", "kl", "kl_t2", "kl_elementwise", "kl_reverse", "kl_minmax"),
-    *("margin_mse", "mse", "hinge", "ranknet", "lambdarank", "listmle"),
-]
+SUPERVISION = names("supervision")
+DISTILLATION = names("distillation")
 if TYPE_CHECKING:
     Supervision = str
     Distillation = str

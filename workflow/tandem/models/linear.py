@@ -1,8 +1,7 @@
-"""Linear layers of models that learn no more: weights cast and laid out once, not anew with every batch.
+"""Linear layers by oneDNN on a CPU, for models that learn and for models that learn no more (frozen).
 
-On a CPU, oneDNN reads weights in blocks of its own, which fit what the processor multiplies at once; PyTorch's plain
-layer hands them over row by row. GELU is computed while a product's result is still in the cache. What comes out is
-the plain layers' within rounding, and nothing needs compiling.
+oneDNN reads weights in blocks of its own, which fit what the processor multiplies at once; PyTorch's plain layer hands
+them over row by row. Results and gradients are the plain layers' within rounding, and nothing needs compiling.
 """
 
 from typing import Any
@@ -16,32 +15,8 @@ from tandem.models.device import device, resolve_precision
 ACTIVATED = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
 
 
-class FrozenLinear(nn.Module):
-    """`nn.Linear` by oneDNN on a CPU, with GELU behind it or without.
-
-    Args:
-        plain: the layer it takes the place of.
-        dtype: of the product's factors and of the result; sums are float32.
-        rows: about how many rows it will be given at once; weights are laid out for so many.
-        gelu: whether GELU (by the error function) follows.
-    """
-
-    def __init__(self, plain: nn.Linear, dtype: torch.dtype, rows: int, gelu: bool) -> None:
-        super().__init__()
-        self.in_features, self.out_features, self.dtype = plain.in_features, plain.out_features, dtype
-        self.then: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else ("none", [], "")
-        weight = plain.weight.detach().to(dtype).contiguous()
-        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-        self.bias = None if plain.bias is None else plain.bias.detach().to(dtype)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Shape (…, in_features) → (…, out_features)."""
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(inputs.to(self.dtype), self.weight, self.bias, *self.then)
-        return made
-
-
 def by_onednn() -> bool:
-    """Whether `freeze` lays weights out for oneDNN here."""
+    """Whether weights are laid out for oneDNN here."""
     return device().type == "cpu" and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
 
 
@@ -50,12 +25,38 @@ def kernels() -> str:
     return "cpu, oneDNN and attention in fp32" if by_onednn() else device().type
 
 
+class FrozenLinear(nn.Module):
+    """`nn.Linear` whose weights are cast and laid out once; GELU is computed while a product is still in the cache.
+
+    Args:
+        plain: the layer that it replaces.
+        dtype: of the product's factors and of the result; sums are float32.
+        rows: about how many rows it gets at once; weights are laid out for so many.
+        gelu: whether GELU (by the error function) follows.
+    """
+
+    def __init__(self, plain: nn.Linear, dtype: torch.dtype, rows: int, gelu: bool) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.dtype = plain.in_features, plain.out_features, dtype
+        self.activation: tuple[str, list[float], str] = ("gelu", [], "none") if gelu else ("none", [], "")
+        weight = plain.weight.detach().to(dtype).contiguous()
+        self.weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+        self.bias = None if plain.bias is None else plain.bias.detach().to(dtype)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Shape (…, in_features) → (…, out_features)."""
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            inputs.to(self.dtype), self.weight, self.bias, *self.activation
+        )
+        return product
+
+
 def freeze(model: nn.Module, mode: str, rows: int) -> None:
     """Make a model's linear layers ready for inference, in place; it can be neither trained nor saved any more.
 
     Args:
         model: on its device.
-        mode: precision of the computing, `auto`, `bf16` or `fp32`; layers cast what they get.
+        mode: precision of the computation, `auto`, `bf16` or `fp32`; layers cast what they get.
         rows: about how many tokens a batch has.
     """
     dtype = torch.bfloat16 if resolve_precision(mode) == "bf16" else torch.float32
@@ -73,7 +74,7 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
 
 
 def freeze_child(parent: nn.Module, name: str, dtype: torch.dtype, rows: int, gelu: bool) -> None:
-    """Put a frozen layer in the place of a module's linear layer; see `FrozenLinear`."""
+    """Replace a module's linear layer by a `FrozenLinear`."""
     setattr(parent, name, FrozenLinear(getattr(parent, name), dtype, rows, gelu))
 
 
@@ -84,73 +85,68 @@ def _is_gelu(module: Any) -> bool:
     return getattr(module, "act", None) is nn.functional.gelu
 
 
-Context = Any  # torch's, which has no type of its own
-
-
 class LearningLinear(nn.Linear):
-    """`nn.Linear` that lays its weights out for oneDNN anew when they have changed, not with every micro-batch.
+    """`nn.Linear` that lays its weights out anew when they have changed, not with every micro-batch.
 
     Its parameters are the plain layer's own, by the same names. Under autocast, and in float64, it is the plain layer.
 
     Args:
-        plain: the layer it takes the place of.
-        rows: about how many rows it will be given at once; weights are laid out for so many.
+        plain: the layer that it replaces.
+        rows: about how many rows it gets at once; weights are laid out for so many.
     """
 
     def __init__(self, plain: nn.Linear, rows: int) -> None:
         super().__init__(plain.in_features, plain.out_features, plain.bias is not None, device="meta")
         self.weight, self.bias, self.rows = plain.weight, plain.bias, rows
-        self.kept: dict[bool, tuple[tuple[int, int], Tensor]] = {}
+        self.layouts: dict[bool, tuple[tuple[int, int], Tensor]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of: it lays its weights out itself."""
-        return {**self.__dict__, "kept": {}}
+        """A copy lays its weights out itself."""
+        return {**self.__dict__, "layouts": {}}
 
     def forward(self, input: Tensor) -> Tensor:
         """Shape (…, in_features) → (…, out_features)."""
         if torch.is_autocast_enabled("cpu") or self.weight.dtype != torch.float32:
             return super().forward(input)
-        made: Tensor = _Linear.apply(input, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
-        return made
+        product: Tensor = _Linear.apply(input, self.weight, self.bias, self)  # type: ignore[no-untyped-call]
+        return product
 
     def laid_out(self, transposed: bool) -> Tensor:
-        """The weights as they are now in oneDNN's order, or their transpose."""
-        now = (self.weight._version, self.weight.data_ptr())
-        if transposed not in self.kept or self.kept[transposed][0] != now:
+        """The current weights in oneDNN's order, or their transpose."""
+        current = (self.weight._version, self.weight.data_ptr())
+        if transposed not in self.layouts or self.layouts[transposed][0] != current:
             weight = self.weight.detach()
             weight = (weight.t() if transposed else weight).contiguous()
-            self.kept[transposed] = (now, torch.ops.mkldnn._reorder_linear_weight(weight, self.rows))
-        return self.kept[transposed][1]
+            self.layouts[transposed] = (current, torch.ops.mkldnn._reorder_linear_weight(weight, self.rows))
+        return self.layouts[transposed][1]
 
 
 class _Linear(torch.autograd.Function):
     """y = x Wᵀ + b, dx = dy W, dW = dyᵀ x, db = Σ dy."""
 
     @staticmethod
-    def forward(ctx: Context, inputs: Tensor, weight: Tensor, bias: Tensor | None, layer: LearningLinear) -> Tensor:
-        """y."""
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, layer: LearningLinear) -> Tensor:
         ctx.save_for_backward(inputs)
         ctx.layer = layer
         return _product(inputs, layer.laid_out(transposed=False), bias)
 
     @staticmethod
-    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """dx, dW, db, as far as they are asked for."""
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (inputs,) = ctx.saved_tensors
         flat = gradient.flatten(0, -2)
-        of_inputs, of_weight, of_bias, _ = ctx.needs_input_grad
+        needs_inputs, needs_weight, needs_bias, _ = ctx.needs_input_grad
         return (
-            _product(gradient, ctx.layer.laid_out(transposed=True), None) if of_inputs else None,
-            _product(flat.t(), inputs.flatten(0, -2).t(), None) if of_weight else None,
-            flat.sum(0) if of_bias else None,
+            _product(gradient, ctx.layer.laid_out(transposed=True), None) if needs_inputs else None,
+            _product(flat.t(), inputs.flatten(0, -2).t(), None) if needs_weight else None,
+            flat.sum(0) if needs_bias else None,
             None,
         )
 
 
 def _product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x Wᵀ + b by oneDNN."""
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
-    return made
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+    return product
 
 
 def make_ready(encoder: nn.Module, rows: int) -> None:

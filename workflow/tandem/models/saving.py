@@ -1,8 +1,7 @@
-"""The small files by which sentence-transformers knows what a saved folder is."""
+"""What stands beside saved weights: sentence-transformers' files, and the README's lines on how to load a folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -47,12 +46,12 @@ def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
     _modules(folder, ["Transformer", "Pooling", "Dense"])
     _transformer(folder)
     _pooling(folder, dimension, pooling)
-    dense: dict[str, Any] = {"in_features": dimension, "out_features": 1, "bias": True}
-    dense |= {"activation_function": "torch.nn.modules.linear.Identity"}
-    dense |= {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
-    write_json(folder / "2_Dense/config.json", dense)
-    told = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder", "prompts": {}}
-    write_json(folder / "config_sentence_transformers.json", told)
+    size = {"in_features": dimension, "out_features": 1, "bias": True}
+    names = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
+    activation = {"activation_function": "torch.nn.modules.linear.Identity"}
+    write_json(folder / "2_Dense/config.json", {**size, **activation, **names})
+    config = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder", "prompts": {}}
+    write_json(folder / "config_sentence_transformers.json", config)
 
 
 def _pooled(normalize: bool) -> list[str]:
@@ -66,27 +65,27 @@ def _class(name: str) -> str:
 
 def _modules(folder: Path, names: list[str]) -> None:
     """The modules in the order they are called."""
-    listed = enumerate(names)
-    told = [{"idx": i, "name": str(i), "path": MODULES[name][0], "type": _class(name)} for i, name in listed]
-    write_json(folder / "modules.json", told)
+    modules = [
+        {"idx": i, "name": str(i), "path": MODULES[name][0], "type": _class(name)} for i, name in enumerate(names)
+    ]
+    write_json(folder / "modules.json", modules)
 
 
 def _transformer(folder: Path) -> None:
-    """What the first module is asked for."""
     text = {"method": "forward", "method_output_name": "last_hidden_state"}
-    told = {"transformer_task": "feature-extraction", "modality_config": {"text": text}}
-    write_json(folder / "sentence_bert_config.json", {**told, "module_output_name": "token_embeddings"})
+    config = {"transformer_task": "feature-extraction", "modality_config": {"text": text}}
+    write_json(folder / "sentence_bert_config.json", {**config, "module_output_name": "token_embeddings"})
 
 
 def _pooling(folder: Path, dimension: int, pooling: str) -> None:
-    told = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
-    write_json(folder / "1_Pooling/config.json", told)
+    config = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
+    write_json(folder / "1_Pooling/config.json", config)
 
 
 def _similarity(folder: Path) -> None:
     """Scores are dot products; a temperature divides them, which changes no ranking."""
-    told: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": {}, "default_prompt_name": None}
-    write_json(folder / "config_sentence_transformers.json", {**told, "similarity_fn_name": "dot"})
+    config: dict[str, object] = {"model_type": "SentenceTransformer", "prompts": {}, "default_prompt_name": None}
+    write_json(folder / "config_sentence_transformers.json", {**config, "similarity_fn_name": "dot"})
 
 
 TASKS = {"dual": "sentence-similarity", "cross": "text-ranking"}
@@ -103,7 +102,7 @@ def encode(folder, texts, tokens):
     inputs = tokenizer(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
     hidden = model(**inputs).last_hidden_state
     vectors = {pool}
-    return {made}
+    return {vectors}
 
 queries, passages = encode("{query}", ["a query"], {query_tokens}), encode("{passage}", ["a passage"], {passage_tokens})
 scores = queries @ passages.T / {temperature}
@@ -132,31 +131,41 @@ class Lengths:
 
 
 def front_matter(part: str, base: str | None, licence: str | None) -> str:
-    """The YAML block that the hub reads: `part` is `dual` or `cross`; what is not known is left out."""
-    tags = ["sentence-transformers", "tandem", "passage-retrieval"]
-    told: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[part]}
-    told |= {"base_model": base} if base else {}
-    told |= {"license": licence.lower()} if licence else {}
-    tags.append("dual-encoder" if part == "dual" else "cross-encoder")
-    return f"---\n{yaml.safe_dump({**told, 'tags': tags}, sort_keys=False)}---\n"
+    """The YAML block that the hub reads: `part` is `dual` or `cross`; what is unknown is left out."""
+    fields: dict[str, object] = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[part]}
+    fields |= {"base_model": base} if base else {}
+    fields |= {"license": licence.lower()} if licence else {}
+    fields["tags"] = ["sentence-transformers", "tandem", "passage-retrieval", f"{part}-encoder"]
+    return f"---\n{yaml.safe_dump(fields, sort_keys=False)}---\n"
 
 
-def dual_usage(told: dict[str, Any], lengths: Lengths) -> str:
+@dataclass(frozen=True)
+class DualShape:
+    """What `dual.json` says: how a saved dual encoder makes vectors and scores."""
+
+    shared: bool
+    pooling: str
+    normalize: bool
+    temperature: float
+    dimension: int
+
+
+def dual_usage(shape: DualShape, lengths: Lengths) -> str:
     """How to load the dual encoder of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
-    whole, query, passage = ("dual/shared",) * 3 if told["shared"] else ("dual", "dual/query", "dual/passage")
-    divided = f" / {told['temperature']}"
+    whole, query, passage = ("dual/shared",) * 3 if shape.shared else ("dual", "dual/query", "dual/passage")
+    divided = f" / {shape.temperature}"
     query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
-    tandem = f"""\
+    ours = f"""\
 ```python
 from pathlib import Path
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.hub import load_tokenizer
-from tandem.models.template import Template
+from tandem.models.tokens import Template
 
 model, tokenizer = DualEncoder.load(Path("dual")).eval(), load_tokenizer(Path("{passage}"))
 template = Template.of(tokenizer)
 query, text = tokenizer(["a query", "a passage"], add_special_tokens=False)["input_ids"]
-vectors = [model.encode(*one, template, "fp32") for one in (("query", [query]), ("passage", [text]))]
+vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
 scores = dot_scores(*vectors, model.temperature)
 ```"""
     theirs = f"""\
@@ -169,25 +178,25 @@ queries, passages = model.encode_query(["a query"]), model.encode_document(["a p
 scores = model.similarity(queries, passages){divided}
 ```"""
     plain = ENCODE.format(
-        pool=POOL[told["pooling"]],
-        made="vectors / vectors.norm(dim=1, keepdim=True)" if told["normalize"] else "vectors",
+        pool=POOL[shape.pooling],
+        vectors="vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors",
         query=query,
         passage=passage,
         query_tokens=query_tokens,
         passage_tokens=passage_tokens,
-        temperature=told["temperature"],
+        temperature=shape.temperature,
     )
-    return "\n\n".join([tandem, theirs, plain])
+    return "\n\n".join([ours, theirs, plain])
 
 
-def cross_usage(told: dict[str, Any], lengths: Lengths) -> str:
+def cross_usage(pooling: str, lengths: Lengths) -> str:
     """How to load the cross-encoder of a `cross.json`; each block ends with `scores`, shape (pairs,)."""
-    tandem = """\
+    ours = """\
 ```python
 from pathlib import Path
 from tandem.models.cross import CrossEncoder
 from tandem.models.hub import load_tokenizer
-from tandem.models.template import Template
+from tandem.models.tokens import Template
 
 model, tokenizer = CrossEncoder.load(Path("cross")).eval(), load_tokenizer(Path("cross"))
 query, text = tokenizer(["a query", "a passage"], add_special_tokens=False)["input_ids"]
@@ -201,7 +210,7 @@ from sentence_transformers import CrossEncoder
 model = CrossEncoder("cross", max_length={lengths.query + lengths.passage + lengths.pair})
 scores = model.predict([("a query", "a passage")], activation_fn=torch.nn.Identity())  # else their sigmoid
 ```"""
-    return "\n\n".join([tandem, theirs, SCORE.format(pool=POOL[told["pooling"]])])
+    return "\n\n".join([ours, theirs, SCORE.format(pool=POOL[pooling])])
 
 
 def folders(part: Path) -> list[Path]:

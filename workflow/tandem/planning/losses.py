@@ -2,13 +2,11 @@
 
 from typing import Any
 
+from tandem.config.losses import options
 from tandem.errors import UserError
 
-# Option → the losses that take it, by the names of `training.losses`. 1.0 is every option's default.
-OPTIONS = {
-    "margin": ("hinge",),
-    "temperature": ("kl", "kl_t2", "kl_elementwise", "kl_reverse"),
-}
+# Option → the losses that take it. 1.0 is every option's default.
+OPTIONS = {option: tuple(losses) for option, losses in options().items()}
 
 
 def check(at: str, train: dict[str, Any]) -> None:

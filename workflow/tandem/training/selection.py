@@ -1,4 +1,4 @@
-"""Which checkpoint a model becomes: the last, or the one that validates best."""
+"""Which checkpoint becomes the model: the last, or the one that validates best."""
 
 import json
 import os
@@ -8,15 +8,16 @@ from pathlib import Path
 
 from tandem.artifact import Artifact, Job, write_json, writing
 from tandem.errors import UserError
+from tandem.stages.training import ModelParams
 
-LOWER = ("average_rank",)  # kinds whose value is the better, the lower it is
+LOWER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
 FACTS = ("lists", "steps", "precision", "device")
 
 
 def validated(validation: Artifact) -> tuple[str, float]:
     """The measure of a validation and its mean over queries."""
-    told = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))["mean"]
-    ((measure, value),) = told.items()
+    means = json.loads(validation.path("statistics.json").read_text(encoding="utf-8"))["mean"]
+    ((measure, value),) = means.items()
     return str(measure), float(value)
 
 
@@ -31,26 +32,25 @@ def best(worths: Sequence[float]) -> int:
     return max(range(len(worths)), key=lambda at: (worths[at], -at))
 
 
-def take_over(job: Job) -> None:
-    """Make a model of one of the checkpoints `checkpoint.<n>`: the last, or by `validation.<n>` the best.
+def take_over(job: Job[ModelParams]) -> None:
+    """Turn one of the inputs `checkpoint.<n>` into the model: the last, or by `validation.<n>` the best.
 
     Its files are hard links to the checkpoint's where the file system has them; the log is that of the whole training.
     """
     checkpoints, validations = job.many("checkpoint"), job.many("validation")
     if validations and len(validations) != len(checkpoints):
-        found = f"{len(checkpoints)} checkpoints, but {len(validations)} validations"
-        raise UserError(f"model: {found}; one each is needed")
-    worths = [worth(one) for one in validations]
-    at = best(worths) if worths else len(checkpoints) - 1
-    taken, last = checkpoints[at], checkpoints[-1]
+        counts = f"{len(checkpoints)} checkpoints, but {len(validations)} validations"
+        raise UserError(f"model: {counts}; one each is needed")
+    at = best([worth(validation) for validation in validations]) if validations else len(checkpoints) - 1
+    selected, last = checkpoints[at], checkpoints[-1]
     with writing(job) as draft:
-        for name in taken.manifest["files"]:
-            link(taken.path(name) if name != "log.parquet" else last.path(name), draft.path(name))
-        told = json.loads(taken.path("model.json").read_text(encoding="utf-8"))
-        value = [validated(validations[at])[1], taken.manifest["steps"]] if worths else None
+        for name in selected.manifest["files"]:
+            link(selected.path(name) if name != "log.parquet" else last.path(name), draft.path(name))
+        model = json.loads(selected.path("model.json").read_text(encoding="utf-8"))
+        value = [validated(validations[at])[1], selected.manifest["steps"]] if validations else None
         draft.path("model.json").unlink()
-        write_json(draft.path("model.json"), told | {"best": value, "checkpoint": taken.key})
-        draft.facts |= {name: taken.manifest[name] for name in FACTS} | {"checkpoint": taken.key}
+        write_json(draft.path("model.json"), model | {"best": value, "checkpoint": selected.key})
+        draft.facts |= {name: selected.manifest[name] for name in FACTS} | {"checkpoint": selected.key}
 
 
 def link(source: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""RetroMAE: a one-layer decoder reconstructs a passage from its vector and little else."""
+"""RetroMAE and coCondenser: hidden tokens are predicted through the passage's one vector."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tandem.config.encoders import CoCondenserTrain, RetroMaeTrain
 from tandem.errors import UserError
 from tandem.extras.pretraining.masking import Block, crop, generator
 from tandem.extras.pretraining.objectives import Part, Pretraining, Separable
@@ -35,17 +36,17 @@ def views(lengths: Ids, width: int, template: Template, share: float, draws: lis
         Shape (passages, width, width): position, whether it sees another.
     """
     before, after = map(len, template.single)
-    made = np.zeros((len(lengths), width, width), bool)
-    for seen, length, draw in zip(made, lengths, draws, strict=True):
+    visible = np.zeros((len(lengths), width, width), bool)
+    for seen, length, draw in zip(visible, lengths, draws, strict=True):
         end = before + length
         seen[:, :before] = seen[:, end : end + after] = True
         others = draw.random((length, length)) >= share
         np.fill_diagonal(others, False)
         seen[before:end, before:end] = others
-    return made
+    return visible
 
 
-class RetroMae(Separable):
+class RetroMae(Separable[RetroMaeTrain]):
     """L = L_mlm + L_dec (Xiao et al. 2022), with enhanced decoding.
 
     L_mlm: the encoder's own hidden tokens (`mask_probability`, 30 % in the paper's code). L_dec (Eq. 8): every token of
@@ -63,7 +64,7 @@ class RetroMae(Separable):
         self.embeddings: Any = getattr(self.encoder, "embeddings", None)
         if not hasattr(self.embeddings, "position_embeddings"):
             kind = self.encoder.config.model_type
-            raise UserError(f"objective retromae needs an encoder with position embeddings; this one is a {kind}")
+            raise UserError(f"objective retromae needs an encoder with position embeddings, and {kind} has none")
         self.decoder = Block(self.encoder.config)
         return {"decoder": self.decoder}
 
@@ -74,7 +75,7 @@ class RetroMae(Separable):
         vector = pool(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(hidden.dtype)
         width, lengths = hidden.shape[1], np.diff(part.texts.offsets)
         draws = [generator(part.seeds, 1, place) for place in part.places]
-        share = self.train["decoder_mask_probability"]
+        share = self.train.decoder_mask_probability
         visible = torch.from_numpy(views(lengths, width, self.tokens.template, share, draws)).to(hidden.device)
         tokens = self.embeddings(self.inputs(part.texts)["input_ids"])
         decoded = self.decoder(vector + self.positions(width), torch.cat([vector, tokens[:, 1:]], 1), visible)
@@ -85,8 +86,8 @@ class RetroMae(Separable):
         """p_0, …, p_N, shape (width, dim)."""
         table = self.embeddings.position_embeddings
         first = 0 if table.padding_idx is None else table.padding_idx + 1  # as the RoBERTa family counts
-        made: Tensor = table.weight[first : first + width]
-        return made
+        weights: Tensor = table.weight[first : first + width]
+        return weights
 
 
 def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
@@ -109,7 +110,7 @@ def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
     return nn.functional.cross_entropy(scores.masked_fill(same, float("-inf")), partner, reduction="none")
 
 
-class CoCondenser(Pretraining):
+class CoCondenser(Pretraining[CoCondenserTrain]):
     """L = L_mlm + L_head + L_co (Gao & Callan 2022), averaged over both spans of each passage.
 
     Each passage gives two random spans, a share of `mask_probability` of their tokens hidden. L_head is Condenser's
@@ -122,26 +123,25 @@ class CoCondenser(Pretraining):
     def further(self) -> dict[str, nn.Module]:
         """Condenser's head."""
         layers = self.encoder.config.num_hidden_layers
-        self.early = layers // 2 if self.train["skip_from"] is None else self.train["skip_from"]
+        self.early = layers // 2 if self.train.skip_from is None else self.train.skip_from
         if self.early >= layers:
             raise UserError(
                 f"train.skip_from is {self.early}, but the encoder has {layers} layers; name an earlier one"
             )
-        blocks = [Block(self.encoder.config) for _ in range(self.train["head_layers"])]
+        blocks = [Block(self.encoder.config) for _ in range(self.train.head_layers)]
         self.condenser = nn.ModuleList(blocks)
         return {"condenser": self.condenser}
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. The contrast binds the spans together: their vectors meet in one loss, as in `Replayed`."""
         passages = np.repeat(batch.queries, 2)
-        shares = self.train["crop_shortest"], self.train["crop_longest"]
+        shares = self.train.crop_shortest, self.train.crop_longest
         spans = crop(self.tokens.passages.take(passages), *shares, generator(seeds, 0))
-        seen, labels = self.vocabulary.hide(spans, self.train["mask_probability"], generator(seeds, 1))
+        seen, labels = self.vocabulary.hide(spans, self.train.mask_probability, generator(seeds, 1))
         mine = self.world.slice(len(batch.queries))
         own = np.arange(2 * mine.start, 2 * mine.stop)
 
         def compute(rows: Ids) -> Tensor:
-            """Vector and losses of some spans, side by side."""
             return self.encoded(seen.take(own[rows]), labels.take(own[rows]))
 
         empty = self.head.bias.new_zeros(0, self.model.dimension + 2)
@@ -152,17 +152,17 @@ class CoCondenser(Pretraining):
         places, cut = (torch.from_numpy(array).to(scores.device) for array in (own, passages))
         contrast = span_contrast(scores, places, cut)
         terms = {"mlm": mlm.sum(), "head": head.sum(), "contrast": contrast.sum()}
-        told = backward(terms, len(passages))
+        values = backward(terms, len(passages))
         computed.backward()
-        return told
+        return values
 
     def encoded(self, seen: Ragged, labels: Ragged) -> Tensor:
         """Each span's vector, its L_mlm and its L_head, shape (spans, dim + 2)."""
         inputs = self.inputs(seen)
         visible = inputs["attention_mask"][:, None].bool()
-        with precision(self.train["precision"]):
-            made = self.encoder(**inputs, output_hidden_states=True)
-            late, early = made.last_hidden_state, made.hidden_states[self.early]
+        with precision(self.train.precision):
+            states = self.encoder(**inputs, output_hidden_states=True)
+            late, early = states.last_hidden_state, states.hidden_states[self.early]
             vectors = pool(late, inputs["attention_mask"], self.model.pooling)
             hidden = torch.cat([vectors[:, None].to(early.dtype), early[:, 1:]], 1)
             for block in self.condenser:

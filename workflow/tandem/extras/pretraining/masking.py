@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, Ragged, ends, spread
+from tandem.models.ragged import Ids, Ragged, ends, ranges
 from tandem.training.forward import Seeds
 
 IGNORED = -100  # the label of a token that is not to be predicted
@@ -27,7 +27,7 @@ def generator(seeds: Seeds, *purpose: int) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking needs to know of a tokenizer.
+    """The ids of a tokenizer that masking distinguishes.
 
     Attributes:
         mask: id of the mask token.
@@ -48,7 +48,7 @@ class Vocabulary:
         return cls(tokenizer.mask_token_id, special, np.setdiff1d(np.arange(len(tokenizer)), special))
 
     def hide(self, texts: Ragged, share: float, draw: np.random.Generator) -> tuple[Ragged, Ragged]:
-        """BERT's masking (Devlin et al. 2019 §3.1): of the chosen tokens 80 % are masked, 10 % replaced, 10 % kept.
+        """BERT's masking (Devlin et al. 2019 §3.1): of the chosen tokens 80 % are masked, 10 % replaced.
 
         Args:
             texts: token ids without the template's special tokens.
@@ -60,7 +60,7 @@ class Vocabulary:
         lengths, ids = np.diff(texts.offsets), texts.ids.astype(np.int64)
         row, special = np.repeat(np.arange(len(texts)), lengths), np.isin(ids, self.special)
         rank = np.empty(len(ids), np.int64)  # among the ordinary tokens of its text, in random order
-        rank[np.lexsort((draw.random(len(ids)), special, row))] = spread(np.zeros_like(lengths), lengths)
+        rank[np.lexsort((draw.random(len(ids)), special, row))] = ranges(np.zeros_like(lengths), lengths)
         ordinary = np.bincount(row[~special], minlength=len(texts))
         chosen = ~special & (rank < np.maximum(1, np.rint(share * ordinary))[row])
         how, other = draw.random(len(ids)), draw.choice(self.ordinary, len(ids))
@@ -84,7 +84,7 @@ def crop(texts: Ragged, shortest: float, longest: float, draw: np.random.Generat
     shares, places = draw.uniform(shortest, longest, len(texts)), draw.random(len(texts))
     sizes = np.minimum(lengths, np.maximum(1, np.rint(shares * lengths).astype(np.int64)))
     starts = texts.offsets[:-1] + np.floor(places * (lengths - sizes + 1)).astype(np.int64)
-    return Ragged(texts.ids[spread(starts, sizes)], ends(sizes))
+    return Ragged(texts.ids[ranges(starts, sizes)], ends(sizes))
 
 
 def aligned(labels: Ragged, before: int, width: int) -> Ids:
@@ -98,9 +98,9 @@ def aligned(labels: Ragged, before: int, width: int) -> Ids:
         Shape (texts, width), `IGNORED` at special tokens and padding.
     """
     at = np.arange(width) - before
-    made = np.full((len(labels), width), IGNORED, np.int64)
-    made[(at >= 0) & (at < np.diff(labels.offsets)[:, None])] = labels.ids
-    return made
+    result = np.full((len(labels), width), IGNORED, np.int64)
+    result[(at >= 0) & (at < np.diff(labels.offsets)[:, None])] = labels.ids
+    return result
 
 
 def initialise(module: nn.Module, config: Any) -> None:
@@ -144,8 +144,8 @@ class LanguageHead(nn.Module):
             Shape (passages,), in nats, float32.
         """
         at = labels != IGNORED
-        made = self.norm(nn.functional.gelu(self.dense(hidden[at])))
-        logits = nn.functional.linear(made, embeddings, self.bias)
+        states = self.norm(nn.functional.gelu(self.dense(hidden[at])))
+        logits = nn.functional.linear(states, embeddings, self.bias)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         losses = nn.functional.cross_entropy(logits, labels[at], reduction="none")
         rows = at.nonzero()[:, 0]
@@ -171,22 +171,22 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
         initialise(self, config)
 
-    def forward(self, asking: Tensor, asked: Tensor, visible: Tensor) -> Tensor:
-        """The layer's output, of the shape of `asking`.
+    def forward(self, target: Tensor, source: Tensor, visible: Tensor) -> Tensor:
+        """The layer's output, of the shape of `target`.
 
         Args:
-            asking: what queries are made of, and the residual, shape (passages, length, dim).
-            asked: what keys and values are made of, same shape.
+            target: gives the queries, and the residual, shape (passages, length, dim).
+            source: gives keys and values, same shape.
             visible: whether a position (second axis) may look at another (third), each at one at least, shape
                 (passages, length or 1, length).
         """
         query, key, value = (
             layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for layer, x in ((self.query, asking), (self.key, asked), (self.value, asked))
+            for layer, x in ((self.query, target), (self.key, source), (self.value, source))
         )
         scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
         weights = self.dropout(scores.masked_fill(~visible[:, None], -math.inf).softmax(-1))
         mixed = (weights @ value).transpose(1, 2).flatten(-2)
-        hidden: Tensor = self.attended(asking + self.dropout(self.joined(mixed)))
-        made: Tensor = self.transformed(hidden + self.dropout(self.outer(nn.functional.gelu(self.inner(hidden)))))
-        return made
+        hidden: Tensor = self.attended(target + self.dropout(self.joined(mixed)))
+        output: Tensor = self.transformed(hidden + self.dropout(self.outer(nn.functional.gelu(self.inner(hidden)))))
+        return output

@@ -13,10 +13,11 @@ from tandem.artifact import Job, writing
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.progress import Progress
+from tandem.stages.training import VocabularyParams
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 INNER = "##"  # begins a piece that continues a word
-LEAST = 2  # a character or a pair of pieces that is seen less often is no piece
+LEAST = 2  # a character or a pair of pieces that occurs less often is no piece
 Texts = Callable[[], Iterator[str]]
 
 
@@ -28,8 +29,8 @@ def pieces(texts: Texts, size: int, lowercase: bool) -> list[str]:
     them numbered beforehand.
 
     Args:
-        texts: gives the texts anew at each call; none is held in memory.
-        size: pieces wanted, special tokens included; a small corpus gives fewer. At most half of them are characters.
+        texts: yields the texts anew at each call; none is held in memory.
+        size: number of pieces, special tokens included; fewer from a small corpus. At most half are characters.
         lowercase: whether case is dropped.
     """
     from tokenizers.normalizers import BertNormalizer
@@ -37,7 +38,6 @@ def pieces(texts: Texts, size: int, lowercase: bool) -> list[str]:
     normal, seen = BertNormalizer(lowercase=lowercase, strip_accents=False), Counter[str]()
 
     def counted() -> Iterator[str]:
-        """The texts, their characters counted as they pass."""
         for text in texts():
             seen.update(normal.normalize_str(text))
             yield text
@@ -57,15 +57,16 @@ def _learn(texts: Iterable[str], normal: Any, size: int, inner: list[str], alpha
 
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normal, BertPreTokenizer()
-    told: dict[str, Any] = {"vocab_size": size, "min_frequency": LEAST, "special_tokens": [*SPECIAL, *inner]}
-    if alphabet is not None:
-        told |= {"initial_alphabet": alphabet, "limit_alphabet": len(alphabet)}
-    tokenizer.train_from_iterator(texts, WordPieceTrainer(**told, show_progress=False))
+    options: dict[str, Any] = (
+        {} if alphabet is None else {"initial_alphabet": alphabet, "limit_alphabet": len(alphabet)}
+    )
+    options |= {"vocab_size": size, "min_frequency": LEAST, "special_tokens": [*SPECIAL, *inner]}
+    tokenizer.train_from_iterator(texts, WordPieceTrainer(**options, show_progress=False))
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.__getitem__)
 
 
-def build(params: dict[str, Any], vocabulary: int) -> Any:
+def build(params: VocabularyParams, vocabulary: int) -> Any:
     """A BERT with random weights; without layers close to a bag of words' vectors.
 
     Its layer norm would give every word the same length, and a mean over them cannot weigh words: a large epsilon makes
@@ -76,23 +77,23 @@ def build(params: dict[str, Any], vocabulary: int) -> Any:
 
     config = BertConfig(
         vocab_size=vocabulary,
-        hidden_size=params["hidden"],
-        num_hidden_layers=params["layers"],
-        num_attention_heads=params["heads"],
-        intermediate_size=params["feed_forward"],
-        max_position_embeddings=params["positions"],
+        hidden_size=params.hidden,
+        num_hidden_layers=params.layers,
+        num_attention_heads=params.heads,
+        intermediate_size=params.feed_forward,
+        max_position_embeddings=params.positions,
         pad_token_id=SPECIAL.index("[PAD]"),
-        layer_norm_eps=1e-12 if params["layers"] else 1.0,
+        layer_norm_eps=1e-12 if params.layers else 1.0,
     )
-    torch.manual_seed(params["seed"])
+    torch.manual_seed(params.seed)
     model = BertModel(config, add_pooling_layer=False)
-    if not params["layers"]:
+    if not params.layers:
         for vectors in (model.embeddings.position_embeddings, model.embeddings.token_type_embeddings):
             torch.nn.init.zeros_(vectors.weight)
     return model
 
 
-def run(job: Job) -> None:
+def run(job: Job[VocabularyParams]) -> None:
     """Learn the tokenizer, draw the weights, write both as a Hugging Face folder `hf/`."""
     from transformers import BertTokenizer
 
@@ -101,17 +102,19 @@ def run(job: Job) -> None:
     passes = iter(("characters", "pieces"))
 
     def texts() -> Iterator[str]:
-        """What is indexed of every passage, streamed."""
+        """Title and text of every passage, streamed."""
         with Progress(f"vocabulary {job.key} · {next(passes)}", collection.passages, "passages") as progress:
             for batch in collection.batches(columns=("title", "text")):
                 yield from (contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
                 progress.add(batch.num_rows)
 
-    learned = pieces(texts, params["vocabulary"], params["lowercase"])
+    learned = pieces(texts, params.vocabulary, params.lowercase)
     if len(learned) <= len(SPECIAL):
-        raise UserError(f"{job.inputs['dataset'].folder}: its passages hold no character twice; no vocabulary is there")
+        raise UserError(
+            f"{job.inputs['dataset'].folder}: its passages hold no character twice, too little for a vocabulary"
+        )
     numbered = {piece: number for number, piece in enumerate(learned)}
-    tokenizer = BertTokenizer(vocab=numbered, do_lower_case=params["lowercase"], strip_accents=False)
+    tokenizer = BertTokenizer(vocab=numbered, do_lower_case=params.lowercase, strip_accents=False)
     with writing(job) as draft:
         build(params, len(learned)).save_pretrained(draft.folder / "hf")
         tokenizer.save_pretrained(draft.folder / "hf")

@@ -1,86 +1,74 @@
-"""Losses, one file each: functions of scores and labels, with the paper's equation beside the code.
+"""Losses: functions of scores and labels, registered where they are written, with the paper's equation beside the code.
 
 A list is one query with its passages; the positive stands first. Shorter lists are padded, and `mask` is True where a
 passage stands. Every reduction over queries is a *sum*: the caller divides by the number of queries of the whole batch,
 so that a batch computed in parts has exactly the loss and gradient of one computed at once. A loss's keyword-only
-parameters are its options, under the same name in the configuration.
+parameters are its options, under the same name in the configuration; `config.losses` reads names and options from the
+sources, so that planning needs no torch.
 """
 
 from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
-from tandem.training.losses.distillation import (
-    dynamic_listwise_distillation,
-    kl,
-    kl_elementwise,
-    kl_minmax,
-    kl_reverse,
-    kl_t2,
-    mse,
-    reference_listwise_distillation,
-)
-from tandem.training.losses.listwise import listmle, listwise, pointwise
-from tandem.training.losses.pairwise import (
-    hinge,
-    hinge_distillation,
-    lambdarank,
-    lambdarank_distillation,
-    margin_mse,
-    ranknet,
-    ranknet_distillation,
-)
-from tandem.training.losses.regularisers import flops, l1
+from tandem.errors import UserError
 
 Supervision = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
 Distillation = Callable[[Tensor, Tensor, Tensor], Tensor]  # (student, teacher, mask) → a sum over queries
 Regulariser = Callable[[Tensor], Tensor]  # all vectors of a batch's side → a scalar
+F = TypeVar("F", bound=Callable[..., Tensor])
 
-SUPERVISION: dict[str, Supervision] = {
-    "listwise": listwise,
-    "pointwise": pointwise,
-    "hinge": hinge,
-    "ranknet": ranknet,
-    "lambdarank": lambdarank,
-}
-DISTILLATIONS: dict[str, Distillation] = {
-    "paper": dynamic_listwise_distillation,
-    "reference": reference_listwise_distillation,
-    "kl": kl,
-    "kl_t2": kl_t2,
-    "kl_elementwise": kl_elementwise,
-    "kl_reverse": kl_reverse,
-    "kl_minmax": kl_minmax,
-    "margin_mse": margin_mse,
-    "mse": mse,
-    "hinge": hinge_distillation,
-    "ranknet": ranknet_distillation,
-    "lambdarank": lambdarank_distillation,
-    "listmle": listmle,
-}
-REGULARISERS: dict[str, Regulariser] = {"flops": flops, "l1": l1}
+SUPERVISION: dict[str, Supervision] = {}
+DISTILLATIONS: dict[str, Distillation] = {}
+REGULARISERS: dict[str, Regulariser] = {}
 
 
-def supervision(train: dict[str, Any], key: str = "loss") -> Supervision:
-    """The loss by the first passage that a model's `train` parameters name under a key, with its options."""
-    loss = SUPERVISION[train[key]]
-    return partial(loss, **given(loss, train))
+def supervision(name: str) -> Callable[[F], F]:
+    """Register a loss by the first passage of each list: `loss(scores, mask, *, options)`."""
+    return _register(SUPERVISION, name)
 
 
-def distillation(told: dict[str, Any], key: str = "loss") -> Distillation:
-    """The loss by a teacher's scores that parameters name under a key, with its options."""
-    loss = DISTILLATIONS[told[key]]
-    return partial(loss, **given(loss, told))
+def distillation(name: str) -> Callable[[F], F]:
+    """Register a loss by a teacher's scores: `loss(student, teacher, mask, *, options)`."""
+    return _register(DISTILLATIONS, name)
 
 
-def given(loss: Callable[..., Tensor], told: dict[str, Any]) -> dict[str, Any]:
-    """A loss's options as they were told; those that were not keep their default."""
-    return {name: told[name] for name in options(loss) if name in told}
+def regulariser(name: str) -> Callable[[F], F]:
+    """Register a regulariser of one side's vectors: `regulariser(vectors)`."""
+    return _register(REGULARISERS, name)
 
 
-def options(loss: Callable[..., Tensor]) -> tuple[str, ...]:
+def _register(registry: dict[str, Any], name: str) -> Callable[[F], F]:
+    def add(loss: F) -> F:
+        if name in registry:
+            raise UserError(f"loss {name} of {loss.__module__} has the name of one of {registry[name].__module__}")
+        registry[name] = loss
+        return loss
+
+    return add
+
+
+def supervision_loss(name: str, options: object) -> Supervision:
+    """The loss by the first passage of this name; its options are attributes of `options`."""
+    return _with_options(SUPERVISION[name], options)
+
+
+def distillation_loss(name: str, options: object) -> Distillation:
+    """The loss by a teacher's scores of this name; its options are attributes of `options`."""
+    return _with_options(DISTILLATIONS[name], options)
+
+
+def _with_options(loss: Callable[..., Tensor], options: object) -> Callable[..., Tensor]:
+    """A loss with the options that `options` has; the others keep their defaults."""
+    return partial(loss, **{name: getattr(options, name) for name in option_names(loss) if hasattr(options, name)})
+
+
+def option_names(loss: Callable[..., Tensor]) -> tuple[str, ...]:
     """The names of a loss's options."""
     return tuple(p.name for p in signature(loss).parameters.values() if p.kind is Parameter.KEYWORD_ONLY)
+
+
+from tandem.training.losses import divergence, listwise, pairwise, regularisers  # noqa: E402, F401  # they register

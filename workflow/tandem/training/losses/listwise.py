@@ -4,7 +4,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from tandem.training.losses import distillation, supervision
 
+
+@supervision("listwise")
 def listwise(scores: Tensor, mask: Tensor) -> Tensor:
     """-log( e^{s(q,p+)} / (e^{s(q,p+)} + Σ_{p-} e^{s(q,p-)}) ), summed over queries.
 
@@ -20,6 +23,7 @@ def listwise(scores: Tensor, mask: Tensor) -> Tensor:
     return -scores.masked_fill(~mask, float("-inf")).log_softmax(dim=-1)[:, 0].sum()
 
 
+@supervision("pointwise")
 def pointwise(scores: Tensor, mask: Tensor) -> Tensor:
     """-log σ(s(q,p+)) - Σ_{p-} log(1 - σ(s(q,p-))), averaged over each query's passages, summed over queries.
 
@@ -38,6 +42,7 @@ def pointwise(scores: Tensor, mask: Tensor) -> Tensor:
     return (losses.sum(-1) / mask.sum(-1)).sum()
 
 
+@distillation("listmle")
 def listmle(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """-Σ_i log( e^{s_π(i)} / Σ_{k ≥ i} e^{s_π(k)} ), π the teacher's order, summed over queries.
 

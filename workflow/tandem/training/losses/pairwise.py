@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from tandem.training.losses import distillation, supervision
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -50,11 +52,12 @@ class Pairs:
         return (flat.sum(1) / there.sum(1).clamp(min=1)).sum()
 
 
+@supervision("hinge")
 def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
     """max(0, m - (s(q,p+) - s(q,p-))), averaged over each query's negatives, summed over queries.
 
     The ranking SVM's loss (Joachims 2002), there with m = 1. The triplet loss max(0, d(q,p+) - d(q,p-) + m) is the same
-    with the distance d = -s; sentence-transformers' `TripletLoss` takes the Euclidean distance and m = 5 unless told.
+    with the distance d = -s; sentence-transformers' `TripletLoss` takes the Euclidean distance and m = 5 by default.
     Sums over all pairs, as surveys write it, grow with the list; here the list's length does not matter.
 
     Args:
@@ -68,6 +71,7 @@ def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
     return pairs.mean((margin - pairs.lead).relu())
 
 
+@distillation("hinge")
 def hinge_distillation(student: Tensor, teacher: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
     """max(0, m - (s_i - s_j)), averaged over each list's pairs with t_i > t_j, summed over queries.
 
@@ -85,38 +89,32 @@ def hinge_distillation(student: Tensor, teacher: Tensor, mask: Tensor, *, margin
     return pairs.mean((margin - pairs.lead).relu())
 
 
+@supervision("ranknet")
 def ranknet(scores: Tensor, mask: Tensor) -> Tensor:
     """log(1 + e^{-(s(q,p+) - s(q,p-))}), averaged over each query's negatives, summed over queries.
 
     The paper's cost with the target probability 1. It sums over pairs; sentence-transformers'
     `RankNetLoss` averages over all pairs of a batch, in bits (this over ln 2).
 
-    Args:
-        scores: s(q, p) with the positive first, shape (queries, passages).
-        mask: True where a passage counts, same shape.
-    Returns:
-        Scalar, in nats; 0 for a list without negatives.
+    Args and returns: as `hinge`, in nats.
     """
     pairs = Pairs.of_first(scores, mask)
     return pairs.mean(softplus(-pairs.lead))
 
 
+@distillation("ranknet")
 def ranknet_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """log(1 + e^{-(s_i - s_j)}), averaged over each list's pairs with t_i > t_j, summed over queries.
 
     As `ranknet`, with the order of all passages from the teacher's scores t, which have no gradient.
 
-    Args:
-        student: s(q, p), shape (queries, passages).
-        teacher: t(q, p), any scale, same shape.
-        mask: True where a passage stands, same shape.
-    Returns:
-        Scalar, in nats; 0 for a list whose passages the teacher all scores the same.
+    Args and returns: as `hinge_distillation`, in nats.
     """
     pairs = Pairs.of_teacher(student, teacher, mask)
     return pairs.mean(softplus(-pairs.lead))
 
 
+@supervision("lambdarank")
 def lambdarank(scores: Tensor, mask: Tensor) -> Tensor:
     """Σ_{p-} |ΔnDCG(p+, p-)| log(1 + e^{-(s(q,p+) - s(q,p-))}), summed over queries.
 
@@ -124,17 +122,14 @@ def lambdarank(scores: Tensor, mask: Tensor) -> Tensor:
     the ideal DCG is 1, so ΔnDCG is |1/log2(1 + r(p+)) - 1/log2(1 + r(p-))| with r the ranks by `scores`, which have no
     gradient. The framework takes log2 (this over ln 2); sentence-transformers' `LambdaLoss` also averages over pairs.
 
-    Args:
-        scores: s(q, p) with the positive first, shape (queries, passages).
-        mask: True where a passage counts, same shape.
-    Returns:
-        Scalar, in nats weighted by nDCG; 0 for a list without negatives.
+    Args and returns: as `hinge`, in nats weighted by nDCG.
     """
     pairs = Pairs.of_first(scores, mask)
     discount = discounts(scores, mask)
     return pairs.sum((discount[:, :1] - discount[:, 1:]).abs() * softplus(-pairs.lead))
 
 
+@distillation("lambdarank")
 def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """Σ_{t_i > t_j} |ΔnDCG(i, j)| log(1 + e^{-(s_i - s_j)}), summed over queries.
 
@@ -142,12 +137,7 @@ def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> T
     G = 2^y - 1. A teacher's scores are no grades, so y is 1/rank in the teacher's order, as RankGPT's students learn;
     passages of equal score share the better rank.
 
-    Args:
-        student: s(q, p), shape (queries, passages).
-        teacher: t(q, p), any scale, same shape.
-        mask: True where a passage stands, same shape.
-    Returns:
-        Scalar, in nats weighted by nDCG; 0 for a list whose passages the teacher all scores the same.
+    Args and returns: as `hinge_distillation`, in nats weighted by nDCG.
     """
     pairs = Pairs.of_teacher(student, teacher, mask)
     # pairs.there[q, i, j] is t_i > t_j: the column's sum counts the passages that are better than j.
@@ -169,6 +159,7 @@ def by_rank(count: int, like: Tensor) -> Tensor:
     return 1.0 / torch.arange(2, count + 2, dtype=like.dtype, device=like.device).log2()
 
 
+@distillation("margin_mse")
 def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """((s(q,p+) - s(q,p-)) - (t(q,p+) - t(q,p-)))², averaged over each query's negatives, summed over queries.
 

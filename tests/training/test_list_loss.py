@@ -1,36 +1,38 @@
-"""Teachers, stored and live: what a lesson's terms are, and whom they reach."""
+"""Teachers, stored and live: the terms of a list's loss, and whom they reach."""
 
 import numpy as np
 import pytest
 import torch
 from pytest import approx
 
+from tandem.stages.training import DualTraining
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
 from tandem.training.losses import DISTILLATIONS
-from tandem.training.objectives import Lesson
+from tandem.training.objectives import ListLoss
 
 BIG = Budget(1 << 20, 1 << 20)
 DISTIL = {"from": "any", "loss": "kl", "weight": 1.0, "supervision": 1.0}
 
 
-def lesson(scores, teacher, **distil):
+def list_loss(scores, teacher, **distil):
     """The terms of one list."""
     batch = Batch(np.array([0]), np.arange(len(scores))[None], np.array([teacher], np.float32))
     row = torch.tensor([scores], dtype=torch.float64)
-    return Lesson({"loss": "listwise", "distil": DISTIL | distil})(row, torch.ones_like(row, dtype=bool), row, batch)
+    train = DualTraining.model_validate({"loss": "listwise", "distil": DISTIL | distil})
+    return ListLoss(train)(row, torch.ones_like(row, dtype=bool), row, batch)
 
 
 def test_a_stored_teachers_options_and_weights_count():
     scores, teacher = [0.3, 1.2, -0.4], [1.0, 0.0, 2.0]
-    plain, warm = lesson(scores, teacher), lesson(scores, teacher, temperature=4.0)
+    plain, warm = list_loss(scores, teacher), list_loss(scores, teacher, temperature=4.0)
     by_hand = DISTILLATIONS["kl"](*(torch.tensor([row]) / 4 for row in (scores, teacher)), torch.ones(1, 3).bool())
     assert warm["distil"].item() == approx(by_hand.item(), rel=1e-5)
     assert warm["distil"] < plain["distil"]
-    assert lesson(scores, teacher, weight=3.0)["distil"].item() == approx(3 * plain["distil"].item())
-    assert lesson(scores, teacher, supervision=0.0).keys() == {"distil"}
+    assert list_loss(scores, teacher, weight=3.0)["distil"].item() == approx(3 * plain["distil"].item())
+    assert list_loss(scores, teacher, supervision=0.0).keys() == {"distil"}
     # leads 0.3 - 1.2 and 0.3 + 0.4 in the teacher's order 3rd, 1st, 2nd: -0.7, -1.6 and -0.9
-    wide = lesson(scores, teacher, loss="hinge", margin=2.0)["distil"].item()
+    wide = list_loss(scores, teacher, loss="hinge", margin=2.0)["distil"].item()
     assert wide == approx((2.7 + 3.6 + 2.9) / 3)
 
 

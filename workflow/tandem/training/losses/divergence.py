@@ -2,7 +2,10 @@
 
 from torch import Tensor
 
+from tandem.training.losses import distillation
 
+
+@distillation("paper")
 def dynamic_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Tensor) -> Tensor:
     """KL(retriever ‖ re-ranker) over each query's list, summed over the list and over queries.
 
@@ -18,6 +21,7 @@ def dynamic_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Ten
     return divergence(retriever, reranker, mask).sum()
 
 
+@distillation("reference")
 def reference_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Tensor) -> Tensor:
     """KL(re-ranker ‖ retriever) divided by the list's length, summed over queries; only the retriever learns.
 
@@ -36,6 +40,7 @@ def divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
     return (log_p.exp() * (log_p - log_q)).masked_fill(~mask, 0.0)
 
 
+@distillation("kl")
 def kl(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
     """KL(softmax(t/T) ‖ softmax(s/T)), summed over each list and over queries: torch's `batchmean`.
 
@@ -53,6 +58,7 @@ def kl(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1
     return divergence(teacher.detach() / temperature, student / temperature, mask).sum()
 
 
+@distillation("kl_t2")
 def kl_t2(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
     """T² KL(softmax(t/T) ‖ softmax(s/T)), summed over each list and over queries.
 
@@ -64,6 +70,7 @@ def kl_t2(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float 
     return temperature**2 * kl(student, teacher, mask, temperature=temperature)
 
 
+@distillation("kl_elementwise")
 def kl_elementwise(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
     """KL(softmax(t/T) ‖ softmax(s/T)) divided by each list's length, summed over queries.
 
@@ -76,6 +83,7 @@ def kl_elementwise(student: Tensor, teacher: Tensor, mask: Tensor, *, temperatur
     return (terms.sum(-1) / mask.sum(-1)).sum()
 
 
+@distillation("kl_reverse")
 def kl_reverse(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
     """KL(softmax(s/T) ‖ softmax(t/T)), summed over each list and over queries.
 
@@ -86,6 +94,7 @@ def kl_reverse(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: f
     return divergence(student / temperature, teacher.detach() / temperature, mask).sum()
 
 
+@distillation("kl_minmax")
 def kl_minmax(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """`kl` with the student's scores first scaled to [0, 1] over each list: (s - min s) / (max s - min s).
 
@@ -99,6 +108,7 @@ def kl_minmax(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     return kl((student - lowest) / (highest - lowest).clamp(min=1e-8), teacher, mask)
 
 
+@distillation("mse")
 def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
     """(s(q,p) - t(q,p))², averaged over each query's passages, summed over queries.
 
