@@ -73,7 +73,8 @@ def test_gelu_is_computed_with_the_product_where_it_is_the_exact_one(family_fold
             layer.intermediate.intermediate_act_fn = told.get("act", layer.intermediate.intermediate_act_fn)
         freeze(model, "fp32", 64)
         return {
-            (type(one.intermediate.intermediate_act_fn), one.intermediate.dense.then[0]) for one in model.encoder.layer
+            (type(one.intermediate.intermediate_act_fn), one.intermediate.dense.activation[0])
+            for one in model.encoder.layer
         }
 
     assert activations() == {(nn.Identity, "gelu")}

@@ -29,7 +29,7 @@ def logged(folder):
 def segment(model_job, make_job):
     """`segment(objective, folder, number, **execution)`: the job of a checkpoint that goes on from the one before."""
 
-    def make(objective, folder, number, of=len(STEPS), **execution):
+    def make(objective, folder, number, of=4, **execution):
         out, until = folder / f"{objective}.{number}-0000000000", {"until": [number, of]}
         after = {"after": open_artifact(folder / f"{objective}.{number - 1}-0000000000")} if number > 1 else {}
         return model_job(objective, out, {"select": "last"}, until, after, "checkpoint", **execution)

@@ -15,6 +15,7 @@ from tandem.errors import UserError
 from tandem.extras.pretraining import stage as pretrain
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
+from tandem.stages.training import ModelParams
 
 SHAPE = {"layers": 1, "hidden": 32, "heads": 4, "feed_forward": 64, "positions": 64}
 TRAIN = {
@@ -132,9 +133,9 @@ def test_a_model_starts_from_it_and_so_does_a_further_pretraining(undisturbed, m
     from tandem.training.stage import start_cross, start_dual
 
     made = undisturbed("crop")
-    towers = {"shared": False, "pooling": "mean", "normalize": True, "temperature": 0.05}
+    towers = ModelParams.model_validate({"objective": "dual", "train": {}, "shared": False, **VECTOR})
     assert start_dual(made, towers).dimension == 32
-    assert start_cross(made, {"pooling": "cls"}).head.in_features == 32
+    assert start_cross(made, "cls").head.in_features == 32
     params = {"objective": "mlm", **VECTOR, "train": TRAIN | OBJECTIVES["mlm"] | {"steps": 1}}
     inputs = {"start": made, "tokens": vocabularies(1)[1]}
     pretrain.run(make_job("pretrain", tmp_path / "further-0123456789", params, inputs))

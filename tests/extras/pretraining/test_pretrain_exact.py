@@ -1,6 +1,7 @@
 """Micro-batches, cached gradients and two processes give one big batch's pre-training loss and gradients."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -36,7 +37,8 @@ def together(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
     line = [*launch, "--nproc-per-node", "2", pretrain_cases.__file__, str(folder)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, **paths})
     assert done.returncode == 0, done.stderr
     return [(json.loads((folder / f"{i}.json").read_text()), load_file(folder / f"{i}.safetensors")) for i in range(2)]
 
