@@ -8,7 +8,7 @@ from pytest import approx
 from tandem.stages.training import DualTraining
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
-from tandem.training.losses import DISTILLATIONS
+from tandem.training.losses import distillation
 from tandem.training.objectives import ListLoss
 
 BIG = Budget(1 << 20, 1 << 20)
@@ -26,7 +26,7 @@ def list_loss(scores, teacher, **distil):
 def test_a_stored_teachers_options_and_weights_count():
     scores, teacher = [0.3, 1.2, -0.4], [1.0, 0.0, 2.0]
     plain, warm = list_loss(scores, teacher), list_loss(scores, teacher, temperature=4.0)
-    by_hand = DISTILLATIONS["kl"](*(torch.tensor([row]) / 4 for row in (scores, teacher)), torch.ones(1, 3).bool())
+    by_hand = distillation["kl"](*(torch.tensor([row]) / 4 for row in (scores, teacher)), torch.ones(1, 3).bool())
     assert warm["distil"].item() == approx(by_hand.item(), rel=1e-5)
     assert warm["distil"] < plain["distil"]
     assert list_loss(scores, teacher, weight=3.0)["distil"].item() == approx(3 * plain["distil"].item())
@@ -36,7 +36,7 @@ def test_a_stored_teachers_options_and_weights_count():
     assert wide == approx((2.7 + 3.6 + 2.9) / 3)
 
 
-@pytest.mark.parametrize("name", DISTILLATIONS)
+@pytest.mark.parametrize("name", distillation)
 def test_a_live_teacher_learns_from_its_student_in_the_papers_semantics_alone(make_objective, gradients, batch, name):
     told, grads = gradients(make_objective("joint", BIG, torch.float64, semantics=name), batch)
     supervised = make_objective("cross", BIG, torch.float64, loss="listwise")
@@ -47,5 +47,5 @@ def test_a_live_teacher_learns_from_its_student_in_the_papers_semantics_alone(ma
     assert same is (name != "paper")
     assert any(key.startswith("dual") and gradient.abs().max() > 0 for key, gradient in grads.items())
     made = joint.scores(batch)
-    expected = DISTILLATIONS[name](made["dual"], made["cross"], torch.from_numpy(batch.mask)).item() / 4
+    expected = distillation[name](made["dual"], made["cross"], torch.from_numpy(batch.mask)).item() / 4
     assert told["kl"] == approx(expected, rel=1e-9)

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.training.losses.divergence import kl_t2
-from tandem.training.losses.listwise import listmle, listwise
+from tandem.training.losses.listwise import kl_t2, listmle, listwise
 from tandem.training.losses.pairwise import (
     hinge,
     lambdarank,

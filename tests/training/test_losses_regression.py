@@ -6,7 +6,7 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.training.losses.divergence import (
+from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,
     kl,
     kl_elementwise,

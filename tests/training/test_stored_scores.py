@@ -19,7 +19,7 @@ from tandem.models.tokens import Tokens
 from tandem.stages.training import DualTraining
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives, batches, read_lists
-from tandem.training.losses import DISTILLATIONS
+from tandem.training.losses import distillation
 from tandem.training.objectives import ListLoss
 from tandem.training.objectives.dual import Dual
 from tandem.training.objectives.joint import Joint
@@ -78,7 +78,7 @@ def test_stored_scores_teach_what_the_live_model_teaches(
         torch.testing.assert_close(made[name], gradient, rtol=tolerance, atol=tolerance * scale)
 
 
-@pytest.mark.parametrize("loss", DISTILLATIONS)
+@pytest.mark.parametrize("loss", distillation)
 def test_passages_without_a_score_and_lists_with_one_teach_nothing(loss):
     rng, nan = np.random.default_rng(1), np.nan
     scores = rng.normal(size=(4, 4)).astype(np.float32)

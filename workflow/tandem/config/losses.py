@@ -1,53 +1,44 @@
-"""The losses of `training.losses` by name, with their options, read from their sources: planning needs no torch."""
+"""The registries of losses, and the options that each loss takes: known without importing the losses, which need torch.
+
+A plugin registers its own by the same decorators: `@supervision("<name>")`, `@distillation("<name>")`.
+"""
 
 import ast
-from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import cache
+from inspect import Parameter, signature
 from pathlib import Path
+from typing import Any
+
+from tandem.registry import Registry
 
 FOLDER = Path(__file__).parents[1] / "training" / "losses"
 
-
-@dataclass(frozen=True)
-class Loss:
-    """A function that a decorator registers.
-
-    Attributes:
-        registry: the decorator: `supervision`, `distillation` or `regulariser`.
-        name: its name in configurations.
-        options: its keyword-only parameters, with their defaults.
-    """
-
-    registry: str
-    name: str
-    options: dict[str, object]
+supervision: Registry[Any] = Registry("loss", "supervision", "training.losses")
+distillation: Registry[Any] = Registry("distillation loss", "distillation", "training.losses")
+regulariser: Registry[Any] = Registry("regulariser", "regulariser", "training.losses")
 
 
-def losses_in(path: Path) -> Iterable[Loss]:
-    """The losses that a Python file registers: functions under `@supervision("<name>")` and the like."""
-    body = ast.parse(path.read_text(encoding="utf-8"), str(path)).body
-    for node in (node for node in body if isinstance(node, ast.FunctionDef)):
-        for decorator in node.decorator_list:
-            match decorator:
-                case ast.Call(
-                    ast.Name("supervision" | "distillation" | "regulariser" as registry), [ast.Constant(str(name))]
-                ):
-                    pairs = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-                    yield Loss(registry, name, {arg.arg: ast.literal_eval(value) for arg, value in pairs if value})
+def option_takers() -> dict[str, list[str]]:
+    """Every option, a keyword-only parameter of a loss, and the names of the losses that take it."""
+    takers: dict[str, list[str]] = {option: list(losses) for option, losses in _own_option_takers().items()}
+    for registry in (supervision, distillation):
+        for name in (name for name in registry if registry.plugin(name)):
+            for parameter in signature(registry[name]).parameters.values():
+                if parameter.kind is Parameter.KEYWORD_ONLY:
+                    takers.setdefault(parameter.name, []).append(name)
+    return {option: list(dict.fromkeys(losses)) for option, losses in takers.items()}
 
 
-LOSSES = [loss for path in sorted(FOLDER.glob("[a-z]*.py")) for loss in losses_in(path)]
-
-
-def names(registry: str) -> list[str]:
-    """The names of a registry's losses."""
-    return [loss.name for loss in LOSSES if loss.registry == registry]
-
-
-def options() -> dict[str, dict[str, object]]:
-    """Every option: the losses that take it, with its default in each."""
-    found: dict[str, dict[str, object]] = {}
-    for loss in LOSSES:
-        for option, default in loss.options.items():
-            found.setdefault(option, {})[loss.name] = default
-    return found
+@cache
+def _own_option_takers() -> dict[str, list[str]]:
+    """`option_takers` of Tandem's own losses, read from their sources."""
+    takers: dict[str, list[str]] = {}
+    for source in sorted(FOLDER.glob("*.py")):
+        body = ast.parse(source.read_text(encoding="utf-8"), str(source)).body
+        for function in (node for node in body if isinstance(node, ast.FunctionDef)):
+            for decorator in function.decorator_list:
+                match decorator:
+                    case ast.Call(ast.Name("supervision" | "distillation"), [ast.Constant(str(name))]):
+                        for option in function.args.kwonlyargs:
+                            takers.setdefault(option.arg, []).append(name)
+    return takers

@@ -55,10 +55,18 @@ def parse(model: type[M], value: object, at: str = "") -> tuple[M | None, list[s
             return model.model_validate(typed, by_alias=True, by_name=False), []
         except ValidationError as error:
             details = error.errors(include_url=False)
-    places = [(_place(model, detail["loc"]), detail) for detail in details]
+    places = [(_place(model, detail["loc"]), detail) for detail in details if not _follows(detail, details)]
     lines = [(place.path, _line(place, detail, at)) for place, detail in _of_best_branches(places)]
     lines.sort(key=lambda line: [str(key) for key in line[0]])
     return None, list(dict.fromkeys(line for _, line in lines))
+
+
+def _follows(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
+    """Whether a list is too short only because of its wrong items."""
+    location = detail["loc"]
+    return detail["type"] == "too_short" and any(
+        len(other["loc"]) > len(location) and other["loc"][: len(location)] == location for other in details
+    )
 
 
 def limited(config: Mapping[Any, Any]) -> None:
@@ -126,13 +134,13 @@ class _Place(NamedTuple):
         path: its keys.
         annotation: the type that is needed there; None for an unknown key.
         known: the keys of the section that it is in.
-        union: keys of the innermost union of types above it, with the branch that the error is of.
+        union: keys of the innermost union of types above it, the union, and the branch that the error is of.
     """
 
     path: tuple[str | int, ...]
     annotation: Any
     known: list[str]
-    union: tuple[tuple[str | int, ...], str] | None
+    union: tuple[tuple[str | int, ...], Any, str] | None
 
 
 def _place(model: type[BaseModel], location: tuple[str | int, ...]) -> _Place:
@@ -143,7 +151,7 @@ def _place(model: type[BaseModel], location: tuple[str | int, ...]) -> _Place:
     for key in location:
         options = [branch for branch in branches(annotation) if branch is not type(None)]
         if len(options) > 1:
-            union = (tuple(path), str(key))
+            union = (tuple(path), annotation, str(key))
             annotation = next((option for option in options if str(key).startswith(_tag(option))), None)
             continue
         annotation = options[0] if options else None
@@ -173,10 +181,14 @@ def _of_best_branches(places: list[tuple[_Place, ErrorDetails]]) -> Iterator[tup
         if place.union is None:
             yield place, detail
         else:
-            unions.setdefault(place.union[0], {}).setdefault(place.union[1], []).append((place, detail))
+            unions.setdefault(place.union[0], {}).setdefault(place.union[2], []).append((place, detail))
     for path, by_branch in unions.items():
         inner = [errors for errors in by_branch.values() if all(len(place.path) > len(path) for place, _ in errors)]
-        yield from min(inner, key=len) if inner else next(iter(by_branch.values()))[:1]
+        if inner:
+            yield from min(inner, key=len)
+        else:
+            place, detail = next(iter(by_branch.values()))[0]
+            yield place._replace(annotation=place.union and place.union[1]), detail
 
 
 def _line(place: _Place, detail: ErrorDetails, at: str) -> str:

@@ -59,7 +59,8 @@ class Variants:
 
     def keys(self, path: str) -> list[str]:
         """A dotted path's keys; names may hold dots: `models.m.1.train.lr` is `models`, `m.1`, `train`, `lr`."""
-        rest, keys, value = path.split("."), list[str](), self.base
+        rest, keys = path.split("."), list[str]()
+        value: Any = self.base
         while rest:
             items = _items(value)
             length = next((n for n in range(len(rest), 1, -1) if ".".join(rest[:n]) in items), 1)

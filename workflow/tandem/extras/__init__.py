@@ -1,1 +1,1 @@
-"""What goes beyond the papers' tables; nothing of the core imports it."""
+"""What the papers' tables do not need; nothing in the core imports it."""

@@ -1,9 +1,9 @@
 """Stage `embeddings`: vectors of the passages, or of a split's queries, by a dual encoder.
 
 Rows are encoded in blocks of a fixed size. Shards (`embeddings-shard`, one process or machine each) take whole blocks,
-the stage itself makes those still missing and writes the manifest: the bytes are the same however the work was split. While
-the model computes a block, a thread reads the token ids of the next and another one writes the last: memory is that of
-three blocks, whatever the size of the corpus.
+the stage itself makes those still missing and writes the manifest: the bytes are the same however the work was split.
+While the model computes a block, a thread reads the token ids of the next and another one writes the last: memory is
+that of three blocks, whatever the size of the corpus.
 """
 
 import hashlib

@@ -17,7 +17,7 @@ from tandem.models.saving import Lengths, cross_usage, dual_usage, folders, fron
 from tandem.models.tokens import Tokens
 from tandem.stages.training import ModelParams, TokensParams
 from tandem.training.checkpoints import State
-from tandem.training.losses import DISTILLATIONS, SUPERVISION
+from tandem.training.losses import distillation, supervision
 
 NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
 
@@ -74,13 +74,13 @@ def _losses(params: ModelParams) -> str:
     train = params.train
     losses: list[tuple[str, Callable[..., Any]]] = []
     if isinstance(train, JointTrain):
-        losses.append((train.semantics, DISTILLATIONS[train.semantics]))
+        losses.append((train.semantics, distillation[train.semantics]))
         if train.teacher != "static":
-            losses.append((train.supervision, SUPERVISION[train.supervision]))
+            losses.append((train.supervision, supervision[train.supervision]))
     else:
-        losses.append((train.loss, SUPERVISION[train.loss]))
+        losses.append((train.loss, supervision[train.loss]))
         if train.distil:
-            losses.append((train.distil.loss, DISTILLATIONS[train.distil.loss]))
+            losses.append((train.distil.loss, distillation[train.distil.loss]))
     heads = {name: (getdoc(loss) or "").split("\n\nArgs")[0] for name, loss in losses}
     lines = [f"- `{name}`: {' '.join(head.split())}" for name, head in heads.items()]
     return "\n".join([f"Objective `{params.objective}`. Losses:", "", *lines])

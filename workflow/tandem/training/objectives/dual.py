@@ -13,7 +13,7 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Replayed, Seeds, batch_texts, list_scores
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import REGULARISERS
+from tandem.training.losses import regulariser
 from tandem.training.losses.listwise import listwise
 from tandem.training.losses.regularisers import ramp
 from tandem.training.objectives import ListLoss, backward, mask_of
@@ -172,5 +172,5 @@ def regularised(params: Regularise, state: InBatch) -> Tensor:
         weights = {name: weight for name, weight in side_weights or () if weight}
         if weights:
             vectors = state.passages if side == "passage" else state.gather(state.queries)
-            total = total + torch.stack([w * REGULARISERS[name](vectors) for name, w in weights.items()]).sum()
+            total = total + torch.stack([w * regulariser[name](vectors) for name, w in weights.items()]).sum()
     return total * ramp(state.step, params.ramp) * len(state.batch.queries)
