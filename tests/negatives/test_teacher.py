@@ -12,8 +12,8 @@ import pytest
 from tandem.config.execution import Execution
 from tandem.data.runs import write_run
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.execution import accelerate
 from tandem.models.tokens import Tokens
 from tandem.negatives import candidates, teacher
 from tandem.store.artifact import open_artifact

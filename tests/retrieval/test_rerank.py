@@ -13,8 +13,8 @@ from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, write_run
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.execution import accelerate
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
 from tandem.retrieval.rerank import run

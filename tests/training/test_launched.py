@@ -44,9 +44,8 @@ def dual(model_job, tmp_path):
     """`dual(name, **execution)`: four steps with in-batch negatives, which ranks exchange, and no dropout."""
 
     def make(name, **execution):
-        job = model_job("dual", tmp_path / f"{name}-0123456789", **execution)
-        job.params["train"] = job.params["train"] | {"dropout": 0.0, "steps": 4, "select": "last"}
-        return job
+        train = {"dropout": 0.0, "steps": 4, "select": "last"}
+        return model_job("dual", tmp_path / f"{name}-0123456789", train, **execution)
 
     return make
 

@@ -16,7 +16,7 @@ from tandem.report.grid import csv_text
 from tandem.report.sections import Addition, Extra, TrainingCharts
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_text
-from tandem.training.chosen import best, validated, worth
+from tandem.training.selection import best, validated, worth
 
 page.FOLDERS.append(Path(__file__).parent / "assets")
 MEASURED = ["step", "measure", "reduced", "full_measure", "full"]

@@ -14,7 +14,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, make_pool, undenoised
 from tandem.negatives.sources import Labels, ranked, source_name

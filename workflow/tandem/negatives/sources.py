@@ -10,7 +10,7 @@ from tandem.data.collection import LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.job import Job
 

@@ -16,8 +16,7 @@ from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.ragged import spread
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import Requests, mean_logit, open_judges, score_shard
 from tandem.retrieval.pair_store import pair_keys

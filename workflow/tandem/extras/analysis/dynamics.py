@@ -13,7 +13,7 @@ from tandem.data.collection import Collection
 from tandem.data.rows import query_rows
 from tandem.data.splits import subset
 from tandem.models.device import use_workers
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.retrieval.encode import Encoder
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores

@@ -17,8 +17,8 @@ from tandem.data.collection import CORPUS, Collection
 from tandem.errors import UserError
 from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
 from tandem.extras.operations.configurations import Configuration, split_files
-from tandem.models.card import POOL
-from tandem.models.template import Template
+from tandem.models.saving import POOL
+from tandem.models.tokens import Template
 from tandem.plan.graph import Stage
 from tandem.retrieval.embeddings import Embeddings
 from tandem.store.artifact import Artifact, open_artifact

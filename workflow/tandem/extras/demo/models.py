@@ -8,9 +8,9 @@ import numpy as np
 from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.extras.demo.workers import PartData, Question, open_inputs
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens

@@ -179,7 +179,7 @@ def of_hub(stage: Stage, catalogued: bool) -> Item:
 
 def fetch_hub(name: str, revision: str) -> str:
     """Fetch an encoder into the hub's cache; the commit that it was."""
-    from tandem.models.encoder import download
+    from tandem.models.hub import download
 
     return download(name, revision)[1]
 
@@ -216,7 +216,7 @@ def query_hub(name: str, revision: str) -> tuple[str | None, int | None]:
 
     from huggingface_hub import HfApi
 
-    from tandem.models.encoder import FILES
+    from tandem.models.hub import FILES
 
     try:
         info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=20)
