@@ -8,7 +8,7 @@ it.
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -160,3 +160,18 @@ class Stages(dict[tuple[str, str], Stage]):
         if (kind, key) not in self:
             raise KeyError(f"the configuration wants no {kind} {key}; see `snakemake -n` for what it wants")
         return self[kind, key]
+
+
+def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
+    """Stages and all they need, each once, inputs before what is made from them."""
+    ordered: dict[tuple[str, str], Stage] = {}
+
+    def visit(stage: Stage) -> None:
+        if (stage.kind, stage.key) not in ordered:
+            for above in stage.upstream.values():
+                visit(above)
+            ordered[stage.kind, stage.key] = stage
+
+    for stage in stages:
+        visit(stage)
+    return list(ordered.values())

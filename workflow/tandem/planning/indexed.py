@@ -94,7 +94,7 @@ class Indexed:
     def _dimension(self, passages: Stage) -> int | None:
         """The vectors' dimension, if the encoder's files or its entry tell it."""
         # Imported only where a parameter depends on it: nothing else in planning opens an encoder.
-        from tandem.estimating.encoders import shape_of
+        from tandem.plan.shapes import shape_of
 
         try:
             return shape_of(passages.upstream["tokens"], self.config["encoders"]).hidden

@@ -9,9 +9,8 @@ from pathlib import Path
 import yaml
 
 from tandem.errors import UserError
-from tandem.estimating.costs import upstream_first
 from tandem.planning.config import LOADER, Config, gathered, merged
-from tandem.planning.graph import Stage
+from tandem.planning.graph import Stage, upstream_first
 from tandem.planning.plan import Plan
 
 ROOT = Path(__file__).parents[3]  # the checkout

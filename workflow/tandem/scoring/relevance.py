@@ -45,7 +45,8 @@ def relevance(job: Job, measures: Sequence[ir_measures.Measure]) -> Relevance:
     Raises:
         UserError: inputs that do not fit, measures that matches cannot give, or nothing left to score.
     """
-    split, collection = job.params["split"], Collection(job.inputs["dataset"])
+    params = job.params if isinstance(job.params, dict) else job.params.model_dump()
+    split, collection = params["split"], Collection(job.inputs["dataset"])
     if "match" in job.inputs:
         made = _matched(job, collection, measures)
     elif "labels" in job.inputs:
@@ -71,10 +72,11 @@ def _labelled(labels: Artifact, collection: Collection, split: str) -> Relevance
 
 def _matched(job: Job, collection: Collection, measures: Sequence[ir_measures.Measure]) -> Relevance:
     """A matched passage has relevance 1; all questions of the split with answers count, as in DPR's accuracy."""
-    match, split = job.inputs["match"], job.params["split"]
+    params = job.params if isinstance(job.params, dict) else job.params.model_dump()
+    match, split = job.inputs["match"], params["split"]
     if "labels" in job.inputs:
         raise UserError("score: labels and match are both given; one of them says what is relevant")
-    if job.params.get("ignore_identical_ids"):
+    if params.get("ignore_identical_ids"):
         raise UserError("score: ignore_identical_ids and match are both set; matches count ranks before any is dropped")
     ran, matched = Path(match.upstream["run"]).name, match.params["split"]
     if ran != job.inputs["run"].key or matched != split:

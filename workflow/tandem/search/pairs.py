@@ -120,8 +120,9 @@ class PairScores:
 
 def open_judges(job: Job) -> list[PairScores]:
     """The scores of a stage's cross-encoders: inputs `judge.0` with `judge_tokens.0`, `judge.1`, …; maybe none."""
+    params = job.params if isinstance(job.params, dict) else job.params.model_dump()
     return [
-        PairScores(model, tokens, job.params["precision"], job.params["batch_tokens"])
+        PairScores(model, tokens, params["precision"], params["batch_tokens"])
         for model, tokens in zip(job.many("judge"), job.many("judge_tokens"), strict=True)
     ]
 
