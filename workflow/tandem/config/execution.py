@@ -2,19 +2,19 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from tandem.config.base import Model
+from tandem.config.base import Items, Section
 
 
-class Mirror(Model):
+class Mirror(Section):
     """Another place for downloads."""
 
     from_: str = Field(alias="from", description="the beginning of a URL")
     to: str = Field(description="what replaces it")
 
 
-class Training(Model):
+class Training(Section):
     """How trainings and encoders use their devices."""
 
     micro_tokens: int = Field(2048, ge=64, description="tokens per forward and backward pass")
@@ -26,11 +26,9 @@ class Training(Model):
     compile: Literal["auto", "always", "never"] = Field(
         "auto", description="torch.compile in trainings and, on CUDA, in dual encoders; auto: what is packed on CUDA"
     )
-    checkpoint_seconds: float = Field(60, ge=0, description="seconds between two saved states of a training")
+    checkpoint_seconds: float = Field(60.0, ge=0, description="seconds between two saved states of a training")
     stop_seconds: float = Field(
-        120,
-        ge=0,
-        description="a training saves its state and returns to the queue this long before its slurm job ends",
+        120.0, ge=0, description="a training is saved and requeued this long before its slurm job ends"
     )
     devices: int = Field(1, ge=1, description="GPUs of a training; on a machine without GPUs, processes")
     nodes: int = Field(1, ge=1, description="machines of a training, each with that many devices; needs slurm")
@@ -39,11 +37,7 @@ class Training(Model):
 class ExecutionSettings(Training):
     """The configuration's `execution` block."""
 
-    shards: int = Field(
-        1,
-        ge=1,
-        description="jobs that share encoding and searching passages, and scoring pairs by cross-encoders",
-    )
+    shards: int = Field(1, ge=1, description="jobs that share encoding, searching, and scoring by cross-encoders")
     engine: Literal["auto", "faiss", "torch"] = Field(
         "auto", description="of exact search; auto: torch on CUDA, else FAISS"
     )
@@ -53,14 +47,14 @@ class ExecutionSettings(Training):
         description="MiB of vectors and running results of an exact search, on the device that searches; null: 2,048",
     )
     threads: int | None = Field(
-        None, ge=1, description="CPU threads of a job; null: all cores, so that heavy jobs run one after the other"
+        None, ge=1, description="CPU threads of a job; null: all cores, one heavy job at a time"
     )
     index_gpu: Literal["none", "replicate", "shard"] = Field(
         "none",
         description="indexes on `devices` GPUs, which needs faiss-gpu: each whole on every one, or cut into parts",
     )
     hardware: str = Field("cpu", description="entry of config/hardware/ that `estimate` calculates with")
-    mirrors: tuple[Mirror, ...] = Field((), description="other places for downloads, tried in order")
+    mirrors: Items[Mirror] = Field((), description="other places for downloads, tried in order")
 
 
 class Execution(ExecutionSettings):
@@ -68,6 +62,8 @@ class Execution(ExecutionSettings):
 
     A stage gets only the options that it uses (`--run.<name>`); the others keep their defaults.
     """
+
+    model_config = ConfigDict(strict=False)
 
     workers: int | None = Field(None, ge=1, description="CPU threads of this job; null: as many as cores")
     shard: int | None = Field(None, ge=0, description="which shard this job computes, counted from 0")

@@ -1,9 +1,7 @@
 """A JSON schema as the configuration needs it: text turned into numbers, defaults filled in, one line per mistake."""
 
-import difflib
 import json
 import math
-import re
 from contextlib import suppress
 from typing import Any
 
@@ -11,9 +9,12 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
+from tandem.errors import NAME as NAME
 from tandem.errors import UserError
+from tandem.errors import nearest as nearest
+from tandem.errors import printable as shown
+from tandem.errors import shortened as _short
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # what may be part of a key
 WORDS = {"true": True, "false": False, "null": None}
 DEEPEST, MOST = 100, 100_000  # levels and values of a configuration: far more than any needs
 
@@ -140,20 +141,3 @@ def _lines(error: ValidationError, prefix: str) -> list[str]:
             return [f"{found}; allowed: {sign} {wanted}"]
         case _:
             return [f"{found}; {_short(shown(error.message))}"]
-
-
-def shown(key: object) -> str:
-    """A key as it may stand in a message of one line: as JSON where it has characters that cannot be seen."""
-    text = str(key)
-    return _short(text if text.isprintable() else json.dumps(text))
-
-
-def _short(text: str, most: int = 300) -> str:
-    """A text's beginning and length where it is longer than so many characters: a whole file can get into a value."""
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """`; did you mean x?` or `; allowed: …`, to end a line about an unknown word."""
-    close = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {close[0]}?" if close else f"; allowed: {', '.join(sorted(known)) or 'none'}"
