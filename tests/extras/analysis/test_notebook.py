@@ -72,7 +72,7 @@ def test_a_failing_cell_is_one_line():
     ("text", "message"),
     [
         (None, "cannot be read"),
-        ("{", "is no notebook"),
+        ("{", "is not a notebook"),
         (nbformat.writes(nbformat.v4.new_notebook()), "no cell has the tag parameters"),
     ],
 )

@@ -22,7 +22,9 @@ LINES = [
 
 @pytest.fixture
 def stage(tmp_path):
-    params = {"threshold": 0.8, "shingle": {"unit": "words", "size": 3}}
+    params = {
+        "threshold": 0.8, "permutations": 64, "shingle": {"unit": "words", "size": 3}, "seed": 1, "depths": [10],
+    }  # fmt: skip
     job = Job("noise", tmp_path / "noise-0123456789", params, {})
     passages = [{"id": "d1", "text": NASTY}]
     examples = {"Empty passages": [{"note": NASTY, "queries": [{"id": "q1", "text": NASTY}], "passages": passages}]}

@@ -7,7 +7,7 @@ from pytest import approx
 
 from tandem.extras.estimate.estimate import estimate, new_setting
 from tandem.extras.estimate.index_costs import Index
-from tandem.extras.estimate.resources import COSTS, RATES, Hardware
+from tandem.extras.estimate.resources import RATES, Hardware, cost
 from tandem.planning.plan import Plan
 
 ROOT = Path(__file__).parents[3]
@@ -158,4 +158,4 @@ def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):
 
 
 def test_no_stage_that_computes_is_left_out():
-    assert {"index", "ann", "tradeoffs", "tune_fusion"} <= set(COSTS)
+    assert {"index", "ann", "tradeoffs", "tune_fusion"} <= set(cost)

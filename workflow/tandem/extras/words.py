@@ -1,4 +1,4 @@
-"""Words of queries and passages in any script, without a model: what counts as one, how rare it is, what it may mean."""
+"""Words of queries and passages in any script: what counts as a word, how rare it is, what a misspelt one means."""
 
 import math
 import unicodedata

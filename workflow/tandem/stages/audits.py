@@ -7,6 +7,8 @@ from pydantic import Field
 from tandem.config.base import Model, Precision
 from tandem.stages.base import Kind, Params
 
+Rank = Annotated[int, Field(ge=1)]
+
 
 class PairScoring(Model):
     """How cross-encoders score pairs."""
@@ -36,9 +38,7 @@ class NoiseParams(Params):
     permutations: int = Field(ge=2, description="values of a MinHash signature")
     shingle: Shingle = Field(description="how texts are cut")
     seed: int = Field(description="of the permutations")
-    depths: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        min_length=1, description="cutoffs of the shares of unjudged results"
-    )
+    depths: list[Rank] = Field(min_length=1, description="cutoffs of the shares of unjudged results")
     split: str | None = Field(None, description="of the runs; null where there are none")
 
 

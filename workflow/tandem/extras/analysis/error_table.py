@@ -56,10 +56,8 @@ def main(words: list[str]) -> int:
     flags = read_flags(words, ("errors", "printed", "out"), ("sheet",))
     errors, out = open_artifact(Path(flags["errors"]), "errors"), csv_out(flags)
     summary = Summary(**json.loads(errors.path(SUMMARY).read_text(encoding="utf-8")))
-    if "sheet" in flags:
-        types = read_types(Path(flags["sheet"]), errors)
-    else:
-        types = list(Counter(summary.guesses).elements())
+    guessed = list(Counter(summary.guesses).elements())
+    types = read_types(Path(flags["sheet"]), errors) if "sheet" in flags else guessed
     if not types:
         raise UserError(f"{flags['sheet']}: no row has a type yet; fill in the column `type`")
     printed = printed_shares(Path(flags["printed"]))

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,24 +23,6 @@ NEGATIVES = "negatives.parquet"
 COLUMNS = ("query_id", "doc_id", "label", "rank", "score", "list", "query_row", "passage_row")
 QUARTILES = (0.25, 0.5, 0.75)
 Quartiles = list[float] | None  # 25, 50 and 75 %; None of nothing
-
-
-class Source(TypedDict, total=False):
-    """Counts of one source's negatives; shares in percent, the last three with judges only.
-
-    Attributes:
-        rank: quartiles of those that a run ranked.
-        judge: quartiles of the judges' probabilities of negatives.
-        false_negatives: share of negatives above the threshold.
-        found_positives: share of positives above it: how far the verdict is to be trusted, None without any.
-    """
-
-    negatives: int
-    queries: int
-    rank: Quartiles
-    judge: Quartiles
-    false_negatives: float | None
-    found_positives: float | None
 
 
 def run(job: Job[HardnessParams]) -> None:
@@ -92,17 +74,17 @@ def _sampled(path: Path, queries: int) -> pa.Table:
         return pa.Table.from_batches(rows, pa.schema([file.schema_arrow.field(name) for name in COLUMNS]))
 
 
-def summary(rows: pd.DataFrame, threshold: float | None) -> dict[str, Source]:
-    """Counts per source.
+def summary(rows: pd.DataFrame, threshold: float | None) -> dict[str, dict[str, object]]:
+    """Counts per source: its negatives and queries, quartiles of the ranks of those that a run ranked.
 
-    Args:
-        rows: of negatives.parquet.
-        threshold: the judges' verdict is positive above it; None without judges.
+    With judges, whose verdict is positive above `threshold`, also the quartiles of their probabilities of negatives,
+    `false_negatives` (percent of negatives above it) and `found_positives` (percent of positives above it: how far the
+    verdict is to be trusted, None without any).
     """
-    sources: dict[str, Source] = {}
+    sources: dict[str, dict[str, object]] = {}
     for name, own in rows.groupby("source", sort=False):
         negative, positive = own[own["label"] == 0], own[own["label"] != 0]
-        source: Source = {"negatives": len(negative), "queries": int(own["query_id"].nunique())}
+        source: dict[str, object] = {"negatives": len(negative), "queries": int(own["query_id"].nunique())}
         source["rank"] = _quartiles(negative.loc[negative["rank"] > 0, "rank"])
         if threshold is not None:
             source["judge"] = _quartiles(negative["judge"])

@@ -23,14 +23,7 @@ import pyarrow.parquet as pq
 from tandem.data.collection import contents
 from tandem.data.rows import Rows
 from tandem.data.tables import streaming
-from tandem.extras.audits.duplicates import (
-    Duplicates,
-    Firsts,
-    Similarities,
-    bucket_pairs,
-    first_of_equal,
-    unpack,
-)
+from tandem.extras.audits.duplicates import Duplicates, Firsts, Similarities, bucket_pairs, first_of_equal, unpack
 from tandem.extras.audits.minhash import Hashes, Shingling, Sketcher, normalised, pieces
 from tandem.progress import Progress
 
@@ -85,12 +78,7 @@ class Search(NamedTuple):
 def search(corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label: str) -> tuple[Duplicates, Search]:
     """Find exact and near-duplicates among the passages of a corpus; the same for any number of workers.
 
-    Args:
-        corpus: its Parquet file.
-        sketcher: how passages are cut and compared.
-        scratch: an empty folder.
-        workers: processes.
-        label: for progress.
+    `scratch` is an empty folder, `label` names the search in lines of progress.
     """
     ends = group_ends(corpus)
     with Crew(workers) as crew:
@@ -184,11 +172,7 @@ def read_group(corpus: Path, group: int) -> list[str]:
 
 
 def sketch(task: tuple[Path, int, Sketcher]) -> tuple[Hashes, Hashes]:
-    """The hash of each passage of a row group, 0 of an empty one, and its band keys.
-
-    Returns:
-        Shapes (passages,) and (bands, passages); the keys of empty passages are 0.
-    """
+    """The hash of each passage of a row group, shape (passages,), and its band keys, (bands, passages); 0 if empty."""
     corpus, group, sketcher = task
     texts = read_group(corpus, group)
     digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
@@ -200,12 +184,9 @@ def sketch(task: tuple[Path, int, Sketcher]) -> tuple[Hashes, Hashes]:
 
 
 def shingle_sets(task: tuple[Path, int, Rows, Shingling]) -> tuple[Hashes, Rows]:
-    """The distinct shingles of some passages of a row group.
+    """The distinct shingles of some passages of a row group: sorted hashes, passage after passage, and their numbers.
 
-    Args:
-        task: the corpus, the row group, rows within it, and how texts are cut.
-    Returns:
-        Sorted hashes, passage after passage, and the number of each passage's.
+    The task is the corpus, the row group, rows within it, and how texts are cut.
     """
     corpus, group, rows, shingling = task
     texts = read_group(corpus, group)
@@ -217,13 +198,10 @@ def shingle_sets(task: tuple[Path, int, Rows, Shingling]) -> tuple[Hashes, Rows]
 
 
 def similarities(task: tuple[Path, Rows]) -> Similarities:
-    """Jaccard similarity of pairs of shingle sets: common shingles over all shingles of the two.
+    """Jaccard similarity of pairs of shingle sets: common shingles over all shingles of the two; shape (pairs,).
 
-    Args:
-        task: the file of all sets' hashes, and where in it the two sets of each pair begin and end, shape (pairs, 4);
-            pairs with the same first set stand together.
-    Returns:
-        Shape (pairs,), between 0 and 1.
+    The task is the file of all sets' hashes, and where in it the two sets of each pair begin and end, shape (pairs, 4);
+    pairs with the same first set stand together.
     """
     path, bounds = task
     values: Hashes = np.memmap(path, np.uint64, "r")

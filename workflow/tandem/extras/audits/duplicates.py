@@ -28,15 +28,10 @@ WINDOW = 32
 HIGH = np.uint64(32)
 LOW = np.uint64(0xFFFFFFFF)
 EXACT = 2.0  # `Duplicates.likeness` of the same text
-SCHEMA = pa.schema(
-    [
-        ("group", pa.int64()),
-        ("kind", pa.string()),
-        ("first", pa.string()),
-        ("second", pa.string()),
-        ("similarity", pa.float32()),
-    ]
-)
+SCHEMA = pa.schema([
+    ("group", pa.int64()), ("kind", pa.string()), ("first", pa.string()), ("second", pa.string()),
+    ("similarity", pa.float32()),
+])  # fmt: skip
 
 
 def pack(lower: Any, higher: Any) -> Hashes:
@@ -67,13 +62,9 @@ def first_of_equal(hashes: Hashes) -> Firsts:
 
 
 def bucket_pairs(keys: Hashes, rows: Firsts) -> tuple[Hashes, int]:
-    """Pairs of passages with an equal key in one band.
+    """Pairs of passages with an equal key in one band, packed, and how many of large buckets `WINDOW` left out.
 
-    Args:
-        keys: of this band, of the passages that count: one of each text.
-        rows: these passages' rows, ascending.
-    Returns:
-        Packed pairs (`pack`), lower row first, and how many pairs of large buckets `WINDOW` left out.
+    `keys` and the ascending `rows` are of the passages that count: one of each text.
     """
     order = np.argsort(keys, kind="stable")
     ordered, members = keys[order], rows[order]
@@ -152,11 +143,7 @@ class Duplicates:
         )
 
     def likeness(self, some: Rows, others: Rows) -> Similarities:
-        """How alike pairs of different passages are, some[i] with others[i].
-
-        Returns:
-            `EXACT` for the same text, the similarity of a near-duplicate, else 0.
-        """
+        """`EXACT` for each pair (some[i], others[i]) with the same text, the similarity of near-duplicates, else 0."""
         left, right = self.first[some], self.first[others]
         packed = pack(np.minimum(left, right), np.maximum(left, right))
         at = np.searchsorted(self.pairs, packed)

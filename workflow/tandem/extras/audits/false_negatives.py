@@ -29,17 +29,10 @@ from tandem.stages.audits import FalseNegativesParams
 GROUP = 32  # queries judged together: a line of progress after each
 PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
 COLUMNS = ("query_id", "doc_id", "query", "title", "passage", "score", "rank", "verdict")
-POOL_SCHEMA = pa.schema(
-    [
-        ("query_id", pa.string()),
-        ("doc_id", pa.string()),
-        ("rank", pa.int32()),
-        ("score", pa.float32()),
-        ("systems", pa.list_(pa.string())),
-        ("relevance", pa.int32()),
-        ("asked", pa.bool_()),
-    ]
-)
+POOL_SCHEMA = pa.schema([
+    ("query_id", pa.string()), ("doc_id", pa.string()), ("rank", pa.int32()), ("score", pa.float32()),
+    ("systems", pa.list_(pa.string())), ("relevance", pa.int32()), ("asked", pa.bool_()),
+])  # fmt: skip
 Rank = Callable[[Sequence[Pool]], Iterable[tuple[Array, float]]]  # scores of each pool, and of its best positive
 
 
@@ -168,14 +161,7 @@ def sheet_rows(rows: pa.Table, queries: dict[str, str], collection: Collection) 
 
 
 def write_sheets(draft: Draft, rows: list[SheetRow], key: str, scored_by: str) -> None:
-    """Write sheet.csv, and sheet.html, a page with buttons that saves the same CSV.
-
-    Args:
-        draft: the artifact.
-        rows: of the sheet.
-        key: the stage's key, under which the page stores the answers.
-        scored_by: what the score is.
-    """
+    """Write sheet.csv, and sheet.html, a page with buttons that stores the answers under `key` and saves the CSV."""
     cells = (
         [row.query_id, row.doc_id, *map(safe, (row.query, row.title, row.passage)), row.score, row.rank, ""]
         for row in rows
@@ -186,14 +172,6 @@ def write_sheets(draft: Draft, rows: list[SheetRow], key: str, scored_by: str) -
     while shown < len(groups) and passages + len(groups[shown]) <= PAGE:
         passages += len(groups[shown])
         shown += 1
-    page = render(
-        "sheet.html",
-        groups=groups[:shown],
-        total=len(rows),
-        shown=passages,
-        key=key,
-        scored_by=scored_by,
-        columns=COLUMNS,
-        formula=FORMULA,
-    )
+    how = {"key": key, "scored_by": scored_by, "columns": COLUMNS, "formula": FORMULA}
+    page = render("sheet.html", groups=groups[:shown], total=len(rows), shown=passages, **how)
     write_text(draft.path("sheet.html"), page)

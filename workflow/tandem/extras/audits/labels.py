@@ -4,7 +4,7 @@ A hole is a result that nobody judged; one that repeats a positive of its query 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import combinations, islice
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ QUERIES_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class SplitCounts:
-    """Numbers of queries and judgements of a split, and of those that something is wrong with."""
+    """Numbers of queries and judgements of a split, and of faulty ones."""
 
     queries: int
     unjudged: int
@@ -142,6 +142,17 @@ class Overlap:
     near: list[tuple[int, int]]
     queries: int
 
+    def counts(self) -> dict[str, int]:
+        """Lengths of the lists, and the number of queries."""
+        lists = {name: len(getattr(self, name)) for name in ("positives", "shared", "exact", "near")}
+        return {**lists, "queries": self.queries}
+
+
+def overlaps(splits: dict[str, Split], duplicates: Duplicates) -> dict[str, Overlap]:
+    """The overlap of every other split with train, if there is a train."""
+    others = {name: split for name, split in splits.items() if name != "train" and "train" in splits}
+    return {name: overlap(splits["train"], split, duplicates) for name, split in others.items()}
+
 
 def overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
     """Compare the positives of a split with those of the training split."""
@@ -166,12 +177,8 @@ def overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
 class Hint(NamedTuple):
     """An unjudged result that repeats a positive of its query.
 
-    Attributes:
-        query: query id.
-        doc: the result.
-        rank: its rank, from 1.
-        positive: row of the positive; of several the one most alike, then the first in the corpus.
-        likeness: as `Duplicates.likeness` gives it, never 0.
+    `rank` counts from 1, `positive` is the row of the positive (of several the one most alike, then the first in the
+    corpus), `likeness` that of `Duplicates.likeness`, never 0.
     """
 
     query: str
@@ -240,6 +247,11 @@ class Holes:
         for cutoff, depth in self.depths.items():
             depth.queries += sum(rank <= cutoff for rank in ranks.values())
 
+    def counts(self) -> dict[str, object]:
+        """The counts as JSON."""
+        depths = {str(cutoff): asdict(depth) for cutoff, depth in self.depths.items()}
+        return {"queries": self.queries, "missing": self.missing, "depths": depths}
+
 
 def holes(
     run: Iterable[tuple[str, list[str], Floats]],
@@ -249,17 +261,9 @@ def holes(
     ids: IdRows,
     most: int,
 ) -> Holes:
-    """Look through a run's results; those of queries that nobody judged are left out.
+    """Look through a run's results down to some depths; those of queries that nobody judged are left out.
 
-    Args:
-        run: (query, document ids, scores) per query.
-        split: its queries and judgements.
-        depths: cutoffs.
-        duplicates: of the corpus.
-        ids: of the corpus.
-        most: examples that are kept.
-    Raises:
-        UserError: a result that the corpus lacks.
+    At most `most` examples are returned. A result that the corpus lacks is a `UserError`.
     """
     result = Holes(len(split.judged), {depth: Depth() for depth in depths})
     shares = dict.fromkeys(depths, 0.0)

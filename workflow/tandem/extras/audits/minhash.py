@@ -144,13 +144,9 @@ class Sketcher:
         return float(1 - (1 - self.threshold**rows) ** bands)
 
     def signatures(self, hashes: Hashes, counts: Rows) -> Words:
-        """The smallest permuted value of each text's shingles.
+        """The smallest permuted value of each text's shingles, shape (texts, permutations).
 
-        Args:
-            hashes: of shingles, text after text.
-            counts: number of shingles of each text, at least 1.
-        Returns:
-            Shape (texts, permutations).
+        `hashes` are of shingles, text after text, `counts` the number of each text's, at least 1.
         """
         factors, offsets = MinHash(num_perm=self.permutations, seed=self.seed).permutations
         values = mix32((hashes >> np.uint64(32)).astype(np.uint32))
@@ -166,11 +162,7 @@ class Sketcher:
         return signatures
 
     def keys(self, texts: list[str]) -> Hashes:
-        """A hash of each band of each text's signature; texts are normalised and not empty.
-
-        Returns:
-            Shape (bands, texts).
-        """
+        """A hash of each band of each normalised, non-empty text's signature; shape (bands, texts)."""
         bands, rows = self.bands
         keys = np.empty((bands, len(texts)), np.uint64)
         at = 0

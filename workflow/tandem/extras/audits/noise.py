@@ -10,106 +10,56 @@ import csv
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from tandem.artifact import Artifact, Job, write_json, writing
-from tandem.data.collection import CORPUS, Collection
+from tandem.data.collection import CORPUS, Collection, contents
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.extras.audits.duplicate_search import search
-from tandem.extras.audits.duplicates import CorpusCounts, Duplicates
+from tandem.extras.audits.duplicate_search import Search, search
+from tandem.extras.audits.duplicates import EXACT, CorpusCounts, Duplicates, unpack
 from tandem.extras.audits.labels import (
-    Depth,
+    Holes,
+    Overlap,
     Split,
     SplitCounts,
     holes,
-    overlap,
+    overlaps,
     read_splits,
     repeated_across,
-)
+)  # fmt: skip
 from tandem.extras.audits.minhash import Shingling, Sketcher
-from tandem.extras.audits.noise_examples import (
-    MOST,
-    Examples,
-    corpus_examples,
-    hole_examples,
-    overlap_examples,
-    repeated_examples,
-    split_examples,
-    with_texts,
-)
 from tandem.stages.audits import NoiseParams
 
-HEADER = ("finding", "where", "count", "share")
+MOST = 5  # examples of a finding, and passages of an example
+CHARACTERS = 200  # of an example's text
 
 
-class SearchCounts(NamedTuple):
-    """How duplicates were searched for: see `minhash.Sketcher` and `duplicate_search.Search`."""
+@dataclass(frozen=True)
+class Findings:
+    """All findings of an audit.
 
-    bands: int
-    rows: int
-    recall_at_threshold: float
-    candidates: int
-    skipped: int
-
-
-class Repeated(NamedTuple):
-    """Number of queries of the split `other` whose text `split` has."""
-
-    split: str
-    other: str
-    queries: int
-
-
-class OverlapCounts(NamedTuple):
-    """The lengths of an `Overlap`'s lists."""
+    Attributes:
+        split: of the runs.
+        corpus: duplicates of passages.
+        splits: counts by split.
+        repeated: (split, another split, (query of the latter, query of the former with its text)).
+        overlaps: positives that train has too, by split.
+        holes: unjudged results, by key of the run.
+    """
 
     split: str
-    positives: int
-    shared: int
-    exact: int
-    near: int
-    queries: int
-
-
-class RunCounts(NamedTuple):
-    """A run's holes."""
-
-    split: str
-    queries: int
-    missing: int
-    depths: dict[int, Depth]
-
-
-@dataclass
-class Summary:
-    """All counts of an audit, as summary.json has them; runs are named by their keys."""
-
-    search: SearchCounts
     corpus: CorpusCounts
     splits: dict[str, SplitCounts]
-    repeated_queries: list[Repeated] = field(default_factory=list)
-    overlap: list[OverlapCounts] = field(default_factory=list)
-    runs: dict[str, RunCounts] = field(default_factory=dict)
-
-    def json(self) -> dict[str, object]:
-        """The counts as JSON."""
-        records = {
-            "normalisation": "title and text; Unicode NFKC, case folded, white space one space each",
-            "search": self.search._asdict(),
-            "corpus": asdict(self.corpus),
-            "splits": {name: asdict(counts) for name, counts in self.splits.items()},
-            "repeated_queries": [counts._asdict() for counts in self.repeated_queries],
-            "overlap": [counts._asdict() for counts in self.overlap],
-        }
-        runs = {
-            key: run._asdict() | {"depths": {at: asdict(depth) for at, depth in run.depths.items()}}
-            for key, run in self.runs.items()
-        }
-        return records | {"runs": runs}
+    repeated: list[tuple[str, str, list[tuple[str, str]]]]
+    overlaps: dict[str, Overlap]
+    holes: dict[str, Holes]
 
 
 def run(job: Job[NoiseParams]) -> None:
@@ -131,39 +81,23 @@ def run(job: Job[NoiseParams]) -> None:
     with writing(job) as draft, _scratch(job.out) as scratch:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
         duplicates, searched = search(corpus, sketcher, scratch, workers, f"noise {job.key}")
-        counts = duplicates.counts()
-        summary = Summary(
-            SearchCounts(*sketcher.bands, sketcher.recall, *searched),
-            counts,
-            {name: split.counts() for name, split in splits.items()},
+        results = {run.key: iter_run(run.path("run.trec")) for run in runs}
+        found = Findings(
+            split=params.split or "",
+            corpus=duplicates.counts(),
+            splits={name: split.counts() for name, split in splits.items()},
+            repeated=list(repeated_across(splits)),
+            overlaps=overlaps(splits, duplicates),
+            holes={
+                key: holes(rows, splits[params.split or ""], params.depths, duplicates, ids, MOST)
+                for key, rows in results.items()
+            },
         )
-        examples = corpus_examples(duplicates, ids) | split_examples(splits)
-        _compare_splits(splits, duplicates, ids, summary, examples)
-        for artifact in runs:
-            split = splits[params.split or ""]
-            part = holes(iter_run(artifact.path("run.trec")), split, params.depths, duplicates, ids, MOST)
-            summary.runs[artifact.key] = RunCounts(params.split or "", part.queries, part.missing, part.depths)
-            examples[f"Unjudged results of {artifact.key} that repeat a positive"] = hole_examples(part, split, ids)
         duplicates.write(draft.path("duplicates.parquet"), ids)
-        write_json(draft.path("summary.json"), summary.json())
-        write_json(draft.path("examples.json"), with_texts(examples, collection))
-        write_findings(draft.path("noise.csv"), findings(summary))
-        draft.facts.update(asdict(counts))
-
-
-def _compare_splits(
-    splits: dict[str, Split], duplicates: Duplicates, ids: IdRows, summary: Summary, examples: Examples
-) -> None:
-    """Add what splits have in common: queries of any two, positives of train and each other."""
-    for name, other, repeated in repeated_across(splits):
-        summary.repeated_queries.append(Repeated(name, other, len(repeated)))
-        examples[f"Queries of {other} that {name} asks too"] = repeated_examples(splits[name], splits[other], repeated)
-    for name, split in splits.items():
-        if name != "train" and "train" in splits:
-            part = overlap(splits["train"], split, duplicates)
-            sizes = (len(some) for some in (part.positives, part.shared, part.exact, part.near))
-            summary.overlap.append(OverlapCounts(name, *sizes, part.queries))
-            examples[f"Positives of {name} that train has shown"] = overlap_examples(name, part, ids)
+        write_json(draft.path("summary.json"), summary(found, sketcher, searched))
+        write_json(draft.path("examples.json"), with_texts(examples(found, splits, duplicates, ids), collection))
+        write_lines(draft.path("noise.csv"), lines(found))
+        draft.facts.update(asdict(found.corpus))
 
 
 def _check_runs(runs: list[Artifact], split: str | None, splits: dict[str, Split], dataset: Artifact) -> None:
@@ -173,9 +107,8 @@ def _check_runs(runs: list[Artifact], split: str | None, splits: dict[str, Split
     for artifact in runs:
         searched = artifact.params.get("split", split)
         if searched != split:
-            raise UserError(
-                f"{artifact.folder}: is a run of split {searched}, but split is {split}; give a run of {split}"
-            )
+            error = f"{artifact.folder}: is a run of split {searched}, but split is {split}"
+            raise UserError(f"{error}; give a run of {split}")
 
 
 @contextmanager
@@ -190,7 +123,21 @@ def _scratch(out: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Finding(NamedTuple):
+def summary(found: Findings, sketcher: Sketcher, searched: Search) -> dict[str, object]:
+    """summary.json: all counts, and how duplicates were searched for."""
+    bands, rows = sketcher.bands
+    return {
+        "normalisation": "title and text; Unicode NFKC, case folded, white space one space each",
+        "search": {"bands": bands, "rows": rows, "recall_at_threshold": sketcher.recall, **searched._asdict()},
+        "corpus": asdict(found.corpus),
+        "splits": {name: asdict(counts) for name, counts in found.splits.items()},
+        "repeated_queries": [{"split": a, "other": b, "queries": len(pairs)} for a, b, pairs in found.repeated],
+        "overlap": [{"split": name, **part.counts()} for name, part in found.overlaps.items()],
+        "runs": {key: {"split": found.split, **part.counts()} for key, part in found.holes.items()},
+    }
+
+
+class Line(NamedTuple):
     """A line of noise.csv; the share (0 to 1) is None where there is no natural whole."""
 
     finding: str
@@ -199,59 +146,150 @@ class Finding(NamedTuple):
     share: float | None
 
 
-def findings(summary: Summary) -> Iterator[Finding]:
-    """All findings of a summary, zeros included."""
-    yield from _corpus_findings(summary.corpus)
-    for name, split in summary.splits.items():
-        yield from _split_findings(name, split)
-    for both in summary.repeated_queries:
-        where, whole = f"{both.other} in {both.split}", summary.splits[both.other].queries
-        yield _share("queries that another split asks too", where, both.queries, whole)
-    for part in summary.overlap:
-        yield _share("positives that are positives of train", part.split, part.shared, part.positives)
-        yield _share("positives that have the text of a positive of train", part.split, part.exact, part.positives)
-        yield _share("positives that are near-duplicates of one of train", part.split, part.near, part.positives)
-        judged = summary.splits[part.split].judged
-        yield _share("judged queries with any of these positives", part.split, part.queries, judged)
-    for key, counts in summary.runs.items():
-        for at, depth in counts.depths.items():
+def share(finding: str, where: str, count: int, whole: int) -> Line:
+    """A line with the share of a whole."""
+    return Line(finding, where, count, count / whole if whole else None)
+
+
+def lines(found: Findings) -> Iterator[Line]:
+    """All findings, zeros included."""
+    corpus, passages = found.corpus, found.corpus.passages
+    yield share("empty passages", "corpus", corpus.empty, passages)
+    yield Line("texts that several passages have", "corpus", corpus.exact_groups, None)
+    yield share("passages that have such a text", "corpus", corpus.exact_passages, passages)
+    yield Line("pairs of near-duplicate texts", "corpus", corpus.near_pairs, None)
+    yield Line("groups of duplicates and near-duplicates", "corpus", corpus.groups, None)
+    yield share("passages in such a group", "corpus", corpus.group_passages, passages)
+    for name, split in found.splits.items():
+        judged = split.judged
+        yield share("queries without judgement", name, split.unjudged, split.queries)
+        yield share("judged queries without a positive", name, split.without_positive, judged)
+        yield share("judgements of passages that the corpus lacks", name, split.unknown, split.judgements)
+        yield share("judged queries with a positive that the corpus lacks", name, split.missing, judged)
+        yield share("judged queries all of whose positives the corpus lacks", name, split.missing_all, judged)
+        yield share("queries asked more than once", name, split.repeated, split.queries)
+    for name, other, pairs in found.repeated:
+        asked_too = "queries that another split asks too"
+        yield share(asked_too, f"{other} in {name}", len(pairs), found.splits[other].queries)
+    for name, part in found.overlaps.items():
+        whole = len(part.positives)
+        yield share("positives that are positives of train", name, len(part.shared), whole)
+        yield share("positives that have the text of a positive of train", name, len(part.exact), whole)
+        yield share("positives that are near-duplicates of one of train", name, len(part.near), whole)
+        yield share("judged queries with any of these positives", name, part.queries, found.splits[name].judged)
+    for key, unjudged in found.holes.items():
+        for at, depth in unjudged.depths.items():
             top = f"in the top {at}"
-            yield Finding(f"unjudged {top}", key, depth.unjudged, depth.hole)
-            yield _share(f"unjudged {top} with the text of a positive", key, depth.exact, depth.unjudged)
-            yield _share(f"unjudged {top}, near-duplicates of a positive", key, depth.near, depth.unjudged)
-            yield _share(f"queries with such a result {top}", key, depth.queries, counts.queries)
+            yield Line(f"unjudged {top}", key, depth.unjudged, depth.hole)
+            yield share(f"unjudged {top} with the text of a positive", key, depth.exact, depth.unjudged)
+            yield share(f"unjudged {top}, near-duplicates of a positive", key, depth.near, depth.unjudged)
+            yield share(f"queries with such a result {top}", key, depth.queries, unjudged.queries)
 
 
-def _share(finding: str, where: str, count: int, whole: int) -> Finding:
-    return Finding(finding, where, count, count / whole if whole else None)
-
-
-def _corpus_findings(corpus: CorpusCounts) -> Iterator[Finding]:
-    """Shares of all passages."""
-    whole = corpus.passages
-    yield _share("empty passages", "corpus", corpus.empty, whole)
-    yield Finding("texts that several passages have", "corpus", corpus.exact_groups, None)
-    yield _share("passages that have such a text", "corpus", corpus.exact_passages, whole)
-    yield Finding("pairs of near-duplicate texts", "corpus", corpus.near_pairs, None)
-    yield Finding("groups of duplicates and near-duplicates", "corpus", corpus.groups, None)
-    yield _share("passages in such a group", "corpus", corpus.group_passages, whole)
-
-
-def _split_findings(name: str, split: SplitCounts) -> Iterator[Finding]:
-    """Shares of the queries, of those judged, or of the judgements."""
-    judged = split.judged
-    yield _share("queries without judgement", name, split.unjudged, split.queries)
-    yield _share("judged queries without a positive", name, split.without_positive, judged)
-    yield _share("judgements of passages that the corpus lacks", name, split.unknown, split.judgements)
-    yield _share("judged queries with a positive that the corpus lacks", name, split.missing, judged)
-    yield _share("judged queries all of whose positives the corpus lacks", name, split.missing_all, judged)
-    yield _share("queries asked more than once", name, split.repeated, split.queries)
-
-
-def write_findings(path: Path, lines: Iterable[Finding]) -> None:
+def write_lines(path: Path, rows: Iterable[Line]) -> None:
     """Write noise.csv: shares with six decimals, empty where there is none."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(HEADER)
-        for finding, where, count, share in lines:
-            writer.writerow([finding, where, count, "" if share is None else f"{share:.6f}"])
+        writer.writerow(Line._fields)
+        writer.writerows((*row[:3], "" if row.share is None else f"{row.share:.6f}") for row in rows)
+
+
+class Example(NamedTuple):
+    """A remark, and the queries (id and text) and passages (ids) that show a finding."""
+
+    note: str
+    queries: list[tuple[str, str]]
+    passages: list[str]
+
+
+Examples = dict[str, list[Example]]
+
+
+def examples(found: Findings, splits: dict[str, Split], duplicates: Duplicates, ids: IdRows) -> Examples:
+    """Examples of each finding; of those without any an empty list."""
+    result = corpus_examples(duplicates, ids)
+    for name, split in splits.items():
+        result |= split_examples(name, split)
+    for name, other, pairs in found.repeated:
+        first, second = splits[name].queries, splits[other].queries
+        result[f"Queries of {other} that {name} asks too"] = [
+            Example("the same text", [(query, second[query]), (before, first[before])], [])
+            for query, before in pairs[:MOST]
+        ]
+    for name, part in found.overlaps.items():
+        result[f"Positives of {name} that train has shown"] = overlap_examples(name, part, ids)
+    for key, unjudged in found.holes.items():
+        repeats = f"Unjudged results of {key} that repeat a positive"
+        result[repeats] = hole_examples(unjudged, splits[found.split], ids)
+    return result
+
+
+def corpus_examples(duplicates: Duplicates, ids: IdRows) -> Examples:
+    """Empty passages, equal texts, and near-duplicates: the least alike first, as they are the ones to doubt."""
+    first = duplicates.first
+    groups = [np.flatnonzero(first == row) for row in np.unique(first[duplicates.copies])[:MOST].tolist()]
+    some = np.argsort(duplicates.similarity, kind="stable")[:MOST]
+    pairs = zip(duplicates.similarity[some].tolist(), *map(ids.ids, unpack(duplicates.pairs[some])), strict=True)
+    return {
+        "Empty passages": [Example("", [], [doc]) for doc in ids.ids(np.flatnonzero(duplicates.empty)[:MOST])],
+        "Passages with the same text": [
+            Example(f"{len(members)} passages", [], ids.ids(members[:MOST])) for members in groups
+        ],
+        "Near-duplicates, the least alike": [Example(f"similarity {s:.2f}", [], [a, b]) for s, a, b in pairs],
+    }
+
+
+def split_examples(name: str, split: Split) -> Examples:
+    """Positives that the corpus lacks, judged queries without a positive, queries asked twice."""
+    text, judged = split.queries, split.judged
+    lost, without, repeated = islice(split.missing().items(), MOST), split.without_positive(), split.repeated()
+    return {
+        f"Positives that the corpus lacks, {name}": [
+            Example(f"the corpus lacks {', '.join(docs[:MOST])}", [(query, text[query])], []) for query, docs in lost
+        ],
+        f"Judged queries without a positive, {name}": [
+            Example(f"{len(judged[query])} judgements", [(query, text[query])], []) for query in without[:MOST]
+        ],
+        f"Queries asked more than once, {name}": [
+            Example(f"{len(group)} queries", [(query, text[query]) for query in group[:MOST]], [])
+            for group in repeated[:MOST]
+        ],
+    }
+
+
+def overlap_examples(name: str, part: Overlap, ids: IdRows) -> list[Example]:
+    """Positives of a split that training has shown: shared ones, then equal texts, then near-duplicates."""
+    result = [Example(f"a positive of train and of {name}", [], [doc]) for doc in ids.ids(part.shared[:MOST])]
+    for what, pairs in (("the same text", part.exact), ("near-duplicates", part.near)):
+        note = f"{what}: a positive of {name}, one of train"
+        result += [Example(note, [], ids.ids(np.asarray(pair, np.int64))) for pair in pairs[:MOST]]
+    return result
+
+
+def hole_examples(unjudged: Holes, split: Split, ids: IdRows) -> list[Example]:
+    """Unjudged results and the positives they repeat."""
+    result = []
+    for hint in unjudged.examples:
+        likeness = "the same text" if hint.likeness == EXACT else f"similarity {hint.likeness:.2f}"
+        passages = [hint.doc, *ids.ids(np.asarray([hint.positive]))]
+        note = f"unjudged at rank {hint.rank}; a positive, {likeness}"
+        result.append(Example(note, [(hint.query, split.queries[hint.query])], passages))
+    return result
+
+
+def with_texts(found: Examples, collection: Collection) -> dict[str, list[dict[str, object]]]:
+    """The examples of each finding that has any, as JSON, texts cut to `CHARACTERS`; one pass over the corpus."""
+    texts = collection.texts(doc for some in found.values() for example in some for doc in example.passages)
+
+    def listed(rows: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+        cut = ((name, text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…") for name, text in rows)
+        return [{"id": name, "text": text} for name, text in cut]
+
+    return {
+        finding: [
+            {"note": note, "queries": listed(queries), "passages": listed((d, contents(*texts[d])) for d in passages)}
+            for note, queries, passages in some
+        ]
+        for finding, some in found.items()
+        if some
+    }

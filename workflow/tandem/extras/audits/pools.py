@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
@@ -66,10 +66,7 @@ class Pool:
 def fused(ranks: Array) -> Array:
     """Reciprocal rank fusion (Cormack et al. 2009): Σ_systems 1 / (60 + rank), nothing where it was not retrieved.
 
-    Args:
-        ranks: shape (systems, passages), from 1; 0 where a system did not retrieve it.
-    Returns:
-        Shape (passages,), float32.
+    Ranks have the shape (systems, passages), from 1, 0 where a system did not retrieve it; scores (passages,), float32.
     """
     scores: Array = np.where(ranks > 0, 1 / (FUSION + ranks), 0.0).sum(axis=0).astype(np.float32)
     return scores
@@ -116,39 +113,6 @@ def system_names(job: Job) -> list[str]:
     return names if len(set(names)) == len(names) else keys
 
 
-class Share(TypedDict):
-    """A number of queries among others, in percent."""
-
-    queries: int
-    of: int
-    percent: float | None
-
-
-class Positives(TypedDict, total=False):
-    """Labelled positives, those that were pooled, and with judges the likely ones among the unlabelled."""
-
-    labelled: int
-    pooled: int
-    per_query: float | None
-    likely: int
-    per_query_with_likely: float | None
-
-
-class PoolCounts(TypedDict, total=False):
-    """Counts over the pools of a split, as summary.json has them; `above_threshold` with judges only."""
-
-    queries: int
-    without_result: int
-    candidates: dict[str, float] | None
-    unlabelled: int
-    asked: int
-    systems: dict[str, dict[str, int]]
-    positives: Positives
-    above_best_positive: Share
-    above_threshold: Share
-    histogram: dict[str, list[float]]
-
-
 class Counts:
     """Counts over the pools of a split, pool by pool.
 
@@ -188,15 +152,15 @@ class Counts:
         self.scores["labelled positives"].append(pool.scores[pooled])
         self.scores["unlabelled, asked about"].append(likely)
 
-    def summary(self) -> PoolCounts:
-        """The counts; shares are percent."""
+    def summary(self) -> dict[str, object]:
+        """The counts as summary.json has them; shares are percent."""
         queries, counts = len(self.sizes), self.counts
-        positives: Positives = {
+        positives = {
             "labelled": counts["positives"],
             "pooled": counts["pooled positives"],
             "per_query": _mean(counts["positives"], queries),
         }
-        summary: PoolCounts = {
+        summary: dict[str, object] = {
             "queries": queries,
             "without_result": counts["empty"],
             "candidates": quartiles(self.sizes),
@@ -226,5 +190,5 @@ def _mean(total: int, count: int) -> float | None:
     return round(total / count, 4) if count else None
 
 
-def _share(some: int, whole: int) -> Share:
+def _share(some: int, whole: int) -> dict[str, float | None]:
     return {"queries": some, "of": whole, "percent": round(100 * some / whole, 2) if whole else None}

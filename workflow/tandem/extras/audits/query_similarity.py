@@ -4,7 +4,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -12,14 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from tandem.artifact import Artifact, Job
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.select import order
-from tandem.errors import UserError
 from tandem.extras.words import normal, terms
 from tandem.progress import Progress
 from tandem.search.blocks import Embeddings
-from tandem.search.partners import require_dataset
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -71,8 +67,7 @@ def read_sides(collection: Collection, splits: Sequence[str] | None) -> tuple[Qu
 def same(others: Queries, train: Queries) -> tuple[Rows, Rows]:
     """Pairs with the same words in the same order, whatever their case, width and punctuation.
 
-    Returns:
-        Positions in `others` and in `train`, shape (pairs,), by the first and then the second.
+    Positions in `others` and in `train`, each of shape (pairs,), by the first and then the second.
     """
     by_words: defaultdict[str, list[int]] = defaultdict(list)
     for at, text in enumerate(train.texts):
@@ -156,14 +151,10 @@ def _unit_rows(counts: sparse.csr_array, idf: Array) -> sparse.csr_array:
 
 
 class VectorCosine:
-    """Cosine of a dual encoder's query vectors, 0 where it is negative.
+    """Cosine of a dual encoder's query vectors, 0 where it is negative; `others` are split after split.
 
     A matrix product in float32 only proposes: its last bits depend on threads and blocks. The similarity that counts is
     summed in float64 in one fixed order and rounded to float32.
-
-    Args:
-        others: embeddings of the other queries, split after split.
-        train: embeddings of the training queries.
     """
 
     name = "cosine of query vectors"
@@ -213,47 +204,10 @@ def cosines(left: Array, right: Array, rows: Array, columns: Array) -> Array:
     return result
 
 
-def open_vectors(job: Job, others: Queries, train: Queries) -> VectorCosine:
-    """The similarity by the inputs `vectors.<split>`.
-
-    Raises:
-        UserError: a split's vectors are missing, or they are of another dataset, model or set of queries.
-    """
-    splits = list(dict.fromkeys(others.splits))
-    opened = {split: _open(job, split) for split in (TRAIN, *splits)}
-    models = {split: Path(part.artifact.upstream["model"]).name for split, part in opened.items()}
-    if len(set(models.values())) > 1:
-        listed = ", ".join(f"{split} with {model}" for split, model in models.items())
-        raise UserError(f"similar_queries: queries were embedded by several models ({listed}); use one")
-    for queries, parts in ((train, [TRAIN]), (others, splits)):
-        if [query for split in parts for query in _ids(opened[split].artifact)] != queries.ids:
-            folders = ", ".join(str(opened[split].artifact.folder) for split in parts)
-            raise UserError(f"{folders}: not the queries of {job.inputs['dataset'].folder}; encode them again")
-    return VectorCosine([opened[split] for split in splits], opened[TRAIN])
-
-
-def _open(job: Job, split: str) -> Embeddings:
-    role = f"vectors.{split}"
-    if role not in job.inputs:
-        present = ", ".join(sorted(name for name in job.inputs if name.startswith("vectors.")))
-        raise UserError(f"similar_queries: {role} is missing (given: {present}); give vectors of every split or none")
-    require_dataset(job, role)
-    return Embeddings(job.inputs[role], "queries")
-
-
-def _ids(artifact: Artifact) -> list[str]:
-    ids: list[str] = pq.read_table(artifact.path("ids.parquet"))["query_id"].to_pylist()
-    return ids
-
-
 def reaching(block: Array, depth: int, floors: Array, margin: float = 0.0) -> tuple[Array, Array]:
-    """Where a block holds what may be among its rows' best `depth`, by row and then column.
+    """Where a block of scores may hold the best `depth` of its rows and all that equal the last; by row, then column.
 
-    Args:
-        block: scores, shape (rows, columns).
-        depth: how many of each row matter; all that equal the last of them are included.
-        floors: scores that a row's must exceed, as they must 0; shape (rows,).
-        margin: by how much scores may be too low.
+    Scores must exceed 0 and the row's floor, both less the `margin` by which scores may be too low.
     """
     above = block > (np.maximum(floors, 0) - margin)[:, None]
     if np.count_nonzero(above) > 2 * depth * len(block):  # only the first blocks: a partition is slow
@@ -294,8 +248,7 @@ class Best:
 def nearest(proposer: Proposer, others: int, train: int, depth: int, label: str) -> tuple[Array, Array]:
     """The `depth` training queries most similar to each other query, those of similarity 0 left out.
 
-    Returns:
-        Positions of the other and of the training query, shape (pairs,), by the first and then the best first.
+    Positions of the other and of the training query, each of shape (pairs,), by the first and then the best first.
     """
     best = Best(others, depth)
     blocks = [slice(at, min(at + OTHERS_BLOCK, others)) for at in range(0, others, OTHERS_BLOCK)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -133,26 +133,7 @@ def _require_open(path: Path, verdict: Verdict, unlabelled: dict[str, dict[str, 
         raise UserError(f"{path}:{row}: {doc} is labelled already for query {query}; leave the row out")
 
 
-class BeforeAfter(TypedDict):
-    """A number of positives before and after."""
-
-    before: float
-    after: float
-
-
-class Changes(TypedDict):
-    """Effect of new labels on a split; means are over all of its queries."""
-
-    queries: int
-    asked_about: int
-    new_positives: int
-    changed: int
-    percent_changed: float
-    positives_per_query: BeforeAfter
-    changes: dict[str, BeforeAfter]
-
-
-def describe(queries: dict[str, str], judged: dict[str, dict[str, int]], answers: Answers) -> Changes:
+def describe(queries: dict[str, str], judged: dict[str, dict[str, int]], answers: Answers) -> dict[str, object]:
     """The effect of new labels: DuReader-retrieval §2.3 has the mean number of positives and the share of queries.
 
     Args:

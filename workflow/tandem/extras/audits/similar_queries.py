@@ -5,7 +5,8 @@ or words, a judge decides (similar above 0.5).
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,35 +15,21 @@ import pyarrow.parquet as pq
 from tandem.artifact import Artifact, Job, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.select import order
-from tandem.extras.audits.query_similarity import (
-    Array,
-    Proposer,
-    Queries,
-    WordCosine,
-    in_parts,
-    nearest,
-    open_vectors,
-    read_sides,
-    same,
-)
+from tandem.errors import UserError
+from tandem.extras.audits import query_similarity as similarity
+from tandem.extras.audits.query_similarity import Array, Proposer, Queries
 from tandem.progress import Progress
+from tandem.search.blocks import Embeddings
 from tandem.search.partners import require_dataset
 from tandem.stages.audits import PairScoring, SimilarQueriesParams
 
 if TYPE_CHECKING:
     from tandem.search.pairs import PairScores
 
-SCHEMA = pa.schema(
-    [
-        ("train_query_id", pa.string()),
-        ("other_query_id", pa.string()),
-        ("split", pa.string()),
-        ("score", pa.float32()),
-        ("similar", pa.bool_()),
-        ("same", pa.bool_()),
-        ("proposal", pa.float32()),
-    ]
-)
+SCHEMA = pa.schema([
+    ("train_query_id", pa.string()), ("other_query_id", pa.string()), ("split", pa.string()), ("score", pa.float32()),
+    ("similar", pa.bool_()), ("same", pa.bool_()), ("proposal", pa.float32()),
+])  # fmt: skip
 BINS, EXAMPLES, CHARACTERS = 20, 12, 300
 
 
@@ -82,9 +69,9 @@ def run(job: Job[SimilarQueriesParams]) -> None:
     train.parquet (those training queries), summary.json and examples.json.
     """
     params = job.params
-    train, others = read_sides(Collection(job.inputs["dataset"]), params.splits)
+    train, others = similarity.read_sides(Collection(job.inputs["dataset"]), params.splits)
     by_vectors = any(role.startswith("vectors.") for role in job.inputs) and len(train) and len(others)
-    proposer = open_vectors(job, others, train) if by_vectors else WordCosine(others.texts, train.texts)
+    proposer = open_vectors(job, others, train) if by_vectors else similarity.WordCosine(others.texts, train.texts)
     pairs = decided(job, others, train, proposer)
     judges = [model.key for model in job.many("judge")]
     decided_by = f"mean probability of {len(judges)} cross-encoder(s)" if judges else proposer.name
@@ -100,7 +87,8 @@ def run(job: Job[SimilarQueriesParams]) -> None:
         how = {"proposed_by": proposer.name, "decided_by": decided_by, "judges": judges}
         write_json(draft.path("summary.json"), {**how, "threshold": params.threshold, "depth": params.depth, **counts})
         write_json(draft.path("examples.json"), examples(pairs, others, train))
-        draft.facts |= {"pairs": len(rows), "train_similar": counts["train"]["similar"], "decided_by": decided_by}
+        train_similar = len(np.unique(pairs.train[pairs.similar]))
+        draft.facts |= {"pairs": len(rows), "train_similar": train_similar, "decided_by": decided_by}
 
 
 def _once(rows: pa.Table) -> pa.Table:
@@ -113,26 +101,54 @@ def _once(rows: pa.Table) -> pa.Table:
 
 def decided(job: Job[SimilarQueriesParams], others: Queries, train: Queries, proposer: Proposer) -> Pairs:
     """The nearest pairs and those of the same words, scored by the judges or by what proposed them."""
-    near = nearest(proposer, len(others), len(train), job.params.depth, f"similar_queries {job.key}")
-    equal = same(others, train)
+    near = similarity.nearest(proposer, len(others), len(train), job.params.depth, f"similar_queries {job.key}")
+    equal = similarity.same(others, train)
     width = max(1, len(train))
     keys = np.unique(np.concatenate([near[0] * width + near[1], equal[0] * width + equal[1]]))
     other, at = np.divmod(keys, width)
-    proposal = in_parts(proposer, other, at)
+    proposal = similarity.in_parts(proposer, other, at)
     score = judged(job, others.rows[other], train.rows[at]) if job.many("judge") else proposal
     is_same = np.isin(keys, equal[0] * width + equal[1])
     return Pairs(other, at, proposal, score, is_same, job.params.threshold)
 
 
-def judged(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array:
-    """Mean probability of the inputs `judge.<i>` that one query answers for the other.
+def open_vectors(job: Job, others: Queries, train: Queries) -> similarity.VectorCosine:
+    """The similarity by the inputs `vectors.<split>`.
 
-    Args:
-        job: the stage, with `judge_tokens.<i>` for each judge.
-        others: row of each pair's dev or test query, shape (pairs,).
-        train: row of its training query, same shape.
-    Returns:
-        Shape (pairs,), float32.
+    Raises:
+        UserError: a split's vectors are missing, or they are of another dataset, model or set of queries.
+    """
+    splits = list(dict.fromkeys(others.splits))
+    opened = {split: _open(job, split) for split in (similarity.TRAIN, *splits)}
+    models = {split: Path(part.artifact.upstream["model"]).name for split, part in opened.items()}
+    if len(set(models.values())) > 1:
+        listed = ", ".join(f"{split} with {model}" for split, model in models.items())
+        raise UserError(f"similar_queries: queries were embedded by several models ({listed}); use one")
+    for queries, parts in ((train, [similarity.TRAIN]), (others, splits)):
+        if [query for split in parts for query in _ids(opened[split])] != queries.ids:
+            folders = ", ".join(str(opened[split].artifact.folder) for split in parts)
+            raise UserError(f"{folders}: not the queries of {job.inputs['dataset'].folder}; encode them again")
+    return similarity.VectorCosine([opened[split] for split in splits], opened[similarity.TRAIN])
+
+
+def _open(job: Job, split: str) -> Embeddings:
+    role = f"vectors.{split}"
+    if role not in job.inputs:
+        present = ", ".join(sorted(name for name in job.inputs if name.startswith("vectors.")))
+        raise UserError(f"similar_queries: {role} is missing (given: {present}); give vectors of every split or none")
+    require_dataset(job, role)
+    return Embeddings(job.inputs[role], "queries")
+
+
+def _ids(vectors: Embeddings) -> list[str]:
+    ids: list[str] = pq.read_table(vectors.artifact.path("ids.parquet"))["query_id"].to_pylist()
+    return ids
+
+
+def judged(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array:
+    """Mean probability of the inputs `judge.<i>` that one query answers for the other; shape (pairs,), float32.
+
+    `others` and `train` are the rows of each pair's queries.
     """
     # The judges bring torch, which takes seconds to import.
     from tandem.models.device import use_workers
@@ -178,40 +194,15 @@ def table(pairs: Pairs, others: Queries, train: Queries) -> pa.Table:
     return rows.take(pa.array([at for at, _ in ordered], pa.int64()))
 
 
-class Share(TypedDict):
-    """How many of some queries are similar to others, in percent of them."""
-
-    queries: int
-    similar: int
-    percent: float | None
-
-
-class SplitShare(Share):
-    """The same of a split, with the number of training queries similar to any of its queries."""
-
-    train_similar: int
-
-
-class Counts(TypedDict):
+def count(pairs: Pairs, others: Queries, train: Queries, depth: int) -> dict[str, object]:
     """How many training queries are similar to how many of the others, as DuReader-retrieval §2.3 counts.
 
     `saturated` counts the other queries with `depth` similar training queries or more: a greater depth may find more.
     """
-
-    train: Share
-    others: Share
-    splits: dict[str, SplitShare]
-    pairs: dict[str, int]
-    saturated: int
-    histogram: dict[str, list[float]]
-
-
-def count(pairs: Pairs, others: Queries, train: Queries, depth: int) -> Counts:
-    """Count the pairs; `depth` is how many were proposed for each other query."""
     similar = pairs.similar
     number = np.bincount(pairs.other[similar], minlength=len(others))
     splits = np.array(others.splits, object)
-    by_split: dict[str, SplitShare] = {}
+    by_split = {}
     for split in dict.fromkeys(others.splits):
         own = splits == split
         known = np.unique(pairs.train[similar & own[pairs.other]])
@@ -229,7 +220,7 @@ def count(pairs: Pairs, others: Queries, train: Queries, depth: int) -> Counts:
     }
 
 
-def _share(similar: int, queries: int) -> Share:
+def _share(similar: int, queries: int) -> dict[str, float | None]:
     return {"queries": queries, "similar": similar, "percent": round(100 * similar / queries, 2) if queries else None}
 
 

@@ -9,14 +9,13 @@ from typing import Any
 
 from tandem.config.execution import ExecutionSettings
 from tandem.errors import UserError
-from tandem.extras.estimate import index_costs, stage_costs
 from tandem.extras.estimate.resources import (
-    COSTS,
     TOKENS_PER_WORD,
     WORK,
     Hardware,
     Setting,
     Volumes,
+    cost,
     finished,
     params_of,
     volumes,
@@ -27,7 +26,6 @@ from tandem.planning.graph import Stage, upstream_first
 from tandem.planning.plan import Plan
 from tandem.stages import KINDS
 
-__all__ = ["estimate", "index_costs", "main", "new_setting", "stage_costs", "total"]  # the two register cost functions
 ROOT = Path(__file__).parents[4]  # the checkout
 HEAD = ("stage", "TFLOP", "device time", "wall", "memory", "disk", "took")
 
@@ -127,9 +125,10 @@ def windows(stage: Stage, whole: Volumes) -> Volumes:
 
 def estimate(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
     """What a stage costs; None for kinds that take a moment."""
-    if stage.kind not in COSTS:
+    try:
+        work = cost[stage.kind](stage, setting)
+    except KeyError:
         return None
-    work = COSTS[stage.kind](stage, setting)
     computing = hardware.seconds(work.kind, work.operations) if work.kind else 0.0
     passing, before = (sum(rows / hardware.rates[name] for name, rows in part) for part in (work.rows, work.alone))
     start = hardware.start if work.kind else hardware.start / 4
@@ -157,11 +156,11 @@ def total(costs: Iterable[Cost]) -> Cost:
     """Sums over stages; the largest memory."""
     known = list(costs)
     return Cost(
-        operations=sum(cost.operations for cost in known),
-        seconds=sum(cost.seconds for cost in known),
-        wall=sum(cost.wall for cost in known),
-        memory=max((cost.memory for cost in known), default=0.0),
-        disk=sum(cost.disk for cost in known),
+        operations=sum(part.operations for part in known),
+        seconds=sum(part.seconds for part in known),
+        wall=sum(part.wall for part in known),
+        memory=max((part.memory for part in known), default=0.0),
+        disk=sum(part.disk for part in known),
     )
 
 
@@ -170,8 +169,8 @@ def render(plan: Plan, hardware: Hardware) -> str:
     setting = new_setting(plan.config, hardware)
     plan.tables.made()
     stages = upstream_first(plan.tables.wanted_scores())
-    costs = {stage: cost for stage in stages if (cost := estimate(stage, setting, hardware))}
-    rows = [[f"{stage.kind} {stage.name}", *_cells(cost)] for stage, cost in costs.items()]
+    costs = {stage: whole for stage in stages if (whole := estimate(stage, setting, hardware))}
+    rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
     rows.append(["**all**", *_cells(total(costs.values()))])
     lines = [f"| {' | '.join(row)} |" for row in [list(HEAD), ["---", *["--:"] * (len(HEAD) - 1)], *rows]]
     sizes = {stage.dataset: setting.sizes(stage) for stage in stages if stage.kind == "dataset"}
@@ -182,12 +181,12 @@ def render(plan: Plan, hardware: Hardware) -> str:
     return "\n".join([*lines, "", *notes, ""])
 
 
-def _cells(cost: Cost) -> list[str]:
+def _cells(total: Cost) -> list[str]:
     """Operations, times, memory and disk for a person."""
-    operations = f"{cost.operations / 1e12:,.1f}" if cost.operations else ""
-    device = format_seconds(cost.seconds) if cost.seconds else ""
-    sizes = format_bytes(cost.memory), format_bytes(cost.disk)
-    return [operations, device, format_seconds(cost.wall), *sizes, format_seconds(cost.measured)]
+    operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
+    device = format_seconds(total.seconds) if total.seconds else ""
+    sizes = format_bytes(total.memory), format_bytes(total.disk)
+    return [operations, device, format_seconds(total.wall), *sizes, format_seconds(total.measured)]
 
 
 def _size(volume: Volumes) -> str:

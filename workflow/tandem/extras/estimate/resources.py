@@ -1,7 +1,7 @@
 """What estimates are made from: a machine's rates, the volume of text, and the work that a kind's cost function counts.
 
-A cost function takes a stage and its `Setting` and returns its `Work`; `@cost("<kind>")` registers it where it is
-written. Kinds without one take a moment.
+A cost function takes a stage and its `Setting` and returns its `Work`; `@cost("<kind>")` registers it. Kinds without
+one take a moment.
 """
 
 import json
@@ -21,6 +21,7 @@ from tandem.plan.shapes import Shape, value
 from tandem.planning.config import read_yaml
 from tandem.planning.graph import Stage
 from tandem.planning.schema import nearest
+from tandem.registry import Registry
 from tandem.stages import KINDS
 
 MIB = 1 << 20
@@ -220,15 +221,4 @@ class Setting:
 
 
 CostFunction = Callable[[Stage, Setting], Work]
-COSTS: dict[str, CostFunction] = {}  # by kind
-
-
-def cost(kind: str) -> Callable[[CostFunction], CostFunction]:
-    """Register the cost function of a kind of stage."""
-
-    def register(function: CostFunction) -> CostFunction:
-        assert kind in KINDS, kind
-        COSTS[kind] = function
-        return function
-
-    return register
+cost: Registry[CostFunction] = Registry("cost function", "cost", "extras.estimate")  # by kind
