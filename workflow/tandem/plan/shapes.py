@@ -91,9 +91,8 @@ def shape_of(stage: Stage, entries: Mapping[str, Any]) -> Shape:
     """
     encoder = encoder_of(stage)
     params = encoder.params
-    learned = [params.get(key) for key in NAMES]  # of one whose vocabulary is learned here
-    if None not in learned:
-        return Shape(*map(int, learned))
+    if all(params.get(key) is not None for key in NAMES):  # its vocabulary is learned here
+        return Shape(*(int(params[key]) for key in NAMES))
     folders = [Path(encoder.folder) / "hf"] if Path(encoder.manifest).is_file() else []
     if params.get("source") == "package":
         folders.append(package_folder(params["package"], params.get("folder", "")))

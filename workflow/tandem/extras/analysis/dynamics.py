@@ -1,6 +1,6 @@
 """Stage `dynamics`: how a retriever's and a re-ranker's score distributions approach each other in joint training."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,8 +140,8 @@ def retriever_scores(job: Job[DynamicsParams], model: Artifact, sampled: Sample)
     sides, temperature = [], 1.0
     for side, rows in (("queries", sampled.queries), ("passages", sampled.passages)):
         inputs = {"dataset": job.inputs["dataset"], "tokens": job.inputs["tokens"], "model": model}
-        params = {"side": side, **job.params.encode.model_dump()}
-        encoder = Encoder(replace(job, kind="embeddings", params=params, inputs=inputs))
+        params: Any = {"side": side, **job.params.encode.model_dump()}
+        encoder = Encoder(Job[Any]("embeddings", job.out, params, inputs, job.execution))
         unique, inverse = np.unique(rows, return_inverse=True)
         vectors: Any = encoder.encode(encoder.read(unique), Progress(f"dynamics {model.key} {side}", 0, "texts"))
         sides.append(np.asarray(vectors, np.float64)[inverse])

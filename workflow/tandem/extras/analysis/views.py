@@ -23,8 +23,7 @@ NAMES = {
 
 def summary(artifact: Artifact) -> dict[str, Any]:
     """summary.json of an analysis."""
-    content: dict[str, Any] = json.loads(artifact.path(SUMMARY).read_text(encoding="utf-8"))
-    return content
+    return dict(json.loads(artifact.path(SUMMARY).read_text(encoding="utf-8")))
 
 
 def pairs(errors: Artifact) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import csv
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -82,7 +82,7 @@ def run(job: Job[NoiseParams]) -> None:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
         duplicates, searched = search(corpus, sketcher, scratch, workers, f"noise {job.key}")
         results = {run.key: iter_run(run.path("run.trec")) for run in runs}
-        found = Findings(
+        findings = Findings(
             split=params.split or "",
             corpus=duplicates.counts(),
             splits={name: split.counts() for name, split in splits.items()},
@@ -94,10 +94,10 @@ def run(job: Job[NoiseParams]) -> None:
             },
         )
         duplicates.write(draft.path("duplicates.parquet"), ids)
-        write_json(draft.path("summary.json"), summary(found, sketcher, searched))
-        write_json(draft.path("examples.json"), with_texts(examples(found, splits, duplicates, ids), collection))
-        write_lines(draft.path("noise.csv"), lines(found))
-        draft.facts.update(asdict(found.corpus))
+        write_json(draft.path("summary.json"), summary(findings, sketcher, searched))
+        write_json(draft.path("examples.json"), with_texts(examples(findings, splits, duplicates, ids), collection))
+        write_lines(draft.path("noise.csv"), lines(findings))
+        draft.facts.update(asdict(findings.corpus))
 
 
 def _check_runs(runs: list[Artifact], split: str | None, splits: dict[str, Split], dataset: Artifact) -> None:
@@ -123,21 +123,22 @@ def _scratch(out: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def summary(found: Findings, sketcher: Sketcher, searched: Search) -> dict[str, object]:
+def summary(findings: Findings, sketcher: Sketcher, searched: Search) -> dict[str, object]:
     """summary.json: all counts, and how duplicates were searched for."""
     bands, rows = sketcher.bands
     return {
         "normalisation": "title and text; Unicode NFKC, case folded, white space one space each",
         "search": {"bands": bands, "rows": rows, "recall_at_threshold": sketcher.recall, **searched._asdict()},
-        "corpus": asdict(found.corpus),
-        "splits": {name: asdict(counts) for name, counts in found.splits.items()},
-        "repeated_queries": [{"split": a, "other": b, "queries": len(pairs)} for a, b, pairs in found.repeated],
-        "overlap": [{"split": name, **part.counts()} for name, part in found.overlaps.items()],
-        "runs": {key: {"split": found.split, **part.counts()} for key, part in found.holes.items()},
+        "corpus": asdict(findings.corpus),
+        "splits": {name: asdict(counts) for name, counts in findings.splits.items()},
+        "repeated_queries": [{"split": a, "other": b, "queries": len(pairs)} for a, b, pairs in findings.repeated],
+        "overlap": [{"split": name, **part.counts()} for name, part in findings.overlaps.items()],
+        "runs": {key: {"split": findings.split, **part.counts()} for key, part in findings.holes.items()},
     }
 
 
-class Line(NamedTuple):
+@dataclass(frozen=True)
+class Line:
     """A line of noise.csv; the share (0 to 1) is None where there is no natural whole."""
 
     finding: str
@@ -151,16 +152,16 @@ def share(finding: str, where: str, count: int, whole: int) -> Line:
     return Line(finding, where, count, count / whole if whole else None)
 
 
-def lines(found: Findings) -> Iterator[Line]:
+def lines(findings: Findings) -> Iterator[Line]:
     """All findings, zeros included."""
-    corpus, passages = found.corpus, found.corpus.passages
+    corpus, passages = findings.corpus, findings.corpus.passages
     yield share("empty passages", "corpus", corpus.empty, passages)
     yield Line("texts that several passages have", "corpus", corpus.exact_groups, None)
     yield share("passages that have such a text", "corpus", corpus.exact_passages, passages)
     yield Line("pairs of near-duplicate texts", "corpus", corpus.near_pairs, None)
     yield Line("groups of duplicates and near-duplicates", "corpus", corpus.groups, None)
     yield share("passages in such a group", "corpus", corpus.group_passages, passages)
-    for name, split in found.splits.items():
+    for name, split in findings.splits.items():
         judged = split.judged
         yield share("queries without judgement", name, split.unjudged, split.queries)
         yield share("judged queries without a positive", name, split.without_positive, judged)
@@ -168,16 +169,16 @@ def lines(found: Findings) -> Iterator[Line]:
         yield share("judged queries with a positive that the corpus lacks", name, split.missing, judged)
         yield share("judged queries all of whose positives the corpus lacks", name, split.missing_all, judged)
         yield share("queries asked more than once", name, split.repeated, split.queries)
-    for name, other, pairs in found.repeated:
+    for name, other, pairs in findings.repeated:
         asked_too = "queries that another split asks too"
-        yield share(asked_too, f"{other} in {name}", len(pairs), found.splits[other].queries)
-    for name, part in found.overlaps.items():
+        yield share(asked_too, f"{other} in {name}", len(pairs), findings.splits[other].queries)
+    for name, part in findings.overlaps.items():
         whole = len(part.positives)
         yield share("positives that are positives of train", name, len(part.shared), whole)
         yield share("positives that have the text of a positive of train", name, len(part.exact), whole)
         yield share("positives that are near-duplicates of one of train", name, len(part.near), whole)
-        yield share("judged queries with any of these positives", name, part.queries, found.splits[name].judged)
-    for key, unjudged in found.holes.items():
+        yield share("judged queries with any of these positives", name, part.queries, findings.splits[name].judged)
+    for key, unjudged in findings.holes.items():
         for at, depth in unjudged.depths.items():
             top = f"in the top {at}"
             yield Line(f"unjudged {top}", key, depth.unjudged, depth.hole)
@@ -190,8 +191,9 @@ def write_lines(path: Path, rows: Iterable[Line]) -> None:
     """Write noise.csv: shares with six decimals, empty where there is none."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Line._fields)
-        writer.writerows((*row[:3], "" if row.share is None else f"{row.share:.6f}") for row in rows)
+        writer.writerow([field.name for field in fields(Line)])
+        for row in rows:
+            writer.writerow([row.finding, row.where, row.count, "" if row.share is None else f"{row.share:.6f}"])
 
 
 class Example(NamedTuple):
@@ -205,22 +207,22 @@ class Example(NamedTuple):
 Examples = dict[str, list[Example]]
 
 
-def examples(found: Findings, splits: dict[str, Split], duplicates: Duplicates, ids: IdRows) -> Examples:
+def examples(findings: Findings, splits: dict[str, Split], duplicates: Duplicates, ids: IdRows) -> Examples:
     """Examples of each finding; of those without any an empty list."""
     result = corpus_examples(duplicates, ids)
     for name, split in splits.items():
         result |= split_examples(name, split)
-    for name, other, pairs in found.repeated:
+    for name, other, pairs in findings.repeated:
         first, second = splits[name].queries, splits[other].queries
         result[f"Queries of {other} that {name} asks too"] = [
             Example("the same text", [(query, second[query]), (before, first[before])], [])
             for query, before in pairs[:MOST]
         ]
-    for name, part in found.overlaps.items():
+    for name, part in findings.overlaps.items():
         result[f"Positives of {name} that train has shown"] = overlap_examples(name, part, ids)
-    for key, unjudged in found.holes.items():
+    for key, unjudged in findings.holes.items():
         repeats = f"Unjudged results of {key} that repeat a positive"
-        result[repeats] = hole_examples(unjudged, splits[found.split], ids)
+        result[repeats] = hole_examples(unjudged, splits[findings.split], ids)
     return result
 
 
@@ -277,9 +279,9 @@ def hole_examples(unjudged: Holes, split: Split, ids: IdRows) -> list[Example]:
     return result
 
 
-def with_texts(found: Examples, collection: Collection) -> dict[str, list[dict[str, object]]]:
+def with_texts(examples: Examples, collection: Collection) -> dict[str, list[dict[str, object]]]:
     """The examples of each finding that has any, as JSON, texts cut to `CHARACTERS`; one pass over the corpus."""
-    texts = collection.texts(doc for some in found.values() for example in some for doc in example.passages)
+    texts = collection.texts(doc for some in examples.values() for example in some for doc in example.passages)
 
     def listed(rows: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
         cut = ((name, text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…") for name, text in rows)
@@ -290,6 +292,6 @@ def with_texts(found: Examples, collection: Collection) -> dict[str, list[dict[s
             {"note": note, "queries": listed(queries), "passages": listed((d, contents(*texts[d])) for d in passages)}
             for note, queries, passages in some
         ]
-        for finding, some in found.items()
+        for finding, some in examples.items()
         if some
     }

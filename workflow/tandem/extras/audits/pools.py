@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tandem.artifact import Artifact, Job
+from tandem.data import statistics
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run, ranked_order
-from tandem.data.statistics import spread as quartiles
 from tandem.errors import UserError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -163,7 +163,7 @@ class Counts:
         summary: dict[str, object] = {
             "queries": queries,
             "without_result": counts["empty"],
-            "candidates": quartiles(self.sizes),
+            "candidates": statistics.spread(self.sizes),
             "unlabelled": counts["unlabelled"],
             "asked": counts["asked"],
             "systems": {name: {"found": self.retrieved[name], "alone": self.alone[name]} for name in self.systems},

@@ -6,7 +6,7 @@ or words, a judge decides (similar above 0.5).
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -179,7 +179,7 @@ def query_pairs(model: Artifact, tokens: Artifact, scoring: PairScoring) -> "Pai
 
 def table(pairs: Pairs, others: Queries, train: Queries) -> pa.Table:
     """Rows of `SCHEMA` by split, other query, falling score and training query."""
-    columns: dict[str, Any] = {
+    columns = {
         "train_query_id": [train.ids[at] for at in pairs.train],
         "other_query_id": [others.ids[at] for at in pairs.other],
         "split": [others.splits[at] for at in pairs.other],

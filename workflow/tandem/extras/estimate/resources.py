@@ -151,8 +151,8 @@ class Fields:
         self._values = values
 
     def __getattr__(self, name: str) -> Any:
-        found = self._values.get(name)
-        return Fields(found) if isinstance(found, dict) else found
+        field = self._values.get(name)
+        return Fields(field) if isinstance(field, dict) else field
 
 
 def params_of(stage: Stage) -> Any:
