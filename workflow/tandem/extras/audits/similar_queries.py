@@ -179,7 +179,7 @@ def query_pairs(model: Artifact, tokens: Artifact, scoring: PairScoring) -> "Pai
 
 def table(pairs: Pairs, others: Queries, train: Queries) -> pa.Table:
     """Rows of `SCHEMA` by split, other query, falling score and training query."""
-    columns = {
+    columns: dict[str, Array | list[str]] = {
         "train_query_id": [train.ids[at] for at in pairs.train],
         "other_query_id": [others.ids[at] for at in pairs.other],
         "split": [others.splits[at] for at in pairs.other],
