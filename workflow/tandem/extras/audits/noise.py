@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tandem.artifact import Artifact, Job, write_json, writing
+from tandem.artifact import Job, write_json, writing
 from tandem.data.collection import CORPUS, Collection, contents
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import iter_run
@@ -35,6 +35,7 @@ from tandem.extras.audits.labels import (
     repeated_across,
 )  # fmt: skip
 from tandem.extras.audits.minhash import Shingling, Sketcher
+from tandem.extras.audits.pools import require_split
 from tandem.stages.audits import NoiseParams
 
 MOST = 5  # examples of a finding, and passages of an example
@@ -77,7 +78,11 @@ def run(job: Job[NoiseParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     ids = doc_rows(collection)
     splits = read_splits(collection, ids)
-    _check_runs(runs, params.split, splits, job.inputs["dataset"])
+    if runs and params.split not in splits:
+        there = ", ".join(splits)
+        raise UserError(f"split: {params.split} does not exist in {job.inputs['dataset'].folder}; it has {there}")
+    for artifact in runs:
+        require_split(artifact, params.split)
     with writing(job) as draft, _scratch(job.out) as scratch:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
         duplicates, searched = search(corpus, sketcher, scratch, workers, f"noise {job.key}")
@@ -98,17 +103,6 @@ def run(job: Job[NoiseParams]) -> None:
         write_json(draft.path("examples.json"), with_texts(examples(findings, splits, duplicates, ids), collection))
         write_lines(draft.path("noise.csv"), lines(findings))
         draft.facts.update(asdict(findings.corpus))
-
-
-def _check_runs(runs: list[Artifact], split: str | None, splits: dict[str, Split], dataset: Artifact) -> None:
-    """Refuse runs of another split, and a split that the dataset lacks."""
-    if runs and split not in splits:
-        raise UserError(f"split: {split} does not exist in {dataset.folder}; it has {', '.join(splits)}")
-    for artifact in runs:
-        searched = artifact.params.get("split", split)
-        if searched != split:
-            error = f"{artifact.folder}: is a run of split {searched}, but split is {split}"
-            raise UserError(f"{error}; give a run of {split}")
 
 
 @contextmanager

@@ -72,15 +72,20 @@ def fused(ranks: Array) -> Array:
     return scores
 
 
+def require_split(run: Artifact, split: str | None) -> None:
+    """Refuse a run of another split."""
+    searched = run.params.get("split", split)
+    if searched != split:
+        raise UserError(f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}")
+
+
 def read_run(run: Artifact, split: str, queries: dict[str, str], depth: int, docs: IdRows) -> Results:
     """The first `depth` passages of each query of a run.
 
     Raises:
         UserError: a run of another split, one without any of the queries, or a passage that the corpus lacks.
     """
-    searched = run.params.get("split", split)
-    if searched != split:
-        raise UserError(f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}")
+    require_split(run, split)
     results: Results = {}
     for query, ids, scores in iter_run(run.path("run.trec")):
         if query in queries:
