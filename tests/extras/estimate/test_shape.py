@@ -7,8 +7,8 @@ import torch
 from pytest import approx
 from torch.utils.flop_counter import FlopCounterMode
 
+from tandem.extras.estimate.shapes import Shape
 from tandem.models.hub import load_encoder
-from tandem.plan.shapes import Shape
 
 
 @pytest.fixture

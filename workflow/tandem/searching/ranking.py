@@ -13,7 +13,7 @@ from tandem.data.runs import followed, ranked_order
 from tandem.fusion import METHODS
 from tandem.fusion.pool import best, pool
 from tandem.fusion.stage import CHOSEN
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.searching.session import Session
 from tandem.searching.systems import BM25, CROSS, DUAL, Part, made_of, part
 

@@ -7,7 +7,7 @@ search is one table look-up a byte. `faiss` is what all of a machine's threads d
 
 from tandem.extras.estimate.resources import MIB, Fields, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LINE
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.search.indexes.types import lists, sample_size, sized
 
 ROUNDS = 10  # of k-means for inverted lists (search/indexes/kmeans.py)
@@ -35,7 +35,7 @@ class Index:
         passages = stage.upstream["passages"]
         self.rows = setting.size(passages).passages
         self.dimension = setting.shape(passages.upstream["tokens"]).hidden
-        params = sized(stage.params, self.rows, self.dimension)
+        params = sized(stage.values, self.rows, self.dimension)
         self.params = Fields(params)
         self.nlist = lists(params) or 0
         self.links = 2 * params["m"] if "ef_construction" in params and params.get("m") else 0
