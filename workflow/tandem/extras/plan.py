@@ -93,7 +93,8 @@ class FullPlan(Plan):
     def by_name(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
         checks: list[Check] = [self.audits, self.tradeoffs]
-        for check in [*checks, *(partial(self.analyses.stage, name) for name in NOTEBOOKS)]:
+        checks += [partial(self.analyses.stage, name) for name in NOTEBOOKS]
+        for check in checks:
             with suppress(UserError):
                 check()
 
