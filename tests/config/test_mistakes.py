@@ -49,7 +49,7 @@ def mistakes(config):
         (f"{CE}.train.steps", "few", f'{CE}.train.steps is "few"; allowed: integer or null'),
         (f"{CE}.train.loss", "triplet", f'{CE}.train.loss is "triplet"; allowed: {LOSSES}'),
         (f"{CE}.train.passage_centric", 0.1, f"{CE}.train.passage_centric is not a known key"),
-        (f"{CE}.objective", "triple", f"{CE}.objective is 'triple'; allowed: cross, dual, joint"),
+        (f"{CE}.objective", "triple", f"{CE}.objective is 'triple'; allowed: dual, cross, joint"),
         (f"{CE}.candidates.denoise", {}, f"{CE}.candidates.denoise.by is missing"),
         (f"{CE}.candidates.denoise", {"by": 3}, f"{CE}.candidates.denoise.by is 3; allowed: string or array"),
         (f"{CE}.candidates.denoise", {"by": [3]}, f"{CE}.candidates.denoise.by.0 is 3; allowed: string"),

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 import yaml
 
 from tandem.config.base import Section
-from tandem.config.datasets import INHERITED, SOURCES, Dataset, Unlabelled, Windows
-from tandem.config.encoders import PRETRAINING, EncoderEntry, PublishedEncoder
-from tandem.config.retrieval import INDEXES, IndexEntry
+from tandem.config.datasets import INHERITED, SOURCES, Dataset, inherited
+from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
+from tandem.config.retrieval import INDEXES, Index
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
-from tandem.config.training import OBJECTIVES, ModelEntry
+from tandem.config.training import OBJECTIVES, TrainedModel
 from tandem.config.validation import limited, parse, read
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 
@@ -28,7 +28,6 @@ S = TypeVar("S", bound=Section)
 CATALOGUES = ("datasets", "encoders", "indexes")
 OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
-UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 
 
 def read_yaml(path: Path) -> Any:
@@ -169,12 +168,15 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
         if block == "models":
             entries, lines = _with_likes(entries, same)
             wrong += lines
-        results, found = dict[str, Any](), dict[str, list[str]]()
+        results, found = dict[str, Section | None](), dict[str, list[str]]()
         for name, entry in entries.items():
             if name in same:
                 results[name] = known[name]
                 continue
-            results[name], found[name] = _parse_entry(f"{block}.{printable(name)}", entry, parse_entry)
+            at = f"{block}.{printable(name)}"
+            results[name], found[name] = (
+                parse_entry(at, entry) if isinstance(entry, dict) else (None, [_no_object(at, entry)])
+            )
         values[block] = {name: entry for name, entry in results.items() if entry is not None}
         wrong += _without_inherited(found, config[block])
     settings, lines = parse(Settings, values)
@@ -186,76 +188,58 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
         if not (name and name.isprintable())
     ]
     if settings is not None and not wrong and "datasets" in config:
-        inherited, wrong = _inherited(settings.datasets)
-        settings = settings.model_copy(update={"datasets": inherited})
+        datasets, wrong = inherited(settings.datasets)
+        settings = settings.model_copy(update={"datasets": datasets})
     if settings is None or wrong:
         raise UserError("\n".join(dict.fromkeys(wrong)))
     return settings
-
-
-def _parse_entry(
-    at: str, entry: Any, parse_entry: "Callable[[str, Raw], tuple[Any, list[str]]]"
-) -> tuple[Any, list[str]]:
-    if not isinstance(entry, dict):
-        return None, [_no_object(at, entry)]
-    return parse_entry(at, entry)
 
 
 def _no_object(at: str, value: object) -> str:
     return f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
 
 
-def _unknown(at: str, value: object, known: Iterable[str]) -> list[str]:
-    """The line about a value that decides which further keys there are."""
+def _by(key: str, classes: Mapping[str, type[S]], at: str, entry: Raw) -> tuple[S | None, list[str]]:
+    """Validate an entry by the class that one of its keys chooses."""
+    value = entry.get(key)
+    if isinstance(value, str) and value in classes:
+        return parse(classes[value], entry, at)
+    allowed = f"; allowed: {', '.join(classes)}"
     if value is None:
-        return [f"{at} is missing; allowed: {', '.join(known)}"]
-    hint = nearest(str(value), list(known))
-    full = "" if "allowed" in hint else f"; allowed: {', '.join(known)}"
-    return [f"{at} is {shortened(repr(value))}{hint}{full}"]
+        return None, [f"{at}.{key} is missing{allowed}"]
+    hint = nearest(str(value), classes)
+    return None, [f"{at}.{key} is {shortened(repr(value))}{hint if 'mean' in hint else ''}{allowed}"]
 
 
 def _dataset(at: str, entry: Raw) -> tuple[Dataset | None, list[str]]:
-    source = entry.get("source")
-    if not isinstance(source, str) or source not in SOURCES:
-        return None, _unknown(f"{at}.source", source, SOURCES)
-    if SOURCES[source] in INHERITING:
+    if entry.get("source") in ("windows", "unlabelled"):
         entry = {key: value for key, value in entry.items() if value is not None or key not in INHERITED}
-    return parse(SOURCES[source], entry, at)
+    return _by("source", SOURCES, at, entry)
 
 
-def _encoder(at: str, entry: Raw) -> tuple[EncoderEntry | None, list[str]]:
+def _encoder(at: str, entry: Raw) -> tuple[Encoder | None, list[str]]:
     if entry.get("source") != "pretrain":
         return parse(PublishedEncoder, entry, at)
-    objective = entry.get("objective")
-    if not isinstance(objective, str) or objective not in PRETRAINING:
-        return None, _unknown(f"{at}.objective", objective, PRETRAINING)
-    return parse(PRETRAINING[objective], entry, at)
+    return _by("objective", PRETRAINING, at, entry)
 
 
-def _index(at: str, entry: Raw) -> tuple[IndexEntry | None, list[str]]:
-    kind = entry.get("type", "factory" if "factory" in entry else None)
+def _index(at: str, entry: Raw) -> tuple[Index | None, list[str]]:
     if not NAME.fullmatch(at.partition(".")[2]):
         return None, [f"{at}: a name is letters, digits, '_', '-' and '.'"]
-    if not isinstance(kind, str) or kind not in INDEXES:
-        return None, _unknown(f"{at}.type", kind, INDEXES)
-    return parse(INDEXES[kind], entry, at)
+    return _by("type", INDEXES, at, {"type": "factory", **entry} if "factory" in entry else entry)
 
 
-def _model(at: str, entry: Raw) -> tuple[ModelEntry | None, list[str]]:
-    objective = entry.get("objective")
-    if not isinstance(objective, str) or objective not in OBJECTIVES:
-        return None, _unknown(f"{at}.objective", objective, OBJECTIVES)
-    return parse(OBJECTIVES[objective], entry, at)
+def _model(at: str, entry: Raw) -> tuple[TrainedModel | None, list[str]]:
+    return _by("objective", OBJECTIVES, at, entry)
 
 
-_BLOCKS: dict[str, Callable[[str, Raw], tuple[Any, list[str]]]] = {
+_BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
     "models": _model,
     "datasets": _dataset,
     "encoders": _encoder,
     "indexes": _index,
 }
 """Blocks of entries whose keys depend on one of them: its source, objective or type."""
-INHERITING = (Windows, Unlabelled)
 
 
 def _with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
@@ -303,50 +287,9 @@ def _without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
     return own
 
 
-def _inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[str]]:
-    """Datasets of windows and unlabelled ones, with what they leave to the dataset that they are `of`; and mistakes."""
-    result, wrong = dict(datasets), []
-    for name, entry in datasets.items():
-        if isinstance(entry, INHERITING):
-            try:
-                result[name] = _completed(name, entry, datasets)
-            except UserError as error:
-                wrong.append(str(error))
-    return result, wrong
-
-
-def _completed(name: str, entry: Windows | Unlabelled, datasets: dict[str, Dataset]) -> Dataset:
-    origin = _origin(name, datasets)
-    update = {key: getattr(origin, key) for key in INHERITED if key not in entry.model_fields_set}
-    if isinstance(entry, Unlabelled):
-        return entry.model_copy(update=update if entry.measures else {**update, "measures": origin.measures})
-    spaced = update.get("language", entry.language) not in UNSPACED
-    unit = entry.unit or ("words" if spaced else "characters")
-    if entry.stride > entry.length:
-        raise UserError(
-            f"datasets.{name}.stride is {entry.stride}, which skips {unit} between windows of length {entry.length}; "
-            f"allowed: ≤ {entry.length}"
-        )
-    return entry.model_copy(update={**update, "unit": unit})
-
-
-def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
-    """The dataset that a derived one inherits from, through windows of windows."""
-    opened, entry = [name], datasets[name]
-    while isinstance(entry, INHERITING):
-        if entry.of not in datasets:
-            hint = nearest(entry.of, list(datasets))
-            raise UserError(f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is no dataset{hint}")
-        if entry.of in opened:
-            raise UserError(f"datasets form a cycle: {' -> '.join([*opened, entry.of])}")
-        opened.append(entry.of)
-        entry = datasets[entry.of]
-    return entry
-
-
 def read_section(section: type[S], path: Path) -> S:
-    """Read and validate a YAML file that is one section; errors begin with its path."""
-    result, lines = parse(section, read_yaml(path))
+    """Read a YAML file that is one section; errors begin with its path."""
+    result, lines = parse(section, read_own(path))
     if result is None:
         raise UserError("\n".join(f"{path}: {line}" for line in lines))
     return result
@@ -378,10 +321,4 @@ def read_bands(path: Path) -> list[Band]:
 
 def read_sweeps(folder: Path) -> dict[str, Sweep]:
     """Name → sweep of every file of config/sweeps/."""
-    sweeps = {}
-    for path in sorted(folder.glob("*.yaml")):
-        sweep, lines = parse(Sweep, read_own(path))
-        if sweep is None:
-            raise UserError("\n".join(f"{path}: {line}" for line in lines))
-        sweeps[path.stem] = sweep
-    return sweeps
+    return {path.stem: read_section(Sweep, path) for path in sorted(folder.glob("*.yaml"))}
