@@ -16,7 +16,7 @@ from tandem.config.settings import Settings
 from tandem.config.training import ModelEntry
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import JSON, Stage, Stages
-from tandem.stages import KINDS
+from tandem.stages import KINDS, Params
 
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
 SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
@@ -92,14 +92,14 @@ class Context:
         kind: str,
         dataset: str,
         name: str,
-        params: Mapping[str, Any],
+        params: Mapping[str, Any] | Params,
         upstream: Upstream,
         execution: Mapping[str, Any] | None = None,
     ) -> Stage:
         """Register a stage, or return the equal one that is there."""
         inputs = {role: stage for role, stage in upstream.items() if stage is not None}
         model = KINDS[kind].params
-        typed = model.model_validate(dict(params)) if model else dict(params)
+        typed = params if isinstance(params, Params) or model is None else model.model_validate(dict(params))
         return self.stages.put(Stage(kind, dataset, name, typed, inputs, dict(execution or {})))
 
     def execution(self, *keys: str) -> JSON:

@@ -8,12 +8,12 @@ from tandem.config.loading import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError
 from tandem.plan import fusions, lexical, runs
-from tandem.plan.context import Validated, json_of
+from tandem.plan.context import Validated
 from tandem.plan.graph import Hosted, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
-from tandem.search.indexes.types import check as check_index
+from tandem.retrieval.indexes.types import check as check_index
 
 Check = Callable[[], object]
 
@@ -135,7 +135,10 @@ def check_all(settings: Settings) -> None:
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),
         *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
-        *(partial(check_index, json_of(entry), f"indexes.{name}") for name, entry in settings.indexes.items()),
+        *(
+            partial(check_index, runs.index_params(entry, settings.seed), f"indexes.{name}")
+            for name, entry in settings.indexes.items()
+        ),
     ]
     for check in checks:
         try:
@@ -154,7 +157,7 @@ def check_measures(settings: Settings) -> list[str]:
     Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
     """
     # Imported here: a plan is asked for often, and this brings numerical libraries.
-    from tandem.scoring.measures import parse_measures
+    from tandem.evaluation.measures import parse_measures
 
     named = {"score.usual": settings.score.usual, "score.measures": settings.score.measures or ()}
     named["bm25.tune.measure"] = (settings.bm25.tune.measure,)

@@ -10,13 +10,14 @@ from pathlib import Path
 from tandem.config.datasets import Group
 from tandem.config.retrieval import Index
 from tandem.errors import UserError, nearest
-from tandem.fingerprint import fingerprint
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
 from tandem.plan.encoders import judges, tokens
 from tandem.plan.graph import JSON, Stage
-from tandem.search.indexes.types import SEARCHED, check
+from tandem.retrieval.indexes.types import SEARCHED, check
+from tandem.stages.retrieval import IndexParams
+from tandem.store.files import fingerprint
 
 Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
 
@@ -157,14 +158,19 @@ def index_entry(ctx: Context, name: str, where: str) -> Index:
     return known[name]
 
 
+def index_params(entry: Index, seed: int) -> IndexParams:
+    """The parameters of an index, of an entry that also says how it is searched; `seed` is the configuration's."""
+    own = {key: value for key, value in json_of(entry).items() if key not in SEARCHED}
+    if "seed" in own and own["seed"] is None:
+        own["seed"] = seed
+    return IndexParams.model_validate(own)
+
+
 def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     """The stage that builds an index of a dual encoder's passages."""
-    entry = json_of(index_entry(ctx, name, f"indexes.{name}"))
-    params = {key: value for key, value in entry.items() if key not in SEARCHED}
-    if "seed" in params:
-        params["seed"] = ctx.seed(params["seed"])
+    params = index_params(index_entry(ctx, name, f"indexes.{name}"), ctx.settings.seed)
     rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-    check(params, f"indexes.{name}", rows, _dimension(ctx, passages) if params.get("m") else None)
+    check(params, f"indexes.{name}", rows, _dimension(ctx, passages) if params.m else None)
     label = f"{passages.upstream['model'].name}@{name}"
     return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))
 

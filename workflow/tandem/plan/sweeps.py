@@ -88,7 +88,7 @@ class Sweep:
             {"point": scored.point, "seed": scored.seed, "system": scored.system, "scores": scored.stage.folder}
             for scored in self.scored
         ]
-        sweep = {"name": self.name, "paths": list(self.values), "x": self.x, "baseline": self.baseline}
+        sweep: JSON = {"name": self.name, "paths": list(self.values), "x": self.x, "baseline": self.baseline}
         sweep |= {"printed": self.printed, "title": entry.title, "measures": entry.measures, "scale": entry.scale}
         sweep |= {"note": entry.note, "dataset": dataset, "split": last.split(), "rows": rows}
         return json.dumps(sweep | {"stands_in_for": "" if named == dataset else named}, ensure_ascii=False)

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.datasets import Dataset, Group, Unlabelled
-from tandem.config.loading import read_yaml
+from tandem.config.loading import read_bands, read_yaml
 from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
+from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, load_layout, names_dataset
 from tandem.plan.datasets import is_measurable, measures
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.planner import Planner, Planners
-from tandem.reporting.layout import Layout, LayoutRow, beside, names_dataset
-from tandem.reporting.layouts import load_layout
 
 Row = dict[str, str]
-SHARED = ("printed.csv", "bands.yaml")  # what layouts read beside themselves
 NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits")  # of a configuration file that a layout names
 
 
@@ -107,9 +105,11 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         self.layouts = _layouts(self.settings, folder)
         self.missing: dict[str, str] = {}
         self.absent: dict[str, list[Row]] = {}
+        self._read: dict[str, Layout] = {}
         for table, file in self.layouts.items():
             try:
-                self[table], self.absent[table] = self._rows(file)
+                self._read[table] = load_layout(file)
+                self[table], self.absent[table] = self._rows(file, self._read[table])
             except UserError as error:
                 # A layout whose models or splits are not there is only a mistake if its table is requested.
                 if table in self.requested() and not isinstance(error, Unavailable):
@@ -134,10 +134,6 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """A line for each table of a paper that cannot be made: which, and why."""
         return [f"{table} is not made: {self.missing[table]}" for table in self.papers[paper] if table in self.missing]
 
-    def beside(self, table: str) -> list[str]:
-        """What a table's layout reads beside itself: printed numbers, bands."""
-        return [str(file) for name in SHARED if (file := beside(self.layouts[table], name))]
-
     def requested(self) -> list[str]:
         """Names of the tables of `rule all`."""
         return [_table_name(table) for table in self.settings.tables]
@@ -160,6 +156,19 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
     def wanted_scores(self) -> list[Stage]:
         """The scores that the tables of `rule all` show, as far as they can be made, table after table."""
         return [stage for table in self.requested() for _, stage in self.get(table, ())]
+
+    def to_json(self, table: str) -> str:
+        """Everything that the command `table` reads: layout, bands, and the scores of the rows."""
+        file = self.layouts[table]
+        bands = beside(file, "bands.yaml")
+        within = bands is not None and file.parent != bands.parent
+        plan = TablePlan(
+            name=f"{file.parent.name}/{file.stem}" if within else file.stem,
+            layout=self._read[table],
+            rows=tuple(PlannedRow.model_validate(row) for row in self.rows(table)),
+            bands=tuple(read_bands(bands)) if bands else (),
+        )
+        return plan.model_dump_json(by_alias=True, exclude_defaults=True)
 
     def rows(self, table: str) -> list[Row]:
         """A table's rows for the command line, with their scores or why they have none."""
@@ -186,7 +195,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
                 systems[named, row["first_stage"]] = {**system, "system": named}
         return list(systems.values())
 
-    def _rows(self, file: Path) -> tuple[list[tuple[Row, Stage]], list[Row]]:
+    def _rows(self, file: Path, layout: Layout) -> tuple[list[tuple[Row, Stage]], list[Row]]:
         """The scores of a layout's rows, one for each of its datasets and seeds, and the printed rows without one.
 
         A row says what `tandem table` must know: system and first stage; dataset and split where it is scored, and the
@@ -196,7 +205,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         Raises:
             UserError: a measure, model, split or dataset that the configuration does not have.
         """
-        layout, measured = load_layout(file), self.settings.score.measures
+        measured = self.settings.score.measures
         for column in layout.columns if measured else ():
             if column.measure not in (measured or ()):
                 have = ", ".join(measured or ())
@@ -223,7 +232,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """A row's score for the columns of one dataset, with one seed."""
         settings, base = self.settings, self.planners.base
         stand_ins = StandIns(settings, base.ctx.datasets, layout)
-        named = row.dataset or group or (layout.printed_on["dataset"] if layout.printed_on else "")
+        named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
         dataset, changes = stand_ins.searched(named), self._configured(layout, stand_ins, named)
         own = stand_ins.changed(row.changes)
         dataset = changes.get("dataset", dataset)

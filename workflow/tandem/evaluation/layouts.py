@@ -1,0 +1,244 @@
+"""A table's layout, resolved: its rows with their baselines and printed values, its columns, its bands.
+
+Files are config/papers/<paper>/<table>.yaml, as `config/tables.py` describes them. What a paper prints stands in
+printed.csv beside the layouts and is looked up by the names in print. Planning resolves a layout once and writes it,
+with the scores of its rows, as a `TablePlan`; the command `table` reads nothing else.
+"""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from tandem.config.base import Model
+from tandem.config.loading import read_layout
+from tandem.config.tables import Band, Paper, PrintedOn, PrintedSystem, TableLayout, TableRow
+from tandem.errors import UserError
+from tandem.evaluation.printed import Column, PrintedTable, read_printed
+
+System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
+
+
+def system_name(system: System) -> str:
+    """`CE w/ DE Neg on BM25`, or the system alone."""
+    return f"{system[0]} on {system[1]}" if system[1] else system[0]
+
+
+class LayoutRow(Model):
+    """A system.
+
+    Attributes:
+        system: as the paper names it.
+        first_stage: whose list it re-ranks; empty for a first stage.
+        run: the expression that names its run: `bm25`, `<model>`, `<first stage>+<cross-encoder>`.
+        printed: the paper's value in percent by column; absent or None where it prints none.
+        wrong: by column, why a printed value is known to be wrong.
+        baseline: the row that it is tested against; None for a row that is tested against no other.
+        hidden: present only as a baseline of other rows.
+        labels: `corrected` scores by the qrels of the audit of false negatives; empty by the dataset's own.
+        variant: `dissimilar` trains without the queries that are similar to others; empty on the dataset as it is.
+        changes: `with` of the file: what the configuration is changed to for this row, dotted path → value.
+        changes_own: the same, `with_own`: only where the paper's own dataset is searched.
+        dataset: where it is searched, as the catalogue names it; empty: the layout's or the column's.
+        columns: the datasets of the columns that it fills; empty: of all.
+        quoted: only printed values: it has no run.
+    """
+
+    system: str
+    first_stage: str = ""
+    run: str = ""
+    printed: dict[str, float | None] = Field(default_factory=dict)
+    wrong: dict[str, str] = Field(default_factory=dict)
+    baseline: System | None = None
+    hidden: bool = False
+    labels: str = ""
+    variant: str = ""
+    changes: dict[str, object] = Field(default_factory=dict)
+    changes_own: dict[str, object] = Field(default_factory=dict)
+    dataset: str = ""
+    columns: tuple[str, ...] = ()
+    quoted: bool = False
+
+    @property
+    def id(self) -> System:
+        """What distinguishes a row from every other."""
+        return self.system, self.first_stage
+
+
+class Layout(Model):
+    """A table before it has numbers; `paper` and `printed_on` are None where no paper prints it.
+
+    Without `columns` it shows every measure of its scores. `subset` is `similar` where only the queries count that have
+    a similar one among the training queries, `pooled` for those that the audit of false negatives looked at. `recipes`
+    are what its models need beside the configuration's; `same` are further datasets that are a collection of the
+    paper's; `configs` are the files that say how models are trained for one of the paper's datasets.
+    """
+
+    title: str
+    paper: Paper | None = None
+    printed_on: PrintedOn | None = None
+    decimals: int = 2
+    note: str = ""
+    columns: tuple[Column, ...] = ()
+    rows: tuple[LayoutRow, ...] = ()
+    subset: str = ""
+    recipes: tuple[str, ...] = ()
+    same: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    configs: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def datasets(self) -> list[str]:
+        """The datasets of the catalogue that it names, the paper's own first."""
+        own = [self.printed_on.dataset] if self.printed_on else []
+        named = [*own, *(column.dataset for column in self.columns), *(row.dataset for row in self.rows)]
+        trained = [str(v) for row in self.rows for path, v in row.changes.items() if names_dataset(path) and v]
+        return list(dict.fromkeys(name for name in [*named, *trained] if name))
+
+
+class PlannedRow(Model):
+    """Scores of a row, or why it has none: where it was searched, for which columns, with which seed.
+
+    Attributes:
+        system, first_stage: the row.
+        scores: folder of the score artifact; empty where it has none.
+        absent: why it has no scores.
+        dataset: where it is searched.
+        collection: what that is to the layout: `msmarco` of `msmarco-titles`.
+        split: on which queries.
+        column: the layout's dataset whose columns it fills; empty where the layout has one.
+        seed: the models' seed.
+        run: the key that its scores must be of; empty for a group of datasets.
+        instead: which datasets stand in where its models are trained.
+    """
+
+    system: str
+    first_stage: str = ""
+    scores: str = ""
+    absent: str = ""
+    dataset: str = ""
+    collection: str = ""
+    split: str = ""
+    column: str = ""
+    seed: int = 0
+    run: str = ""
+    instead: str = ""
+
+    @property
+    def id(self) -> System:
+        """The row."""
+        return self.system, self.first_stage
+
+
+class TablePlan(Model):
+    """Everything that the command `table` reads: the table's name, layout and bands, and the scores of its rows."""
+
+    name: str
+    layout: Layout
+    rows: tuple[PlannedRow, ...]
+    bands: tuple[Band, ...] = ()
+
+
+def names_dataset(path: str) -> bool:
+    """Whether a dotted path of the configuration holds the name of a dataset."""
+    return path.rpartition(".")[2] in ("dataset", "train_on")
+
+
+def beside(path: Path, name: str) -> Path | None:
+    """A file that layouts share: in a layout's folder, or in the one above."""
+    return next((file for file in (path.parent / name, path.parent.parent / name) if file.is_file()), None)
+
+
+def load_layout(path: Path) -> Layout:
+    """Read and resolve a layout.
+
+    A row's baseline is its own `baseline`, else the row of its first stage, else the table's `baseline`.
+
+    Raises:
+        UserError: a missing file, a key or type that is not allowed, two rows of one system and first stage, a value
+            printed for a measure without a column, or a baseline that is not a row.
+    """
+    source = read_layout(path)
+    columns = tuple(Column(**{**dict(column), "name": column.name or column.measure}) for column in source.columns)
+    printed = None
+    if source.printed_from is not None:
+        if (file := beside(path, "printed.csv")) is None:
+            raise UserError(f"{path}: printed_from: there is no printed.csv beside it or in the folder above")
+        printed = read_printed(file, source.printed_from.source, source.printed_from.table)
+    return Layout(
+        title=source.title,
+        paper=source.paper,
+        printed_on=source.printed_on,
+        decimals=source.decimals,
+        note=source.note,
+        columns=columns,
+        rows=_resolve_rows(path, source, columns, printed),
+        subset=source.subset or "",
+        recipes=source.recipes,
+        same=source.same,
+        configs=source.configs,
+    )
+
+
+def _resolve_rows(
+    path: Path, layout: TableLayout, columns: tuple[Column, ...], table: PrintedTable | None
+) -> tuple[LayoutRow, ...]:
+    """The rows with their baselines and printed values."""
+    ids = [(row.system, row.first_stage) for row in layout.rows]
+    quoted = {own for row, own in zip(layout.rows, ids, strict=True) if row.quoted}
+    rows = []
+    for at, (row, own) in enumerate(zip(layout.rows, ids, strict=True)):
+        where = f"{path}: rows.{at}"
+        if own in ids[:at]:
+            raise UserError(f"{where}: {system_name(own)} is there twice; each system and first stage once")
+        if (row.run is not None) == row.quoted:
+            raise UserError(f"{where}: {system_name(own)} needs a run, or quoted: true and none")
+        printed, wrong = _printed_values(f"{where}.printed", row, columns, table)
+        baseline = None if row.quoted else _baseline(where, layout, row, ids)
+        if baseline in quoted:
+            raise UserError(f"{where}: baseline {system_name(baseline)} is quoted; a test needs its run")
+        rows.append(
+            LayoutRow(
+                system=row.system,
+                first_stage=row.first_stage,
+                run=row.run or "",
+                printed=printed,
+                wrong=wrong,
+                baseline=None if baseline == own else baseline,
+                hidden=row.hidden,
+                labels=row.labels or "",
+                variant=row.variant or "",
+                changes=row.with_,
+                changes_own=row.with_own,
+                dataset=row.dataset,
+                columns=row.columns,
+                quoted=row.quoted,
+            )
+        )
+    return tuple(rows)
+
+
+def _baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System]) -> System | None:
+    """The row that a row is tested against: its own, else its first stage's, else the table's."""
+    reference = row.baseline or layout.baseline
+    baseline = (reference.system, reference.first_stage) if reference else None
+    if row.baseline is None and (row.first_stage, "") in ids:
+        baseline = (row.first_stage, "")
+    if baseline is not None and baseline not in ids:
+        known = ", ".join(map(system_name, ids))
+        raise UserError(f"{where}: baseline {system_name(baseline)} is not a row; the rows are {known}")
+    return baseline
+
+
+def _printed_values(
+    where: str, row: TableRow, columns: tuple[Column, ...], table: PrintedTable | None
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """A row's printed values by column, and why some of them are known to be wrong."""
+    value = row.printed
+    if value is None or isinstance(value, dict):
+        for measure in value or {}:
+            if measure not in {column.id for column in columns}:
+                raise UserError(f"{where}.{measure}: no such column; add it to columns")
+        return value or {}, {}
+    if table is None:
+        raise UserError(f"{where}: names a system, but the layout has no printed_from: {{source, table}}")
+    system = PrintedSystem(system=value) if isinstance(value, str) else value
+    return table.of_row(where, system.system, system.setting, columns)

@@ -1,0 +1,1 @@
+"""Analyses of models and their errors."""
