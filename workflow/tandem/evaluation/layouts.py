@@ -6,7 +6,7 @@ with the scores of its rows, as a `TablePlan`; the command `table` reads nothing
 """
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ class LayoutRow(TableRow):
     """
 
     run: str = ""
-    printed: dict[str, float | None] = Field(default_factory=dict)  # type: ignore[assignment]
+    printed: dict[str, float | None] = Field(default_factory=dict)
     wrong: dict[str, str] = Field(default_factory=dict)
     baseline: System | None = None  # type: ignore[assignment]
 
@@ -58,8 +58,8 @@ class LayoutRow(TableRow):
 class Layout(TableLayout):
     """A table before it has numbers: its file with resolved columns and rows; without columns it shows all measures."""
 
-    columns: Items[Column] = ()  # type: ignore[assignment]
-    rows: Items[LayoutRow] = ()  # type: ignore[assignment]
+    columns: Items[Column] = ()
+    rows: Items[LayoutRow] = ()
 
     @property
     def datasets(self) -> list[str]:
@@ -145,7 +145,8 @@ def load_layout(path: Path) -> Layout:
 
 def source_as(model: type[M], source: Model, **changes: object) -> M:
     """A part of a file as its resolved model, some fields changed."""
-    return model.model_construct(**{**dict(source), **changes})
+    values: dict[str, Any] = {**dict(source), **changes}
+    return model.model_construct(**values)
 
 
 def _resolve_rows(

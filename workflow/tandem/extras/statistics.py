@@ -143,9 +143,9 @@ def count(statistics: list[Statistics], split: str, quantity: str) -> float | No
         if quantity in SUMS:
             return float(sum(part[SUMS[quantity]] for part in parts))
         if quantity == PER_QUERY:
-            return float(sum(part["relevant.count"] for part in parts)) / sum(part["queries"] for part in parts)
+            return float(sum(part["relevant.count"] for part in parts) / sum(part["queries"] for part in parts))
         value, weight = MEANS[quantity]
-        return sum(part[value] * part[weight] for part in parts) / sum(part[weight] for part in parts)
+        return float(sum(part[value] * part[weight] for part in parts) / sum(part[weight] for part in parts))
     except (KeyError, TypeError, ZeroDivisionError):  # no such split, an older file, a mean of nothing
         return None
 
