@@ -23,13 +23,13 @@ from training import default_encoder
 from training_ours import objective, ragged
 from training_peers import LR, TEMPERATURE, autocast, joint_loss, joint_models
 
-from tandem.estimating.shape import Shape
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import encode_all
 from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
 from tandem.models.template import Template
+from tandem.plan.shapes import Shape
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch
 from tandem.training.objectives import Objective

@@ -85,7 +85,7 @@ def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
 def test_mistakes_are_told_in_one_line(tmp_path, text, told):
     with pytest.raises(UserError, match=told) as error:
         load(tmp_path, text)
-    assert all(line.startswith(str(tmp_path / 'layout.yaml')) for line in str(error.value).splitlines())
+    assert all(line.startswith(str(tmp_path / "layout.yaml")) for line in str(error.value).splitlines())
 
 
 def test_a_missing_layout(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.extras.sweeps.results import Line, Result
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.provenance.lineage import main as lineage
 from tandem.provenance.why import main as why
 

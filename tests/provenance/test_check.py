@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tandem.extras.sweeps.results import Line, Result
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.provenance.check import main as check
 from tandem.stages import KINDS
 

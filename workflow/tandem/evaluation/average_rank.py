@@ -18,9 +18,9 @@ from tandem.errors import UserError
 from tandem.evaluation.measures import Evaluation
 from tandem.evaluation.scores import write_scores
 from tandem.progress import Progress
-from tandem.search.blocks import Embeddings, Vectors
-from tandem.search.exact import ROUNDING, pack, pair_scores, unpack
-from tandem.search.retrieve import check
+from tandem.retrieval.embeddings import Embeddings, Vectors
+from tandem.retrieval.exact import ROUNDING, pack, pair_scores, unpack
+from tandem.retrieval.retrieve import open_embeddings
 from tandem.stages.evaluation import AverageRankParams
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -62,7 +62,7 @@ def ranked(queries: Embeddings, passages: Embeddings, docs: Order, relevant: lis
         relevant: ids per query, in the order of its vectors; 0 is the rank where the corpus has none of them.
     """
     ranks = docs.ranks
-    temperature = passages.meta["temperature"]
+    temperature = passages.temperature
     with Progress("average rank", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, BATCH):
             batch = queries.take(first, first + BATCH)
@@ -90,7 +90,7 @@ def run(job: Job[AverageRankParams]) -> None:
     Inputs: dataset, passages, queries (embeddings), as of `retrieve`. Queries whose relevant passages
     the corpus lacks do not count; they are `missing` in statistics.json.
     """
-    passages, queries = check(job)
+    passages, queries = open_embeddings(job, job.params.split)
     collection = Collection(job.inputs["dataset"])
     judged = collection.qrels(job.params.split)
     ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
@@ -98,7 +98,7 @@ def run(job: Job[AverageRankParams]) -> None:
     ranks = np.concatenate(list(ranked(queries, passages, Order(job.inputs["dataset"]), relevant)))
     counted = np.flatnonzero(ranks)
     if not len(counted):
-        raise UserError(f"{collection.artifact.folder}: split {job.params['split']} has no relevant passage to rank")
+        raise UserError(f"{collection.artifact.folder}: split {job.params.split} has no relevant passage to rank")
     missing = sum(map(bool, relevant)) - len(counted)
     result = Evaluation([ids[at] for at in counted], ranks[counted, None].astype(np.float64), 0, missing)
     with writing(job) as draft:

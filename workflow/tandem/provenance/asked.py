@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.artifact import Artifact, open_artifact
-from tandem.errors import UserError
+from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import system_name
 from tandem.extras.sweeps.results import Line, Result, label_point, read_result
-from tandem.planning.schema import nearest
 from tandem.provenance.found import RESULTS, find
 from tandem.report.results import Cell, Lineage, Row, Table, read_table
 

@@ -41,9 +41,7 @@ def of_table(table: Table, project: Path) -> Rows:
     made: Rows = {}
     for row in table.rows:
         if row.lineage:
-            beside = [
-                ((project / run.folder).parents[1] / "score" / run.scores, run.scores) for run in row.lineage
-            ]
+            beside = [((project / run.folder).parents[1] / "score" / run.scores, run.scores) for run in row.lineage]
             made[system_name((row.system, row.first_stage))] = _opened(beside)
     return made
 

@@ -1,1 +1,0 @@
-"""Audits: whether a collection can be trusted, each a stage with a section of the report."""
