@@ -39,16 +39,16 @@ class Item:
 
 def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
-    if stage.params.get("source") == "ir_datasets":
+    if stage.values.get("source") == "ir_datasets":
         found = presences([stage.name], read_entries(datasets))[stage.name]
         here = found.state == "here"
         yield Item(
             "dataset",
             stage.name,
-            f"ir_datasets {stage.params['id']}",
+            f"ir_datasets {stage.values["id"]}",
             found.bytes,
             here,
-            partial(bring_ir_datasets, stage.name, stage.params),
+            partial(bring_ir_datasets, stage.name, stage.values),
         )
     if not (files := stage.execution.get("files")):
         return
