@@ -11,6 +11,7 @@ from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.datasets import splits
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,7 +61,7 @@ def test_it_is_planned_from_its_parts(configured, tmp_path):
     stage = made.dataset("both")
     assert [stage.upstream[f"of.{i}"].name for i in (0, 1)] == ["pydocs", "cmrc2018"]
     assert stage.values == {"source": "union", "names": ["pydocs", "cmrc2018"]}
-    assert made.splits("both") == {"train", "dev", "test", "trial"}
+    assert splits(made.ctx, "both") == {"train", "dev", "test", "trial"}
     config["datasets"]["both"]["of"] = ["pydocs", "both"]
     with pytest.raises(UserError, match="datasets form a cycle: both -> both"):
         FullPlan(config, ROOT).planner.dataset("both")
