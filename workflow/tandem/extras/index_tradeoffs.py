@@ -59,11 +59,11 @@ def tradeoffs_grid(lines: list[Line], artifact: Artifact) -> Grid:
         ]
         for line in lines
     ]
-    facts, params = artifact.manifest, artifact.params
+    manifest, params = artifact.manifest, artifact.params
     queries = f"at most {params['queries']:,} {params['split']} queries"
     note = (
         f"{artifact.key}: recall of the exact top, on {queries}; one query at a time by one thread, all together by "
-        f"{facts['threads']} threads, on {facts['machine']['cores']} cores; medians of {params['repeats']}. "
+        f"{manifest.facts['threads']} threads, on {manifest.machine.cores} cores; medians of {params['repeats']}. "
         "For exact scores the embeddings are read as well; their bytes are not counted."
     )
     return Grid(TITLE, head, rows, align="lll" + "r" * (len(head) - 3), notes=[note])
