@@ -34,7 +34,7 @@ def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
 def ours(folder: Path, precision: str) -> int:
     """Both stages."""
     from tandem.models import tokens
-    from tandem.search import encode
+    from tandem.retrieval import encode
 
     stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")
     made = stages.stage(folder, "embeddings", encode.run, params(precision), "dataset", "model", "tokens")
@@ -63,7 +63,7 @@ def difference(folder: Path, precision: str) -> float:
     from tandem.artifact import Job
     from tandem.models import tokens
     from tandem.models.encoding import encode_all
-    from tandem.search.encoder import Encoder
+    from tandem.retrieval.encode import Encoder
 
     stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")
     inputs = stages.made(folder, "dataset", "model", "tokens")

@@ -82,7 +82,7 @@ def generate(folder: Path, count: int, meta: dict[str, object]) -> float:
 def measured(folder: Path, dtype: str) -> float:
     """Run the stage in this process; its peak memory in MiB."""
     from tandem.artifact import Job, open_artifact
-    from tandem.search.encode import run
+    from tandem.retrieval.encode import run
 
     inputs = {role: open_artifact(folder / role) for role in ("dataset", "tokens")}
     inputs["model"] = open_artifact(folder.parent / "model")

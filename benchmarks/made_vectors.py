@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
-from tandem.search.blocks import block_name
+from tandem.retrieval.embeddings import block_name
 
 CENTRES, BLOCK = 2000, 16384
 

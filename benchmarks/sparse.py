@@ -35,8 +35,8 @@ def job(kind: str, out: Path, params: dict[str, Any], inputs: dict[str, Path]) -
     """A stage's job, as its command line would describe it."""
     from tandem.artifact import Job, open_artifact
 
-    opened = {role: open_artifact(folder) for role, folder in inputs.items()}
-    return Job(kind, out, params, opened, {"workers": os.cpu_count()})
+    open_engine = {role: open_artifact(folder) for role, folder in inputs.items()}
+    return Job(kind, out, params, open_engine, {"workers": os.cpu_count()})
 
 
 def stage(told: dict[str, Any]) -> dict[str, Any]:
@@ -56,14 +56,14 @@ def stage(told: dict[str, Any]) -> dict[str, Any]:
 def rate(made: Any) -> float:
     """Queries a second of a search whose index is open and whose engine is warm."""
     from tandem.data.collection import Collection
-    from tandem.lexical.search import opened
     from tandem.progress import Progress
+    from tandem.retrieval.lexical.bm25 import open_engine
 
     params = made.params
     asked = list(Collection(made.inputs["dataset"]).queries(params["split"]).items())[: params["queries"]]
     many = [(f"{query}-{n}", text) for n in range(-(-MANY // len(asked))) for query, text in asked]
     seconds = []
-    with opened(made) as engine:
+    with open_engine(made) as engine:
         for queries in (many[:FIRST], many[:FIRST], many):
             started = time.perf_counter()
             with Progress("", 0, "queries", quiet=True) as progress:

@@ -24,9 +24,9 @@ from figures import markdown
 from made_vectors import CENTRES, embeddings, vectors
 
 from tandem.artifact import Artifact, Job, open_artifact
-from tandem.search.indexes.opened import Index
-from tandem.search.indexes.stage import run
-from tandem.search.indexes.threads import alone
+from tandem.retrieval.indexes.index import run
+from tandem.retrieval.indexes.opened import Index
+from tandem.retrieval.indexes.threads import alone
 
 DIMENSION, K = 384, 100
 LEARNED = {"train_sample": None, "seed": 42, "part": 1 << 22}

@@ -15,7 +15,7 @@ def drawn(results, make_job, dataset):
 
     The second negative of the undenoised list was drawn at random: it has neither rank nor score.
     """
-    from tandem.candidates.table import SCHEMA
+    from tandem.negatives.candidates import SCHEMA
 
     collection = Collection(dataset)
     ids, rows = collection.doc_ids().to_pylist(), []

@@ -11,7 +11,7 @@ from tandem.analysis import views
 from tandem.analysis.hardness import run, summary
 from tandem.artifact import open_artifact
 from tandem.errors import UserError
-from tandem.search.pairs import PairScores, probability
+from tandem.retrieval.pair_scores import PairScores, probability
 
 ROWS = pd.DataFrame(
     [

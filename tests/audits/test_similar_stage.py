@@ -13,7 +13,7 @@ from tandem.audits.similar.stage import run
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
-from tandem.search.encode import run as encode
+from tandem.retrieval.encode import run as encode
 
 PARAMS = {"depth": 3, "threshold": 0.5}
 QUERIES = [

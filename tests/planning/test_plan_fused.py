@@ -239,8 +239,8 @@ def test_the_tracked_example_is_planned():
 
 
 def test_every_method_is_planned_allowed_and_tuned():
-    from tandem.fusion import GRIDS, METHODS
     from tandem.planning import fused
+    from tandem.retrieval.fusion import GRIDS, METHODS
 
     schema = read_yaml(ROOT / "workflow/schemas/config.schema.yaml")
     allowed = schema["properties"]["fusions"]["additionalProperties"]["properties"]["method"]["enum"]

@@ -10,8 +10,8 @@ import pytest
 from tandem.artifact import open_artifact, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
+from tandem.retrieval.embeddings import block_name
 from tandem.scoring.average_rank import run
-from tandem.search.blocks import block_name
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_negative_query_turns_the_order(five, ranked):
 
 
 def test_ranks_are_places_in_the_run_of_everything(dataset, ranked, make_job, tmp_path):
-    from tandem.search.retrieve import run as retrieve
+    from tandem.retrieval.retrieve import run as retrieve
 
     rng = np.random.default_rng(3)
     collection = Collection(dataset)

@@ -12,7 +12,7 @@ from tandem.artifact import open_artifact
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.progress import Progress
-from tandem.search.blocks import Embeddings
+from tandem.retrieval.embeddings import Embeddings
 from tandem.searching.export import fresh, main
 from tandem.searching.export_card import Exported, card, opened
 from tandem.searching.flat import write_flat

@@ -59,7 +59,7 @@ def runs(results, make_job, dataset):
 @pytest.fixture(scope="session")
 def lists(results, make_job, dataset, tokens, runs):
     """Training lists from the run of the train queries, by the stage itself."""
-    from tandem.candidates.stage import run
+    from tandem.negatives.candidates import run
 
     params = {"first_rank": 1, "depth": 9, "negatives": None, "split": "train", "seed": 1}
     inputs = {"dataset": dataset, "run": runs["train"], "tokens": tokens}

@@ -9,12 +9,11 @@ import torch
 from pytest import approx
 
 from tandem.artifact import open_artifact
-from tandem.candidates import stage as candidates
-from tandem.candidates import teacher
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
+from tandem.negatives import candidates, teacher
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, batches, read_lists
 from tandem.training.losses import DISTILLATIONS

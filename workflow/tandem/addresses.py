@@ -9,7 +9,7 @@ import os
 import resource
 
 from tandem.errors import UserError
-from tandem.lexical.jvm import HEAP
+from tandem.retrieval.lexical.java import HEAP
 from tandem.stages import KINDS, is_stage
 
 GIB = 1 << 30

@@ -15,9 +15,9 @@ from tandem.data.select import subset
 from tandem.models.device import use_workers
 from tandem.models.template import Ids
 from tandem.progress import Progress
-from tandem.search.encoder import Encoder
-from tandem.search.pairs import PairScores
-from tandem.search.partners import require_dataset
+from tandem.retrieval.encode import Encoder
+from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.pair_scores import PairScores
 from tandem.training.lists import draw, read_lists
 
 DYNAMICS = "dynamics.parquet"

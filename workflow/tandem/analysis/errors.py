@@ -16,9 +16,9 @@ from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, ranked_order
 from tandem.data.select import subset
 from tandem.errors import UserError
+from tandem.retrieval.inputs import require_dataset
 from tandem.scoring.measures import Qrels
 from tandem.scoring.relevance import relevance
-from tandem.search.partners import require_dataset
 
 
 @dataclass(frozen=True)

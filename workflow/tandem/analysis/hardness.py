@@ -15,8 +15,8 @@ from tandem.data.select import subset
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.progress import Progress
-from tandem.search.pairs import PairScores, mean_probability, open_judges
-from tandem.search.partners import require_dataset
+from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.pair_scores import PairScores, mean_probability, open_judges
 
 NEGATIVES = "negatives.parquet"
 KEPT = ("query_id", "doc_id", "label", "rank", "score", "list", "query_row", "passage_row")

@@ -9,7 +9,7 @@ from typing import Any
 
 from tandem.estimating.work import LINE, MIB, Rows, Setting, Work
 from tandem.planning.graph import Stage
-from tandem.search.indexes.types import lists, sample_size, sized
+from tandem.retrieval.indexes.types import lists, sample_size, sized
 
 ROUNDS = 10  # of k-means for inverted lists (search/indexes/kmeans.py)
 CODE_ROUNDS, CODE_SAMPLE = 25, 256  # of k-means for a part of a code, and vectors a centroid at most (FAISS's)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.schema import NAME, mistakes, nearest, typed
-from tandem.search.indexes.types import SEARCHED, TYPES, check
+from tandem.retrieval.indexes.types import SEARCHED, TYPES, check
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver

@@ -7,10 +7,10 @@ expanded by RM3, searched over fields, scored by another formula or by another e
 from typing import TYPE_CHECKING, Any
 
 from tandem.errors import UserError
-from tandem.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 from tandem.planning.graph import Stage
 from tandem.planning.runs import cutoff
 from tandem.planning.schema import NAME, nearest, shown
+from tandem.retrieval.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver

@@ -28,7 +28,7 @@ def of_pairs(folder: Path) -> Iterator[Item]:
 
 def _part(folder: Path, path: Path) -> Iterator[Item]:
     """A part as a file to be read; of one without a checksum, of an earlier version, only the form can be wrong."""
-    from tandem.search.store import PairStore, checksum
+    from tandem.retrieval.pair_store import PairStore, checksum
 
     if told := checksum(path):
         yield Task(folder, path.name, {"bytes": path.stat().st_size, "sha256": told})
@@ -41,7 +41,7 @@ def _part(folder: Path, path: Path) -> Iterator[Item]:
 
 def _identity(folder: Path) -> Fault | None:
     """What is wrong with the file that says whose scores a store holds: the store's name is its digest."""
-    from tandem.search.store import store_name
+    from tandem.retrieval.pair_store import store_name
 
     path, again = folder / STORE, "delete the store, its pairs will be scored again"
     try:

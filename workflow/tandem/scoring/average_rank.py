@@ -17,12 +17,12 @@ from tandem.data.collection import Collection
 from tandem.data.order import Order
 from tandem.errors import UserError
 from tandem.progress import Progress
+from tandem.retrieval.embeddings import Embeddings, Vectors
+from tandem.retrieval.exact import ROUNDING, pack, pair_scores, unpack
+from tandem.retrieval.retrieve import open_embeddings
 from tandem.scoring.measures import Evaluation
 from tandem.scoring.scores import SCORES, STATISTICS
 from tandem.scoring.stage import long_form
-from tandem.search.blocks import Embeddings, Vectors
-from tandem.search.exact import ROUNDING, pack, pair_scores, unpack
-from tandem.search.retrieve import check
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MEASURE = "average rank"
@@ -91,7 +91,7 @@ def run(job: Job) -> None:
     Params: split. Inputs: dataset, passages, queries (embeddings), as of `retrieve`. Queries whose relevant passages
     the corpus lacks do not count; they are `missing` in statistics.json.
     """
-    passages, queries = check(job)
+    passages, queries = open_embeddings(job)
     collection = Collection(job.inputs["dataset"])
     judged = collection.qrels(job.params["split"])
     ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()

@@ -6,8 +6,8 @@ from typing import Any
 
 from tandem.artifact import Job, open_artifact
 from tandem.config.execution import Execution
-from tandem.lexical.search import index_of, opened, parameters
 from tandem.progress import Progress
+from tandem.retrieval.lexical.bm25 import k1_and_b, open_engine, require_index
 
 
 class Bm25:
@@ -24,7 +24,7 @@ class Bm25:
         for key, told in parts.items():
             inputs = {role: open_artifact(Path(folder), verify=False) for role, folder in told["in"].items()}
             job = Job("bm25", Path(), told["params"], inputs, Execution(workers=workers))
-            self.parts[key] = self._open.enter_context(opened(job)), *parameters(job, index_of(job))
+            self.parts[key] = self._open.enter_context(open_engine(job)), *k1_and_b(job, require_index(job))
             self.answer({"part": key, "query": "warm up", "depth": 1})  # Java loads classes when they are first used
 
     def answer(self, asked: dict[str, Any]) -> list[tuple[str, float]]:

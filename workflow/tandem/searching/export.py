@@ -13,7 +13,7 @@ from tandem.errors import UserError
 from tandem.models.template import Template
 from tandem.planning.graph import Stage
 from tandem.progress import Progress, say
-from tandem.search.blocks import Embeddings
+from tandem.retrieval.embeddings import Embeddings
 from tandem.searching import words as command_line
 from tandem.searching.built import require_built
 from tandem.searching.export_card import Exported, card

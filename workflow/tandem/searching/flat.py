@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from tandem.progress import Progress
-from tandem.search.blocks import Embeddings
+from tandem.retrieval.embeddings import Embeddings
 
 # What faiss/impl/index_write.cpp writes of a flat index: its mark, dimension, number of vectors, two numbers without
 # use, whether it is trained, the metric, and the number of values that follow.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from unicodedata import east_asian_width
 
-from tandem.lexical.words import STOP_WORDS
+from tandem.retrieval.lexical.analyzers import STOP_WORDS
 
 # Scripts without spaces: a pair of neighbouring characters is a term, as in Lucene's analyzers of Chinese and Japanese.
 SOLID = "぀-ヿ㐀-鿿豈-﫿"

@@ -14,9 +14,9 @@ from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
-from tandem.search.encoder import Encoder
-from tandem.search.partners import require_part, require_tokenizer
-from tandem.search.store import Array
+from tandem.retrieval.encode import Encoder
+from tandem.retrieval.inputs import require_part, require_tokenizer
+from tandem.retrieval.pair_store import Array
 
 FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
 WARM_UP = {"query": "warm up", "rows": [0]}

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from tandem.data.runs import followed, ranked_order
-from tandem.fusion import METHODS
-from tandem.fusion.pool import best, pool
-from tandem.fusion.stage import CHOSEN
 from tandem.planning.graph import Stage
+from tandem.retrieval.fuse import CHOSEN
+from tandem.retrieval.fusion import METHODS, best, pool
 from tandem.searching.session import Session
 from tandem.searching.systems import BM25, CROSS, DUAL, Part, made_of, part
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from tandem.artifact import Artifact, open_artifact
 from tandem.data.order import Order
-from tandem.search import ann
-from tandem.search.blocks import Embeddings
-from tandem.search.exact import Array, Best, pair_scores
-from tandem.search.flat import BlockSearch
-from tandem.search.indexes.opened import Index
-from tandem.search.indexes.threads import alone
+from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.exact import Array, Best, pair_scores
+from tandem.retrieval.faiss_search import BlockSearch
+from tandem.retrieval.indexes import ann
+from tandem.retrieval.indexes.opened import Index
+from tandem.retrieval.indexes.threads import alone
 
 KEPT = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready

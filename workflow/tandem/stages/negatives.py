@@ -3,11 +3,11 @@
 from tandem.stages.base import Kind
 
 CANDIDATES = Kind(
-    name="candidates", run="candidates.stage:run", shard="candidates.stage:main_shard", env="models", threads="all",
+    name="candidates", run="negatives.candidates:run", shard="negatives.candidates:run_shard", env="models", threads="all",
     gpu=("judge",), box="Hard negatives",
 )  # fmt: skip
 TEACHER = Kind(
-    name="teacher", run="candidates.teacher:run", shard="candidates.teacher:main_shard", env="models", threads="all",
+    name="teacher", run="negatives.teacher:run", shard="negatives.teacher:run_shard", env="models", threads="all",
     retries=2, gpu=("judge",), box="Hard negatives",
 )  # fmt: skip
 

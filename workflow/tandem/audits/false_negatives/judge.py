@@ -8,7 +8,7 @@ from tandem.artifact import Job
 from tandem.audits.false_negatives.pool import Array, Pool
 from tandem.data.rows import IdRows
 from tandem.models.device import use_workers
-from tandem.search.pairs import mean_probability, open_judges
+from tandem.retrieval.pair_scores import mean_probability, open_judges
 
 
 class Judge:

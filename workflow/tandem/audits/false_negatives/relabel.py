@@ -9,7 +9,7 @@ from tandem.audits.false_negatives.judgements import known
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.errors import UserError
-from tandem.search.partners import require_dataset
+from tandem.retrieval.inputs import require_dataset
 
 
 def run(job: Job) -> None:

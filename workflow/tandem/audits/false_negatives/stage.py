@@ -18,7 +18,7 @@ from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.select import subset
 from tandem.errors import UserError
 from tandem.progress import Progress
-from tandem.search.partners import require_dataset
+from tandem.retrieval.inputs import require_dataset
 
 GROUP = 32  # queries judged together: a line of progress after each
 POOL_SCHEMA = pa.schema(

@@ -8,8 +8,8 @@ from tandem.audits.similar.asked import Asked
 from tandem.audits.similar.nearest import Array
 from tandem.models.device import use_workers
 from tandem.progress import Progress
-from tandem.search.pairs import PairScores, mean_probability
-from tandem.search.partners import require_dataset
+from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.pair_scores import PairScores, mean_probability
 
 
 class QueryPairs(PairScores):

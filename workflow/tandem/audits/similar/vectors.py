@@ -10,8 +10,8 @@ from tandem.artifact import Artifact, Job
 from tandem.audits.similar.asked import TRAIN, Asked
 from tandem.audits.similar.nearest import Array, reaching
 from tandem.errors import UserError
-from tandem.search.blocks import Embeddings
-from tandem.search.partners import require_dataset
+from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.inputs import require_dataset
 
 CHUNK = 512  # pairs whose vectors stay in the processor's cache
 ROUNDING = 2.0**-24  # float32's unit round-off

@@ -1,0 +1,199 @@
+"""Scores of (query, passage) pairs by a cross-encoder, shared by denoising, distillation and re-ranking.
+
+They are kept beside the dataset's artifacts, in `pairs/<model's key>-<digest>/`: all stages that ask the same model
+about the same token ids find what another one has scored, and a killed stage goes on where it was.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.__main__ import read_job
+from tandem.artifact import Artifact, Job, write_json
+from tandem.config.execution import Execution
+from tandem.errors import UserError
+from tandem.models.cross import STEP, CrossEncoder
+from tandem.models.device import device, resolve_precision
+from tandem.models.execution import accelerate
+from tandem.models.frozen import kernels
+from tandem.models.hub import check_length
+from tandem.models.tokens import Tokens
+from tandem.progress import Progress
+from tandem.retrieval.inputs import part_files, require_part, require_tokenizer
+from tandem.retrieval.pair_store import Array, PairStore, pair_keys, store_name
+
+CHUNK = 2048  # pairs between two looks at the clock
+SECONDS, PENDING = 30.0, 1 << 15  # pairs are kept after so long, or when there are so many
+
+
+class PairScores:
+    """A cross-encoder's logits for the pairs of a `tokens` artifact, each computed once.
+
+    Args:
+        model: a model with a cross-encoder.
+        tokens: the dataset's token ids; the store lies beside them, in `results/<dataset>/pairs/`.
+        precision: `auto`, `bf16` or `fp32`.
+        batch_tokens: tokens of a batch; other batch shapes may change a score's last bits.
+    Attributes:
+        computed: pairs that this object has sent through the model.
+    Raises:
+        UserError: the model has no cross-encoder, or another tokenizer.
+    """
+
+    def __init__(self, model: Artifact, tokens: Artifact, precision: str, batch_tokens: int) -> None:
+        self.folder = require_part(model, "cross")
+        require_tokenizer(self.folder, tokens)
+        self.tokens, self.mode, self.budget = Tokens.open(tokens), resolve_precision(precision), batch_tokens
+        self.longest = tokens.params["query_length"] + tokens.params["passage_length"] + self.tokens.template.extra[1]
+        self.store = PairStore(self._place(model, tokens))
+        self.computed = 0
+        self._model: CrossEncoder | None = None
+
+    def _place(self, model: Artifact, tokens: Artifact) -> Path:
+        """The store's folder: its digest covers whatever may change a bit of a score."""
+        identity = {
+            "model": {name: file["sha256"] for name, file in part_files(model, "cross").items()},
+            "tokens": {name: file["sha256"] for name, file in tokens.manifest["files"].items()},
+            "precision": self.mode,
+            "batch_tokens": self.budget,
+            "device": kernels(),
+        }
+        folder = tokens.folder.parent.parent / "pairs" / store_name(model.key, identity)
+        if not (folder / "store.json").exists():
+            write_json(folder / "store.json", {"model": model.key, "tokens": tokens.key, "made_from": identity})
+        return folder
+
+    def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
+        """Logits of pairs; those not in the store yet are computed and kept.
+
+        Args:
+            queries: row of each pair's query, shape (pairs,).
+            passages: row of each pair's passage, shape (pairs,).
+            progress: counts pairs, whether computed or found.
+        Returns:
+            Shape (pairs,), float32.
+        """
+        keys, inverse = np.unique(pair_keys(queries, passages), return_inverse=True)
+        scores = self.store.lookup(keys)
+        missing = np.flatnonzero(np.isnan(scores))
+        if progress:
+            progress.add(len(queries) - len(missing))
+        if len(missing):
+            scores[missing] = self._compute(keys[missing], progress)
+        result: Array = scores[inverse]
+        return result
+
+    def _compute(self, keys: Array, progress: Progress | None) -> Array:
+        """Send pairs through the model, those of like length together, keeping them as they come."""
+        model, template = self._load(), self.tokens.template
+        queries, passages = (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        lengths = self.tokens.queries.lengths(queries) + self.tokens.passages.lengths(passages) + template.extra[1]
+        order = np.argsort(-(-lengths // STEP), kind="stable")
+        scores = np.empty(len(keys), np.float32)
+        kept, since = 0, time.monotonic()
+        for start in range(0, len(order), CHUNK):
+            at = order[start : start + CHUNK]
+            texts = [self.tokens.queries[q] for q in queries[at]], [self.tokens.passages[p] for p in passages[at]]
+            scores[at] = model.score(*texts, template, self.mode, self.budget)
+            if not np.isfinite(scores[at]).all():
+                raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")
+            end = start + len(at)
+            if end == len(order) or end - kept >= PENDING or time.monotonic() - since > SECONDS:
+                self.store.append(keys[order[kept:end]], scores[order[kept:end]])
+                kept, since = end, time.monotonic()
+            self.computed += len(at)
+            if progress:
+                progress.add(len(at), tokens=int(lengths[at].sum()))
+        return scores
+
+    def _load(self) -> CrossEncoder:
+        """The model, read when the first pair is missing."""
+        if self._model is None:
+            model = CrossEncoder.load(self.folder).to(device())
+            check_length(model.encoder, -(-self.longest // STEP) * STEP, f"{self.folder}: query with passage")
+            accelerate(model, Execution(attention="padded"), self.budget, self.mode, training=False)
+            self._model = model
+        return self._model
+
+
+def open_judges(job: Job) -> list[PairScores]:
+    """The scores of a stage's cross-encoders: inputs `judge.0` with `judge_tokens.0`, `judge.1`, …; maybe none."""
+    return [
+        PairScores(model, tokens, job.params["precision"], job.params["batch_tokens"])
+        for model, tokens in zip(job.many("judge"), job.many("judge_tokens"), strict=True)
+    ]
+
+
+def probability(logits: Array) -> Array:
+    """σ(x) = 1 / (1 + e^-x), float64, without overflow."""
+    result: Array = np.exp(-np.logaddexp(0.0, -np.asarray(logits, np.float64)))
+    return result
+
+
+def mean_probability(
+    judges: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
+) -> Array:
+    """Mean over the judges of σ(logit): one judge or several. Shape (pairs,), float32.
+
+    `progress` counts every pair once per judge.
+    """
+    return _mean([probability(judge.score(queries, passages, progress)) for judge in judges])
+
+
+def mean_logit(
+    teachers: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
+) -> Array:
+    """Mean over the teachers of their logits; of one teacher, its own to the bit. Shape (pairs,), float32.
+
+    `progress` counts every pair once per teacher.
+    """
+    return _mean([teacher.score(queries, passages, progress).astype(np.float64) for teacher in teachers])
+
+
+def _mean(values: Sequence[Array]) -> Array:
+    """The mean of arrays of one shape, taken in float64, as float32."""
+    total: Any = sum(values)
+    mean: Array = (total / len(values)).astype(np.float32)
+    return mean
+
+
+Asked = tuple["PairScores", Array, Array]  # whom a stage asks, and the query rows and passage rows of its pairs
+
+
+def read_shard(kind: str, words: list[str]) -> tuple[Job, int, int]:
+    """The stage's job that a shard's command line describes, the shard's number and how many there are.
+
+    Takes the flags of the stage and `--run.shard`, `--run.shards`; `--out` is `<artifact>/shards/<shard>-of-<n>.json`.
+    """
+    job = read_job(kind, words)
+    shard, shards = job.execution.shard, job.execution.shards
+    if shard is None or not 0 <= shard < shards:
+        raise UserError(f"{kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
+    return replace(job, out=job.out.parent), shard, shards
+
+
+def score_shard(kind: str, words: list[str], asked: Callable[[Job], Iterator[Asked]]) -> int:
+    """Score this shard's share of the pairs a stage will ask for, into the store where the stage looks first.
+
+    Args:
+        kind: the stage.
+        words: the shard's command line.
+        asked: the pairs, a bounded number at a time.
+    """
+    from tandem.models.device import use_workers  # brings torch, which shards of searches do without
+
+    job, shard, shards = read_shard(kind, words)
+    use_workers(job.execution.workers)
+    scored = 0
+    with Progress(f"{kind} {job.key} · shard {shard} of {shards}", 0, "pairs") as progress:
+        for scores, queries, passages in asked(job):
+            mine = (queries + passages) % shards == shard
+            before = scores.computed
+            scores.score(queries[mine], passages[mine], progress)
+            scored += scores.computed - before
+    write_json(Path(words[words.index("--out") + 1]), {"scored": scored})
+    return 0
