@@ -1,13 +1,82 @@
 """The base of every typed model: of configurations, stage parameters and execution options."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 Precision = Literal["auto", "fp32", "bf16"]
+Analyzer = Literal["default", "porter", "krovetz", "none", "whitespace", "jieba"]
+Pooling = Literal["cls", "mean"]
 
 
 class Model(BaseModel):
     """A record of typed fields. Unknown keys are refused and values never change after validation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        populate_by_name=True,
+        serialize_by_alias=True,
+        protected_namespaces=(),
+        defer_build=True,
+    )
+
+
+class Section(Model):
+    """A part of what a user writes: types are exact, so that `true` is not 1; an integer is a number too."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+T = TypeVar("T")
+Items = Annotated[tuple[T, ...], Strict(False)]
+"""A list in YAML; a tuple in code, since models never change."""
+
+
+def problem(message: str) -> PydanticCustomError:
+    """An error of a validator, to be raised.
+
+    The message continues the dotted path of what is validated: `.list_size is 1, but …` names a key of a section, and
+    ` is bm25, but …` the value itself.
+    """
+    return PydanticCustomError("problem", "{message}", {"message": message})
+
+
+def _as_names(value: Any) -> Any:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list | tuple):
+        return value
+    raise PydanticCustomError("allowed", "string or array", {"allowed": "string or array"})
+
+
+Names = Annotated[Items[str], Field(min_length=1), BeforeValidator(_as_names, json_schema_input_type=str | list[str])]
+"""One name or a list of names."""
+
+
+def _once(values: tuple[T, ...]) -> tuple[T, ...]:
+    if len(set(values)) < len(values):
+        raise problem(" names a value twice; list each once")
+    return values
+
+
+Distinct = Annotated[Items[T], Field(min_length=1), AfterValidator(_once)]
+"""A list of different values, at least one."""
+
+
+def choice(names: list[str]) -> Any:
+    """The type of a key whose allowed values grow: a plugin appends the name of what it adds.
+
+    Args:
+        names: the allowed values; they are looked up whenever a value is validated.
+    """
+
+    def known(value: str) -> str:
+        if value not in names:
+            raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join(names)})
+        return value
+
+    check: Callable[[str], str] = known
+    return Annotated[str, AfterValidator(check), WithJsonSchema({"type": "string", "enum": names})]

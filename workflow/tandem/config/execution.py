@@ -2,19 +2,19 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from tandem.config.base import Model
+from tandem.config.base import Items, Section
 
 
-class Mirror(Model):
+class Mirror(Section):
     """Another place for downloads."""
 
     from_: str = Field(alias="from", description="the beginning of a URL")
     to: str = Field(description="what replaces it")
 
 
-class Training(Model):
+class Training(Section):
     """How trainings and encoders use their devices."""
 
     micro_tokens: int = Field(2048, ge=64, description="tokens per forward and backward pass")
@@ -60,7 +60,7 @@ class ExecutionSettings(Training):
         description="indexes on `devices` GPUs, which needs faiss-gpu: each whole on every one, or cut into parts",
     )
     hardware: str = Field("cpu", description="entry of config/hardware/ that `estimate` calculates with")
-    mirrors: tuple[Mirror, ...] = Field((), description="other places for downloads, tried in order")
+    mirrors: Items[Mirror] = Field((), description="other places for downloads, tried in order")
 
 
 class Execution(ExecutionSettings):
@@ -68,6 +68,8 @@ class Execution(ExecutionSettings):
 
     A stage gets only the options that it uses (`--run.<name>`); the others keep their defaults.
     """
+
+    model_config = ConfigDict(strict=False)
 
     workers: int | None = Field(None, ge=1, description="CPU threads of this job; null: as many as cores")
     shard: int | None = Field(None, ge=0, description="which shard this job computes, counted from 0")

@@ -1,0 +1,287 @@
+"""Datasets: the keys of every dataset, and those of each source."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from tandem.config.base import Analyzer, Distinct, Items, Names, Section, problem
+
+Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
+
+
+class File(Section):
+    """Where a file is downloaded from."""
+
+    url: str = Field(pattern="^(https?|file)://", description="address")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of what `url` gives, as are md5 and bytes")
+    md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="where its publisher gives no sha256")
+    bytes: int | None = Field(None, ge=0, description="size")
+    member: str | None = Field(
+        None, description="the file (or folder, with `/` at its end) inside the archive of `url`"
+    )
+
+
+class Dataset(Section):
+    """An entry of `datasets`: the keys of every source."""
+
+    source: str = Field(description="where the collection comes from; decides which further keys there are")
+    path: str | None = Field(None, description="the folder with the dataset's files; absent: they are downloaded")
+    files: dict[str, File] | None = Field(None, description="file name → where it is downloaded from")
+    language: str = Field("en", description="ISO 639-1; decides the analyzer and the unit of lengths")
+    analyzer: Analyzer = Field("default", description="of BM25")
+    measures: Items[str] | None = Field(
+        None, min_length=1, description="what is reported, as ir-measures names it; `score.measures` overrides"
+    )
+    score_split: Split | None = Field(
+        None, description="the split whose scores are reported; null: test, or dev where there is no test"
+    )
+    relevance: Literal["qrels", "answers"] = Field(
+        "qrels", description="answers: a passage is relevant that contains an answer"
+    )
+    match: Literal["string", "regex", "kilt"] = Field("string", description="how an answer is found in a passage")
+    ignore_identical_ids: bool = Field(False, description="a result with the query's own id is dropped before scoring")
+    title: bool | None = Field(None, description="false: titles are left out")
+    train_queries: int | None = Field(None, ge=1, description="at most this many training queries")
+    dev_queries: int | None = Field(None, ge=1, description="at most this many dev queries")
+    test_queries: int | None = Field(None, ge=1, description="at most this many test queries")
+    dev_from_train: float | None = Field(None, gt=0, lt=1, description="share of train that becomes dev")
+    train_from_test: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="share of test that becomes train, where there is none; ids decide, so translations are cut alike",
+    )
+    unknown_documents: Literal["warn", "drop", "error"] | None = Field(
+        None, description="what happens to labels of passages that do not exist"
+    )
+    blank_queries: Literal["drop", "error"] | None = Field(None, description="what happens to queries without text")
+    licence: str | None = Field(None, description="of the collection")
+    description: str | None = Field(None, description="of the collection")
+    homepage: str | None = Field(None, description="of the collection")
+    access: Literal["download", "licence", "local"] = Field(
+        "download", description="licence: on request; local: made on this machine"
+    )
+    where: str | None = Field(None, description="of access licence: where to ask, and what to put in `path`")
+    bytes: int | None = Field(None, ge=0, description="size of the download")
+    tokens: dict[str, float] | None = Field(None, description="mean tokens of a passage and a query, for `estimate`")
+    counts: dict[str, int] | None = Field(
+        None, description="expected numbers: passages, train, dev, test (queries), train_qrels, …"
+    )
+    checksum: str | None = Field(None, description="sha256 of the collection")
+
+
+class PyDocs(Dataset):
+    """Docstrings of installed Python packages."""
+
+    source: Literal["pydocs"]
+    packages: Items[str] | None = Field(None, description="import names")
+    heading: Literal["none", "module"] | None = Field(None, description="the passages' titles")
+    passage_words: int | None = Field(None, ge=1, description="longer passages are cut")
+
+
+class Beir(Dataset):
+    """A folder as BEIR has it: corpus.jsonl, queries.jsonl, qrels/."""
+
+    source: Literal["beir"]
+
+
+class IrDatasets(Dataset):
+    """A collection of the package ir_datasets."""
+
+    source: Literal["ir_datasets"]
+    id: str | None = Field(None, description="the id that has the passages")
+    splits: dict[str, Names] | None = Field(
+        None, description="split → one id or several; absent: what the package suggests"
+    )
+
+
+class Files(Dataset):
+    """Files of common formats."""
+
+    source: Literal["files"]
+    corpus: str | None = Field(
+        None,
+        description="passages: .tsv (id, text or id, title, text), .jsonl, .parquet, .trec; or .gz of the text formats",
+    )
+    queries: dict[str, str] | None = Field(None, description="split → file: .tsv (id, text), .jsonl, .parquet")
+    qrels: dict[str, str] | None = Field(
+        None, description="split → file: TREC (qid 0 docid rel), or qid, docid[, rel] separated by tabs"
+    )
+    answers: str | None = Field(None, description=".jsonl (_id, answers) or .tsv (id, answer, …)")
+
+
+class Squad(Dataset):
+    """SQuAD's JSON format: paragraphs are passages, questions queries."""
+
+    source: Literal["squad"]
+    files_of: dict[str, str] | None = Field(None, description="split → JSON file in SQuAD's format")
+    queries_of: dict[str, str] | None = Field(
+        None, description="split → another such file whose questions replace those of the same ids (XQuAD)"
+    )
+
+
+class CMedQA2(Dataset):
+    """Chinese medical questions and answers."""
+
+    source: Literal["cmedqa2"]
+
+
+class Dpr(Dataset):
+    """DPR's files."""
+
+    source: Literal["dpr"]
+    corpus: str = Field("psgs_w100.tsv", description="file of the passages")
+    questions: dict[str, str] | None = Field(None, description="split → .qa.csv or biencoder .json file")
+
+
+class EntityQuestions(Dataset):
+    """EntityQuestions over DPR's passages."""
+
+    source: Literal["entity_questions"]
+    corpus: str = Field("psgs_w100.tsv", description="file of the passages")
+
+
+class RocketQA(Dataset):
+    """RocketQA's corpora."""
+
+    source: Literal["rocketqa"]
+
+
+class RocketQATsv(Dataset):
+    """RocketQA's training files."""
+
+    source: Literal["rocketqa_tsv"]
+    dual: str | None = Field(
+        None, description="training file of a dual encoder: query, title, positive, title, negative, 0"
+    )
+    cross: str | None = Field(None, description="training file of a cross-encoder: query, title, text, label")
+
+
+class DuReaderRetrieval(Dataset):
+    """DuReader-retrieval's release."""
+
+    source: Literal["dureader_retrieval"]
+
+
+class DuReader2(Dataset):
+    """DuReader 2.0's raw files, from which DuReader-retrieval was made."""
+
+    source: Literal["dureader2"]
+    splits: dict[str, Items[str]] | None = Field(None, description="split → raw files")
+    unit: Literal["characters", "words"] = Field("characters", description="of the span-level F1")
+    threshold: float = Field(0.5, gt=0, le=1, description="a passage is positive from this F1 on")
+    passage_characters: int = Field(256, ge=1, description="length of a passage")
+
+
+class Pair(Dataset):
+    """The queries of one dataset over the passages of another."""
+
+    source: Literal["pair"]
+    corpus_of: str = Field(description="the dataset whose passages are searched")
+    queries_of: str | None = Field(
+        None,
+        description="the dataset whose queries are used; or `path`: a folder with queries.jsonl and answers.jsonl "
+        "or qrels/",
+    )
+
+
+class Dissimilar(Dataset):
+    """A dataset without training queries that are similar to dev or test queries."""
+
+    source: Literal["dissimilar"]
+    of: str = Field(description="the dataset that they are removed from")
+
+
+class Reduced(Dataset):
+    """The dev queries of a dataset over a part of its passages."""
+
+    source: Literal["reduced"]
+    of: str = Field(description="the dataset")
+    from_: str = Field("bm25", alias="from", description="the run whose top passages stay, beside all relevant ones")
+    depth: int = Field(100, ge=1, description="how many of them per query")
+    others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
+
+
+class Windows(Dataset):
+    """The documents of a dataset, cut into windows."""
+
+    source: Literal["windows"]
+    of: str = Field(description="the dataset; runs over the windows are aggregated to it (`aggregations`)")
+    length: int = Field(150, ge=1, description="units of a window")
+    stride: int = Field(75, ge=1, description="units from one window's beginning to the next one's, at most `length`")
+    unit: Literal["words", "characters"] | None = Field(
+        None, description="null: characters in languages written without spaces, else words"
+    )
+    most: int | None = Field(None, ge=1, description="at most this many windows from a document's beginning; null: all")
+    titles: Literal["repeat", "first"] = Field(
+        "repeat", description="before every window, or only before a document's first"
+    )
+    label: Literal["all", "first"] = Field(
+        "all",
+        description="which windows carry a document's label, for training; first: the other windows of a relevant "
+        "document are neither positives nor negatives",
+    )
+    factor: int = Field(10, ge=1, description="runs over windows go this many times as deep as those over documents")
+
+
+class Unlabelled(Dataset):
+    """A dataset with further queries that have no labels, as its split `unlabelled`."""
+
+    source: Literal["unlabelled"]
+    of: str = Field(
+        description="the dataset; the queries come from one of the next two keys, or from `path` "
+        "(unlabelled.query.txt: id, text)"
+    )
+    queries_of: str | None = Field(None, description="another dataset, whose training queries they are")
+    share: float | None = Field(
+        None, gt=0, lt=1, description="share of the training queries of `of`, which lose their labels"
+    )
+
+
+def _several(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) < 2:
+        raise problem(" names one dataset; allowed: two or more")
+    return names
+
+
+class UnionDataset(Dataset):
+    """Several datasets as one: passages, queries and labels are put together."""
+
+    source: Literal["union"]
+    of: Annotated[Distinct[str], AfterValidator(_several)] = Field(
+        description="two or more datasets; `<dataset>.` is put before their ids"
+    )
+
+
+class Group(Dataset):
+    """Several datasets whose scores are averaged with equal weight; it has no passages."""
+
+    source: Literal["group"]
+    of: Items[str] = Field(min_length=1, description="the datasets")
+
+
+SOURCES: dict[str, type[Dataset]] = {
+    "pydocs": PyDocs,
+    "beir": Beir,
+    "ir_datasets": IrDatasets,
+    "files": Files,
+    "squad": Squad,
+    "cmedqa2": CMedQA2,
+    "dpr": Dpr,
+    "entity_questions": EntityQuestions,
+    "rocketqa": RocketQA,
+    "rocketqa_tsv": RocketQATsv,
+    "dureader_retrieval": DuReaderRetrieval,
+    "dureader2": DuReader2,
+    "pair": Pair,
+    "dissimilar": Dissimilar,
+    "reduced": Reduced,
+    "windows": Windows,
+    "union": UnionDataset,
+    "unlabelled": Unlabelled,
+    "group": Group,
+}
+"""Source → its keys. A plugin's format adds an entry."""
+
+INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
+"""What windows and unlabelled datasets take over from the dataset that they are `of`, where they do not say it."""

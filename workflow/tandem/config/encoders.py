@@ -1,0 +1,165 @@
+"""Starting encoders: published ones, and those that the project pre-trains itself (`source: pretrain`)."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tandem.config.base import Pooling, Section, problem
+from tandem.config.training import Optimisation
+
+NEW = ("vocabulary", "lowercase", "layers", "hidden", "heads", "feed_forward", "positions")
+"""Keys of an encoder that starts from random weights."""
+
+
+class Shape(Section):
+    """Sizes of an encoder that has not been downloaded yet, for `estimate`."""
+
+    layers: int = Field(description="transformer layers")
+    hidden: int = Field(description="dimension of the states")
+    feed_forward: int = Field(description="dimension within the feed-forward layers")
+    vocabulary: int = Field(description="rows of the embedding matrix")
+
+
+class Encoder(Section):
+    """An entry of `encoders`: what all sources share. Absent values are the encoder's own."""
+
+    licence: str | None = Field(None, description="carried into model cards")
+
+
+class PublishedEncoder(Encoder):
+    """An encoder that exists: in a Python package, in a folder, or on the Hugging Face hub."""
+
+    source: Literal["package", "folder", "hub"] = Field(description="where it is; pretrain: made by the project")
+    package: str | None = Field(None, description="of source package: import name of the Python package")
+    folder: str | None = Field(None, description="of source package: the folder within it")
+    path: str | None = Field(None, description="of source folder: the folder")
+    name: str | None = Field(None, description="of source hub: organisation/name")
+    revision: str | None = Field(None, description="of source hub: the commit")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of its weights")
+    pooling: Pooling | None = Field(None, description="how a text's vector is made from its tokens' states")
+    normalize: bool | None = Field(None, description="vectors of length 1")
+    temperature: float | None = Field(None, gt=0, description="divides the scores")
+    layers: int | None = Field(None, ge=1, description="keep this many of its first layers; null: all")
+    shape: Shape | None = Field(
+        None, description="sizes of an encoder that has not been downloaded yet, for `estimate`"
+    )
+
+
+class Pretrain(Optimisation):
+    """How an encoder is pre-trained: what all objectives share."""
+
+    passages_per_batch: int = Field(256, ge=2, description="passages per step, over all devices")
+    lr: float = Field(1e-4, gt=0, description="peak learning rate")
+
+
+class Spans(Pretrain):
+    """Spans that are cut out of a passage."""
+
+    crop_shortest: float = Field(0.1, gt=0, le=1, description="smallest share of a passage that a span has")
+    crop_longest: float = Field(0.5, gt=0, le=1, description="largest share of a passage that a span has")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.crop_shortest > self.crop_longest:
+            raise problem(f".crop_shortest is above crop_longest ({self.crop_longest})")
+        return self
+
+
+class Masking(Pretrain):
+    """Masked language modelling."""
+
+    mask_probability: float = Field(0.15, gt=0, le=1, description="share of the tokens that are hidden")
+
+
+class RetroMaeTrain(Pretrain):
+    """RetroMAE: a shallow decoder restores the passage from its vector."""
+
+    mask_probability: float = Field(0.3, gt=0, le=1, description="share of the encoder's tokens that are hidden")
+    decoder_mask_probability: float = Field(0.5, ge=0, le=1, description="share of the decoder's hidden tokens")
+
+
+class CoCondenserTrain(Spans):
+    """coCondenser: a short head restores tokens from the vector; spans of one passage are near."""
+
+    mask_probability: float = Field(0.15, gt=0, le=1, description="share of the tokens that are hidden")
+    head_layers: int = Field(2, ge=1, description="layers of the head")
+    skip_from: int | None = Field(
+        None, ge=0, description="layer whose token states enter the head; null: half of the layers"
+    )
+
+
+class PretrainedEncoder(Encoder):
+    """An encoder that the project pre-trains: what all objectives share."""
+
+    source: Literal["pretrain"] = Field(description="where it is from")
+    dataset: str | None = Field(None, description="whose passages it learns from; null: the one that is searched")
+    start: str | None = Field(
+        None, description="an encoder that learns further; null: random weights, with the keys up to `positions`"
+    )
+    vocabulary: int = Field(30000, ge=100, description="pieces of its WordPiece tokenizer")
+    lowercase: bool = Field(True, description="texts are lowercased")
+    layers: int = Field(2, ge=0, description="transformer layers; 0: static, a bag of words' vectors")
+    hidden: int = Field(256, ge=1, description="dimension of the states")
+    heads: int = Field(4, ge=1, description="attention heads")
+    feed_forward: int = Field(1024, ge=1, description="dimension within the feed-forward layers")
+    positions: int = Field(512, ge=8, description="longest input, special tokens included")
+    pooling: Pooling | None = Field(None, description="null: that of `start`, else mean (crop, mlm) or cls")
+    normalize: bool | None = Field(None, description="null: that of `start`, else true in crop alone")
+    temperature: float | None = Field(None, gt=0, description="null: that of `start`, else 0.05 in crop, 1 elsewhere")
+
+    usual_pooling: ClassVar[Pooling] = "mean"
+    usual_normalize: ClassVar[bool] = False
+    usual_temperature: ClassVar[float] = 1.0
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if self.start is not None and (own := [key for key in NEW if key in self.model_fields_set]):
+            raise problem(f".{own[0]} cannot be set beside start, which brings its own; leave it out")
+        if self.start is None and self.hidden % self.heads:
+            raise problem(f".hidden is {self.hidden}, which heads ({self.heads}) does not divide")
+        return self
+
+
+class CropEncoder(PretrainedEncoder):
+    """An encoder that learns contrastively: two spans of a passage are near."""
+
+    objective: Literal["crop"] = Field(description="what is learned")
+    train: Spans = Field(Spans(), description="how it learns")
+
+    usual_normalize: ClassVar[bool] = True
+    usual_temperature: ClassVar[float] = 0.05
+
+
+class MlmEncoder(PretrainedEncoder):
+    """An encoder that learns by masked language modelling."""
+
+    objective: Literal["mlm"] = Field(description="what is learned")
+    train: Masking = Field(Masking(), description="how it learns")
+
+
+class RetroMaeEncoder(PretrainedEncoder):
+    """An encoder that learns by RetroMAE."""
+
+    objective: Literal["retromae"] = Field(description="what is learned")
+    train: RetroMaeTrain = Field(RetroMaeTrain(), description="how it learns")
+
+    usual_pooling: ClassVar[Pooling] = "cls"
+
+
+class CoCondenserEncoder(PretrainedEncoder):
+    """An encoder that learns by coCondenser."""
+
+    objective: Literal["cocondenser"] = Field(description="what is learned")
+    train: CoCondenserTrain = Field(CoCondenserTrain(), description="how it learns")
+
+    usual_pooling: ClassVar[Pooling] = "cls"
+
+
+AnyPretrained = CropEncoder | MlmEncoder | RetroMaeEncoder | CoCondenserEncoder
+EncoderEntry = PublishedEncoder | AnyPretrained
+PRETRAINING: dict[str, type[AnyPretrained]] = {
+    "crop": CropEncoder,
+    "mlm": MlmEncoder,
+    "retromae": RetroMaeEncoder,
+    "cocondenser": CoCondenserEncoder,
+}

@@ -1,0 +1,319 @@
+"""How passages are found: BM25, dense indexes, re-ranking, fusions, aggregations, imported runs."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tandem.config.base import Analyzer, Items, Precision, Section
+
+
+class Bm25Tuning(Section):
+    """How k1 and b are chosen for variants of `sparse` that are `tuned`."""
+
+    k1: Items[float] = Field((0.3, 0.6, 0.9, 1.2, 1.5, 2.0), min_length=1, description="values that are tried")
+    b: Items[float] = Field((0.2, 0.4, 0.6, 0.8), min_length=1, description="values that are tried")
+    measure: str = Field("RR@10", description="what the best has most of")
+    split: str = Field("dev", description="whose queries decide")
+    queries: int | None = Field(None, ge=1, description="number of judged queries of the split; null: all")
+
+
+class Bm25(Section):
+    """BM25."""
+
+    k1: float = Field(0.9, ge=0, description="saturation of a term's frequency")
+    b: float = Field(0.4, ge=0, le=1, description="normalisation by the passage's length")
+    analyzer: Analyzer | None = Field(None, description="null: the dataset's")
+    engine: Literal["lucene", "bm25s"] = Field("lucene", description="bm25s needs no Java")
+    tune: Bm25Tuning = Field(Bm25Tuning(), description="how `tuned` variants of `sparse` choose k1 and b")
+
+
+class FieldWeights(Section):
+    """Weights of a passage's fields in BM25F; a field without a weight is not searched."""
+
+    title: float | None = Field(None, ge=1, description="weight of the title")
+    text: float | None = Field(None, ge=1, description="weight of the text")
+
+    def weights(self) -> dict[str, float]:
+        """Field → weight of those that are searched."""
+        return {name: weight for name, weight in (("title", self.title), ("text", self.text)) if weight is not None}
+
+
+class Rm3(Section):
+    """Pseudo-relevance feedback."""
+
+    fb_terms: int = Field(10, ge=1, description="terms that are added to a query")
+    fb_docs: int = Field(10, ge=1, le=50, description="passages that they are taken from")
+    original_query_weight: float = Field(0.5, ge=0, le=1, description="weight of the query's own terms")
+
+
+class Sparse(Section):
+    """A variant of BM25, an entry of `sparse`."""
+
+    engine: Literal["lucene", "bm25s"] | None = Field(None, description="null: that of `bm25`")
+    analyzer: Analyzer | None = Field(None, description="null: that of `bm25`")
+    k1: float | None = Field(None, ge=0, description="null: that of `bm25`")
+    b: float | None = Field(None, ge=0, le=1, description="null: that of `bm25`")
+    tuned: bool = Field(False, description="k1 and b are chosen by `bm25.tune`")
+    formula: Literal["lucene", "bm25+", "bm25l"] = Field("lucene", description="the last two are of bm25s")
+    delta: float | None = Field(None, ge=0, description="of bm25+ (null: 1) and bm25l (null: 0.5)")
+    fields: FieldWeights | None = Field(None, description="search title and text apart, by BM25F, with these weights")
+    rm3: Rm3 | None = Field(None, description="pseudo-relevance feedback")
+
+
+class Depth(Section):
+    """Passages per query of the runs, by split."""
+
+    train: int = Field(100, ge=1, description="of training queries")
+    dev: int = Field(100, ge=1, description="of dev queries")
+    test: int = Field(1000, ge=1, description="also of further test sets, and of dev where dev is reported")
+
+    def of(self, split: str) -> int:
+        """The depth of a split."""
+        return {"train": self.train, "dev": self.dev}.get(split, self.test)
+
+
+class Scoring(Section):
+    """How cross-encoders score pairs: in re-ranking, denoising and distillation alike, so that all share the scores."""
+
+    precision: Precision = Field("auto", description="auto: bf16 where the device has it")
+    batch_tokens: int = Field(4096, ge=64, description="tokens of a batch, padding included")
+
+
+class Rerank(Scoring):
+    """Re-ranking."""
+
+    depth: int = Field(50, ge=1, description="passages per query that are re-ranked")
+
+
+class Lengths(Section):
+    """Longest texts, in tokens."""
+
+    query: int = Field(32, ge=1, description="tokens of a query")
+    passage: int = Field(128, ge=1, description="tokens of a passage")
+
+
+class Encode(Section):
+    """Vectors of queries and passages."""
+
+    block: int = Field(16384, ge=1, description="passages per file of vectors")
+    batch_tokens: int = Field(4096, ge=64, description="tokens of a batch, padding included")
+    precision: Precision = Field("auto", description="auto: bf16 where the device has it")
+    dtype: Literal["fp16", "int8"] = Field(
+        "fp16", description="of passages' vectors on disk; int8: with a float32 scale each. Queries are fp16"
+    )
+
+
+class ImportedRun(Section):
+    """Run files that others released, an entry of `runs`."""
+
+    paths: dict[str, str] = Field(description="split → file")
+    format: Literal["trec", "ranks", "margin_mse"] = Field(
+        "trec",
+        description="separated by tabs: ranks: query, passage, rank[, score]; margin_mse: two scores, query, positive, "
+        "negative",
+    )
+
+
+class FusionTuning(Section):
+    """How a fusion's parameters are chosen where they are null."""
+
+    split: str = Field("dev", description="whose queries decide")
+    measure: str = Field("RR@10", description="what the best has most of")
+    step: float = Field(0.1, gt=0, le=0.5, description="between two weights of a run; weights sum to 1")
+    k: Items[float] = Field(
+        (60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values that are tried; of equals the first is taken"
+    )
+
+
+class Fusion(Section):
+    """Several runs as one, an entry of `fusions`."""
+
+    of: Items[str] = Field(description="two or more runs, fusions among them")
+    method: Literal["rrf", "weighted"] = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
+    k: float | None = Field(60.0, ge=0, description="of rrf; null: tuned")
+    normalize: Literal["min_max", "z_score", "none"] = Field(
+        "min_max", description="of weighted: each run's scores, per query"
+    )
+    weights: Items[float] | None = Field(None, description="of weighted, one per run; null: tuned")
+    depth: int | None = Field(None, ge=1, description="passages per query; null: as deep as runs on the split go")
+    tune: FusionTuning = Field(FusionTuning(), description="how parameters that are null are chosen")
+
+
+class Ensemble(Section):
+    """Several cross-encoders as one, an entry of `ensembles`."""
+
+    of: Items[str] = Field(
+        min_length=1,
+        description="cross-encoders; their logits are averaged (denoising and audits: their probabilities)",
+    )
+
+
+class Aggregation(Section):
+    """A run over windows of long documents, aggregated to the documents; an entry of `aggregations`."""
+
+    windows: str = Field(description="a dataset of source windows")
+    of: str = Field(description="the run over the windows that is aggregated; with `by`: a run over the documents")
+    by: str | None = Field(
+        None, description="the cross-encoder (or ensemble) that scores the windows of the top `rerank.depth` documents"
+    )
+    method: Literal["first", "max", "sum", "kmax"] = Field(
+        "max", description="FirstP, MaxP, SumP; kmax: mean of the k best"
+    )
+    k: int = Field(3, ge=1, description="of kmax")
+    scores: Literal["raw", "probability"] | None = Field(
+        None, description="of `by`; null: probability in sum, else raw"
+    )
+    missing: Literal["lowest", "zero"] | None = Field(
+        None,
+        description="score of a window that the run does not have, in sum and kmax: the run's lowest, or 0; null: zero "
+        "in sum, lowest in kmax",
+    )
+
+
+class Index(Section):
+    """An entry of `indexes`: the keys of every type."""
+
+    type: str = Field(description="decides which further keys there are")
+    rescore: bool = Field(
+        True, description="rank by exact scores of the stored vectors; false: by the index's own scores"
+    )
+    rescore_factor: int = Field(2, ge=1, description="ask the index for this many times the depth")
+    recall_queries: int = Field(
+        100, ge=0, description="queries for which recall against exact search is measured and put into the manifest"
+    )
+
+
+class _Parts(Index):
+    part: int = Field(1 << 20, ge=1, description="passages that are added at once: what a job holds in memory")
+
+
+class _Learned(Index):
+    train_sample: int | None = Field(
+        None, ge=1, description="passages that it is trained on; null: 64 per list, at least 65,536"
+    )
+    seed: int | None = Field(None, description="null: the configuration's")
+
+
+class _Lists(Index):
+    nlist: int | None = Field(
+        None, ge=1, description="inverted lists; null: the power of two up to 4 times the root of the corpus' size"
+    )
+    nprobe: int = Field(32, ge=1, description="lists that are searched")
+
+
+class _Product(Index):
+    m: int | None = Field(None, ge=1, description="parts of a vector; null: one for every eight dimensions")
+    bits: int = Field(8, ge=1, le=12, description="of a part's code")
+    opq: bool = Field(True, description="learn a rotation first")
+
+
+class _Graph(Index):
+    m: int = Field(32, ge=2, description="links of a node")
+    ef_construction: int = Field(200, ge=1, description="width of the search when the graph is built")
+    ef_search: int = Field(128, ge=1, description="width of the search")
+    part: int = Field(1 << 22, ge=1, description="passages of one graph; where there are several, each is searched")
+
+
+class _Quantiser(Index):
+    sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field(
+        "8bit", description="bits of a dimension; fp16 loses nothing of fp16 vectors"
+    )
+
+
+class FlatIndex(_Parts):
+    """All vectors as they are."""
+
+    type: Literal["flat"]
+
+
+class SqIndex(_Quantiser, _Learned, _Parts):
+    """Scalar quantisation."""
+
+    type: Literal["sq"]
+
+
+class PqIndex(_Product, _Learned, _Parts):
+    """Product quantisation."""
+
+    type: Literal["pq"]
+
+
+class IvfFlatIndex(_Lists, _Learned, _Parts):
+    """Inverted lists of vectors as they are."""
+
+    type: Literal["ivf_flat"]
+
+
+class IvfSqIndex(_Quantiser, _Lists, _Learned, _Parts):
+    """Inverted lists, scalar quantisation."""
+
+    type: Literal["ivf_sq"]
+
+
+class IvfPqIndex(_Product, _Lists, _Learned, _Parts):
+    """Inverted lists, product quantisation."""
+
+    type: Literal["ivf_pq"]
+
+
+class HnswIndex(_Graph):
+    """A graph of vectors as they are."""
+
+    type: Literal["hnsw"]
+
+
+class HnswSqIndex(_Quantiser, _Graph, _Learned):
+    """A graph, scalar quantisation."""
+
+    type: Literal["hnsw_sq"]
+
+
+class FactoryIndex(_Learned, _Parts):
+    """An index by FAISS's own name."""
+
+    type: Literal["factory"] = "factory"
+    factory: str = Field(description="FAISS's factory string, such as OPQ64,IVF1024,PQ64")
+    nprobe: int | None = Field(None, ge=1, description="where it has lists; null: FAISS's")
+    ef_search: int | None = Field(None, ge=1, description="where it is a graph; null: FAISS's")
+    ef_construction: int | None = Field(None, ge=1, description="where it is a graph; null: FAISS's")
+
+
+IndexEntry = (
+    FlatIndex | SqIndex | PqIndex | IvfFlatIndex | IvfSqIndex | IvfPqIndex | HnswIndex | HnswSqIndex | FactoryIndex
+)
+INDEXES: dict[str, type[IndexEntry]] = {
+    "flat": FlatIndex,
+    "sq": SqIndex,
+    "pq": PqIndex,
+    "ivf_flat": IvfFlatIndex,
+    "ivf_sq": IvfSqIndex,
+    "ivf_pq": IvfPqIndex,
+    "hnsw": HnswIndex,
+    "hnsw_sq": HnswSqIndex,
+    "factory": FactoryIndex,
+}
+
+
+class TradeoffSweep(Section):
+    """Values of search parameters that `tradeoffs` goes through."""
+
+    nprobe: Items[int] = Field((1, 4, 16, 64), min_length=1, description="of indexes with lists")
+    ef_search: Items[int] = Field((16, 64, 256), min_length=1, description="of graphs")
+    rescore: Items[bool] = Field((False, True), min_length=1, description="with exact scores and without")
+    rescore_factor: int = Field(2, ge=1, description="ask the index for this many times k")
+
+
+class Tradeoffs(Section):
+    """What `snakemake index_tradeoffs` measures."""
+
+    model: str = Field("de_bm25neg", description="the dual encoder whose passages are indexed")
+    split: str | None = Field(None, description="whose queries are searched for; null: the one that is reported")
+    queries: int = Field(1000, ge=1, description="at most this many, evenly spaced")
+    k: Items[int] = Field((10, 100), min_length=1, description="recall at these; searches are as deep as the largest")
+    repeats: int = Field(3, ge=1, description="latencies are medians of this many")
+    indexes: Items[str] = Field(
+        ("flat", "sq", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq"),
+        min_length=1,
+        description="entries of `indexes`",
+    )
+    sweep: TradeoffSweep = Field(TradeoffSweep(), description="values of search parameters")

@@ -1,0 +1,169 @@
+"""The whole configuration: all keys, their types and defaults."""
+
+from pydantic import Field, SerializeAsAny
+
+from tandem.config.base import Distinct, Items, Section
+from tandem.config.datasets import Dataset
+from tandem.config.encoders import EncoderEntry
+from tandem.config.execution import ExecutionSettings
+from tandem.config.retrieval import (
+    Aggregation,
+    Bm25,
+    Depth,
+    Encode,
+    Ensemble,
+    Fusion,
+    ImportedRun,
+    IndexEntry,
+    Lengths,
+    Rerank,
+    Sparse,
+    Tradeoffs,
+)
+from tandem.config.tables import Score, Sweep
+from tandem.config.training import ModelEntry, ValidationSettings
+
+
+class SimilarQueriesAudit(Section):
+    """Training queries that are similar to dev or test queries."""
+
+    depth: int = Field(10, ge=1, description="neighbours of a query that are judged")
+    threshold: float = Field(0.5, ge=0, le=1, description="pairs with a higher probability are similar")
+
+
+class FalseNegativesAudit(Section):
+    """Unlabelled passages that are relevant."""
+
+    depth: int = Field(50, ge=1, description="passages per system that are pooled")
+    top: int = Field(5, ge=1, description="unlabelled passages per query that annotators see")
+    queries: int | None = Field(100, ge=1, description="number of queries of the split; null: all")
+    threshold: float = Field(0.5, ge=0, le=1, description="passages with a higher probability count as relevant")
+    sheet: str | None = Field(None, description="the annotators' filled sheet")
+
+
+class NoiseAudit(Section):
+    """Passages that are nearly the same."""
+
+    threshold: float = Field(0.8, gt=0, le=1, description="duplicates have at least this Jaccard similarity")
+    permutations: int = Field(64, ge=16, description="of MinHash")
+    depths: Items[int] = Field((10, 50), min_length=1, description="ranks up to which duplicates are counted")
+
+
+class Audits(Section):
+    """Audits of a dataset."""
+
+    retriever: str | None = Field("de_bm25neg", description="the dual encoder whose vectors propose pairs of queries")
+    judges: Items[str] = Field(("ce_bm25neg",), description="cross-encoders whose mean decides")
+    in_report: bool = Field(False, description="the report has sections of the audits, and waits for them")
+    systems: Items[str] = Field(("bm25", "de_bm25neg"), min_length=1, description="runs that are pooled")
+    similar_queries: SimilarQueriesAudit = Field(SimilarQueriesAudit(), description="similar training queries")
+    false_negatives: FalseNegativesAudit = Field(FalseNegativesAudit(), description="relevant passages without a label")
+    noise: NoiseAudit = Field(NoiseAudit(), description="passages that are nearly the same")
+
+
+class ErrorAnalysis(Section):
+    """Wrong results of a run."""
+
+    system: str = Field("de_bm25neg+ce_deneg", description="the run")
+    top: int = Field(
+        5, ge=1, description="queries without a positive up to this rank are sampled, and as many passages of each"
+    )
+    queries: int = Field(100, ge=1, description="at most this many queries, by their ids' hash")
+    sheet: str | None = Field(None, description="the annotators' filled sheet, for DuReader-retrieval's Table 10")
+
+
+class DynamicsAnalysis(Section):
+    """How the two sides of a joint training approach each other."""
+
+    model: str = Field(
+        "rocketqav2", description="the joint model; with train.checkpoints every checkpoint, else start and end"
+    )
+    queries: int = Field(100, ge=1, description="at most this many training lists, by their queries' hash")
+
+
+class NegativesAnalysis(Section):
+    """Negatives of training lists."""
+
+    of: Items[str] = Field(
+        ("ce_bm25neg", "ce_deneg", "rocketqav2"), min_length=1, description="models whose lists are compared"
+    )
+    judges: Items[str] = Field(("ce_deneg",), description="cross-encoders whose mean finds false negatives")
+    threshold: float = Field(0.5, ge=0, le=1, description="a negative above it counts as false")
+    queries: int = Field(50, ge=1, description="this many lists of each model, by their queries' hash")
+
+
+class Analysis(Section):
+    """What `snakemake notebooks` looks at."""
+
+    errors: ErrorAnalysis = Field(ErrorAnalysis(), description="wrong results of a run")
+    dynamics: DynamicsAnalysis = Field(DynamicsAnalysis(), description="a joint training from start to end")
+    negatives: NegativesAnalysis = Field(NegativesAnalysis(), description="negatives of training lists")
+
+
+class Settings(Section):
+    """A configuration with recipes, catalogues and defaults filled in."""
+
+    dataset: str = Field(description="the dataset that is searched: name in `datasets` or config/datasets/")
+    encoder: str = Field(
+        description="the encoder that models start from: name in `encoders` or config/encoders/, a folder, or org/name "
+        "on the hub"
+    )
+    seed: int = Field(42, ge=0, description="of everything random that has no seed of its own")
+    seeds: Distinct[int] | None = Field(
+        None,
+        description="of the tables' rows: each is planned once per seed, cells show mean and standard deviation; null: "
+        "`seed` alone",
+    )
+    stand_in: str | dict[str, str] | None = Field(
+        None,
+        description="the dataset that papers' tables are searched on instead of their own, or one for each: "
+        "{msmarco: squad}",
+    )
+    train_on: str | None = Field(
+        None,
+        description="the dataset that models without one of their own are trained on; null: the one that is searched",
+    )
+    recipes: Items[str] = Field((), description="files of config/recipes/, each laid upon those before it")
+    plugins: Items[str] = Field((), description="Python files that add losses, formats, scorers, stages")
+    bm25: Bm25 = Field(Bm25(), description="BM25")
+    sparse: dict[str, Sparse] = Field({}, description="variants of bm25, usable wherever a run's name is")
+    depth: Depth = Field(Depth(), description="passages per query of the runs, by split")
+    rerank: Rerank = Field(Rerank(), description="re-ranking")
+    lengths: Lengths = Field(Lengths(), description="longest texts, in tokens")
+    encode: Encode = Field(Encode(), description="vectors of queries and passages")
+    score: Score = Field(Score(), description="what is measured")
+    runs: dict[str, ImportedRun] = Field({}, description="released run files, usable wherever a system's name is")
+    fusions: dict[str, Fusion] = Field({}, description="several runs as one, usable wherever a run's name is")
+    ensembles: dict[str, Ensemble] = Field(
+        {}, description="several cross-encoders as one, usable wherever a cross-encoder scores pairs"
+    )
+    aggregations: dict[str, Aggregation] = Field(
+        {},
+        description="runs over windows of long documents, aggregated to the documents; usable wherever a run's name is",
+    )
+    audits: Audits = Field(Audits(), description="audits of the dataset")
+    analysis: Analysis = Field(Analysis(), description="what `snakemake notebooks` looks at; see docs/notebooks.md")
+    validation: ValidationSettings = Field(
+        ValidationSettings(),
+        description="how checkpoints (`train.checkpoints`) are validated; a model's own `validation` overrides it",
+    )
+    indexes: dict[str, IndexEntry] = Field(
+        {},
+        description="approximate search, also those of config/indexes/; `<dual encoder>@<name>` is a run",
+    )
+    tradeoffs: Tradeoffs = Field(Tradeoffs(), description="what `snakemake index_tradeoffs` measures")
+    models: dict[str, ModelEntry] = Field(
+        {}, description="models that are trained; null leaves a model of a recipe out, `like` takes over another's keys"
+    )
+    datasets: dict[str, SerializeAsAny[Dataset]] = Field({}, description="datasets, also those of config/datasets/")
+    encoders: dict[str, EncoderEntry] = Field({}, description="starting encoders, also those of config/encoders/")
+    tables: Items[str] = Field(
+        (), description="what `rule all` makes: paper/table of config/papers/, or a layout file of yours"
+    )
+    sweeps: dict[str, Sweep] = Field({}, description="tables and plots over values of any keys; see docs/sweeps.md")
+    systems: Items[str] = Field(
+        (), description="runs that exist as targets though no table has them; `tandem search` says when"
+    )
+    execution: ExecutionSettings = Field(
+        ExecutionSettings(), description="how to run; never part of a key, never changes a result"
+    )

@@ -1,0 +1,262 @@
+"""What is shown: measures, sweeps, layouts of papers' tables and statistics, tolerance bands."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from tandem.config.base import Distinct, Items, Section, problem
+
+
+class Score(Section):
+    """What is measured."""
+
+    split: str | None = Field(None, description="null: the dataset's `score_split`, else test, else dev")
+    measures: Items[str] | None = Field(None, min_length=1, description="null: the dataset's, else `usual`")
+    usual: Items[str] = Field(
+        ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@1000", "AP"),
+        min_length=1,
+        description="measures of datasets that name none",
+    )
+
+
+class PrintedPoint(Section):
+    """What a paper prints at a point of a sweep, in percent."""
+
+    point: dict[str, object] = Field(description="dotted path → value")
+    system: str = Field(description="one of the sweep's systems")
+    measure: str = Field(description="as ir-measures names it")
+    value: float = Field(description="in percent")
+    source: str = Field(description="table or figure of the paper")
+
+
+def _grid(grid: dict[str, list[object]]) -> dict[str, list[object]]:
+    if not grid:
+        raise problem(" is empty; name a path and its values")
+    for path, values in grid.items():
+        if not values:
+            raise problem(f".{path} is []; name at least one value")
+    return grid
+
+
+def _named_runs(value: Any) -> Any:
+    if isinstance(value, list | tuple) and all(isinstance(run, str) for run in value):
+        return {run: run for run in value}
+    return value
+
+
+def _not_empty(value: dict[str, Any]) -> dict[str, Any]:
+    if not value:
+        raise problem(" is empty; name at least one")
+    return value
+
+
+class Sweep(Section):
+    """The same systems at every point of a grid over the configuration's values; an entry of `sweeps`."""
+
+    title: str | None = Field(None, description="null: the sweep's name")
+    grid: Annotated[dict[str, list[object]], AfterValidator(_grid)] = Field(
+        description="dotted path of this configuration → values; a point for each combination"
+    )
+    with_: dict[str, object] = Field({}, alias="with", description="dotted path → value, the same at every point")
+    seeds: Distinct[int] | None = Field(
+        None, description="every point once per seed; null: `seeds` of the configuration, else its `seed`"
+    )
+    seeds_at: str = Field(
+        "seed",
+        description="the path that seeds are put into; models.<name>.train.seed does not change what the model starts from",
+    )
+    systems: Annotated[
+        dict[str, str],
+        AfterValidator(_not_empty),
+        BeforeValidator(_named_runs, json_schema_input_type=list[str] | dict[str, str]),
+    ] = Field(description="runs, or name → run")
+    measures: Items[str] | None = Field(None, min_length=1, description="null: all that are scored")
+    baseline: dict[str, object] | None = Field(
+        None, description="path → value of the point that the others are tested against; null: the first"
+    )
+    x: str | None = Field(
+        None, description="the path along the plot's axis; null: the first of the grid with several values"
+    )
+    scale: Literal["linear", "log"] = Field("linear", description="of the plot's axis")
+    dataset: str | None = Field(None, description="null: the configuration's")
+    split: str | None = Field(None, description="null: that whose scores are reported")
+    note: str = Field("", description="text below the plot")
+    printed: Items[PrintedPoint] = Field((), description="what a paper prints at some points, in percent")
+
+
+class PrintedTable(Section):
+    """Where printed.csv has the printed values."""
+
+    source: str = Field(description="the paper")
+    table: str = Field(description="its table")
+
+
+class PrintedSystem(Section):
+    """Which row of printed.csv a row of the table is."""
+
+    system: str = Field(description="as printed")
+    setting: str = Field("", description="as printed, where a system is printed in several")
+
+
+class RowReference(Section):
+    """A row of the same table."""
+
+    system: str = Field(description="its system")
+    first_stage: str = Field("", description="its first stage")
+
+
+class Paper(Section):
+    """The paper of a table."""
+
+    citation: str = Field(description="authors, title, year")
+    table: str = Field(description="which of its tables")
+
+
+class PrintedOn(Section):
+    """The dataset that the paper's numbers are of."""
+
+    dataset: str = Field(description="name in the catalogue")
+    name: str = Field(description="as the paper names it")
+    split: str = Field(description="as the paper names it")
+
+
+class TableColumn(Section):
+    """A column."""
+
+    measure: str = Field(description="as ir-measures names it")
+    name: str | None = Field(None, description="heading; absent: the measure")
+    dataset: str = Field("", description="absent: the configuration's")
+    dataset_name: str = Field("", description="heading of the columns of a dataset")
+    split: str = Field("", description="absent: that whose scores are reported")
+    setting: str = Field("", description="the printed values' setting")
+    printed: bool = Field(True, description="false: the paper prints nothing in this column")
+
+
+class TableRow(Section):
+    """A row."""
+
+    system: str = Field(description="heading")
+    first_stage: str = Field("", description="heading, of re-rankers")
+    run: str | None = Field(None, description="the run that is scored")
+    printed: str | PrintedSystem | dict[str, float | None] | None = Field(
+        None, description="printed values by column, or the system in printed.csv"
+    )
+    with_: dict[str, object] = Field({}, alias="with", description="dotted path of the configuration → its value here")
+    with_own: dict[str, object] = Field({}, description="the same, only where the paper's own dataset is searched")
+    columns: Items[str] = Field((), description="the datasets of the columns that it fills; absent: all")
+    dataset: str = Field("", description="absent: the column's")
+    quoted: bool = Field(False, description="only printed values, no run")
+    baseline: RowReference | None = Field(
+        None, description="the row that it is tested against; absent: its first stage's row, else the table's baseline"
+    )
+    hidden: bool = Field(False, description="computed, but not shown")
+    labels: Literal["corrected"] | None = Field(None, description="scored by the annotators' corrected labels")
+    variant: Literal["dissimilar"] | None = Field(None, description="on a variant of the dataset")
+
+
+class TableLayout(Section):
+    """A table's layout: config/papers/<paper>/<table>.yaml."""
+
+    title: str = Field(description="heading")
+    note: str = Field("", description="text below the table")
+    paper: Paper | None = Field(None, description="the paper that prints it")
+    printed_on: PrintedOn | None = Field(None, description="the dataset that the paper's numbers are of")
+    printed_from: PrintedTable | None = Field(
+        None,
+        description="where printed.csv has the printed values: rows name the system, columns the measure as printed",
+    )
+    recipes: Items[str] = Field((), description="recipes that its runs need")
+    same: dict[str, Items[str]] = Field(
+        {}, description="a dataset of the paper → others of the catalogue that are the same collection"
+    )
+    configs: dict[str, str] = Field(
+        {}, description="a dataset of the paper → the configuration file for it, where another is configured"
+    )
+    subset: Literal["similar", "pooled"] | None = Field(None, description="only these queries")
+    decimals: int = Field(2, ge=0, le=4, description="of the values, in percent")
+    baseline: RowReference | None = Field(None, description="what rows without one of their own are tested against")
+    columns: Items[TableColumn] = Field((), description="absent: the measures that are scored")
+    rows: Items[TableRow] = Field(min_length=1, description="from top to bottom")
+
+
+class StatisticsPaper(Section):
+    """The paper of a statistics table."""
+
+    citation: str = Field(description="authors, title, year")
+    source: str = Field(description="the paper in printed.csv")
+    tables: Items[str] = Field(min_length=1, description="its tables in printed.csv")
+
+
+class Quantity(Section):
+    """What is counted."""
+
+    split: str = Field(description="of which split; all: of the passages")
+    quantity: str = Field(description="queries, labels, passages, …")
+
+
+class CountedDataset(Section):
+    """The datasets that a printed name stands for; none if the catalogue has none."""
+
+    datasets: Items[str] = Field((), description="their counts are added up")
+    splits: dict[str, str] = Field({}, description="printed split → the dataset's, where they differ")
+
+
+def _counted(value: Any) -> Any:
+    match value:
+        case None:
+            return {}
+        case str():
+            return {"datasets": [value]}
+        case list():
+            return {"datasets": value}
+        case {"dataset": name, **rest}:
+            return {"datasets": [name], **rest}
+    return value
+
+
+class StatisticsLayout(Section):
+    """A statistics table's layout: config/statistics/<paper>_<table>.yaml."""
+
+    title: str = Field(description="heading")
+    note: str = Field("", description="text below the table")
+    paper: StatisticsPaper = Field(description="the paper that prints it")
+    quantities: Items[Quantity] = Field((), description="shown even where they are not printed")
+    datasets: Annotated[
+        dict[
+            str,
+            Annotated[
+                CountedDataset,
+                BeforeValidator(_counted, json_schema_input_type=str | list[str] | CountedDataset | None),
+            ],
+        ],
+        AfterValidator(_not_empty),
+    ] = Field(description="printed name → dataset, datasets, {dataset, splits}, or null if the catalogue has none")
+
+
+class Band(Section):
+    """How near a number must come to what is expected: an entry of config/papers/bands.yaml.
+
+    It holds for every number that all its keys among `table` … `measure` fit.
+    """
+
+    table: str | None = Field(None, description="paper/table")
+    row: str | None = Field(None, description="as the layout names the system")
+    first_stage: str | None = Field(None, description="as the layout names it")
+    recipe: str | None = Field(None, description="the row's run")
+    dataset: str | None = Field(None, description="where it is searched; absent: only where nothing stands in")
+    split: str | None = Field(None, description="of the queries")
+    measure: str | None = Field(None, description="as ir-measures names it")
+    value: float | None = Field(None, description="in percent; absent: what the paper prints")
+    tolerance: float = Field(ge=0, description="|ours - value| up to this is a match")
+    near: float = Field(ge=0, description="up to this is near, beyond is off")
+    source: str = Field(description="where value and tolerance come from")
+    seeds: int | None = Field(None, ge=1, description="how many seeds it was measured with")
+    deviations: Items[str] = Field((), description="what differs from the paper")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.near < self.tolerance:
+            raise problem(f".near is {self.near:g}, below tolerance ({self.tolerance:g})")
+        if self.dataset is not None and self.value is None:
+            raise problem(f": names dataset {self.dataset}, but no value that is expected there")
+        return self

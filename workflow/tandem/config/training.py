@@ -1,0 +1,264 @@
+"""What a configuration says about the models that are trained: training lists, objectives, optimisation."""
+
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import Field
+
+from tandem.config.base import Items, Names, Pooling, Precision, Section, choice
+
+SUPERVISION = ["listwise", "pointwise", "hinge", "ranknet", "lambdarank"]
+DISTILLATION = [
+    *("paper", "reference", "kl", "kl_t2", "kl_elementwise", "kl_reverse", "kl_minmax"),
+    *("margin_mse", "mse", "hinge", "ranknet", "lambdarank", "listmle"),
+]
+if TYPE_CHECKING:
+    Supervision = str
+    Distillation = str
+else:
+    Supervision = choice(SUPERVISION)
+    Distillation = choice(DISTILLATION)
+
+
+class Backfill(Section):
+    """Unjudged passages that fill up lists which denoising leaves too short."""
+
+    first_rank: int = Field(ge=1, description="the first rank that they are taken from")
+    depth: int = Field(ge=1, description="the last rank that they are taken from")
+
+
+class Denoise(Section):
+    """Denoising of training lists by cross-encoders."""
+
+    by: Names = Field(description="a cross-encoder, or several whose probabilities are averaged")
+    negative_below: float = Field(0.1, description="a passage is a negative only if its probability is below")
+    positive_above: float | None = Field(
+        0.9, description="an unlabelled passage whose probability is above becomes a positive; null: none does"
+    )
+    hybrid: bool = Field(False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3")
+    backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
+
+
+class Candidates(Section):
+    """Where the training lists come from."""
+
+    from_: str = Field(
+        alias="from",
+        description="bm25 or a model whose run the lists are drawn from; random: `depth` passages of the whole corpus "
+        "for each query",
+    )
+    split: str = Field("train", description="the queries' split; `unlabelled` of datasets of that source")
+    labels: Literal["qrels", "answers", "judge"] = Field(
+        "qrels",
+        description="what makes a positive; answers: the first passage of the window that holds one; judge: its best "
+        "passage, if above `positive_above`",
+    )
+    bar_answers: bool = Field(
+        False, description="a passage that holds an answer is never a negative; always so where answers label"
+    )
+    take: Literal["random", "first"] = Field(
+        "random", description="which negatives of the window, where there are more than `negatives`"
+    )
+    negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")
+    first_rank: int = Field(1, ge=1, description="first rank of the window that negatives are drawn from")
+    depth: int = Field(50, ge=1, description="last rank of the window")
+    negatives: int | None = Field(None, ge=1, description="negatives in a list; null: all of the window")
+    queries: int | None = Field(None, ge=1, description="draw lists for this many queries only; null: all")
+    also: "Items[Candidates]" = Field((), description="further lists that are joined to these, each by its own rules")
+    seed: int | None = Field(None, description="null: the configuration's")
+    denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
+
+
+class Validation(Section):
+    """How checkpoints are validated (`train.checkpoints`)."""
+
+    from_: str = Field(
+        "bm25",
+        alias="from",
+        description="the reference run: its top passages make the reduced corpus, cross-encoders re-rank it",
+    )
+    depth: int = Field(
+        100, ge=1, description="passages of the reference run per query in the reduced corpus, beside all relevant ones"
+    )
+    others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
+    queries: int | None = Field(None, ge=1, description="number of dev queries, chosen by their ids' hash; null: all")
+    method: Literal["retrieval", "average_rank"] = Field(
+        "retrieval", description="of dual encoders; cross-encoders always re-rank the reference run"
+    )
+    part: Literal["dual", "cross"] = Field("dual", description="which part of a joint model decides what is best")
+    measure: str = Field("RR@10", description="of retrieval and re-ranking")
+
+    def overridden(self, own: "Validation") -> Self:
+        """This with the keys that a model's own `validation` sets."""
+        return self.model_copy(update={key: getattr(own, key) for key in own.model_fields_set})
+
+
+class ValidationSettings(Validation):
+    """The configuration's `validation`, which models override key by key."""
+
+    fidelity: bool = Field(
+        False, description="the report shows how faithful validation is, and waits for validations on the full corpus"
+    )
+
+
+class Distil(Section):
+    """Learning from a teacher's scores of the training lists as well."""
+
+    from_: Names = Field(
+        alias="from", description="a cross-encoder, several (mean of their logits), or any run with scores"
+    )
+    loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
+    temperature: float = Field(1.0, gt=0, description="of both softmaxes in kl, kl_t2, kl_elementwise, kl_reverse")
+    margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
+    weight: float = Field(1.0, gt=0, description="weight of the distillation")
+    supervision: float = Field(1.0, ge=0, description="weight of `train.loss`; 0: the teacher alone")
+
+
+class VectorWeights(Section):
+    """Weights of the regularisers of one side's vectors."""
+
+    flops: float = Field(0.0, ge=0, description="weight of the FLOPS regulariser")
+    l1: float = Field(0.0, ge=0, description="weight of the L1 norm")
+
+
+class Regularise(Section):
+    """Regularisers of the vectors."""
+
+    query: VectorWeights | None = Field(None, description="of the queries' vectors")
+    passage: VectorWeights | None = Field(None, description="of the passages' vectors")
+    ramp: int = Field(0, ge=0, description="steps over which the weights grow quadratically; 0: full at once")
+
+
+class Lora(Section):
+    """Low-rank adapters."""
+
+    rank: int = Field(8, ge=1, description="rank of the adapters")
+    alpha: float = Field(16.0, gt=0, description="the adapters are scaled by alpha / rank")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the adapters")
+    targets: Items[str] | None = Field(None, min_length=1, description="names of linear layers; null: all")
+
+
+class Optimisation(Section):
+    """Optimiser, schedule, duration: what trainings and pre-trainings share."""
+
+    epochs: float = Field(1.0, gt=0, description="passes over the training data")
+    steps: int | None = Field(None, ge=1, description="optimiser steps; null: as many as `epochs` takes")
+    lr: float = Field(1e-5, gt=0, description="peak learning rate")
+    optimizer: Literal["adamw", "adam"] = Field("adamw", description="update rule")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay, not of biases and layer norms")
+    warmup: float = Field(0.1, ge=0, le=1, description="share of the steps over which the learning rate rises")
+    schedule: Literal["linear", "constant"] = Field("linear", description="of the learning rate after the warm-up")
+    clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: any")
+    dropout: float | None = Field(None, ge=0, lt=1, description="null: the encoder's own")
+    precision: Precision = Field("auto", description="of the computation; auto: bf16 where the device has it")
+    seed: int | None = Field(None, description="null: the configuration's")
+
+
+class Train(Optimisation):
+    """How a model is trained: what all objectives share."""
+
+    queries_per_batch: int = Field(32, ge=1, description="queries per step, over all devices")
+    list_size: int = Field(2, ge=2, description="passages per query: positives and negatives")
+    select: Literal["last", "best"] = Field(
+        "last", description="which state is kept; best: by `validation` of checkpoints, else by `validate_every`"
+    )
+    checkpoints: int | None = Field(
+        None, ge=1, description="train in this many stages, each validated while the next one trains"
+    )
+    validate_every: int | None = Field(None, ge=1, description="validate after every this many steps; null: never")
+    validation_queries: int = Field(100, ge=1, description="dev queries of `validate_every`")
+    validation_depth: int = Field(20, ge=1, description="passages per query of `validate_every`")
+
+
+class DualTrain(Train):
+    """How a dual encoder is trained."""
+
+    loss: Supervision = Field("listwise", description="loss of each query's list")
+    margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
+    distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
+    in_batch: bool = Field(True, description="the other queries' passages are negatives too")
+    passage_centric: float = Field(
+        0.0, ge=0, le=1, description="PAIR's α: weight of its passage-centric loss; 1 - α is the weight of the rest"
+    )
+    regularise: Regularise | None = Field(None, description="regularisers of the vectors")
+
+
+class CrossTrain(Train):
+    """How a cross-encoder is trained."""
+
+    loss: Supervision = Field("pointwise", description="loss of each query's list")
+    margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
+    distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
+    in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
+
+
+class JointTrain(Train):
+    """How a retriever and a re-ranker are trained together."""
+
+    semantics: Distillation = Field(
+        "paper",
+        description="how the retriever learns from the re-ranker; only in `paper` does the re-ranker learn from it too",
+    )
+    temperature: float = Field(1.0, gt=0, description="of both softmaxes, where `semantics` is a kl with one")
+    teacher: Literal["dynamic", "static"] = Field("dynamic", description="static: the re-ranker does not learn")
+    supervision: Supervision = Field("listwise", description="the re-ranker's loss on the labels")
+    margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
+    in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
+
+
+class TrainedModel(Section):
+    """An entry of `models`: what all objectives share."""
+
+    dataset: str | None = Field(
+        None,
+        description="the dataset it is trained on; null: `train_on`; searched: the one that is searched",
+    )
+    lora: Lora | None = Field(
+        None,
+        description="learn low-rank adapters (and a cross-encoder's head) instead of all weights; merged when saved",
+    )
+    candidates: Candidates = Field(description="where the training lists come from")
+    validation: Validation = Field(Validation(), description="what differs from the configuration's `validation`")
+
+
+class DualModel(TrainedModel):
+    """A dual encoder: queries and passages get vectors."""
+
+    objective: Literal["dual"] = Field(description="what is learned")
+    init: str = Field("encoder", description="`encoder` (the configuration's), another encoder, or a model")
+    shared: bool | None = Field(None, description="one tower for both sides; null: true")
+    pooling: Pooling | None = Field(None, description="null: the encoder's, else cls")
+    normalize: bool | None = Field(None, description="vectors of length 1; null: the encoder's, else false")
+    temperature: float | None = Field(None, gt=0, description="divides the scores; null: the encoder's, else 1")
+    train: DualTrain = Field(DualTrain(), description="how it is trained")
+
+
+class CrossModel(TrainedModel):
+    """A cross-encoder: scores pairs of a query and a passage."""
+
+    objective: Literal["cross"] = Field(description="what is learned")
+    init: str = Field("encoder", description="`encoder` (the configuration's), another encoder, or a model")
+    pooling: Pooling | None = Field(None, description="null: the encoder's, else cls")
+    train: CrossTrain = Field(CrossTrain(), description="how it is trained")
+
+
+class JointInit(Section):
+    """What a joint training starts from."""
+
+    retriever: str = Field(description="a dual encoder")
+    reranker: str = Field(description="a cross-encoder")
+
+
+class JointModel(TrainedModel):
+    """A dual encoder and a cross-encoder that learn together: RocketQAv2."""
+
+    objective: Literal["joint"] = Field(description="what is learned")
+    init: JointInit = Field(description="what it starts from")
+    train: JointTrain = Field(JointTrain(), description="how both are trained")
+
+
+ModelEntry = DualModel | CrossModel | JointModel
+OBJECTIVES: dict[str, type[DualModel] | type[CrossModel] | type[JointModel]] = {
+    "dual": DualModel,
+    "cross": CrossModel,
+    "joint": JointModel,
+}
