@@ -1,11 +1,15 @@
-"""Vectors as int8 with a scale each: about half the bytes of fp16.
+"""Vectors on disk, in blocks of a fixed number of rows: how the work was split shows in no byte.
+
+A block is `blocks/<number>.npy`: fp16, or int8 with a scale for each vector, about half the bytes:
 
     s = max_i |x_i| / 127, rounded up to 16 significant bits
     q_i = round(x_i / s), halves to even
     x'_i = s · q_i,  |x_i − x'_i| ≤ s / 2
 
-A scale of 16 bits times a number of 7 is exact in float32: the vectors that are restored, and with them every score, do
-not depend on who multiplies, and s · (q · p) may be computed in the place of x' · p. A vector of zeros has the scale 0.
+A scale of 16 bits times a number of 7 is exact in float32: restored vectors, and with them every score, do not depend
+on who multiplies, and s · (q · p) may be computed instead of x' · p. A vector of zeros has the scale 0.
+
+Beside a block `<number>.json` names its origin, so that a killed run continues after its last finished block.
 """
 
 import json
@@ -17,52 +21,47 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from tandem.artifact import Artifact, sha256, write_json
+from tandem.config.base import Model
 from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.retrieval.exact import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
+Pieces = list[Array]  # rows as they are stored, memory-mapped
 
+FP16, INT8 = "fp16", "int8"
 LARGEST = 127
-BITS = 16
-ROWS = 1024  # at once: float64 is wide
+BITS = 16  # of a scale
+ROWS = 1024  # rows that are quantised at once: float64 is wide
+ALIGNED = 64  # lengths that engines like
 
 
-def row(dimension: int) -> np.dtype[Any]:
-    """A vector in a file: its float32 scale, then its int8 values, nothing between them."""
+def row_type(dimension: int) -> np.dtype[Any]:
+    """An int8 vector in a file: its float32 scale, then its values, nothing between them."""
     return np.dtype([("scale", "<f4"), ("values", "i1", (dimension,))])
 
 
 def quantise(vectors: Vectors) -> Array:
-    """Vectors as rows of `row`.
-
-    Args:
-        vectors: finite, shape (rows, dim).
-    Returns:
-        Shape (rows,).
-    """
-    made = np.zeros(len(vectors), row(vectors.shape[1]))
+    """Finite vectors, shape (rows, dim), as rows of `row_type`, shape (rows,)."""
+    rows = np.zeros(len(vectors), row_type(vectors.shape[1]))
     for at in (slice(start, start + ROWS) for start in range(0, len(vectors), ROWS)):
         wide = vectors[at].astype(np.float64)
         fraction, exponent = np.frexp(np.abs(wide).max(axis=1, initial=0.0) / LARGEST)
         scale = np.ldexp(np.ceil(np.ldexp(fraction, BITS)), exponent - BITS)[:, None]
         np.divide(wide, scale, out=wide, where=scale > 0)
-        made["values"][at] = np.rint(wide)
-        made["scale"][at] = scale[:, 0]
-    return made
+        rows["values"][at] = np.rint(wide)
+        rows["scale"][at] = scale[:, 0]
+    return rows
 
 
 def restore(stored: Array) -> Vectors:
-    """The vectors that rows of `row` stand for, float32, shape (rows, dim)."""
-    made: Vectors = stored["values"].astype(np.float32)
-    made *= stored["scale"][:, None]
-    return made
-
-
-FP16, INT8 = "fp16", "int8"
+    """The vectors that rows of `row_type` stand for, float32, shape (rows, dim)."""
+    vectors: Vectors = stored["values"].astype(np.float32)
+    vectors *= stored["scale"][:, None]
+    return vectors
 
 
 def block_name(number: int) -> str:
@@ -70,9 +69,21 @@ def block_name(number: int) -> str:
     return f"blocks/{number:05d}.npy"
 
 
+class BlockFacts(Model):
+    """What is known about a finished block."""
+
+    rows: int
+    dtype: str
+    sha256: str
+    origin: str
+    model: str = ""
+    precision: str = "unknown"
+    device: str = "unknown"
+
+
 @dataclass(frozen=True)
 class Blocks:
-    """The finished blocks of embeddings that are being made.
+    """The blocks of embeddings that are being computed.
 
     Attributes:
         folder: the artifact's folder.
@@ -96,44 +107,43 @@ class Blocks:
         return slice(number * self.size, min((number + 1) * self.size, self.rows))
 
     def path(self, number: int) -> Path:
-        """Where a block is kept."""
+        """The file of a block."""
         return self.folder / block_name(number)
 
-    def told(self, number: int) -> dict[str, Any] | None:
-        """What is known about a finished block; None if it is missing, damaged or of another origin."""
+    def facts(self, number: int) -> BlockFacts | None:
+        """The facts of a finished block; None if it is missing, damaged or of another origin."""
         try:
-            told: dict[str, Any] = json.loads(self.path(number).with_suffix(".json").read_text())
-            whole = told["origin"] == self.origin and told["sha256"] == sha256(self.path(number))
-        except (FileNotFoundError, ValueError, KeyError):
+            facts = BlockFacts.model_validate_json(self.path(number).with_suffix(".json").read_text())
+            whole = facts.origin == self.origin and facts.sha256 == sha256(self.path(number))
+        except (FileNotFoundError, ValidationError):
             return None
-        return told if whole else None
+        return facts if whole else None
 
-    def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, dict[str, Any]]:
-        """What is known about those blocks that are finished, by number.
+    def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, BlockFacts]:
+        """The facts of those blocks that are finished, by number.
 
-        Every byte of them is read and hashed, by so many threads: size and time do not tell a damaged block, and
-        running the stage again is what mends one. The artifact's manifest takes these hashes over, so that they are
-        read once.
+        Threads read and hash every byte: size and time do not reveal a damaged block. The artifact's manifest takes
+        over these hashes, so that blocks are read once.
         """
-        there = [number for number in numbers if self.path(number).with_suffix(".json").exists()]
-        found = {}
+        present = [number for number in numbers if self.path(number).with_suffix(".json").exists()]
+        finished = {}
         with (
-            Progress(f"check {label}", len(there), "blocks", quiet=not there) as progress,
+            Progress(f"check {label}", len(present), "blocks", quiet=not present) as progress,
             ThreadPoolExecutor(workers) as threads,
         ):
-            for number, told in zip(there, threads.map(self.told, there), strict=True):
-                if told is not None:
-                    found[number] = told
+            for number, facts in zip(present, threads.map(self.facts, present), strict=True):
+                if facts is not None:
+                    finished[number] = facts
                 progress.add(1)
-        return found
+        return finished
 
-    def write(self, number: int, vectors: Vectors, facts: dict[str, Any]) -> dict[str, Any]:
-        """Keep a block: the vectors first, then what says that they are whole, which is returned.
+    def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> BlockFacts:
+        """Write a block: the vectors first, then the facts that mark it as finished, which are returned.
 
         Args:
             number: the block's.
-            vectors: fp16, or what int8 is made of; shape (rows of the block, dim).
-            facts: more to say about it.
+            vectors: fp16, or what int8 is quantised from; shape (rows of the block, dim).
+            computed: by which model, precision and device.
         """
         path = self.path(number)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,12 +151,14 @@ class Blocks:
         with open(partial, "wb") as file:
             np.save(file, quantise(vectors) if self.dtype == INT8 else vectors)
         os.replace(partial, path)
-        told = {"rows": len(vectors), "dtype": self.dtype, "sha256": sha256(path), "origin": self.origin, **facts}
-        write_json(path.with_suffix(".json"), told)
-        return told
+        facts = BlockFacts(
+            rows=len(vectors), dtype=self.dtype, sha256=sha256(path), origin=self.origin, **computed
+        )
+        write_json(path.with_suffix(".json"), facts.model_dump())
+        return facts
 
     def tidy(self) -> None:
-        """Remove what killed processes left half written; to be called when nobody writes."""
+        """Remove files that killed processes left half written; to be called when nobody writes."""
         for partial in self.folder.glob("blocks/.*"):
             partial.unlink()
 
@@ -154,32 +166,34 @@ class Blocks:
 class Embeddings:
     """A finished `embeddings` artifact; blocks are memory-mapped.
 
-    Readers get vectors: fp16 as they stand in the file, or float32, exactly what int8 and its scale stand for.
+    Readers get vectors: fp16 as stored, or float32, exactly what int8 and its scale stand for.
 
     Attributes:
-        rows: vectors in all.
+        rows: number of vectors.
         dimension: their length.
         size: rows of a block; the last may have fewer.
         dtype: how they are stored, `fp16` or `int8`.
+        temperature: products are divided by it.
     """
 
     def __init__(self, artifact: Artifact, side: str) -> None:
         if artifact.params["side"] != side:
             raise UserError(f"{artifact.folder}: holds embeddings of {artifact.params['side']}; expected {side}")
         self.artifact = artifact
-        self.meta: dict[str, Any] = json.loads(artifact.path("meta.json").read_text())
-        self.rows: int = self.meta["rows"]
-        self.dimension: int = self.meta["dimension"]
-        self.size: int = self.meta["block"]
-        self.dtype: str = self.meta.get("dtype", FP16)  # artifacts older than int8 do not say it
+        meta = json.loads(artifact.path("meta.json").read_text())
+        self.rows: int = meta["rows"]
+        self.dimension: int = meta["dimension"]
+        self.size: int = meta["block"]
+        self.dtype: str = meta["dtype"]
+        self.temperature: float = meta["temperature"]
 
     def __len__(self) -> int:
         return -(-self.rows // self.size)
 
     def stored(self, number: int) -> Array:
-        """A block as it is in its file, memory-mapped: fp16, shape (rows, dim), or rows of `quantised.row`."""
-        made: Array = np.load(self.artifact.path(block_name(number)), mmap_mode="r", allow_pickle=False)
-        return made
+        """A block as stored, memory-mapped: fp16, shape (rows, dim), or rows of `row_type`."""
+        stored: Array = np.load(self.artifact.path(block_name(number)), mmap_mode="r", allow_pickle=False)
+        return stored
 
     def block(self, number: int, rows: slice | Array = slice(None)) -> Vectors:
         """The vectors of a block, or of some of its rows."""
@@ -198,12 +212,8 @@ class Embeddings:
         return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float16)
 
 
-ALIGNED = 64  # lengths that engines like
-Pieces = list[Array]  # rows as they are stored, memory-mapped
-
-
 class Stretches:
-    """Some blocks of embeddings, to be read in order and any number of times.
+    """Some blocks of passages' vectors, read in order and any number of times, as many rows at once as memory allows.
 
     Args:
         embeddings: of passages.
@@ -214,15 +224,13 @@ class Stretches:
 
     def __init__(self, embeddings: Embeddings, numbers: Sequence[int], ranks: Array, progress: Progress) -> None:
         self.embeddings, self.numbers, self.ranks, self.progress = embeddings, numbers, ranks, progress
-        self.dimension: int = embeddings.dimension
-        self.temperature: float = embeddings.meta["temperature"]
-        size = embeddings.size
+        self.dimension, self.temperature, size = embeddings.dimension, embeddings.temperature, embeddings.size
         self.rows = sum(min(size, embeddings.rows - number * size) for number in numbers)
 
-    def of(self, rows: int) -> Iterator[tuple[Pieces, Array]]:
-        """Stretches of at most so many rows, alike in length: what is stored, and the ranks.
+    def read(self, rows: int) -> Iterator[tuple[Pieces, Array]]:
+        """Stretches of at most `rows` rows and of about equal length: their stored rows, and their ranks.
 
-        Blocks are cut, and put together, as it takes: an engine wastes less on few long stretches.
+        Blocks are cut and joined as needed: an engine wastes less on few long stretches.
         """
         most = -(-self.rows // -(-self.rows // max(1, rows)))
         most = max(1, min(rows, -(-most // ALIGNED) * ALIGNED))
@@ -243,11 +251,11 @@ class Stretches:
             yield pieces, np.concatenate(ranks)
             self.progress.add(held)
 
-    def joined(self, pieces: Pieces) -> Vectors:
+    def join(self, pieces: Pieces) -> Vectors:
         """The vectors of a stretch, float32, shape (rows, dim)."""
-        made = np.empty((sum(map(len, pieces)), self.dimension), np.float32)
+        vectors = np.empty((sum(map(len, pieces)), self.dimension), np.float32)
         start = 0
         for piece in pieces:
-            made[start : start + len(piece)] = restore(piece) if piece.dtype.names else piece
+            vectors[start : start + len(piece)] = restore(piece) if piece.dtype.names else piece
             start += len(piece)
-        return made
+        return vectors

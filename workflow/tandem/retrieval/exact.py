@@ -1,7 +1,7 @@
-"""What decides an exact search: the score of a pair, the order of pairs, and each query's best so far.
+"""Exact search: the score of a pair, the order of pairs, and each query's best passages so far.
 
-Engines (`flat.py`: FAISS, `streamed.py`: torch) compute in float32 or less, and their last bits depend on threads, on
-the other queries and on where a passage stands, so that even copies of one passage may differ. They therefore only
+Engines (`faiss_search.py`, `torch_search.py`) compute in float32 or less, and their last bits depend on threads, on
+the other queries and on a passage's position, so that even copies of one passage may differ. Therefore they only
 propose: everything within their rounding error of the cut. The score that counts is the product of the two stored
 vectors summed in float64 in one fixed order, rounded to float32: a function of the pair alone.
 """
@@ -12,12 +12,10 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Asked of an engine beyond the depth; more is asked where ties or near-ties go on further than this.
-EXTRA = 32
+EXTRA = 32  # passages requested of an engine beyond the depth; more are where ties or near-ties go on further
 CHUNK = 128  # pairs whose vectors stay in the processor's cache
 ROUNDING, FINE = 2.0**-24, 2.0**-53  # unit round-offs of float32 and float64
-# More than there are terms: the rounding of norms, of scores and of the bounds themselves.
-SLACK = 8
+SLACK = 8  # terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves
 
 
 def pair_scores(queries: Array, passages: Array, temperature: float) -> Array:
@@ -39,12 +37,12 @@ def settled(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
     """Scores from sums in any order, and where the fixed order might round otherwise.
 
     Products of stored values are exact in float64, and a sum of d of them is off by at most d round-offs of
-    Σ|qᵢpᵢ| ≤ |q||p| in whatever order (Higham 2002, Eq. 4.4): two orders differ by less than `spread`. Where both
-    ends of that interval round to one float32, so does the sum in the fixed order.
+    Σ|qᵢpᵢ| ≤ |q||p| in whatever order (Higham 2002, Eq. 4.4): two orders differ by less than `rounding_width`. Where
+    both ends of that interval round to one float32, so does the sum in the fixed order.
 
     Args:
         sums: float64, shape (pairs,).
-        width: half of the interval, of `spread`: shape (pairs,) or a number.
+        width: half of the interval, of `rounding_width`: shape (pairs,) or a number.
         temperature: positive.
     Returns:
         float32 scores, and whether a pair is left to `pair_scores`; both of shape (pairs,).
@@ -64,7 +62,7 @@ def rounding_width(dimension: int, lengths: Any) -> Any:
 
 
 def query_scores(query: Array, vectors: Array, rows: Array, longest: float, temperature: float) -> Array:
-    """Scores of one query's pairs, as `pair_scores` has them, which is asked only where rounding is close.
+    """Scores of one query's pairs, equal to those of `pair_scores`, which is called only where rounding is close.
 
     Args:
         query: stored values, shape (dim,).
@@ -111,12 +109,12 @@ class Best:
         self.keys = np.zeros((queries, depth), np.uint64)
 
     def floors(self, at: slice) -> Array:
-        """The score a passage must reach to matter, per query: -inf until there are `depth`; float64."""
+        """The score a passage must reach to matter, per query, float64: -inf while there are fewer than `depth`."""
         lowest = self.keys[at].min(axis=1)
         return np.where(lowest > 0, unpack(np.maximum(lowest, np.uint64(1 << 32)))[0], -np.inf)
 
     def add(self, at: slice, keys: Array) -> None:
-        """Merge packed candidates, shape (queries of `at`, any), 0 where there is none."""
+        """Merge packed candidates, shape (queries of `at`, any), 0 for none."""
         both = np.concatenate([self.keys[at], keys], axis=1)
         self.keys[at] = np.partition(both, both.shape[1] - self.depth, axis=1)[:, -self.depth :]
 

@@ -16,7 +16,7 @@ from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, Best, pack, qu
 
 BATCH = 1024  # queries that are searched at once, where memory allows
 SLICE = 32  # queries whose proposals a thread decides at a time
-Run = Callable[[Callable[[slice], object], list[slice]], Any]
+Map = Callable[[Callable[[slice], object], list[slice]], Any]
 
 
 class BlockSearch:
@@ -34,7 +34,7 @@ class BlockSearch:
         # A float32 sum of squares may be low by its rounding: less than a thousandth.
         self.longest = 1.001 * float(np.sqrt(np.einsum("ij,ij->i", self.vectors, self.vectors).max()))
 
-    def candidates(self, queries: Vectors, depth: int, floors: Array, run: Run = map) -> Array:
+    def candidates(self, queries: Vectors, depth: int, floors: Array, run: Map = map) -> Array:
         """Packed candidates that hold every one of the stretch's best `depth` passages that reach the floor.
 
         Args:
@@ -43,7 +43,7 @@ class BlockSearch:
             floors: lowest score of interest per query.
             run: `map`, or that of a pool of threads.
         Returns:
-            Shape (queries, any), 0 where there is none.
+            Shape (queries, any), 0 for none.
         """
         labels, counts = self._propose(queries, depth, floors * self.temperature)
         keys = np.zeros(labels.shape, np.uint64)
@@ -64,18 +64,18 @@ class BlockSearch:
         A sum of d products is off by at most d unit round-offs of |q||p|, both for the passage and for the one at
         the cut; a few more cover the rounding of the scores themselves.
         """
-        asked = np.ascontiguousarray(queries, np.float32)
+        wide = np.ascontiguousarray(queries, np.float32)
         count = len(self.vectors)
-        lengths = np.linalg.norm(asked.astype(np.float64), axis=1) * self.longest
-        error = (asked.shape[1] + SLACK) * ROUNDING * lengths
+        lengths = np.linalg.norm(wide.astype(np.float64), axis=1) * self.longest
+        error = (wide.shape[1] + SLACK) * ROUNDING * lengths
         k = min(count, depth + EXTRA)
         while True:
-            scores, labels = faiss.knn(asked, self.vectors, k, faiss.METRIC_INNER_PRODUCT)
+            scores, labels = faiss.knn(wide, self.vectors, k, faiss.METRIC_INNER_PRODUCT)
             cut = np.maximum(scores[:, min(depth, count) - 1], floors) - 2 * error
-            wanted = (scores >= cut[:, None]).sum(axis=1)
-            width = int(wanted.max(initial=0))
+            counts = (scores >= cut[:, None]).sum(axis=1)
+            width = int(counts.max(initial=0))
             if k == count or width < k:
-                return labels[:, :width], wanted
+                return labels[:, :width], counts
             k = min(count, 2 * k)
 
 
@@ -85,11 +85,11 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
     Args:
         queries: stored values, shape (queries, dim).
         passages: where to search.
-        depth: passages a query.
+        depth: passages per query.
         memory: bytes for vectors (two stretches, one being read) and tables beside the result.
         workers: threads; None leaves it to OpenMP.
     Returns:
-        Packed, shape (queries, depth), in no order; 0 where there is none.
+        Packed, shape (queries, depth), in no order; 0 for none.
     """
     if workers:
         faiss.omp_set_num_threads(workers)
@@ -97,40 +97,36 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
     batch = min(BATCH, max(1, memory // 3 // (80 * (depth + EXTRA) + 16 * queries.shape[1])))
     rows = memory * 2 // 3 // (8 * passages.dimension + 16)
     best = Best(len(queries), depth)
-    parts = [slice(first, min(first + batch, len(queries))) for first in range(0, len(queries), batch)]
+    batches = [slice(first, min(first + batch, len(queries))) for first in range(0, len(queries), batch)]
 
-    def made() -> Iterator[BlockSearch]:
-        """The stretches, ready to be searched."""
-        for pieces, ranks in passages.of(rows):
-            yield BlockSearch(passages.joined(pieces), ranks, passages.temperature)
+    def stretches() -> Iterator[BlockSearch]:
+        for pieces, ranks in passages.read(rows):
+            yield BlockSearch(passages.join(pieces), ranks, passages.temperature)
 
-    with ThreadPoolExecutor(workers or faiss.omp_get_max_threads()) as pool, ahead(made()) as coming:
-        for block in coming:
-            for at in parts:
-                best.add(at, block.candidates(queries[at], depth, best.floors(at), pool.map))
+    with ThreadPoolExecutor(workers or faiss.omp_get_max_threads()) as pool, ahead(stretches()) as coming:
+        for stretch in coming:
+            for at in batches:
+                best.add(at, stretch.candidates(queries[at], depth, best.floors(at), pool.map))
     return best.keys
 
 
-Ranks = np.ndarray[Any, np.dtype[np.int64]]
-
-
-def exact_ranks(passages: Embeddings, queries: Array, ranks: Array, depth: int) -> list[Ranks]:
+def exact_ranks(passages: Embeddings, queries: Array, ranks: Array, depth: int) -> list[Array]:
     """Alphabetical ranks of each query's exact top, best first, by a pass over all passages.
 
     Args:
         passages: all vectors.
         queries: shape (queries, dim).
         ranks: alphabetical rank of each row's id.
-        depth: passages a query.
+        depth: passages per query.
     """
     best, everyone = Best(len(queries), min(depth, passages.rows)), slice(0, len(queries))
     for start, vectors in passages.blocks():
-        block = BlockSearch(vectors, ranks[start : start + len(vectors)], passages.meta["temperature"])
+        block = BlockSearch(vectors, ranks[start : start + len(vectors)], passages.temperature)
         best.add(everyone, block.candidates(queries, best.depth, best.floors(everyone)))
     return [best.ranked(query)[0] for query in range(len(queries))]
 
 
-def recall(found: Sequence[Ranks], true: Sequence[Ranks], k: int) -> float:
-    """Mean share of the exact top k that is among the first k found."""
-    shares = [len(np.intersect1d(ours[:k], best[:k])) / len(best[:k]) for ours, best in zip(found, true, strict=True)]
-    return float(np.mean(shares))
+def recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:
+    """Mean share of the exact top k that is among the first k retrieved."""
+    pairs = zip(retrieved, relevant, strict=True)
+    return float(np.mean([len(np.intersect1d(ours[:k], best[:k])) / len(best[:k]) for ours, best in pairs]))

@@ -1,4 +1,4 @@
-"""Which artifacts fit together: one dataset, one tokenizer, a model that does what is asked of it."""
+"""Checks that a job's inputs fit together: one dataset, one tokenizer, a model with the part that is needed."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,22 @@ from tandem.errors import UserError
 from tandem.models.hub import tokenizer_digest
 
 
-def require_dataset(job: Job, *roles: str) -> None:
+def require_dataset(job: Job[Any], *roles: str) -> None:
     """Refuse inputs that were made from another dataset than `job.inputs["dataset"]`."""
     expected = job.inputs["dataset"].key
     for role in roles:
-        found = Path(job.inputs[role].upstream["dataset"]).name
-        if found != expected:
+        dataset = Path(job.inputs[role].upstream["dataset"]).name
+        if dataset != expected:
             folder = job.inputs[role].folder
-            raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {found}; expected {expected}")
+            raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {dataset}; expected {expected}")
+
+
+def require_depth(job: Job[Any], depth: int) -> None:
+    """Refuse to look deeper into the input `run` than it goes."""
+    run = job.inputs["run"]
+    deepest = run.params["depth"]
+    if depth > deepest:
+        raise UserError(f"{job.kind}: depth is {depth}, but {run.folder} goes only {deepest} deep")
 
 
 def require_part(model: Artifact, part: str) -> Path:
@@ -30,12 +38,12 @@ def require_part(model: Artifact, part: str) -> Path:
 
 
 def part_files(model: Artifact, part: str) -> dict[str, dict[str, Any]]:
-    """The files that decide what a model's part (`dual`, `cross`) computes, with what its manifest tells of each.
+    """The manifest's entries of the files that decide what a model's part (`dual`, `cross`) computes.
 
-    Not what it notes of its training: the same weights trained again have another pace, and may have another commit.
+    Notes on the training are left out: the same weights trained again have another pace, and may have another commit.
     """
     files = model.manifest["files"].items()
-    return {name: told for name, told in files if f"{part}/" in name and Path(name).name not in NOTES}
+    return {name: file for name, file in files if f"{part}/" in name and Path(name).name not in NOTES}
 
 
 def require_tokenizer(folder: Path, tokens: Artifact) -> None:

@@ -1,33 +1,35 @@
-"""Scores of (query, passage) pairs by a cross-encoder, shared by denoising, distillation and re-ranking.
+"""Scores of (query, passage) pairs by cross-encoders, shared by denoising, distillation and re-ranking.
 
-They are kept beside the dataset's artifacts, in `pairs/<model's key>-<digest>/`: all stages that ask the same model
-about the same token ids find what another one has scored, and a killed stage goes on where it was.
+They are stored beside the dataset's artifacts, in `pairs/<model's key>-<digest>/`: all stages that score the same token
+ids by the same model share them, and a killed stage continues where it was.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tandem.__main__ import read_job
 from tandem.artifact import Artifact, Job, write_json
 from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.cross import STEP, CrossEncoder
-from tandem.models.device import device, resolve_precision
+from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.execution import accelerate
 from tandem.models.frozen import kernels
 from tandem.models.hub import check_length
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
+from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import part_files, require_part, require_tokenizer
-from tandem.retrieval.pair_store import Array, PairStore, pair_keys, store_name
+from tandem.retrieval.pair_store import PairStore, pair_keys, store_name
+from tandem.stages.retrieval import ScoringParams
 
 CHUNK = 2048  # pairs between two looks at the clock
-SECONDS, PENDING = 30.0, 1 << 15  # pairs are kept after so long, or when there are so many
+SECONDS, PENDING = 30.0, 1 << 15  # pairs are stored after this time, or when there are this many
+
+P = TypeVar("P", bound=ScoringParams)
 
 
 class PairScores:
@@ -68,12 +70,12 @@ class PairScores:
         return folder
 
     def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
-        """Logits of pairs; those not in the store yet are computed and kept.
+        """Logits of pairs; those that are not stored yet are computed and stored.
 
         Args:
             queries: row of each pair's query, shape (pairs,).
             passages: row of each pair's passage, shape (pairs,).
-            progress: counts pairs, whether computed or found.
+            progress: counts pairs, computed or looked up.
         Returns:
             Shape (pairs,), float32.
         """
@@ -88,13 +90,13 @@ class PairScores:
         return result
 
     def _compute(self, keys: Array, progress: Progress | None) -> Array:
-        """Send pairs through the model, those of like length together, keeping them as they come."""
+        """Send pairs through the model, those of like length together, storing them as they come."""
         model, template = self._load(), self.tokens.template
         queries, passages = (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
         lengths = self.tokens.queries.lengths(queries) + self.tokens.passages.lengths(passages) + template.extra[1]
         order = np.argsort(-(-lengths // STEP), kind="stable")
         scores = np.empty(len(keys), np.float32)
-        kept, since = 0, time.monotonic()
+        stored, since = 0, time.monotonic()
         for start in range(0, len(order), CHUNK):
             at = order[start : start + CHUNK]
             texts = [self.tokens.queries[q] for q in queries[at]], [self.tokens.passages[p] for p in passages[at]]
@@ -102,9 +104,9 @@ class PairScores:
             if not np.isfinite(scores[at]).all():
                 raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")
             end = start + len(at)
-            if end == len(order) or end - kept >= PENDING or time.monotonic() - since > SECONDS:
-                self.store.append(keys[order[kept:end]], scores[order[kept:end]])
-                kept, since = end, time.monotonic()
+            if end == len(order) or end - stored >= PENDING or time.monotonic() - since > SECONDS:
+                self.store.append(keys[order[stored:end]], scores[order[stored:end]])
+                stored, since = end, time.monotonic()
             self.computed += len(at)
             if progress:
                 progress.add(len(at), tokens=int(lengths[at].sum()))
@@ -120,10 +122,10 @@ class PairScores:
         return self._model
 
 
-def open_judges(job: Job) -> list[PairScores]:
+def open_judges(job: Job[Any]) -> list[PairScores]:
     """The scores of a stage's cross-encoders: inputs `judge.0` with `judge_tokens.0`, `judge.1`, …; maybe none."""
     return [
-        PairScores(model, tokens, job.params["precision"], job.params["batch_tokens"])
+        PairScores(model, tokens, job.params.precision, job.params.batch_tokens)
         for model, tokens in zip(job.many("judge"), job.many("judge_tokens"), strict=True)
     ]
 
@@ -161,39 +163,23 @@ def _mean(values: Sequence[Array]) -> Array:
     return mean
 
 
-Asked = tuple["PairScores", Array, Array]  # whom a stage asks, and the query rows and passage rows of its pairs
+Requests = Iterator[tuple[PairScores, Array, Array]]  # a cross-encoder, and the query and passage rows of its pairs
 
 
-def read_shard(kind: str, words: list[str]) -> tuple[Job, int, int]:
-    """The stage's job that a shard's command line describes, the shard's number and how many there are.
-
-    Takes the flags of the stage and `--run.shard`, `--run.shards`; `--out` is `<artifact>/shards/<shard>-of-<n>.json`.
-    """
-    job = read_job(kind, words)
-    shard, shards = job.execution.shard, job.execution.shards
-    if shard is None or not 0 <= shard < shards:
-        raise UserError(f"{kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
-    return replace(job, out=job.out.parent), shard, shards
-
-
-def score_shard(kind: str, words: list[str], asked: Callable[[Job], Iterator[Asked]]) -> int:
-    """Score this shard's share of the pairs a stage will ask for, into the store where the stage looks first.
+def score_shard(job: Job[P], requests: Callable[[Job[P]], Requests]) -> dict[str, object]:
+    """Score this shard's share of the pairs that a stage will need, into the store where the stage looks first.
 
     Args:
-        kind: the stage.
-        words: the shard's command line.
-        asked: the pairs, a bounded number at a time.
+        job: the stage's, with `execution.shard` and `execution.shards`.
+        requests: the stage's pairs, a bounded number at a time.
     """
-    from tandem.models.device import use_workers  # brings torch, which shards of searches do without
-
-    job, shard, shards = read_shard(kind, words)
+    shard, shards = job.execution.shard or 0, job.execution.shards
     use_workers(job.execution.workers)
     scored = 0
-    with Progress(f"{kind} {job.key} · shard {shard} of {shards}", 0, "pairs") as progress:
-        for scores, queries, passages in asked(job):
+    with Progress(f"{job.kind} {job.key} · shard {shard} of {shards}", 0, "pairs") as progress:
+        for scores, queries, passages in requests(job):
             mine = (queries + passages) % shards == shard
             before = scores.computed
             scores.score(queries[mine], passages[mine], progress)
             scored += scores.computed - before
-    write_json(Path(words[words.index("--out") + 1]), {"scored": scored})
-    return 0
+    return {"scored": scored}

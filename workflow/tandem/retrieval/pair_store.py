@@ -1,8 +1,7 @@
-"""Scores of (query, passage) pairs on disk, append-only: what was scored once is never scored again.
+"""Scores of (query, passage) pairs on disk, append-only: a pair is never scored twice.
 
 A part is a file of sorted keys and their scores that appears whole or not at all. Its name is the sha256 of its bytes:
-any number of processes may add parts at once, and who reads one sees whether a bit has changed (not in parts of earlier
-versions, which have names by chance). Small parts are merged now and then.
+any number of processes may add parts at once, and a reader notices a changed bit. Small parts are merged now and then.
 """
 
 import hashlib
@@ -11,31 +10,30 @@ import os
 import re
 import uuid
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tandem.artifact import sha256
 from tandem.errors import UserError
+from tandem.retrieval.exact import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Part = tuple[Array, Array]
 
-MERGE = 16  # so many parts become one …
+MERGE = 16  # this many parts become one …
 LARGE = 1 << 23  # … unless they hold more pairs than this
 NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
 
 
-def store_name(model: str, identity: Any) -> str:
+def store_name(model: str, identity: object) -> str:
     """The name of a store's folder: the model's key, and a digest of all that may change a bit of a score."""
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
     return f"{model}-{digest}"
 
 
 def checksum(path: Path) -> str | None:
-    """The sha256 of a part, as its name tells it; None of a part with another name."""
-    named = NAME.fullmatch(path.name)
-    return named[1] if named else None
+    """The sha256 in a part's name; None for another name."""
+    match = NAME.fullmatch(path.name)
+    return match[1] if match else None
 
 
 def pair_keys(queries: Array, passages: Array) -> Array:
@@ -51,7 +49,7 @@ class PairStore:
         self._parts: dict[str, Part] = {}
 
     def lookup(self, keys: Array) -> Array:
-        """Scores of pairs, NaN where there is none.
+        """Scores of pairs, NaN for pairs without one.
 
         Args:
             keys: sorted, shape (pairs,).
@@ -60,21 +58,21 @@ class PairStore:
         """
         self._refresh()
         scores = np.full(len(keys), np.nan, np.float32)
-        for have, values in self._parts.values():
-            at = np.searchsorted(have, keys).clip(max=len(have) - 1)
-            hit = have[at] == keys
+        for stored, values in self._parts.values():
+            at = np.searchsorted(stored, keys).clip(max=len(stored) - 1)
+            hit = stored[at] == keys
             scores[hit] = values[at[hit]]
         return scores
 
     def append(self, keys: Array, scores: Array) -> None:
-        """Keep scores of pairs (any order, no pair twice); they survive a kill from here on."""
+        """Store scores of pairs (any order, no pair twice); they survive a kill from here on."""
         if len(keys):
             order = np.argsort(keys)
             self._write(keys[order], scores[order])
             self._merge()
 
     def _write(self, keys: Array, scores: Array) -> str:
-        """One new part, under its final name only when it is whole; the name."""
+        """Write one new part, under its final name only when it is whole; the name."""
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / f".{uuid.uuid4().hex}"
         words = np.concatenate([keys.astype("<u8").view("<u4"), scores.astype("<f4").view("<u4")])
@@ -92,7 +90,7 @@ class PairStore:
         for name in sorted(present - self._parts.keys()):
             try:
                 self._parts[name] = self.read(self.folder / name)
-            except FileNotFoundError:  # merged away by another process since we looked: its pairs are elsewhere
+            except FileNotFoundError:  # merged away by another process in the meantime: its pairs are elsewhere
                 self._refresh()
                 return
         self._parts = {name: part for name, part in sorted(self._parts.items()) if name in present}
@@ -101,7 +99,7 @@ class PairStore:
     def read(path: Path) -> Part:
         """A part's keys and scores, memory-mapped; a `UserError` if it is damaged: every byte is read."""
         try:
-            if checksum(path) not in (None, sha256(path)):
+            if checksum(path) != sha256(path):
                 raise ValueError("its bytes do not give its name")
             words = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
@@ -116,7 +114,7 @@ class PairStore:
         if len(small) == MERGE:
             parts = [self._parts[name] for _, name in small]
             keys, first = np.unique(np.concatenate([part[0] for part in parts]), return_index=True)
-            made = self._write(keys, np.concatenate([part[1] for part in parts])[first])
-            for name in {name for _, name in small} - {made}:  # the others may hold nothing that one of them has not
+            merged = self._write(keys, np.concatenate([part[1] for part in parts])[first])
+            for name in {name for _, name in small} - {merged}:  # one of them may already hold all pairs
                 (self.folder / name).unlink(missing_ok=True)
             self._refresh()

@@ -1,4 +1,9 @@
-"""What shards of a search have found: each query's best passages of some blocks, for the stage to merge."""
+"""Stage `retrieve`: the best passages of each query by exact inner product, as a TREC run.
+
+Ties are broken by document id, also at the cut. Shards (one process or machine each) search a range of blocks each; the
+stage searches the blocks that no shard has searched, and merges: the bytes are the same however the work was split,
+whichever engine did it, and however little memory it had.
+"""
 
 import hashlib
 import json
@@ -7,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, check_files, sha256, write_json, writing
+from tandem.artifact import Job, check_files, plain, sha256, write_json, writing
 from tandem.data.order import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
@@ -20,12 +26,43 @@ from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors, block_name
 from tandem.retrieval.exact import Array, Best
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.pair_scores import read_shard
+from tandem.stages.retrieval import RetrieveParams
+
+MEMORY = 2048  # MiB, the default of `execution.search_memory`
+Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
+
+
+def open_embeddings(job: Job[Any], split: str) -> tuple[Embeddings, Embeddings]:
+    """Open the inputs `passages` and `queries`.
+
+    Raises:
+        UserError: one model did not make both from this dataset and these token ids, or queries are of another split.
+    """
+    require_dataset(job, "passages", "queries")
+    passages, queries = job.inputs["passages"], job.inputs["queries"]
+    for role in ("model", "tokens"):
+        left, right = (Path(artifact.upstream[role]).name for artifact in (passages, queries))
+        if left != right:
+            raise UserError(f"retrieve: passages were embedded with the {role} {left}, queries with {right}")
+    if queries.params["split"] != split:
+        raise UserError(
+            f"{queries.folder}: holds queries of the split {queries.params['split']}; expected {split}"
+        )
+    return Embeddings(passages, "passages"), Embeddings(queries, "queries")
+
+
+def open_engine(name: str) -> Engine:
+    """The search function of an engine; `auto`: torch on a GPU, else FAISS. Imported now: a process holds one of them."""
+    if name == "torch" or (name == "auto" and offered(os.environ)):
+        from tandem.retrieval.torch_search import search
+    else:
+        from tandem.retrieval.faiss_search import search
+    return search
 
 
 @dataclass(frozen=True)
 class Partial:
-    """One shard's: packed scores and ranks (`exact.pack`), shape (queries, any), memory-mapped, for some blocks."""
+    """What one shard has retrieved: packed scores and ranks, shape (queries, any), memory-mapped, for some blocks."""
 
     blocks: range
     keys: Array
@@ -34,116 +71,88 @@ class Partial:
 class Partials:
     """The files of a search's shards, beside its artifact.
 
-    A file is `shards/<first>-<stop>.npy`, named by its blocks; beside it `.told` says what it was made from, so that
-    what was found for another search does not count.
+    A file is `shards/<first>-<stop>.npy`, named by its blocks; beside it `.facts` names its origin, so that the result
+    of another search does not count.
 
     Args:
         folder: the artifact's.
-        origin: digest of everything that decides what is found.
+        origin: digest of everything that decides what is retrieved.
     """
 
     def __init__(self, folder: Path, origin: str) -> None:
         self.folder, self.origin = folder / "shards", origin
 
     def path(self, blocks: range) -> Path:
-        """Where a shard's find is kept."""
+        """The file of a shard's result."""
         return self.folder / f"{blocks.start}-{blocks.stop}.npy"
 
     def write(self, blocks: range, shape: tuple[int, int], groups: Iterable[Array]) -> None:
-        """Keep what was found in `blocks`, as it comes: packed, groups of queries one after the other."""
+        """Write the result for `blocks` as it comes: packed, groups of queries one after the other."""
         path = self.path(blocks)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial, first = path.with_name(f".{path.name}.{os.getpid()}"), 0
-        made = np.lib.format.open_memmap(partial, "w+", np.uint64, shape)
+        merged = np.lib.format.open_memmap(partial, "w+", np.uint64, shape)
         for keys in groups:
-            made[first : first + len(keys)] = keys
+            merged[first : first + len(keys)] = keys
             first += len(keys)
-        made.flush()
+        merged.flush()
         os.replace(partial, path)
-        told = {"origin": self.origin, "blocks": [blocks.start, blocks.stop], "sha256": sha256(path)}
-        write_json(path.with_suffix(".told"), told)
+        facts = {"origin": self.origin, "blocks": [blocks.start, blocks.stop], "sha256": sha256(path)}
+        write_json(path.with_suffix(".facts"), facts)
 
-    def there(self) -> list[Partial]:
-        """What was found and is whole, no block twice, in the order of the blocks."""
-        found: list[Partial] = []
-        told = filter(None, map(self._told, self.folder.glob("*.told")))
-        for blocks in sorted(told, key=lambda blocks: (blocks.start, -blocks.stop)):
-            if not found or blocks.start >= found[-1].blocks.stop:
-                found.append(Partial(blocks, np.load(self.path(blocks), mmap_mode="r", allow_pickle=False)))
-        return found
+    def finished(self) -> list[Partial]:
+        """The results that are whole, no block twice, in the order of the blocks."""
+        partials: list[Partial] = []
+        valid = filter(None, map(self._blocks, self.folder.glob("*.facts")))
+        for blocks in sorted(valid, key=lambda blocks: (blocks.start, -blocks.stop)):
+            if not partials or blocks.start >= partials[-1].blocks.stop:
+                partials.append(Partial(blocks, np.load(self.path(blocks), mmap_mode="r", allow_pickle=False)))
+        return partials
 
-    def _told(self, path: Path) -> range | None:
-        """The blocks of a file; None if it is damaged or was made from something else."""
+    def _blocks(self, path: Path) -> range | None:
+        """The blocks of a result; None if it is damaged or of another origin."""
         try:
-            told = json.loads(path.read_text())
-            blocks = range(*told["blocks"])
-            whole = told["origin"] == self.origin and told["sha256"] == sha256(self.path(blocks))
+            facts = json.loads(path.read_text())
+            blocks = range(*facts["blocks"])
+            whole = facts["origin"] == self.origin and facts["sha256"] == sha256(self.path(blocks))
         except (FileNotFoundError, ValueError, KeyError):
             return None
         return blocks if whole else None
 
     def remove(self) -> None:
-        """Delete all of it, and what killed shards left."""
-        for pattern in ("*.told", "*.npy", ".*.npy.*"):
+        """Delete all results, and what killed shards left."""
+        for pattern in ("*.facts", "*.npy", ".*.npy.*"):
             for path in self.folder.glob(pattern):
                 path.unlink()
 
 
-def missing(count: int, there: Sequence[Partial]) -> list[int]:
+def missing_blocks(count: int, partials: Sequence[Partial]) -> list[int]:
     """Those of `count` blocks that no shard has searched."""
-    done = {number for one in there for number in one.blocks}
+    done = {number for partial in partials for number in partial.blocks}
     return [number for number in range(count) if number not in done]
-
-
-MEMORY = 2048  # MiB, where `execution.search_memory` says nothing
-Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
-
-
-def open_embeddings(job: Job) -> tuple[Embeddings, Embeddings]:
-    """Open passages and queries; a `UserError` unless one model made both from this dataset and these token ids."""
-    require_dataset(job, "passages", "queries")
-    passages, queries = job.inputs["passages"], job.inputs["queries"]
-    for role in ("model", "tokens"):
-        left, right = (Path(artifact.upstream[role]).name for artifact in (passages, queries))
-        if left != right:
-            raise UserError(f"retrieve: passages were embedded with the {role} {left}, queries with {right}")
-    split = queries.params["split"]
-    if split != job.params["split"]:
-        raise UserError(f"{queries.folder}: holds queries of the split {split}; expected {job.params['split']}")
-    return Embeddings(passages, "passages"), Embeddings(queries, "queries")
-
-
-def engine(setting: str) -> Engine:
-    """What searches: torch on a GPU, else FAISS, unless told; imported only now, as a process holds one of them."""
-    if setting == "torch" or (setting == "auto" and offered(os.environ)):
-        from tandem.retrieval.torch_search import search
-    else:
-        from tandem.retrieval.faiss_search import search
-    return search
 
 
 class Retrieval:
     """A search of some blocks for all queries, in memory that `execution.search_memory` bounds.
 
-    A quarter of it holds running results of a group of queries, half what the engine computes with; merging takes a
-    quarter again.
+    A quarter of it holds running results of a group of queries, half is the engine's; merging takes a quarter again.
 
     Raises:
         UserError: passages and queries do not fit together.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job[RetrieveParams]) -> None:
         self.job = job
-        self.passages, self.queries = open_embeddings(job)
+        self.passages, self.queries = open_embeddings(job, job.params.split)
         self.order = Order(job.inputs["dataset"])
-        self.depth: int = min(job.params["depth"], self.passages.rows)
-        self.memory = int((job.execution.search_memory or MEMORY) * (1 << 20))
+        self.depth = min(job.params.depth, self.passages.rows)
+        self.memory = (job.execution.search_memory or MEMORY) * (1 << 20)
         # Of a query: its best passages and a copy of them, and its vector as fp16, float32 and float64.
-        each = 16 * self.depth + 16 * self.passages.dimension
-        self.group = min(self.queries.rows, max(1, self.memory // 4 // each))
+        per_query = 16 * self.depth + 16 * self.passages.dimension
+        self.group = min(self.queries.rows, max(1, self.memory // 4 // per_query))
         files = {role: job.inputs[role].manifest["files"] for role in ("dataset", "passages", "queries")}
-        told = json.dumps([job.params, files], sort_keys=True)
-        self.partials = Partials(job.out, hashlib.sha256(told.encode()).hexdigest())
+        origin = json.dumps([plain(job.params), files], sort_keys=True)
+        self.partials = Partials(job.out, hashlib.sha256(origin.encode()).hexdigest())
 
     def groups(self) -> range:
         """First query of each group."""
@@ -159,48 +168,48 @@ class Retrieval:
         names = ["meta.json", *map(block_name, numbers)]
         with ThreadPoolExecutor(workers or 1) as threads:
             list(threads.map(lambda name: check_files(self.passages.artifact, [name]), names))
-        run = engine(self.job.execution.engine)
+        search = open_engine(self.job.execution.engine)
         with Progress(f"retrieve {self.job.key}", 0, "passages") as progress:
             stretches = Stretches(self.passages, numbers, self.order.ranks, progress)
             progress.total = stretches.rows * len(self.groups())
             for first in self.groups():
-                asked = self.queries.take(first, first + self.group)
-                yield run(asked, stretches, self.depth, self.memory // 2, workers)
+                queries = self.queries.take(first, first + self.group)
+                yield search(queries, stretches, self.depth, self.memory // 2, workers)
 
-    def ranked(self, there: Sequence[Partial]) -> Iterator[tuple[str, list[str], Floats]]:
+    def ranked(self, partials: Sequence[Partial]) -> Iterator[tuple[str, list[str], Floats]]:
         """(query, documents, scores) of each query, best first, of all blocks."""
         ids: list[str] = pq.read_table(self.queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
-        own = self.search(missing(len(self.passages), there))
+        own = self.search(missing_blocks(len(self.passages), partials))
         # What is merged is copied twice: together, and in parts.
-        step = max(1, self.memory // 4 // (24 * self.depth * (len(there) + 1)))
-        for first, found in zip(self.groups(), own, strict=True):
-            for start in range(0, len(found), step):
-                best = Best(len(found[start : start + step]), self.depth)
-                best.keys[:] = found[start : start + step]
-                for one in there:
-                    best.add(slice(0, len(best.keys)), one.keys[first + start : first + start + len(best.keys)])
+        step = max(1, self.memory // 4 // (24 * self.depth * (len(partials) + 1)))
+        for first, keys in zip(self.groups(), own, strict=True):
+            for start in range(0, len(keys), step):
+                best = Best(len(keys[start : start + step]), self.depth)
+                best.keys[:] = keys[start : start + step]
+                for partial in partials:
+                    best.add(
+                        slice(0, len(best.keys)), partial.keys[first + start : first + start + len(best.keys)]
+                    )
                 for query in range(len(best.keys)):
                     ranks, scores = best.ranked(query)
                     yield ids[first + start + query], self.order.ids(ranks), scores
 
 
-def run_shard(words: list[str]) -> int:
-    """Command `retrieve-shard`: search this shard's range of blocks; see `read_shard`."""
-    job, shard, shards = read_shard("retrieve", words)
-    made = Retrieval(job)
-    count = len(made.passages)
+def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:
+    """Search this shard's range of blocks."""
+    retrieval, shard, shards = Retrieval(job), job.execution.shard or 0, job.execution.shards
+    count = len(retrieval.passages)
     blocks = range(count * shard // shards, count * (shard + 1) // shards)
-    if set(missing(count, made.partials.there())) & set(blocks):
-        made.partials.write(blocks, (made.queries.rows, made.depth), made.search(blocks))
-    write_json(Path(words[words.index("--out") + 1]), {"blocks": [blocks.start, blocks.stop]})
-    return 0
+    if set(missing_blocks(count, retrieval.partials.finished())) & set(blocks):
+        retrieval.partials.write(blocks, (retrieval.queries.rows, retrieval.depth), retrieval.search(blocks))
+    return {"blocks": [blocks.start, blocks.stop]}
 
 
-def run(job: Job) -> None:
-    """Search what no shard has searched, merge, and write `run.trec`."""
-    made = Retrieval(job)
+def run(job: Job[RetrieveParams]) -> None:
+    """Search the blocks that no shard has searched, merge, and write `run.trec`."""
+    retrieval = Retrieval(job)
     with writing(job) as draft:
-        there = made.partials.there()
-        lines = write_run(draft.path("run.trec"), made.ranked(there), job.key)
-        draft.facts |= {"queries": made.queries.rows, "lines": lines, "shards": len(there)}
-    made.partials.remove()
+        partials = retrieval.partials.finished()
+        lines = write_run(draft.path("run.trec"), retrieval.ranked(partials), job.key)
+        draft.facts |= {"queries": retrieval.queries.rows, "lines": lines, "shards": len(partials)}
+    retrieval.partials.remove()

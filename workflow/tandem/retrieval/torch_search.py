@@ -1,4 +1,9 @@
-"""Stretches of passages on the device that searches: the next is read and copied while one is searched."""
+"""Exact search by torch: vectors stream through a GPU, or a CPU, past the best passages of all queries so far.
+
+Products of stored vectors in float32 propose; sums in float64 on the same device decide, and the few whose rounding is
+close are left to `exact.py`, so that the result equals that of `faiss_search.py` to the last bit. No FAISS here: its
+OpenMP and torch's do not share a process well.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +17,18 @@ from tandem.overlap import ahead
 from tandem.retrieval.embeddings import INT8, Pieces, Stretches, Vectors
 from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, pair_scores, query_scores, rounding_width
 
+SEGMENT = 64  # passages of which first the best alone is looked at
+LOWEST = -(1 << 63)  # no passage
+LOW = 0xFFFFFFFF
+# Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
+# half of one (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", §3).
+CUT_OFF = 4 * ROUNDING
+
 Parts = tuple[Tensor, Tensor | None, Tensor]  # of a stretch: values, scales of int8, ranks
 
 
-class Held:
-    """A stretch on the device, as it is stored.
+class Stretch:
+    """A stretch of passages on the device.
 
     Args:
         values: fp16, or int8, shape (passages, dim).
@@ -40,15 +52,15 @@ class Held:
     def products(self, queries: Tensor) -> Tensor:
         """q · p in float32, shape (queries, passages); queries are fp16 on CUDA, else float32."""
         if queries.is_cuda:
-            made = torch.mm(queries, self.factor.T, out_dtype=torch.float32)
+            products = torch.mm(queries, self.factor.T, out_dtype=torch.float32)
         else:
-            made = torch.mm(queries, self.factor.T)
-        return made if self.scale is None else made * self.scale
+            products = torch.mm(queries, self.factor.T)
+        return products if self.scale is None else products * self.scale
 
     def exact(self, rows: Tensor) -> Tensor:
         """Vectors in float64, shape (rows, dim)."""
-        made = self.factor[rows].double()
-        return made if self.scale is None else made * self.scale[rows, None].double()
+        vectors = self.factor[rows].double()
+        return vectors if self.scale is None else vectors * self.scale[rows, None].double()
 
 
 class Buffer:
@@ -80,23 +92,26 @@ class Buffer:
         return self.values[:start], None if self.scale is None else self.scale[:start], self.ranks[:start]
 
 
-def fed(passages: Stretches, rows: int, where: torch.device) -> Iterator[Held]:
-    """Stretches of at most so many rows, one after the other; two buffers take turns."""
+def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stretch]:
+    """Stretches of at most `rows` rows on the device: the next is read and copied while one is searched.
+
+    Two buffers take turns.
+    """
     int8, cuda = passages.embeddings.dtype == INT8, where.type == "cuda"
     size = min(rows, passages.rows)
     buffers = [Buffer(size, passages.dimension, int8, pinned=cuda) for _ in range(2)]
     if cuda:
-        yield from _copied(passages.of(rows), buffers, where)
+        yield from _copy(passages.read(rows), buffers, where)
         return
-    read = (buffers[turn % 2].fill(*stretch) for turn, stretch in enumerate(passages.of(rows)))
+    read = (buffers[turn % 2].fill(*stretch) for turn, stretch in enumerate(passages.read(rows)))
     with ahead(read) as coming:
         for parts in coming:
-            yield Held(*parts)
+            yield Stretch(*parts)
 
 
-def _copied(stretches: Iterator[tuple[Pieces, Array]], buffers: list[Buffer], where: torch.device) -> Iterator[Held]:
-    """Stretches on a GPU: a thread reads and sends, on a stream of its own, while the caller's stream computes."""
-    stream, sent = torch.cuda.Stream(where), dict[int, torch.cuda.Event]()
+def _copy(stretches: Iterator[tuple[Pieces, Array]], buffers: list[Buffer], where: torch.device) -> Iterator[Stretch]:
+    """Stretches on a GPU: a thread reads and sends on its own stream, while the caller's stream computes."""
+    sending, sent = torch.cuda.Stream(where), dict[int, torch.cuda.Event]()
 
     def send() -> Iterator[tuple[Parts, torch.cuda.Event]]:
         """Stretches whose copy has begun, and the event of its end."""
@@ -105,27 +120,21 @@ def _copied(stretches: Iterator[tuple[Pieces, Array]], buffers: list[Buffer], wh
             if turn in sent:
                 sent[turn].synchronize()  # the copy out of this buffer
             values, scale, ranks = buffers[turn].fill(*stretch)
-            with torch.cuda.stream(stream):
-                there = [part if part is None else part.to(where, non_blocking=True) for part in (values, scale, ranks)]
-                sent[turn] = stream.record_event()
-            yield (there[0], there[1], there[2]), sent[turn]  # type: ignore[misc]
+            with torch.cuda.stream(sending):
+                copies = [
+                    part if part is None else part.to(where, non_blocking=True) for part in (values, scale, ranks)
+                ]
+                sent[turn] = sending.record_event()
+            yield (copies[0], copies[1], copies[2]), sent[turn]  # type: ignore[misc]
 
     with ahead(send()) as coming:
         for parts, copied in coming:
-            here = torch.cuda.current_stream(where)
-            here.wait_event(copied)
+            current = torch.cuda.current_stream(where)
+            current.wait_event(copied)
             for part in parts:
                 if part is not None:
-                    part.record_stream(here)  # its memory is not used anew before this stream is done with it
-            yield Held(*parts)
-
-
-SEGMENT = 64  # passages of which first the best alone is looked at
-LOWEST = -(1 << 63)  # no passage
-LOW = 0xFFFFFFFF
-# Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
-# half of one (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", §3).
-CUT_OFF = 4 * ROUNDING
+                    part.record_stream(current)  # its memory is not reused before this stream is done with it
+            yield Stretch(*parts)
 
 
 def pack(scores: Tensor, ranks: Tensor) -> Tensor:
@@ -136,7 +145,7 @@ def pack(scores: Tensor, ranks: Tensor) -> Tensor:
 
 
 def floors(keys: Tensor) -> Tensor:
-    """The score a passage must reach to matter, float64: -inf where there are fewer than the depth; see `Best`."""
+    """The score a passage must reach to matter, float64: -inf while there are fewer than the depth; see `Best`."""
     lowest = keys.amin(dim=1)
     ordered = (lowest >> 32).int()
     scores = torch.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).view(torch.float32).double()
@@ -148,7 +157,7 @@ class Search:
 
     Args:
         queries: fp16, shape (queries, dim).
-        depth: passages a query.
+        depth: passages per query.
         temperature: scores are divided by it.
         tile: products of a query and a passage that are held at once.
     """
@@ -158,85 +167,86 @@ class Search:
         where = device()
         self.half = torch.from_numpy(np.ascontiguousarray(queries)).to(where)
         self.lengths = torch.linalg.vector_norm(self.half.double(), dim=1)
-        self.asked = self.half if where.type == "cuda" else self.half.float()
+        self.factor = self.half if where.type == "cuda" else self.half.float()
         self.unit = CUT_OFF if where.type == "cuda" else ROUNDING
         self.keys = torch.full((len(queries), depth), LOWEST, dtype=torch.int64, device=where)
 
-    def add(self, held: Held) -> None:
+    def add(self, stretch: Stretch) -> None:
         """Search a stretch of passages."""
-        batch = max(1, self.tile // len(held.ranks))
+        batch = max(1, self.tile // len(stretch.ranks))
         for first in range(0, len(self.keys), batch):
-            self._tile(slice(first, min(first + batch, len(self.keys))), held)
+            self._tile(slice(first, min(first + batch, len(self.keys))), stretch)
 
-    def _tile(self, at: slice, held: Held) -> None:
+    def _tile(self, at: slice, stretch: Stretch) -> None:
         """Search for a batch of queries; where many passages are near the cut, for fewer queries at a time."""
-        products = held.products(self.asked[at])
+        products = stretch.products(self.factor[at])
         tail = -products.shape[1] % SEGMENT
         segments = torch.nn.functional.pad(products, (0, tail), value=-torch.inf) if tail else products
         segments = segments.view(len(products), -1, SEGMENT)
-        cut = self._cut(at, products, held)
+        cut = self._cut(at, products, stretch)
         peaks = segments.amax(dim=2) >= cut[:, None]
-        found = int(peaks.sum()) * SEGMENT
-        share = max(1, len(products) * self.tile // max(1, 8 * found))
+        near = int(peaks.sum()) * SEGMENT
+        share = max(1, len(products) * self.tile // max(1, 8 * near))
         for start in range(0, len(products), share):
             part = slice(start, min(start + share, len(products)))
             here = slice(at.start + part.start, at.start + part.stop)
-            self._keep(here, *_reaching(segments[part], peaks[part], cut[part]), held)
+            self._merge(here, *_reaching(segments[part], peaks[part], cut[part]), stretch)
 
-    def _cut(self, at: slice, products: Tensor, held: Held) -> Tensor:
+    def _cut(self, at: slice, products: Tensor, stretch: Stretch) -> Tensor:
         """What a product must reach for its passage to be looked at, float32, shape (queries,)."""
-        error = (self.half.shape[1] + SLACK) * self.unit * self.lengths[at] * held.longest
+        error = (self.half.shape[1] + SLACK) * self.unit * self.lengths[at] * stretch.longest
         lowest = floors(self.keys[at]) * self.temperature
         if bool(torch.isinf(lowest).any()):  # the first stretches: its own best set the cut
             count = min(self.depth, products.shape[1])
             lowest = torch.maximum(lowest, products.topk(count, dim=1).values[:, -1].double())
         return torch.nextafter((lowest - 2 * error).float(), torch.tensor(-torch.inf, device=products.device))
 
-    def _keep(self, at: slice, query: Tensor, row: Tensor, held: Held) -> None:
+    def _merge(self, at: slice, query: Tensor, row: Tensor, stretch: Stretch) -> None:
         """Merge pairs, those of a query together, into the best so far."""
         if not len(query):
             return
-        scores = self._scores(query + at.start, row, held)
-        keys = pack(scores, held.ranks[row])
+        scores = self._scores(query + at.start, row, stretch)
+        keys = pack(scores, stretch.ranks[row])
         counts = torch.bincount(query, minlength=at.stop - at.start)
         column = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
         wide = keys.new_full((at.stop - at.start, int(counts.max())), LOWEST)
         wide[query, column] = keys
         self.keys[at] = torch.cat([self.keys[at], wide], dim=1).topk(self.depth, dim=1).values
 
-    def _scores(self, query: Tensor, row: Tensor, held: Held) -> Tensor:
-        """Scores of pairs, those of a query together, float32, as `pair_scores` has them."""
+    def _scores(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
+        """Scores of pairs, those of a query together, float32, equal to those of `pair_scores`."""
         if not query.is_cuda:
-            return self._decided(query.numpy(), row.numpy(), held)
+            return self._scores_by_threads(query.numpy(), row.numpy(), stretch)
         chunk = max(1, self.tile // 8 // self.half.shape[1])
-        return torch.cat([self._settled(q, r, held) for q, r in zip(query.split(chunk), row.split(chunk), strict=True)])
+        pieces = zip(query.split(chunk), row.split(chunk), strict=True)
+        return torch.cat([self._scores_on_device(q, r, stretch) for q, r in pieces])
 
-    def _settled(self, query: Tensor, row: Tensor, held: Held) -> Tensor:
+    def _scores_on_device(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
         """The same by the device that holds the vectors; see `exact.settled`."""
-        sums = (self.half[query].double() * held.exact(row)).sum(dim=1)
-        width: Tensor = rounding_width(self.half.shape[1], self.lengths[query] * held.longest)
+        sums = (self.half[query].double() * stretch.exact(row)).sum(dim=1)
+        width: Tensor = rounding_width(self.half.shape[1], self.lengths[query] * stretch.longest)
         low, high = (((sums + end) / self.temperature).float() for end in (-width, width))
         close = (low != high).nonzero()[:, 0]
         if len(close):
-            q, r = query[close].cpu().numpy(), held.exact(row[close]).cpu().numpy()
+            q, r = query[close].cpu().numpy(), stretch.exact(row[close]).cpu().numpy()
             low[close] = torch.from_numpy(pair_scores(self.stored[q], r, self.temperature)).to(low.device)
         return low
 
-    def _decided(self, query: Array, row: Array, held: Held) -> Tensor:
+    def _scores_by_threads(self, query: Array, row: Array, stretch: Stretch) -> Tensor:
         """The same by threads that work alone: torch's wait for one another after each of many small steps."""
-        made, vectors, longest = np.empty(len(row), np.float32), held.factor.numpy(), float(held.longest)
+        scores, vectors, longest = np.empty(len(row), np.float32), stretch.factor.numpy(), float(stretch.longest)
         edges = np.append(np.flatnonzero(np.diff(query, prepend=-1)), len(query))
 
         def decide(at: slice) -> None:
             """One query's."""
-            made[at] = query_scores(self.stored[query[at.start]], vectors, row[at], longest, self.temperature)
+            scores[at] = query_scores(self.stored[query[at.start]], vectors, row[at], longest, self.temperature)
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(decide, map(slice, edges[:-1], edges[1:])))
-        return torch.from_numpy(made)
+        return torch.from_numpy(scores)
 
     def best(self) -> Array:
-        """Packed as in `exact.pack`, shape (queries, depth); 0 where there is none."""
+        """Packed as by `exact.pack`, shape (queries, depth); 0 for none."""
         return self.keys.cpu().numpy().view(np.uint64) ^ np.uint64(1 << 63)
 
 
@@ -245,7 +255,7 @@ def _reaching(segments: Tensor, peaks: Tensor, cut: Tensor) -> tuple[Tensor, Ten
 
     Args:
         segments: products, shape (queries, segments, `SEGMENT`).
-        peaks: whether a segment holds such a one, shape (queries, segments).
+        peaks: whether a segment holds such a product, shape (queries, segments).
         cut: shape (queries,).
     """
     query, segment = peaks.nonzero(as_tuple=True)
@@ -255,14 +265,14 @@ def _reaching(segments: Tensor, peaks: Tensor, cut: Tensor) -> tuple[Tensor, Ten
 
 @torch.inference_mode()
 def search(queries: Vectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
-    """The best `depth` passages of each query; arguments and result as in `flat.search`."""
+    """The best `depth` passages of each query; arguments and result as of `faiss_search.search`."""
     use_workers(workers)
     where = device()
     # A proposal costs 8 bytes in float32 and as padded segments, those near the cut an eighth of it several times over.
     tile = max(SEGMENT, memory // 3 // 16)
     rows = memory * 2 // 3 // ((4 if where.type == "cuda" else 8) * passages.dimension + 24)
     rows = max(1, min(rows, tile // min(len(queries), depth + EXTRA)))
-    made = Search(queries, depth, passages.temperature, tile)
-    for held in fed(passages, rows, where):
-        made.add(held)
-    return made.best()
+    best = Search(queries, depth, passages.temperature, tile)
+    for stretch in stream(passages, rows, where):
+        best.add(stretch)
+    return best.best()
