@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
+from scipy import stats
 
 Floats64 = NDArray[np.float64]
 
@@ -86,11 +86,10 @@ def t_test(differences: Floats64) -> Floats64:
     Returns:
         p per column, shape (comparisons,).
     """
-    n = len(differences)
-    mean, error = differences.mean(axis=0), differences.std(axis=0, ddof=1) / np.sqrt(n)
     constant = np.ptp(differences, axis=0) == 0
-    t = mean / np.where(constant, 1.0, error)
-    p: Floats64 = np.where(constant, np.where(mean == 0, 1.0, 0.0), 2 * special.stdtr(n - 1, -np.abs(t)))
+    p: Floats64 = np.where(differences.mean(axis=0) == 0, 1.0, 0.0)
+    if not constant.all():
+        p[~constant] = stats.ttest_1samp(differences[:, ~constant], 0.0).pvalue
     return p
 
 

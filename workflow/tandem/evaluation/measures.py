@@ -6,7 +6,7 @@ the scores n, n-1, …, 1 in that order, so that no tie is left for it to break.
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
@@ -19,6 +19,7 @@ from tandem.errors import UserError
 
 Floats64 = NDArray[np.float64]
 Qrels = dict[str, dict[str, int]]
+Ranked = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
 QUERIES_AT_ONCE = 1000
 
 
@@ -62,7 +63,7 @@ class Evaluation:
     """Values per query.
 
     Attributes:
-        queries: query ids, in the order of the qrels unless told.
+        queries: query ids, in the order of the qrels or of the list that was passed.
         values: shape (queries, measures).
         ties: passages whose score equals that of the passage ranked just before them.
         missing: queries without a line in the run; their values are 0.
@@ -85,7 +86,7 @@ def answerable(qrels: Qrels) -> list[str]:
 def evaluate(
     measures: Sequence[ir_measures.Measure],
     qrels: Qrels,
-    run: Iterable[tuple[str, Sequence[str], Floats]],
+    run: Iterable[Ranked],
     queries: list[str] | None = None,
 ) -> Evaluation:
     """Evaluate a run that streams in; queries of the run that do not count are left out.
@@ -94,20 +95,31 @@ def evaluate(
         measures: what to compute.
         qrels: query → document → relevance.
         run: (query, document ids, scores) per query, in any order.
-        queries: what counts, each with a key in `qrels`; those with a relevant judgement unless told.
+        queries: what counts, each with a key in `qrels`; None: those with a relevant judgement.
     """
     queries = answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
     columns = {measure: column for column, measure in enumerate(measures)}
     values = np.zeros((len(queries), len(measures)))
     ties = seen = 0
-    wanted = ((query, docs, scores) for query, docs, scores in run if query in rows)
-    while some := list(islice(wanted, QUERIES_AT_ONCE)):
-        ranked = {query: ranked_order(docs, scores) for query, docs, scores in some}
-        ties += sum(before[1] == after[1] for pairs in ranked.values() for before, after in pairwise(pairs))
+    counted = ((query, docs, scores) for query, docs, scores in run if query in rows)
+    while batch := list(islice(counted, QUERIES_AT_ONCE)):
+        ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
+        ties += sum(upper[1] == lower[1] for pairs in ranked.values() for upper, lower in pairwise(pairs))
         seen += len(ranked)
         evaluator = ir_measures.DefaultPipeline.evaluator(measures, {query: qrels[query] for query in ranked})
         explicit = {q: {d: float(len(p) - at) for at, (d, _) in enumerate(p)} for q, p in ranked.items()}
         for metric in evaluator.iter_calc(explicit):
             values[rows[metric.query_id], columns[metric.measure]] = metric.value
     return Evaluation(queries, values, ties, len(queries) - seen)
+
+
+def without_identical_ids(run: Iterable[Ranked]) -> Iterator[Ranked]:
+    """A run without the results whose document id is the query's: BEIR's rule where queries come from the corpus.
+
+    Source: beir-cellar/beir, `EvaluateRetrieval.evaluate(ignore_identical_ids=True)`.
+    """
+    for query, docs, scores in run:
+        others = [row for row, doc in enumerate(docs) if doc != query]
+        if others:
+            yield query, [docs[row] for row in others], scores[others]

@@ -3,18 +3,45 @@
 Both sides are prepared once, a passage and an answer, so that a pair of them costs one search. One thing differs from
 DPR: an answer without a token (an empty one, or for `kilt` one of articles and punctuation) matches nothing, where
 DPR's loop and substring test find it in every passage.
+
+Tokens are those of DrQA's SimpleTokenizer as DPR and Pyserini use it, lower-cased. Python's own `re` knows no Unicode
+categories, hence the package `regex`.
 """
 
 import string
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import regex
 
-from tandem.scoring.answers.tokenizer import decomposed, words
-
 TIMEOUT = 1.0  # seconds of processor time for one search by a user's pattern; some would take years
+
+
+
+@cache
+def _token() -> "regex.Pattern[str]":
+    """A token: a run of letters, numbers and marks, or any one other character that is no separator and no control.
+
+    The reference adds the flags IGNORECASE, UNICODE and MULTILINE; they change no token (a test tries every
+    character).
+    """
+    return regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
+
+
+def decomposed(text: str) -> str:
+    """Unicode's canonical decomposition (NFD): `é` becomes `e` and an accent, both part of one token."""
+    return unicodedata.normalize("NFD", text)
+
+
+def words(text: str) -> list[str]:
+    """Lower-cased tokens of a text, after NFD; none holds white space.
+
+    Source: facebookresearch/DPR, dpr/utils/tokenizers.py: `tokenize(text).words(uncased=True)` on NFD text.
+    """
+    return [token.lower() for token in _token().findall(decomposed(text))]
 
 
 class BrokenPattern(ValueError):
@@ -22,18 +49,18 @@ class BrokenPattern(ValueError):
 
 
 class Rule(ABC):
-    """One way to find answers. What it makes of an answer is its own business: a needle."""
+    """One way to find answers. It prepares an answer into a needle of its own kind."""
 
     @abstractmethod
     def passage(self, text: str) -> str:
-        """A passage made ready for searching."""
+        """Prepare a passage for searching."""
 
     @abstractmethod
     def needle(self, answer: str) -> Any:
-        """An answer made ready, None if it matches nothing; a `BrokenPattern` if it cannot be read."""
+        """Prepare an answer; None if it matches nothing, a `BrokenPattern` if it cannot be read."""
 
     @abstractmethod
-    def found(self, needle: Any, passage: str) -> bool:
+    def contains(self, needle: Any, passage: str) -> bool:
         """Whether a prepared passage holds a prepared answer; a `TimeoutError` if that takes too long to tell."""
 
 
@@ -49,7 +76,7 @@ class String(Rule):
         tokens = self.passage(answer)
         return tokens if tokens.strip() else None
 
-    def found(self, needle: str, passage: str) -> bool:
+    def contains(self, needle: str, passage: str) -> bool:
         """A contiguous sub-list of the passage's tokens."""
         return needle in passage
 
@@ -74,7 +101,7 @@ class Pattern(Rule):
         except Exception as error:  # whatever it is: beside its own error the package raises RecursionError and others
             raise BrokenPattern(f"{answer[:60]!r} is no regular expression: {error}") from None
 
-    def found(self, needle: "regex.Pattern[str]", passage: str) -> bool:
+    def contains(self, needle: "regex.Pattern[str]", passage: str) -> bool:
         """A search of at most `TIMEOUT` seconds of processor time, so that a busy machine changes nothing."""
         return needle.search(passage, timeout=TIMEOUT) is not None
 
@@ -91,7 +118,7 @@ class Kilt(Rule):
         """The normalised answer."""
         return self.passage(answer) or None
 
-    def found(self, needle: str, passage: str) -> bool:
+    def contains(self, needle: str, passage: str) -> bool:
         """A substring: `art` is found in `party`."""
         return needle in passage
 
@@ -115,7 +142,7 @@ class Matcher:
     def __init__(self, rule: str, answers: Sequence[Sequence[str]]) -> None:
         self.rule = RULES[rule]()
         self.empty = self.broken = self.timeouts = 0
-        self.needles = [[n for answer in told if (n := self._needle(answer)) is not None] for told in answers]
+        self.needles = [[n for answer in own if (n := self._needle(answer)) is not None] for own in answers]
 
     def _needle(self, answer: str) -> Any:
         try:
@@ -127,13 +154,13 @@ class Matcher:
         return needle
 
     def matches(self, text: str, questions: Sequence[int]) -> list[bool]:
-        """Whether a passage holds an answer of each of some questions, given by number; it is prepared once."""
+        """Whether a passage holds an answer to each of some questions, by their numbers; it is prepared once."""
         passage = self.rule.passage(text)
-        return [any(self._found(needle, passage) for needle in self.needles[q]) for q in questions]
+        return [any(self._contains(needle, passage) for needle in self.needles[q]) for q in questions]
 
-    def _found(self, needle: Any, passage: str) -> bool:
+    def _contains(self, needle: Any, passage: str) -> bool:
         try:
-            return self.rule.found(needle, passage)
+            return self.rule.contains(needle, passage)
         except TimeoutError:
             self.timeouts += 1
             return False

@@ -5,7 +5,6 @@ DPR validates its checkpoints so, because full retrieval costs too much to ask o
 counts ranks from 0, here the first is 1; with several processes its pool is what one process read, here the whole.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,12 +16,12 @@ from tandem.data.collection import Collection
 from tandem.data.order import Order
 from tandem.errors import UserError
 from tandem.progress import Progress
+from tandem.evaluation.measures import Evaluation
+from tandem.evaluation.scores import write_scores
 from tandem.retrieval.embeddings import Embeddings, Vectors
 from tandem.retrieval.exact import ROUNDING, pack, pair_scores, unpack
 from tandem.retrieval.retrieve import open_embeddings
-from tandem.scoring.measures import Evaluation
-from tandem.scoring.scores import SCORES, STATISTICS
-from tandem.scoring.stage import long_form
+from tandem.stages.evaluation import AverageRankParams
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MEASURE = "average rank"
@@ -44,10 +43,10 @@ def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temper
     Returns:
         Shape (queries,).
     """
-    asked, block = queries.astype(np.float32), vectors.astype(np.float32)
-    scores = asked @ block.T / np.float32(temperature)
-    lengths = np.linalg.norm(asked.astype(np.float64), axis=1) * float(np.linalg.norm(block, axis=1).max())
-    error = (asked.shape[1] + 8) * ROUNDING * lengths / temperature
+    exact_queries, block = queries.astype(np.float32), vectors.astype(np.float32)
+    scores = exact_queries @ block.T / np.float32(temperature)
+    lengths = np.linalg.norm(exact_queries.astype(np.float64), axis=1) * float(np.linalg.norm(block, axis=1).max())
+    error = (exact_queries.shape[1] + 8) * ROUNDING * lengths / temperature
     from_gold = scores - unpack(gold)[0][:, None]
     before: Array = (from_gold > 2 * error[:, None]).sum(1)
     query, passage = np.nonzero(np.abs(from_gold) <= 2 * error[:, None])
@@ -63,47 +62,45 @@ def ranked(queries: Embeddings, passages: Embeddings, docs: Order, relevant: lis
         relevant: ids per query, in the order of its vectors; 0 is the rank where the corpus has none of them.
     """
     ranks = docs.ranks
-    temperature = passages.meta["temperature"]
+    temperature = passages.temperature
     with Progress("average rank", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, BATCH):
-            asked = queries.take(first, first + BATCH)
+            batch = queries.take(first, first + BATCH)
             rows = [docs.rows(ids, missing_ok=True) for ids in relevant[first : first + BATCH]]
-            gold = np.zeros(len(asked), np.uint64)
+            gold = np.zeros(len(batch), np.uint64)
             for start, vectors in passages.blocks():
                 for at, own in enumerate(rows):
                     here = own[(own >= start) & (own < start + len(vectors))]
-                    pairs = np.repeat(asked[at : at + 1], len(here), 0), vectors[here - start]
+                    pairs = np.repeat(batch[at : at + 1], len(here), 0), vectors[here - start]
                     keys = pack(pair_scores(*pairs, temperature), ranks[here])
                     gold[at] = max(gold[at], keys.max(initial=np.uint64(0)))
-            found = np.flatnonzero(gold)
-            made = np.zeros(len(asked), np.int64)
-            made[found] = 1
+            known = np.flatnonzero(gold)
+            positions = np.zeros(len(batch), np.int64)
+            positions[known] = 1
             for start, vectors in passages.blocks():
                 part = ranks[start : start + len(vectors)]
-                made[found] += better(asked[found], gold[found], vectors, part, temperature)
-            progress.add(len(asked))
-            yield made
+                positions[known] += better(batch[known], gold[known], vectors, part, temperature)
+            progress.add(len(batch))
+            yield positions
 
 
-def run(job: Job) -> None:
+def run(job: Job[AverageRankParams]) -> None:
     """Write scores.parquet (query_id, measure, value) and statistics.json as the stage `score` does.
 
-    Params: split. Inputs: dataset, passages, queries (embeddings), as of `retrieve`. Queries whose relevant passages
+    Inputs: dataset, passages, queries (embeddings), as of `retrieve`. Queries whose relevant passages
     the corpus lacks do not count; they are `missing` in statistics.json.
     """
-    passages, queries = open_embeddings(job)
+    passages, queries = open_embeddings(job, job.params.split)
     collection = Collection(job.inputs["dataset"])
-    judged = collection.qrels(job.params["split"])
+    judged = collection.qrels(job.params.split)
     ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
     relevant = [[doc for doc, grade in judged.get(query, {}).items() if grade > 0] for query in ids]
     ranks = np.concatenate(list(ranked(queries, passages, Order(job.inputs["dataset"]), relevant)))
     counted = np.flatnonzero(ranks)
     if not len(counted):
         raise UserError(f"{collection.artifact.folder}: split {job.params['split']} has no relevant passage to rank")
-    result = Evaluation([ids[at] for at in counted], ranks[counted, None].astype(np.float64), 0, 0)
     missing = sum(map(bool, relevant)) - len(counted)
+    result = Evaluation([ids[at] for at in counted], ranks[counted, None].astype(np.float64), 0, missing)
     with writing(job) as draft:
-        pq.write_table(long_form(result, [MEASURE]), draft.path(SCORES))
-        told = {"mean": {MEASURE: float(result.values.mean())}, "queries": len(counted), "missing": missing}
-        draft.path(STATISTICS).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        write_scores(draft, result, [MEASURE])
         draft.facts.update(queries=len(counted), passages=passages.rows)
