@@ -17,8 +17,8 @@ from tandem.data.runs import iter_run, ranked_order
 from tandem.data.select import subset
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
-from tandem.scoring.measures import Qrels
-from tandem.scoring.relevance import relevance
+from tandem.evaluation.measures import Qrels
+from tandem.evaluation.relevance import relevance
 
 
 @dataclass(frozen=True)

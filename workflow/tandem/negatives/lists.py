@@ -1,17 +1,20 @@
-"""One query's pool: its positives and the passages of a run that may serve as negatives."""
+"""From a query's pool to its training lists: undenoised (RocketQAv2 §3.3), denoised or labelled by a judge (RocketQA §3.2).
+
+A pool is the query's positives and the passages of a run that may serve as negatives.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tandem.models.template import Ids
+from tandem.stages.negatives import Denoising
 
 
 @dataclass
 class Pool:
-    """What one training query offers.
+    """What one training query's lists are drawn from.
 
     Attributes:
         query: row of the query.
@@ -20,7 +23,7 @@ class Pool:
         beyond: the same three for the ranks of the backfill window.
         dropped: how many passages of the window each rule took out.
         judged, judged_positives: the judge's probabilities for `rows` and `positives`, once there is a judge.
-        labelled: whose word makes `positives` such: `qrels` or `answer`.
+        labelled: origin of the label of `positives`: `qrels` or `answer`.
         source: where `rows` come from: `run` or `random`.
     """
 
@@ -46,7 +49,7 @@ def make_pool(
     text: Callable[[int], bytes],
     barred: Ids | None = None,
 ) -> Pool:
-    """Take the ranks of a window from a run, without positives and without passages that say the same as one.
+    """Take the ranks of a window from a run, without positives and without passages of the same text as one.
 
     Args:
         query: row of the query.
@@ -93,10 +96,10 @@ class TrainingList:
         rows: passage rows.
         labels: 1 for positives.
         ranks: rank in the run, 0 for a passage that was not taken from it.
-        scores: the run's scores, NaN where there is none.
-        judged: the judge's probabilities, NaN where there is none.
-        sources: of a positive `qrels`, `answer` (it holds one) or `judge` (by the judge's word); of a negative `run`,
-            or `random` where no run was asked.
+        scores: the run's scores, NaN for none.
+        judged: the judge's probabilities, NaN for none.
+        sources: of a positive `qrels`, `answer` (it holds one) or `judge`; of a negative `run`, or `random` without a
+            run.
     """
 
     kind: str
@@ -109,29 +112,29 @@ class TrainingList:
     sources: list[str]
 
 
-def choose(count: int, wanted: int | None, rng: np.random.Generator, first: bool = False) -> Ids:
-    """Indices of `wanted` of `count` things without replacement, in their order; all of them for None.
+def choose(count: int, size: int | None, rng: np.random.Generator, first: bool = False) -> Ids:
+    """Indices of `size` of `count` things without replacement, in their order; all of them for None.
 
     Args:
-        count: how many there are.
-        wanted: how many are taken.
+        count: number of things.
+        size: how many are taken.
         rng: draws them.
         first: take the first ones instead.
     """
-    if wanted is None or wanted >= count:
+    if size is None or size >= count:
         return np.arange(count)
-    return np.arange(wanted) if first else np.sort(rng.permutation(count)[:wanted])
+    return np.arange(size) if first else np.sort(rng.permutation(count)[:size])
 
 
 def undenoised(pool: Pool, negatives: int | None, rng: np.random.Generator, first: bool = False) -> TrainingList:
     """The known positives and passages of the window: random ones, or the first."""
     chosen = choose(len(pool.rows), negatives, rng, first)
     judged = None if pool.judged is None else pool.judged[chosen]
-    return _assemble("undenoised", pool, pool.positives, (pool.rows, pool.ranks, pool.scores), chosen, judged)
+    return _assemble("undenoised", pool, (pool.rows, pool.ranks, pool.scores), chosen, judged)
 
 
 def denoised(
-    pool: Pool, negatives: int | None, denoise: dict[str, Any], rng: np.random.Generator, first: bool = False
+    pool: Pool, negatives: int | None, denoise: Denoising, rng: np.random.Generator, first: bool = False
 ) -> TrainingList:
     """The known positives, those the judge is sure of, and negatives the judge is sure of: random ones, or the first.
 
@@ -140,8 +143,8 @@ def denoised(
     RocketQA's released scripts do from ranks 51 to 1,000).
     """
     assert pool.judged is not None
-    certain = np.flatnonzero(pool.judged < denoise["negative_below"])
-    above = denoise["positive_above"]
+    certain = np.flatnonzero(pool.judged < denoise.negative_below)
+    above = denoise.positive_above
     accepted = np.flatnonzero(pool.judged > above) if above is not None else np.empty(0, np.int64)
     pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - len(accepted)
     pool.dropped["accepted as positive"] = len(accepted)
@@ -154,42 +157,35 @@ def denoised(
         chosen = np.concatenate([chosen, len(rows) + extra])
         rows, ranks, scores = (np.concatenate([a, b]) for a, b in zip((rows, ranks, scores), pool.beyond, strict=True))
         judged = np.concatenate([judged, np.full(len(pool.beyond[0]), np.nan, np.float32)])
-    return _assemble("denoised", pool, pool.positives, (rows, ranks, scores), chosen, judged[chosen], accepted)
+    return _assemble("denoised", pool, (rows, ranks, scores), chosen, judged[chosen], accepted)
 
 
 def judge_labelled(
-    pool: Pool, negatives: int | None, denoise: dict[str, Any], rng: np.random.Generator, first: bool = False
+    pool: Pool, negatives: int | None, denoise: Denoising, rng: np.random.Generator, first: bool = False
 ) -> TrainingList | None:
-    """Positive and negatives by the judge's word alone, for a query without labels (RocketQA's fourth step).
+    """Positive and negatives by the judge alone, for a query without labels (RocketQA's fourth step).
 
-    The passage that the judge gives most, of equals the first, is the positive if its probability is above
+    The passage with the highest probability, of equals the first, is the positive if its probability is above
     `positive_above`; negatives are below `negative_below`. None where no passage is good enough.
     """
-    assert pool.judged is not None
-    if not len(pool.judged) or not pool.judged.max() > denoise["positive_above"]:
+    assert pool.judged is not None and denoise.positive_above is not None
+    if not len(pool.judged) or not pool.judged.max() > denoise.positive_above:
         return None
     best = np.array([pool.judged.argmax()])
-    certain = np.flatnonzero(pool.judged < denoise["negative_below"])
+    certain = np.flatnonzero(pool.judged < denoise.negative_below)
     certain = certain[certain != best]
     pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - 1
     pool.dropped["accepted as positive"] = 1
     chosen = certain[choose(len(certain), negatives, rng, first)]
-    run = (pool.rows, pool.ranks, pool.scores)
-    return _assemble("denoised", pool, pool.positives, run, chosen, pool.judged[chosen], best)
+    return _assemble("denoised", pool, (pool.rows, pool.ranks, pool.scores), chosen, pool.judged[chosen], best)
 
 
 def _assemble(
-    kind: str,
-    pool: Pool,
-    positives: Ids,
-    run: tuple[Ids, Ids, Ids],
-    chosen: Ids,
-    judged: Ids | None,
-    accepted: Ids | None = None,
+    kind: str, pool: Pool, run: tuple[Ids, Ids, Ids], chosen: Ids, judged: Ids | None, accepted: Ids | None = None
 ) -> TrainingList:
     """Positives of the qrels, then those of the judge, then the chosen negatives."""
     accepted = np.empty(0, np.int64) if accepted is None else accepted
-    known, more, less = len(positives), len(accepted), len(chosen)
+    known, more, less = len(pool.positives), len(accepted), len(chosen)
     nothing = np.full(known, np.nan, np.float32)
     taken = np.concatenate([accepted, chosen])
     probabilities = np.full(known + more + less, np.nan, np.float32)
@@ -199,7 +195,7 @@ def _assemble(
     return TrainingList(
         kind=kind,
         query=pool.query,
-        rows=np.concatenate([positives, run[0][taken]]),
+        rows=np.concatenate([pool.positives, run[0][taken]]),
         labels=np.array([1] * (known + more) + [0] * less, np.int8),
         ranks=np.concatenate([np.zeros(known, np.int32), run[1][taken]]).astype(np.int32),
         scores=np.concatenate([nothing, run[2][taken]]).astype(np.float32),

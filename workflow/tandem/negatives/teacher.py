@@ -7,7 +7,6 @@ with scores. Memory: 4 bytes a row of the lists, and a group of pairs at a time;
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,11 +16,13 @@ from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
+from tandem.models.ragged import spread
 from tandem.models.template import Ids
 from tandem.progress import Progress
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.pair_scores import Asked, mean_logit, open_judges, score_shard
+from tandem.retrieval.pair_scores import Requests, mean_logit, open_judges, score_shard
 from tandem.retrieval.pair_store import pair_keys
+from tandem.stages.negatives import TeacherParams
 from tandem.training.lists import Lists, read_lists
 
 GROUP = 1 << 20  # pairs scored together
@@ -30,7 +31,7 @@ QUERIES = 1024  # queries of a run looked up together
 Part = tuple[Ids | slice, Ids]  # rows of candidates.parquet, and their scores
 
 
-def run(job: Job) -> None:
+def run(job: Job[TeacherParams]) -> None:
     """Write `scores.npy`: float32, aligned with the rows of candidates.parquet, NaN where the teacher has no score.
 
     Inputs: `dataset`, `candidates`, and either `judge.i` with `judge_tokens.i` or `run`.
@@ -44,15 +45,15 @@ def run(job: Job) -> None:
     lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
     rows = len(lists.passages)
     with writing(job) as draft, Progress(f"teacher {job.key}", rows * max(1, len(judges)), "pairs") as progress:
-        made = judged(job, lists, progress) if judges else told_by_run(job, lists, progress)
-        scores = write_scores(draft.path("scores.npy"), rows, made)
-        draft.facts |= counted(scores, lists)
+        parts = scores_of_judges(job, lists, progress) if judges else scores_of_run(job, lists, progress)
+        scores = write_scores(draft.path("scores.npy"), rows, parts)
+        draft.facts |= count(scores, lists)
         if not draft.facts["scored"]:
-            found = f"teacher {job.key}: {job.inputs['run'].folder} has a score for none of the {rows:,} pairs"
-            raise UserError(f"{found} of {job.inputs['candidates'].folder}; name a run over the same queries")
+            problem = f"teacher {job.key}: {job.inputs['run'].folder} has a score for none of the {rows:,} pairs"
+            raise UserError(f"{problem} of {job.inputs['candidates'].folder}; name a run over the same queries")
 
 
-def judged(job: Job, lists: Lists, progress: Progress) -> Iterator[Part]:
+def scores_of_judges(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Iterator[Part]:
     """The cross-encoders' mean logits; pairs that any stage has scored before are not computed again."""
     teachers = open_judges(job)
     for part in groups(lists):
@@ -65,20 +66,20 @@ def groups(lists: Lists) -> Iterator[slice]:
         yield slice(start, min(start + GROUP, len(lists.passages)))
 
 
-def asked(job: Job) -> Iterator[Asked]:
+def requests(job: Job[TeacherParams]) -> Requests:
     """The pairs that the cross-encoders score."""
     lists, teachers = read_lists(job.inputs["candidates"].path("candidates.parquet")), open_judges(job)
     for part in groups(lists):
-        for one in teachers:
-            yield one, *lists.pairs(part.start, part.stop)
+        for teacher in teachers:
+            yield teacher, *lists.pairs(part.start, part.stop)
 
 
-def run_shard(words: list[str]) -> int:
-    """Command `teacher-shard`: score a share of the pairs; see `score_shard`."""
-    return score_shard("teacher", words, asked)
+def run_shard(job: Job[TeacherParams]) -> dict[str, object]:
+    """Score a share of the pairs; see `score_shard`."""
+    return score_shard(job, requests)
 
 
-def told_by_run(job: Job, lists: Lists, progress: Progress) -> Iterator[Part]:
+def scores_of_run(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Iterator[Part]:
     """The scores of a run for the pairs it holds, by query."""
     collection = Collection(job.inputs["dataset"])
     docs, queries = doc_rows(collection), query_rows(collection)
@@ -86,39 +87,31 @@ def told_by_run(job: Job, lists: Lists, progress: Progress) -> Iterator[Part]:
     by_query = lists.queries[order]
     source = scored(job.inputs["run"])
     while group := list(islice(source, QUERIES)):
-        found = queries.rows([query for query, _, _ in group])
-        of_run = np.repeat(found, [len(names) for _, names, _ in group])
+        query_row = queries.rows([query for query, _, _ in group])
+        of_run = np.repeat(query_row, [len(names) for _, names, _ in group])
         keys = pair_keys(of_run, docs.rows([name for _, names, _ in group for name in names]))
-        first, last = (np.searchsorted(by_query, found, side) for side in ("left", "right"))
-        mine = order[ranges(first, last)]
-        rows = ranges(lists.offsets[mine], lists.offsets[mine + 1])
-        sizes = lists.offsets[mine + 1] - lists.offsets[mine]
-        wanted = pair_keys(np.repeat(lists.queries[mine], sizes), lists.passages[rows])
-        yield rows, lookup(wanted, keys, np.concatenate([scores for _, _, scores in group]))
+        first, last = (np.searchsorted(by_query, query_row, side) for side in ("left", "right"))
+        own = order[spread(first, last - first)]
+        sizes = lists.offsets[own + 1] - lists.offsets[own]
+        rows = spread(lists.offsets[own], sizes)
+        targets = pair_keys(np.repeat(lists.queries[own], sizes), lists.passages[rows])
+        yield rows, lookup(targets, keys, np.concatenate([scores for _, _, scores in group]))
         progress.add(len(rows))
 
 
 def scored(run: Artifact) -> Iterator[tuple[str, list[str], Ids]]:
-    """(query, documents, scores) of a run, as far as its scores say something."""
+    """(query, documents, scores) of a run, as far as its scores mean something."""
     depth = scored_depth(run)
     for query, docs, scores in iter_run(run.path("run.trec")):
         yield query, docs[:depth], scores[:depth]
 
 
-def ranges(starts: Ids, stops: Ids) -> Ids:
-    """start, start + 1, …, stop - 1 of each pair of bounds, one after the other."""
-    sizes = stops - starts
-    before = np.cumsum(sizes) - sizes
-    made: Ids = np.repeat(starts - before, sizes) + np.arange(sizes.sum())
-    return made
-
-
-def lookup(wanted: Ids, keys: Ids, scores: Ids) -> Ids:
-    """The score of each wanted key, NaN where there is none; the keys may stand in any order."""
+def lookup(targets: Ids, keys: Ids, scores: Ids) -> Ids:
+    """The score of each target key, NaN for none; the keys may stand in any order."""
     order = np.argsort(keys)
-    at = order[np.searchsorted(keys, wanted, sorter=order).clip(max=len(keys) - 1)]
-    made: Ids = np.where(keys[at] == wanted, scores[at], np.float32("nan"))
-    return made
+    at = order[np.searchsorted(keys, targets, sorter=order).clip(max=len(keys) - 1)]
+    values: Ids = np.where(keys[at] == targets, scores[at], np.float32("nan"))
+    return values
 
 
 def write_scores(path: Path, rows: int, parts: Iterator[Part]) -> Ids:
@@ -131,10 +124,12 @@ def write_scores(path: Path, rows: int, parts: Iterator[Part]) -> Ids:
     return scores
 
 
-def counted(scores: Ids, lists: Lists) -> dict[str, Any]:
+def count(scores: Ids, lists: Lists) -> dict[str, int | float]:
     """How many pairs have a score, how many do not, of which positives; and the scores' range."""
     known = np.isfinite(scores)
-    positives = ranges(lists.offsets[:-1], lists.offsets[:-1] + lists.positives)
-    facts = {"pairs": len(scores), "scored": int(known.sum()), "missing": int((~known).sum())}
-    bounds = {"lowest": float(np.nanmin(scores)), "highest": float(np.nanmax(scores))} if facts["scored"] else {}
-    return {**facts, "missing_positives": int((~known[positives]).sum()), **bounds}
+    positives = spread(lists.offsets[:-1], lists.positives)
+    facts: dict[str, int | float] = {"pairs": len(scores), "scored": int(known.sum()), "missing": int((~known).sum())}
+    facts["missing_positives"] = int((~known[positives]).sum())
+    if facts["scored"]:
+        facts |= {"lowest": float(np.nanmin(scores)), "highest": float(np.nanmax(scores))}
+    return facts

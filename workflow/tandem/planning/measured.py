@@ -12,7 +12,7 @@ def check(config: dict[str, Any]) -> list[str]:
     Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
     """
     # Imported here: a plan is asked for often, and this brings numerical libraries.
-    from tandem.scoring.measures import parse_measures
+    from tandem.evaluation.measures import parse_measures
 
     wrong = []
     for path, names in _named(config):

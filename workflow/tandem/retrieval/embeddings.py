@@ -151,9 +151,7 @@ class Blocks:
         with open(partial, "wb") as file:
             np.save(file, quantise(vectors) if self.dtype == INT8 else vectors)
         os.replace(partial, path)
-        facts = BlockFacts(
-            rows=len(vectors), dtype=self.dtype, sha256=sha256(path), origin=self.origin, **computed
-        )
+        facts = BlockFacts(rows=len(vectors), dtype=self.dtype, sha256=sha256(path), origin=self.origin, **computed)
         write_json(path.with_suffix(".json"), facts.model_dump())
         return facts
 

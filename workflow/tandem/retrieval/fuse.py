@@ -17,12 +17,11 @@ from tandem.artifact import Artifact, Job, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import Floats, iter_run, lists, scored_depth, write_run
 from tandem.errors import UserError
+from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
+from tandem.evaluation.relevance import relevance
 from tandem.progress import Progress
 from tandem.retrieval.fusion import GRIDS, METHODS, Floats64, Pool, Setting, best, pool
 from tandem.retrieval.inputs import require_dataset
-from tandem.scoring.measures import Qrels, evaluate, parse_measures
-from tandem.scoring.relevance import relevance
-from tandem.scoring.stage import others
 from tandem.stages.retrieval import FuseParams, TuneFusionParams
 
 CHOSEN, GRID = "chosen.json", "grid.csv"
@@ -184,7 +183,7 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
     params = job.params
     (measure,) = parse_measures([params.measure])
     queries, runs = open_runs(job)
-    relevant = relevance(job, [measure])
+    relevant = relevance(job.inputs, params.split, [measure], params.ignore_identical_ids)
     grid = GRIDS[params.method](len(runs), params)
     base = FuseParams(method=params.method, normalize=params.normalize, depth=params.depth, split=params.split)
     rows = {query: row for row, query in enumerate(relevant.queries)}
@@ -218,7 +217,7 @@ def measured(
     # Below the cutoff nothing counts; where a query's own id is left out, one more document moves up.
     deepest = min(measure.params.get("cutoff", params.depth) + ignore_identical_ids, params.depth)
     ranked = fused(group, params.model_copy(update={"depth": deepest}))
-    run = others(ranked) if ignore_identical_ids else ranked
+    run = without_identical_ids(ranked) if ignore_identical_ids else ranked
     values: Floats64 = evaluate([measure], qrels, run, [query for query, _ in group]).values[:, 0]
     return values
 

@@ -45,9 +45,7 @@ def open_embeddings(job: Job[Any], split: str) -> tuple[Embeddings, Embeddings]:
         if left != right:
             raise UserError(f"retrieve: passages were embedded with the {role} {left}, queries with {right}")
     if queries.params["split"] != split:
-        raise UserError(
-            f"{queries.folder}: holds queries of the split {queries.params['split']}; expected {split}"
-        )
+        raise UserError(f"{queries.folder}: holds queries of the split {queries.params['split']}; expected {split}")
     return Embeddings(passages, "passages"), Embeddings(queries, "queries")
 
 
@@ -187,9 +185,7 @@ class Retrieval:
                 best = Best(len(keys[start : start + step]), self.depth)
                 best.keys[:] = keys[start : start + step]
                 for partial in partials:
-                    best.add(
-                        slice(0, len(best.keys)), partial.keys[first + start : first + start + len(best.keys)]
-                    )
+                    best.add(slice(0, len(best.keys)), partial.keys[first + start : first + start + len(best.keys)])
                 for query in range(len(best.keys)):
                     ranks, scores = best.ranked(query)
                     yield ids[first + start + query], self.order.ids(ranks), scores

@@ -36,8 +36,6 @@ AVERAGE_RANK = Kind(
     name="average_rank", run="evaluation.average_rank:run", params=AverageRankParams, env="search", threads="all",
     box="Scores",
 )  # fmt: skip
-MATCH = Kind(
-    name="match", run="evaluation.matching:run", params=MatchParams, env="data", threads="all", box="Scores"
-)
+MATCH = Kind(name="match", run="evaluation.matching:run", params=MatchParams, env="data", threads="all", box="Scores")
 
 KINDS = (SCORE, AVERAGE_RANK, MATCH)

@@ -1,1 +1,1 @@
-"""Indexes: FAISS's structures over a dual encoder's passages, trained on a sample, filled by parts, merged on disk."""
+"""FAISS's indexes over a dual encoder's passages: trained on a sample, filled by parts, merged on disk, searched."""

@@ -17,25 +17,25 @@ from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.indexes.kmeans import Floats, Labels, centroids, pieces, read
-from tandem.retrieval.indexes.threads import Nearest, Threads
-from tandem.retrieval.indexes.types import Params, factory
+from tandem.retrieval.indexes.threads import Nearest, Threads, faiss_error
+from tandem.retrieval.indexes.types import factory
+from tandem.stages.retrieval import IndexParams
 
 INDEX, LISTS = "index.faiss", "lists.ivfdata"
 QUANTIZERS = (faiss.IndexFlat, faiss.IndexHNSWFlat)  # of lists whose centroids are learned here
 MERGED = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
 
 
-def empty(params: Params, dimension: int) -> Any:
+def empty(params: IndexParams, dimension: int) -> Any:
     """An untrained index of sized parameters; a `UserError` where FAISS knows no such index."""
     name = factory(params, dimension)
     try:
         index = faiss.index_factory(dimension, name, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
-        told = str(error).strip().splitlines()[-1]
-        raise UserError(f"index: FAISS makes no {name} of {dimension} dimensions: {told}") from None
+        raise UserError(f"index: FAISS makes no {name} of {dimension} dimensions: {faiss_error(error)}") from None
     inner = chain(index)[1]
-    if isinstance(inner, faiss.IndexHNSW) and params.get("ef_construction"):
-        inner.hnsw.efConstruction = params["ef_construction"]
+    if isinstance(inner, faiss.IndexHNSW) and params.ef_construction:
+        inner.hnsw.efConstruction = params.ef_construction
     if isinstance(inner, faiss.IndexIVFScalarQuantizer) and inner.sq.qtype == faiss.ScalarQuantizer.QT_fp16:
         inner.by_residual = False  # differences from centroids would be rounded; the embeddings are fp16 as they are
     return index
@@ -92,7 +92,7 @@ def _check_rotation(transform: Any, sample: int) -> None:
 def _quiet_codes(transforms: Sequence[Any], inner: Any, sample: int) -> Iterator[None]:
     """Keep FAISS from warning of few vectors for each part of a code and each round: 2,400 lines on a small corpus.
 
-    A rotation learns with codes of 8 bits, as FAISS makes them, or of as many as `sample` vectors are enough for.
+    A rotation learns with codes of 8 bits, FAISS's default, or of as many as `sample` vectors are enough for.
     """
     if isinstance(inner, faiss.IndexPQ | faiss.IndexIVFPQ):
         inner.pq.cp.min_points_per_centroid = 1
@@ -110,8 +110,8 @@ def _quiet_codes(transforms: Sequence[Any], inner: Any, sample: int) -> Iterator
 def fill(index: Any, passages: Embeddings, rows: range, threads: Threads, gpu: str, progress: Progress) -> None:
     """Add passages in the order of their rows.
 
-    Lists are found by several threads at once, a piece each; one thread adds everything, a graph's nodes one
-    after the other. Where lists are merged later, passages keep their rows as ids.
+    Several threads look up lists, a piece each; one thread adds everything, a graph's nodes one after the other. Where
+    lists are merged later, passages keep their rows as ids.
     """
     if not is_merged(index):
         for piece in pieces(passages, rows):
@@ -121,14 +121,14 @@ def fill(index: Any, passages: Embeddings, rows: range, threads: Threads, gpu: s
     transforms, inner = chain(index)
     nearest = Nearest(faiss.downcast_index(inner.quantizer), gpu)
 
-    def prepared(piece: range) -> tuple[range, Floats, Labels]:
+    def prepare(piece: range) -> tuple[range, Floats, Labels]:
         """A piece's transformed vectors and their lists."""
         vectors = read(passages, piece)
         for transform in transforms:
             vectors = transform.apply(vectors)
         return piece, vectors, nearest(vectors)
 
-    for piece, vectors, labels in threads.map(prepared, pieces(passages, rows)):
+    for piece, vectors, labels in threads.map(prepare, pieces(passages, rows)):
         ids = np.arange(piece.start, piece.stop, dtype=np.int64)
         inner.add_core(len(piece), *(faiss.swig_ptr(array) for array in (vectors, ids, labels)))
         progress.add(len(piece))

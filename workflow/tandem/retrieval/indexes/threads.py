@@ -1,8 +1,8 @@
-"""Threads that each compute alone.
+"""Threads and GPUs on which FAISS computes the same bits, whatever their number.
 
-FAISS's last bits depend on how many OpenMP threads share a call: k-means, quantising and graphs come out otherwise on
-another machine load. Here every call has one thread, and calls of a fixed size run side by side: the same bits on any
-number of cores.
+FAISS's last bits depend on how many OpenMP threads share a call: k-means, quantising and graphs differ under another
+machine load. Here every call has one thread, and calls of a fixed size run side by side: the same bits on any number of
+cores. On GPUs, where faiss-gpu is installed, `execution.index_gpu` decides how several share an index.
 """
 
 from collections import deque
@@ -23,6 +23,9 @@ from tandem.leases import lease
 T = TypeVar("T")
 R = TypeVar("R")
 
+NONE, REPLICATE, SHARD = "none", "replicate", "shard"
+MOST = 2048  # passages per query that FAISS retrieves on a GPU
+
 
 @dataclass(frozen=True)
 class Threads:
@@ -30,17 +33,17 @@ class Threads:
 
     Attributes:
         pool: the threads.
-        workers: how many.
+        workers: their number.
     """
 
     pool: ThreadPoolExecutor
     workers: int
 
-    def map(self, work: Callable[[T], R], things: Iterable[T]) -> Iterator[R]:
-        """`work` of each thing, in the order of the things; few more than there are threads are under way at once."""
+    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """`work` of each item, in the order of the items; few more than there are threads are in progress at once."""
         waiting: deque[Future[R]] = deque()
-        for thing in things:
-            waiting.append(self.pool.submit(work, thing))
+        for item in items:
+            waiting.append(self.pool.submit(work, item))
             if len(waiting) > 2 * self.workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -49,7 +52,7 @@ class Threads:
 
 @contextmanager
 def alone(workers: int | None) -> Iterator[Threads]:
-    """So many threads, each alone; FAISS uses one thread in the caller too, until the context ends."""
+    """Threads that compute alone; FAISS uses one thread in the caller too, until the context ends."""
     before, count = faiss.omp_get_max_threads(), max(1, workers or faiss.omp_get_max_threads())
     faiss.omp_set_num_threads(1)
     try:
@@ -59,46 +62,47 @@ def alone(workers: int | None) -> Iterator[Threads]:
         faiss.omp_set_num_threads(before)
 
 
-NONE, REPLICATE, SHARD = "none", "replicate", "shard"
-MOST = 2048  # passages a query that FAISS finds on a GPU
+def faiss_error(error: RuntimeError) -> str:
+    """The last line of FAISS's message, without its C++ context."""
+    return str(error).strip().splitlines()[-1]
 
 
-def lease_gpus(job: Job) -> str:
+def lease_gpus(job: Job[Any]) -> str:
     """How a job uses GPUs, which are leased before anything touches them.
 
     Raises:
-        UserError: GPUs are asked for where FAISS has none.
+        UserError: GPUs are requested where FAISS has none.
     """
-    how = str(job.execution.index_gpu)
-    if how != NONE:
-        lease(int(job.execution.devices), job.kind)
+    mode = job.execution.index_gpu
+    if mode != NONE:
+        lease(job.execution.devices, job.kind)
         if not faiss.get_num_gpus():
             raise UserError(
-                f"execution.index_gpu is {how}, but FAISS {faiss.__version__} has no GPU here; "
+                f"execution.index_gpu is {mode}, but FAISS {faiss.__version__} has no GPU here; "
                 "install faiss-gpu (envs/setup.sh), or set it to none"
             )
-    return how
+    return mode
 
 
-def on_gpus(index: Any, how: str) -> Any:
+def on_gpus(index: Any, mode: str) -> Any:
     """An index, copied to the GPUs this process sees.
 
     Args:
         index: FAISS's, on the CPU.
-        how: `none`: as it is; `replicate`: whole on each GPU, which share the queries; `shard`: cut into as many parts.
+        mode: `none`: as it is; `replicate`: whole on each GPU, which share the queries; `shard`: cut into as many parts.
     Raises:
         UserError: the index has no form for GPUs, such as HNSW.
     """
-    if how == NONE:
+    if mode == NONE:
         return index
     options = faiss.GpuMultipleClonerOptions()
-    options.shard = how == SHARD
+    options.shard = mode == SHARD
     options.useFloat16 = True
     try:
         return faiss.index_cpu_to_all_gpus(index, options)
     except RuntimeError as error:
-        told = str(error).strip().splitlines()[-1]
-        raise UserError(f"execution.index_gpu is {how}, but FAISS cannot search this index on GPUs: {told}") from None
+        problem = f"FAISS cannot search this index on GPUs: {faiss_error(error)}"
+        raise UserError(f"execution.index_gpu is {mode}, but {problem}") from None
 
 
 class Nearest:
@@ -106,11 +110,11 @@ class Nearest:
 
     Args:
         index: FAISS's, on the CPU.
-        how: see `on_gpus`.
+        mode: see `on_gpus`.
     """
 
-    def __init__(self, index: Any, how: str) -> None:
-        self.index, self.turn = on_gpus(index, how), nullcontext() if how == NONE else Lock()
+    def __init__(self, index: Any, mode: str) -> None:
+        self.index, self.turn = on_gpus(index, mode), nullcontext() if mode == NONE else Lock()
 
     def __call__(self, vectors: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The row of the nearest vector for each, shape (vectors,)."""

@@ -1,13 +1,13 @@
-"""The types of indexes as FAISS factory strings, and what their parameters may be; planning reads it: no FAISS here.
+"""The types of indexes as FAISS factory strings, and the limits of their parameters. No FAISS here: planning reads it.
 
-A type is a line of `TYPES` and its keys in `workflow/schemas/config.schema.yaml` (`$defs/index`).
+A type is a line of `TYPES`, its name in `stages.retrieval.IndexType` and its model in `config/retrieval.py`.
 """
 
 import re
 from math import isqrt
-from typing import Any
 
 from tandem.errors import UserError
+from tandem.stages.retrieval import IndexParams
 
 # Filled in from the parameters; `{opq}` is empty or a learned rotation, `{sq}` a scalar quantiser's name. `np` leaves
 # out the renumbering of codes for polysemous filtering, which nothing here uses and which takes most of the training.
@@ -23,17 +23,20 @@ TYPES: dict[str, str] = {
     "factory": "{factory}",
 }
 QUANTISERS = {"fp16": "SQfp16", "8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4"}
-# What an entry says about searching: parameters of the run, not of the index.
+# Keys of an entry that decide how it is searched: parameters of the run, not of the index.
 SEARCHED = ("nprobe", "ef_search", "rescore", "rescore_factor", "recall_queries")
 LEAST = 39  # training vectors a centroid, below which FAISS warns
-USUAL = 64  # training vectors a list where the entry does not say
-SMALLEST = 65_536  # at least so many: 256 for each of a product quantiser's 256 centroids
-
-Params = dict[str, Any]
+USUAL = 64  # training vectors a list, the default
+SMALLEST = 65_536  # training vectors at least: 256 for each of a product quantiser's 256 centroids
 
 
-def sized(params: Params, rows: int, dimension: int) -> Params:
-    """Parameters with what is left to the corpus filled in.
+def uses(params: IndexParams, name: str) -> bool:
+    """Whether a parameter has a meaning for an index's type: `nlist`, `bits`, `m`, `sq`, `opq`."""
+    return f"{{{name}}}" in TYPES[params.type]
+
+
+def sized(params: IndexParams, rows: int, dimension: int) -> IndexParams:
+    """Fill in the parameters that depend on the corpus.
 
     Lists (`nlist`): the power of two up to 4 √rows, of which each has 39 training vectors at least. Bytes of a product
     code (`m`): one for every eight dimensions.
@@ -43,44 +46,49 @@ def sized(params: Params, rows: int, dimension: int) -> Params:
         rows: passages.
         dimension: of the vectors.
     """
-    made = dict(params)
-    if "nlist" in made and made["nlist"] is None:
-        trained = min(rows, made["train_sample"] or rows)
-        made["nlist"] = 1 << (max(1, min(isqrt(16 * rows), trained // LEAST)).bit_length() - 1)
-    if "bits" in made and made["m"] is None:
-        made["m"] = max(m for m in divisors(dimension) if m <= max(1, dimension // 8))
-    return made
+    filled: dict[str, int] = {}
+    if uses(params, "nlist") and params.nlist is None:
+        trained = min(rows, params.train_sample or rows)
+        filled["nlist"] = 1 << (max(1, min(isqrt(16 * rows), trained // LEAST)).bit_length() - 1)
+    if uses(params, "bits") and params.m is None:
+        filled["m"] = max(m for m in divisors(dimension) if m <= max(1, dimension // 8))
+    return params.model_copy(update=filled)
 
 
 def divisors(dimension: int) -> list[int]:
-    """Into how many equal parts vectors can be cut."""
+    """Numbers of equal parts that vectors can be cut into."""
     return [m for m in range(1, dimension + 1) if dimension % m == 0]
 
 
-def factory(params: Params, dimension: int) -> str:
+def factory(params: IndexParams, dimension: int) -> str:
     """FAISS's name of an index of these sized parameters."""
-    rotation = f"OPQ{params['m']}_{dimension}," if params.get("opq") else ""
-    words = params | {"opq": rotation, "sq": QUANTISERS.get(params.get("sq", ""), "")}
-    return TYPES[params["type"]].format_map(words)
+    return TYPES[params.type].format(
+        opq=f"OPQ{params.m}_{dimension}," if params.opq else "",
+        sq=QUANTISERS[params.sq],
+        m=params.m,
+        bits=params.bits,
+        nlist=params.nlist,
+        factory=params.factory,
+    )
 
 
-def lists(params: Params) -> int | None:
-    """How many inverted lists there are; None where there are none or the corpus decides.
+def lists(params: IndexParams) -> int | None:
+    """The number of inverted lists; None without any, or where the corpus decides.
 
-    FAISS's words may name what finds the lists, and count in 1,024: `IVF65536_HNSW32,PQ64` is `IVF64k_HNSW32,PQ64`.
+    FAISS's factory strings may name the quantiser of the lists, and count in 1,024: `IVF65536_HNSW32,PQ64` is
+    `IVF64k_HNSW32,PQ64`.
     """
-    told: int | None = params.get("nlist")
-    found = re.search(r"\bIVF(\d+)([kM]?)", params.get("factory", ""))
-    return int(found[1]) * {"": 1, "k": 1 << 10, "M": 1 << 20}[found[2]] if found else told
+    match = re.search(r"\bIVF(\d+)([kM]?)", params.factory or "")
+    return int(match[1]) * {"": 1, "k": 1 << 10, "M": 1 << 20}[match[2]] if match else params.nlist
 
 
-def sample_size(params: Params, rows: int) -> int:
-    """How many passages an index of sized parameters learns from."""
-    return min(rows, params.get("train_sample") or max(SMALLEST, USUAL * (lists(params) or 0)))
+def sample_size(params: IndexParams, rows: int) -> int:
+    """The number of passages that an index of sized parameters is trained on."""
+    return min(rows, params.train_sample or max(SMALLEST, USUAL * (lists(params) or 0)))
 
 
-def check(params: Params, where: str, rows: int | None = None, dimension: int | None = None) -> None:
-    """Refuse what cannot be built, as far as it is known; nothing long has run yet.
+def check(params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None) -> None:
+    """Refuse what cannot be built, as far as it is known, before anything long runs.
 
     Args:
         params: an index's.
@@ -88,8 +96,8 @@ def check(params: Params, where: str, rows: int | None = None, dimension: int | 
         rows: passages, if known.
         dimension: of the vectors, if known.
     """
-    trained = min((size for size in (rows, params.get("train_sample")) if size), default=None)
-    nlist, bits, m = lists(params), params.get("bits"), params.get("m")
+    trained = min((size for size in (rows, params.train_sample) if size), default=None)
+    nlist, bits = lists(params), params.bits if uses(params, "bits") else None
     if trained and nlist and nlist > trained:
         raise UserError(
             f"{where}: {nlist} lists cannot be learned from {trained} passages; lower nlist (null: as many as fit) or "
@@ -99,9 +107,11 @@ def check(params: Params, where: str, rows: int | None = None, dimension: int | 
         raise UserError(
             f"{where}.bits is {bits}: {1 << bits} centroids cannot be learned from {trained} passages; lower it"
         )
-    if trained and dimension and params.get("opq") and trained < dimension:
-        found = f"a rotation of {dimension} dimensions cannot be learned from {trained} passages"
-        raise UserError(f"{where}.opq: {found}; set it to false")
-    if dimension and bits and m and dimension % m:
+    if trained and dimension and uses(params, "opq") and params.opq and trained < dimension:
+        problem = f"a rotation of {dimension} dimensions cannot be learned from {trained} passages"
+        raise UserError(f"{where}.opq: {problem}; set it to false")
+    if dimension and bits and params.m and dimension % params.m:
         fit = ", ".join(map(str, divisors(dimension)))
-        raise UserError(f"{where}.m is {m}, which does not divide the vectors' {dimension} dimensions; allowed: {fit}")
+        raise UserError(
+            f"{where}.m is {params.m}, which does not divide the vectors' {dimension} dimensions; allowed: {fit}"
+        )

@@ -1,4 +1,10 @@
-"""How a text becomes Lucene's terms: the same choice for passages and queries, from the parameters of an index."""
+"""How a text becomes terms: the same for passages and queries, from the parameters of an index.
+
+Lucene has analyzers of its own. The engine bm25s does without Java what is near to Lucene's English analyzer: words are
+runs of letters, digits and `_`, joined by an apostrophe, a full stop or a colon between letters and by a full stop or a
+comma between digits (of Unicode's rules for word boundaries what text with spaces needs); then lower case, without
+`'s`, without Lucene's English stop words, stemmed by Porter's algorithm (1980, Snowball's `porter`).
+"""
 
 import re
 from collections.abc import Callable
@@ -7,54 +13,8 @@ from typing import Any
 
 from tandem.data.segment import segmenter
 from tandem.errors import UserError
-from tandem.retrieval.lexical import ANALYZERS, SPLIT_BEFORE, STEMMERS, WITHOUT_JAVA
 from tandem.retrieval.lexical.java import JavaClass
-
-
-def check_analyzer(params: dict[str, Any]) -> None:
-    """Refuse an analyzer that does not exist, before Java is started.
-
-    `analyzer` is `default` (what Anserini does with the language: Porter's stemmer for English, bigrams of characters
-    for Chinese and Korean, Lucene's analyzer for others), an English stemmer, `whitespace` (texts are tokens), or
-    `jieba` (Chinese words).
-    """
-    analyzer, language = params["analyzer"], params["language"]
-    if analyzer not in ANALYZERS:
-        raise UserError(f"analyzer: {analyzer!r} is unknown; allowed are {', '.join(ANALYZERS)}")
-    if analyzer in STEMMERS and language != "en":
-        raise UserError(
-            f"analyzer: {analyzer} is English and language is {language}; default, whitespace or jieba is allowed"
-        )
-
-
-def check_language(java: JavaClass, language: str) -> None:
-    """Refuse a language that Anserini would silently take for English."""
-    known = sorted({"en", *java("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
-    if language not in known:
-        raise UserError(f"language: {language!r} is unknown; allowed are {', '.join(known)}")
-
-
-def splitter(params: dict[str, Any]) -> Callable[[str], str] | None:
-    """What turns a text into terms by spaces before Lucene sees it; None where Lucene's analyzer does it."""
-    if params["analyzer"] != "jieba":
-        return None
-    words = segmenter()
-    return lambda text: " ".join(words(text))
-
-
-def lucene_stemmer(params: dict[str, Any]) -> str:
-    """The stemmer of the English analyzer."""
-    return "porter" if params["analyzer"] == "default" else str(params["analyzer"])
-
-
-def lucene_analyzer(java: JavaClass, params: dict[str, Any]) -> Any:
-    """The Lucene `Analyzer` for queries of an index with these parameters."""
-    if params["analyzer"] in SPLIT_BEFORE:
-        return java("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
-    if params["language"] == "en":
-        return java("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(lucene_stemmer(params), False, None)
-    return java("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(params["language"])
-
+from tandem.stages.lexical import SPLIT_BEFORE, STEMMERS, Bm25sParams, LuceneParams
 
 Terms = Callable[[str], list[str]]
 
@@ -67,39 +27,81 @@ STOP_WORDS = frozenset(
         *("will", "with"),
     )
 )
-REMEMBERED = 1 << 20  # words whose term is kept: text repeats itself
+CACHED = 1 << 20  # words whose term is cached: text repeats itself
 
 
-def check_without_java(params: dict[str, Any]) -> None:
-    """Refuse what needs Java: `analyzer` is `default` and `porter` (English), `none`, `whitespace` or `jieba`.
+def check_analyzer(params: LuceneParams) -> None:
+    """Refuse an English stemmer for another language, before Java is started.
 
-    `none` leaves words unstemmed, in English without stop words.
+    `analyzer` is `default` (what Anserini does with the language: Porter's stemmer for English, bigrams of characters
+    for Chinese and Korean, Lucene's analyzer for others), an English stemmer, `whitespace` (texts are tokens), or
+    `jieba` (Chinese words).
     """
-    analyzer, language = params["analyzer"], params["language"]
-    if analyzer not in WITHOUT_JAVA:
-        raise UserError(f"analyzer: {analyzer!r} is not one of bm25s; allowed are {', '.join(WITHOUT_JAVA)}")
-    if analyzer in ("default", "porter") and language != "en":
+    if params.analyzer in STEMMERS and params.language != "en":
         raise UserError(
-            f"analyzer: of bm25s {analyzer} is English and language is {language}; none, whitespace or jieba is allowed"
+            f"analyzer: {params.analyzer} is English and language is {params.language}; "
+            "default, whitespace or jieba is allowed"
         )
 
 
-def term_splitter(params: dict[str, Any]) -> Terms:
-    """A function from a text to its terms, in their order."""
-    if params["analyzer"] == "whitespace":
-        return str.split
-    if params["analyzer"] == "jieba":
-        return segmenter()
-    stop = STOP_WORDS if params["language"] == "en" else frozenset()
-    stem = porter_stemmer() if params["analyzer"] != "none" else str
+def check_language(java: JavaClass, language: str) -> None:
+    """Refuse a language that Anserini would silently take for English."""
+    known = sorted({"en", *java("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
+    if language not in known:
+        raise UserError(f"language: {language!r} is unknown; allowed are {', '.join(known)}")
 
-    @lru_cache(REMEMBERED)
+
+def splitter(params: LuceneParams) -> Callable[[str], str] | None:
+    """A function that splits a text into terms by spaces before Lucene sees it; None where Lucene's analyzer does it."""
+    if params.analyzer != "jieba":
+        return None
+    words = segmenter()
+    return lambda text: " ".join(words(text))
+
+
+def lucene_stemmer(params: LuceneParams) -> str:
+    """The stemmer of Anserini's English analyzer."""
+    return "porter" if params.analyzer == "default" else params.analyzer
+
+
+def lucene_analyzer(java: JavaClass, params: LuceneParams) -> Any:
+    """The Lucene `Analyzer` for queries of an index with these parameters."""
+    if params.analyzer in SPLIT_BEFORE:
+        return java("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
+    if params.language == "en":
+        return java("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(lucene_stemmer(params), False, None)
+    return java("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(params.language)
+
+
+def check_without_java(params: Bm25sParams) -> None:
+    """Refuse an English stemmer for another language.
+
+    `analyzer` is `default` or `porter` (English), `none` (words unstemmed, in English without stop words), `whitespace`
+    or `jieba`.
+    """
+    if params.analyzer in ("default", "porter") and params.language != "en":
+        raise UserError(
+            f"analyzer: of bm25s {params.analyzer} is English and language is {params.language}; "
+            "none, whitespace or jieba is allowed"
+        )
+
+
+def term_splitter(params: Bm25sParams) -> Terms:
+    """A function from a text to its terms, in their order, without Java."""
+    if params.analyzer == "whitespace":
+        return str.split
+    if params.analyzer == "jieba":
+        return segmenter()
+    stop = STOP_WORDS if params.language == "en" else frozenset()
+    stem = porter_stemmer() if params.analyzer != "none" else str
+
+    @lru_cache(CACHED)
     def term(word: str) -> str:
         """The term of a lower-case word; empty for a stop word."""
         whole = word[:-2] if word.endswith(("'s", "’s")) else word
         return "" if whole in stop else stem(whole)
 
-    return lambda text: [made for word in WORD.findall(text.lower()) if (made := term(word))]
+    return lambda text: [stemmed for word in WORD.findall(text.lower()) if (stemmed := term(word))]
 
 
 def porter_stemmer() -> Callable[[str], str]:

