@@ -25,7 +25,7 @@ from made_vectors import CENTRES, embeddings, vectors
 
 from tandem.artifact import Artifact, Job, open_artifact
 from tandem.retrieval.indexes.index import run
-from tandem.retrieval.indexes.opened import Index
+from tandem.retrieval.indexes.search import Index
 from tandem.retrieval.indexes.threads import alone
 
 DIMENSION, K = 384, 100

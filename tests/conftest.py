@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tiny_project import ASKED, PART, ROOT, Project, put, said, snakemake
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
+from tandem.artifact import Artifact, Job, open_artifact, plain, write_json, writing
 
 SUBJECTS = {
     "otter": ("a river mammal", "floats on its back", "crabs and urchins"),
@@ -145,7 +145,13 @@ def command():
 
     def make(job: Job, out: str = "stage.json") -> list[str]:
         inputs = [word for role, one in job.inputs.items() for word in (f"--in.{role}", str(one.folder))]
-        return [*flat("--params", job.params), *inputs, *flat("--run", job.execution), "--out", str(job.out / out)]
+        return [
+            *flat("--params", plain(job.params)),
+            *inputs,
+            *flat("--run", plain(job.execution)),
+            "--out",
+            str(job.out / out),
+        ]
 
     return make
 

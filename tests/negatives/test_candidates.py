@@ -10,10 +10,11 @@ from tandem.artifact import open_artifact, sha256
 from tandem.errors import UserError
 from tandem.negatives.candidates import run, subset
 from tandem.negatives.lists import denoised, make_pool, undenoised
+from tandem.stages.negatives import Denoising
 
 TEXTS = {1: b"cat", 2: b"dog", 3: b"cat", 4: b"cow", 5: b"hen", 6: b"ewe", 7: b"ram"}
 RUN = (np.array([2, 1, 3, 4, 5, 6, 7]), np.array([7, 6, 5, 4, 3, 2, 1], np.float32))
-DENOISE = {"negative_below": 0.1, "positive_above": 0.9}
+DENOISE = Denoising(negative_below=0.1, positive_above=0.9)
 
 
 def pool(window=(1, 5), backfill=None):
@@ -72,7 +73,7 @@ def test_thresholds_are_strict_and_accepting_can_be_off():
     exact.judged = exact.judged.astype(np.float64)
     exact.judged[:2] = 0.9, 0.1
     assert denoised(exact, None, DENOISE, rng()).rows.tolist() == [1, 5]
-    off = DENOISE | {"positive_above": None}
+    off = DENOISE.model_copy(update={"positive_above": None})
     assert denoised(judged(pool(), [0.99, 0.05, 0.5]), None, off, rng()).rows.tolist() == [1, 4]
 
 

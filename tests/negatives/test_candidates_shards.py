@@ -6,7 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from tandem.artifact import open_artifact, sha256
+from tandem.__main__ import SHARDS, run_shard
+from tandem.artifact import open_artifact, plain, sha256
 from tandem.negatives import candidates, teacher
 
 SCORING = {"precision": "fp32", "batch_tokens": 256}
@@ -53,8 +54,8 @@ def test_shards_change_no_byte(kind, make_job, command, dataset, train_run, own_
         shutil.rmtree(folder)
     scored = []
     for shard in (1, 0):
-        job = make_job(kind, made.out, made.params, inputs, {"shard": shard, "shards": 2})
-        assert module.main_shard(command(job, f"shards/{shard}-of-2.json")) == 0
+        job = make_job(kind, made.out, plain(made.params), inputs, {"shard": shard, "shards": 2})
+        run_shard(*SHARDS[f"{job.kind}-shard"], command(job, f"shards/{shard}-of-2.json"))
         scored.append(json.loads((made.out / f"shards/{shard}-of-2.json").read_text())["scored"])
     assert sum(scored) == kept_pairs(tmp_path)
     assert min(scored) > 0.4 * sum(scored)

@@ -14,13 +14,14 @@ from tandem.errors import UserError
 from tandem.negatives.candidates import draw_lists, run
 from tandem.negatives.lists import denoised, judge_labelled, make_pool, undenoised
 from tandem.negatives.sources import at_random
+from tandem.stages.negatives import CandidatesParams, Denoising
 from tandem.training.lists import batches, joined, read_lists
 from tandem.training.stage import known_positives, labelled_otherwise
 
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
 SCORES = np.arange(8.0, 0, -1, dtype=np.float32)
-DENOISE = {"negative_below": 0.1, "positive_above": None, "backfill": {"first_rank": 6, "depth": 8}, "hybrid": False}
-PARAMS = {"seed": 3, "negatives": 2, "denoise": DENOISE, "take": "first", "negatives_per": "positive"}
+DENOISE = Denoising(negative_below=0.1, positive_above=None, backfill={"first_rank": 6, "depth": 8})
+PARAMS = CandidatesParams(seed=3, negatives=2, denoise=DENOISE, take="first", negatives_per="positive")
 
 
 def rng():
@@ -49,29 +50,34 @@ def test_negatives_are_counted_for_every_positive():
     assert made.labels.tolist() == [1, 1, 0, 0, 0, 0]
     assert made.rows[5] in (6, 7, 8)
     assert np.isnan(made.judged[5])  # nobody has looked at it
-    one = next(draw_lists(pool([2, 4], [0.01, 0.02, 0.03]), PARAMS | {"negatives_per": "query"}))
+    one = next(draw_lists(pool([2, 4], [0.01, 0.02, 0.03]), PARAMS.model_copy(update={"negatives_per": "query"})))
     assert one.rows.tolist() == [2, 4, 1, 3]
 
 
 def test_what_is_barred_is_not_filled_up_with_either():
-    made = next(draw_lists(pool([2], [0.9, 0.9, 0.9], barred=[3, 6, 8]), PARAMS | {"negatives": 3}))
+    made = next(draw_lists(pool([2], [0.9, 0.9, 0.9], barred=[3, 6, 8]), PARAMS.model_copy(update={"negatives": 3})))
     assert made.rows.tolist() == [2, 7]
 
 
 def test_a_judge_names_the_best_passage_and_sure_negatives():
-    told = {"negative_below": 0.1, "positive_above": 0.9}
+    told = Denoising(negative_below=0.1, positive_above=0.9)
     made = judge_labelled(pool([], [0.92, 0.05, 0.97, 0.5, 0.01]), 1, told, rng(), first=True)
     assert made.rows.tolist() == [3, 2]  # 1 is above the threshold too, but not the best
     assert made.labels.tolist() == [1, 0]
     assert made.sources == ["judge", "run"]
     np.testing.assert_allclose(made.judged, [0.97, 0.05])
-    assert judge_labelled(pool([], [0.5, 0.9, 0.05, 0.05, 0.05]), 1, told | {"positive_above": 0.95}, rng()) is None
+    assert (
+        judge_labelled(
+            pool([], [0.5, 0.9, 0.05, 0.05, 0.05]), 1, told.model_copy(update={"positive_above": 0.95}), rng()
+        )
+        is None
+    )
     nothing = judge_labelled(pool([], [], window=(9, 9)), 1, told, rng())
     assert nothing is None
 
 
 def test_the_threshold_of_a_pseudo_positive_is_strict_and_the_first_of_equals_wins():
-    told = {"negative_below": 0.1, "positive_above": 0.5}
+    told = Denoising(negative_below=0.1, positive_above=0.5)
     assert judge_labelled(pool([], [0.5, 0.5, 0.0, 0.0, 0.0]), 1, told, rng()) is None
     assert judge_labelled(pool([], [0.1, 0.75, 0.75, 0.0, 0.0]), None, told, rng()).rows.tolist() == [2, 4, 5]
 

@@ -173,7 +173,7 @@ def test_killed_and_resumed_gives_the_same_bytes(make_job, dataset, lists, joint
     script = (
         "import sys, time\n"
         "from tandem import __main__\n"
-        "from tandem.search import pairs\n"
+        "from tandem.retrieval import pair_scores as pairs\n"
         "append, pairs.CHUNK, pairs.PENDING = pairs.PairStore.append, 16, 40\n"
         "pairs.PairStore.append = lambda *args: (append(*args), print('kept', flush=True), time.sleep(0.5))\n"
         "sys.argv[1:1] = ['teacher']\n"

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from tandem.artifact import open_artifact, sha256, write_json, writing
-from tandem.retrieval.embeddings import Blocks, Embeddings, block_name
+from tandem.retrieval.embeddings import BlockFacts, Blocks, Embeddings, block_name
 
 VECTORS = np.random.default_rng(2).normal(size=(10, 6)).astype(np.float32)
+
+
+COMPUTED = {"model": "de-0000000004", "precision": "fp32", "device": "cpu"}
 
 
 @pytest.fixture(params=["fp16", "int8"])
@@ -22,7 +25,7 @@ def blocks(request, tmp_path):
 def written(blocks):
     made, vectors = blocks
     for number in (2, 0, 1):
-        made.write(number, vectors[made.span(number)], {"model": "de-0000000004"})
+        made.write(number, vectors[made.span(number)], COMPUTED)
     return made
 
 
@@ -34,7 +37,9 @@ def embeddings(written, make_job):
         for number in range(3):
             path = written.path(number)
             draft.keep(block_name(number), path.stat().st_size, sha256(path))
-        write_json(draft.path("meta.json"), {"rows": 10, "dimension": 6, "block": 4, "dtype": written.dtype})
+        write_json(
+            draft.path("meta.json"), {"rows": 10, "dimension": 6, "block": 4, "dtype": written.dtype, "temperature": 1}
+        )
     files = [np.load(written.path(number)) for number in range(3)]
     if written.dtype == "int8":
         files = [file["scale"].astype(np.float64)[:, None] * file["values"] for file in files]
@@ -48,9 +53,9 @@ def test_a_block_tells_its_rows_dtype_hash_and_origin(written):
         "dtype": written.dtype,
         "sha256": sha256(written.folder / "blocks/00002.npy"),
         "origin": "made of this",
-        "model": "de-0000000004",
+        **COMPUTED,
     }
-    assert written.told(2) == told
+    assert written.facts(2) == BlockFacts(**told)
     # 6 numbers of two bytes, or of one and a scale of four; numpy's header before them
     sizes = [written.path(number).stat().st_size for number in range(3)]
     assert sizes[0] - sizes[2] == 2 * (12 if written.dtype == "fp16" else 10)
@@ -65,7 +70,7 @@ def test_finished_blocks_are_whole_and_of_the_same_origin(written):
     path = written.path(1)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     (written.folder / "blocks/00002.json").unlink()
-    assert whole[1]["sha256"] != sha256(path)
+    assert whole[1].sha256 != sha256(path)
     assert list(written.finished(range(3), "x", 2)) == [0]
 
 
@@ -89,12 +94,3 @@ def test_readers_get_what_is_stored(embeddings):
         assert taken.shape == (len(range(10)[start:stop]), 6)
         assert (taken == expected[start:stop]).all()
         assert not isinstance(taken, np.memmap)
-
-
-def test_an_artifact_that_does_not_say_is_fp16(embeddings):
-    made, _ = embeddings
-    path = made.artifact.path("meta.json")
-    told = json.loads(path.read_text())
-    del told["dtype"]
-    write_json(path, told)
-    assert Embeddings(made.artifact, "passages").dtype == "fp16"

@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from tandem import artifact
+from tandem.__main__ import SHARDS, run_shard
 from tandem.artifact import MANIFEST, open_artifact
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import embeddings as blocks
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.encode import Encoder, run, run_shard
+from tandem.retrieval.encode import Encoder, run
 
 MAPS = Path("/proc/self/maps")
 PARAMS = {"side": "passages", "block": 16, "batch_tokens": 256, "precision": "fp32"}
@@ -55,7 +56,7 @@ def test_shards_and_threads_change_no_byte_of_int8(tmp_path, make_job, command, 
         for shard in range(shards):
             execution = {"shard": shard, "shards": shards, "workers": 1 + shard % 2}
             job = make_job("embeddings", out, params, dual_inputs, execution)
-            assert run_shard(command(job, f"shards/{shard}-of-{shards}.json")) == 0
+            run_shard(*SHARDS["encode-shard"], command(job, f"shards/{shard}-of-{shards}.json"))
     finally:
         torch.set_num_threads(before)
     run(make_job("embeddings", out, params, dual_inputs))

@@ -8,13 +8,11 @@ import torch
 
 from tandem.artifact import open_artifact, write_json, writing
 from tandem.progress import Progress
-from tandem.retrieval import faiss_search as flat
-from tandem.retrieval import torch_search as fed
-from tandem.retrieval import torch_search as streamed
+from tandem.retrieval import faiss_search, torch_search
 from tandem.retrieval.embeddings import Blocks, Embeddings, Stretches, block_name
 from tandem.retrieval.exact import ROUNDING, SLACK, pack, pair_scores, rounding_width, settled
 
-ENGINES = {"faiss": flat.search, "torch": streamed.search}
+ENGINES = {"faiss": faiss_search.search, "torch": torch_search.search}
 MEMORY = 64 << 20
 
 
@@ -50,7 +48,7 @@ def found(engine, embeddings, ranks, queries, depth, memory=MEMORY, numbers=None
 def brute(embeddings, ranks, queries, depth):
     """The same by all pairs' scores."""
     vectors = np.concatenate([np.asarray(vectors) for _, vectors in embeddings.blocks()])
-    temperature = embeddings.meta["temperature"]
+    temperature = embeddings.temperature
     scores = (pair_scores(np.repeat(query[None], len(vectors), 0), vectors, temperature) for query in queries)
     keys = np.sort(np.stack([pack(row, ranks) for row in scores]), axis=1)[:, -depth:]
     return np.pad(keys, ((0, 0), (max(0, depth - keys.shape[1]), 0)))
@@ -121,9 +119,9 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(kept, monkeypat
         exact = asked.double() @ held.factor.double().T
         return (exact + sign * 0.999 * (asked.shape[1] + SLACK) * unit * lengths).float()
 
-    monkeypatch.setattr(streamed, "ROUNDING", unit)
-    monkeypatch.setattr(fed.Held, "products", products)
-    assert np.array_equal(found(streamed.search, embeddings, ranks, queries, 25), expected)
+    monkeypatch.setattr(torch_search, "ROUNDING", unit)
+    monkeypatch.setattr(torch_search.Stretch, "products", products)
+    assert np.array_equal(found(torch_search.search, embeddings, ranks, queries, 25), expected)
 
 
 @pytest.fixture
@@ -138,19 +136,21 @@ def like_cuda(monkeypatch):
         made = asked @ held.factor.float().T
         return made if held.scale is None else made * held.scale
 
-    monkeypatch.setattr(fed.Held, "__init__", hold)
-    monkeypatch.setattr(fed.Held, "products", products)
-    monkeypatch.setattr(streamed.Search, "_scores", streamed.Search._settled)
+    monkeypatch.setattr(torch_search.Stretch, "__init__", hold)
+    monkeypatch.setattr(torch_search.Stretch, "products", products)
+    monkeypatch.setattr(torch_search.Search, "_scores", torch_search.Search._scores_on_device)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "int8"])
 @pytest.mark.parametrize("left", [1.0, 1e7])
 def test_what_is_decided_on_the_device_is_brute_force(kept, like_cuda, monkeypatch, dtype, left):
     """Also where the bound is so wide that many a pair is left to the fixed order."""
-    monkeypatch.setattr(streamed, "spread", lambda dimension, lengths: left * rounding_width(dimension, lengths))
+    monkeypatch.setattr(
+        torch_search, "rounding_width", lambda dimension, lengths: left * rounding_width(dimension, lengths)
+    )
     vectors, queries = copies(normal(15, 700, 48)), normal(16, 20, 48)
     ranks, embeddings = np.random.default_rng(17).permutation(700), kept(vectors, dtype=dtype, temperature=0.3)
-    made = found(streamed.search, embeddings, ranks, queries, 60)
+    made = found(torch_search.search, embeddings, ranks, queries, 60)
     assert made.tobytes() == brute(embeddings, ranks, queries, 60).tobytes()
 
 
@@ -171,12 +171,12 @@ def test_sums_in_another_order_are_settled_or_left():
 def test_packing_of_tensors_is_that_of_arrays():
     scores = np.array([-np.inf, -1.5, -1e-40, -0.0, 0.0, 1e-40, 2.0, np.inf], np.float32)
     ranks = np.array([3, 2, 1, 5, 5, 0, 2**32 - 1, 0])
-    keys = streamed.pack(torch.from_numpy(scores), torch.from_numpy(ranks))
+    keys = torch_search.pack(torch.from_numpy(scores), torch.from_numpy(ranks))
     assert np.array_equal(keys.numpy().view(np.uint64) ^ np.uint64(1 << 63), pack(scores, ranks))
     lowest = torch.stack([keys, keys.roll(1)], dim=1)
-    lowest[0] = streamed.LOWEST
+    lowest[0] = torch_search.LOWEST
     expected = [-np.inf, *np.minimum(scores, np.roll(scores, 1))[1:].tolist()]
-    assert streamed.floors(lowest).tolist() == expected
+    assert torch_search.floors(lowest).tolist() == expected
 
 
 def test_stretches_are_cut_from_blocks_and_put_together(kept):
@@ -184,13 +184,13 @@ def test_stretches_are_cut_from_blocks_and_put_together(kept):
     embeddings = kept(vectors, 100)
     passages = Stretches(embeddings, range(3), ranks, Progress("", 0, "", quiet=True))
     for rows, sizes in ((70, [64, 64, 64, 58]), (1000, [250]), (200, [128, 122]), (1, [1] * 250)):
-        made = [(passages.joined(pieces), part) for pieces, part in passages.of(rows)]
+        made = [(passages.join(pieces), part) for pieces, part in passages.read(rows)]
         assert [len(part) for _, part in made] == sizes
         assert np.array_equal(np.concatenate([vectors for vectors, _ in made]), vectors)
         assert np.concatenate([part for _, part in made]).tolist() == ranks.tolist()
     assert passages.progress.done == 4 * 250
     last = Stretches(embeddings, [2], ranks, Progress("", 0, "", quiet=True))
-    assert (last.rows, [len(part) for _, part in last.of(30)]) == (50, [30, 20])
+    assert (last.rows, [len(part) for _, part in last.read(30)]) == (50, [30, 20])
 
 
 def test_memory_is_what_was_given_whatever_the_corpus(kept):
@@ -199,7 +199,7 @@ def test_memory_is_what_was_given_whatever_the_corpus(kept):
     embeddings, peaks = kept(vectors, 8192), {}
     for memory in (4 << 20, 16 << 20):
         tracemalloc.start()
-        made = found(flat.search, embeddings, ranks, queries, 50, memory)
+        made = found(faiss_search.search, embeddings, ranks, queries, 50, memory)
         peaks[memory] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peaks[memory] < memory + 2 * made.nbytes

@@ -3,9 +3,21 @@
 import pytest
 
 from tandem.errors import UserError
-from tandem.retrieval.indexes.types import check, factory, sample_size, sized
+from tandem.retrieval.indexes import types
+from tandem.retrieval.indexes.types import factory
+from tandem.stages.retrieval import IndexParams
 
-LEARNED = {"train_sample": None, "seed": 1}
+
+def sized(params, rows, dimension):
+    return types.sized(IndexParams(**params), rows, dimension)
+
+
+def sample_size(params, rows):
+    return types.sample_size(IndexParams(**params), rows)
+
+
+def check(params, *limits):
+    types.check(IndexParams(**params), *limits)
 
 
 @pytest.mark.parametrize(
@@ -24,23 +36,23 @@ LEARNED = {"train_sample": None, "seed": 1}
     ],
 )
 def test_names(params, name):
-    assert factory(sized(LEARNED | params, 8_841_823, 768), 768) == name
+    assert factory(sized(params, 8_841_823, 768), 768) == name
 
 
 def test_lists_by_hand():
     def nlist(rows, sample=None):
-        return sized({"nlist": None, "train_sample": sample}, rows, 8)["nlist"]
+        return sized({"type": "ivf_flat", "train_sample": sample}, rows, 8).nlist
 
     # 4 √(10^6) = 4,000: 2,048; of 5,015 passages 4 √n = 283, but 5,015 / 39 = 128.6: 128; 3,900 / 39 = 100: 64
     assert [nlist(1_000_000), nlist(5015), nlist(1_000_000, 3900), nlist(20)] == [2048, 128, 64, 1]
 
 
 def test_bytes_of_a_code_divide_the_dimension():
-    assert [sized({"m": None, "bits": 8}, 9, dim)["m"] for dim in (768, 384, 100, 6, 7)] == [96, 48, 10, 1, 1]
+    assert [sized({"type": "pq", "bits": 8}, 9, dim).m for dim in (768, 384, 100, 6, 7)] == [96, 48, 10, 1, 1]
 
 
 def test_samples():
-    assert sample_size({"nlist": 2048, "train_sample": None}, 10**7) == 131_072
+    assert sample_size({"type": "ivf_flat", "nlist": 2048, "train_sample": None}, 10**7) == 131_072
     assert sample_size({"factory": "IVF4096,Flat", "train_sample": None}, 10**7) == 262_144
     assert sample_size({"factory": "IVF64k_HNSW32,PQ64", "train_sample": None}, 10**7) == 64 * 65_536
     assert sample_size({"type": "sq", "train_sample": None}, 10**7) == 65_536
@@ -50,17 +62,23 @@ def test_samples():
 @pytest.mark.parametrize(
     ("params", "line"),
     [
-        ({"nlist": 500, "train_sample": 400}, "indexes.x: 500 lists cannot be learned from 400 passages"),
+        (
+            {"type": "ivf_flat", "nlist": 500, "train_sample": 400},
+            "indexes.x: 500 lists cannot be learned from 400 passages",
+        ),
         ({"factory": "IVF2000,Flat"}, "indexes.x: 2000 lists cannot be learned from 1000 passages"),
         ({"factory": "OPQ8,IVF2048_HNSW32,PQ8"}, "indexes.x: 2048 lists cannot be learned from 1000 passages"),
         ({"factory": "IVF2k,Flat"}, "indexes.x: 2048 lists cannot be learned from 1000 passages"),
-        ({"bits": 12, "m": 8}, "indexes.x.bits is 12: 4096 centroids cannot be learned from 1000 passages"),
         (
-            {"bits": 4, "m": 4, "opq": True, "train_sample": 23},
+            {"type": "pq", "bits": 12, "m": 8},
+            "indexes.x.bits is 12: 4096 centroids cannot be learned from 1000 passages",
+        ),
+        (
+            {"type": "pq", "bits": 4, "m": 4, "opq": True, "train_sample": 23},
             "indexes.x.opq: a rotation of 24 dimensions cannot be learned from 23 passages; set it to false",
         ),
         (
-            {"bits": 8, "m": 5},
+            {"type": "pq", "bits": 8, "m": 5},
             "indexes.x.m is 5, which does not divide the vectors' 24 dimensions; allowed: 1, 2, 3, 4",
         ),
     ],

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
+from tandem.__main__ import SHARDS, run_shard
 from tandem.artifact import open_artifact, sha256
 from tandem.errors import UserError
-from tandem.retrieval.indexes import index as kept
-from tandem.retrieval.indexes.index import run, run_shard, train_shard
-from tandem.retrieval.indexes.opened import Index
+from tandem.retrieval.indexes import index as module
+from tandem.retrieval.indexes.index import run
+from tandem.retrieval.indexes.search import Index
 from tandem.retrieval.indexes.threads import alone
 
 ROWS = 3000
@@ -181,7 +182,7 @@ def test_lists_stay_on_disk(built):
 @pytest.mark.parametrize("kind", ["ivf_pq", "hnsw"])
 def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch, build, kind):
     whole = build(kind, part=700)
-    out, names, keep = tmp_path / "de@x-0123456789", [], kept.Kept.keep
+    out, names, keep = tmp_path / "de@x-0123456789", [], module.SavedIndexes.save
 
     def fragile(self, name, index):
         names.append(name)
@@ -189,7 +190,7 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypat
             raise KeyboardInterrupt
         keep(self, name, index)
 
-    monkeypatch.setattr(kept.Kept, "keep", fragile)
+    monkeypatch.setattr(module.SavedIndexes, "save", fragile)
     with pytest.raises(KeyboardInterrupt):
         build(kind, part=700, out=out)
     assert not (out / "stage.json").exists()
@@ -206,10 +207,10 @@ def test_shards_build_the_same_bytes(tmp_path, make_job, command, build, passage
     told = {"type": "ivf_sq", "part": 700, **TYPES["ivf_sq"][0]}
     job = make_job("index", out, told, {"passages": passages})
     words = command(job, "shards/trained.json")
-    assert train_shard([*words, "--run.shard", "0", "--run.shards", "1"]) == 0
+    run_shard(*SHARDS["index-train"], [*words, "--run.shard", "0", "--run.shards", "1"])
     for shard in (1, 0):
         words = command(job, f"shards/{shard}-of-2.json")
-        assert run_shard([*words, "--run.shard", str(shard), "--run.shards", "2"]) == 0
+        run_shard(*SHARDS["index-shard"], [*words, "--run.shard", str(shard), "--run.shards", "2"])
     filled = {path.name: path.stat().st_mtime_ns for path in (out / "work").glob("*.faiss")}
     assert sorted(filled) == [f"part-{n:05d}.faiss" for n in range(5)] + ["trained.faiss"]
     assert json.loads((out / "shards/1-of-2.json").read_text()) == {"parts": [1, 3]}
@@ -222,9 +223,9 @@ def test_a_damaged_block_is_named(tmp_path, make_job, command):
     block = made.folder / "blocks/00001.npy"
     block.write_bytes(block.read_bytes()[:-1] + b"x")
     words = [*words[:-1], str(tmp_path / "de@x-0123456789/shards/0-of-2.json"), "--run.shards", "2", "--run.shard"]
-    assert run_shard([*words, "0"]) == 0  # of the parts 0 and 2, which are whole
+    run_shard(*SHARDS["index-shard"], [*words, "0"])  # of the parts 0 and 2, which are whole
     with pytest.raises(UserError, match="00001.npy: changed since it was written"):
-        run_shard([*words, "1"])
+        run_shard(*SHARDS["index-shard"], [*words, "1"])
 
 
 def test_another_seed_or_sample_is_another_index(build, built):

@@ -9,8 +9,8 @@ import pytest
 from tandem.artifact import open_artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
+from tandem.evaluation.average_rank import run as average_rank
 from tandem.retrieval.retrieve import run as retrieve
-from tandem.scoring.average_rank import run as average_rank
 
 
 @pytest.fixture(scope="module")

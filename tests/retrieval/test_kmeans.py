@@ -74,6 +74,6 @@ def test_gpus_serve_one_call_at_a_time(monkeypatch):
     for how, most in (("replicate", 1), ("none", 4)):
         calls.clear()
         with alone(4) as threads:
-            labels = kmeans.assigned(gpus.Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
+            labels = kmeans.assign(gpus.Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
         assert labels.shape == (95,)
         assert max(calls) == most

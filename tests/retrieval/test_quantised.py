@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import tandem.search.quantised as module
 
-from tandem.retrieval.embeddings import quantise, restore, row
+from tandem.retrieval import embeddings as module
+from tandem.retrieval.embeddings import quantise, restore, row_type
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_scale_times_number_is_exact(vectors):
 
 
 def test_a_row_is_four_bytes_more_than_its_numbers(vectors, tmp_path, monkeypatch):
-    assert row(24).itemsize == 28
+    assert row_type(24).itemsize == 28
     stored = quantise(vectors)
     np.save(tmp_path / "x.npy", stored)
     opened = np.load(tmp_path / "x.npy", mmap_mode="r", allow_pickle=False)

@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from tandem.__main__ import SHARDS, run_shard
 from tandem.artifact import open_artifact, writing
 from tandem.config.execution import Execution
 from tandem.data.collection import Collection
@@ -17,7 +18,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.execution import accelerate
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
-from tandem.retrieval.rerank import run, run_shard
+from tandem.retrieval.rerank import run
 
 PARAMS = {"depth": 10, "precision": "fp32", "batch_tokens": 512}
 
@@ -104,7 +105,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, make_run, lists, dat
     for shard in (2, 0, 1):
         execution = {"shard": shard, "shards": 3}
         name = f"shards/{shard}-of-3.json"
-        assert run_shard(command(make_job("rerank", job.out, PARAMS, inputs, execution), name)) == 0
+        run_shard(*SHARDS["rerank-shard"], command(make_job("rerank", job.out, PARAMS, inputs, execution), name))
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == 19 * 10 + 4
     assert min(scored) > 40
@@ -113,7 +114,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, make_run, lists, dat
     assert (job.out / "run.trec").read_bytes() == alone
     words = command(make_job("rerank", job.out, PARAMS, inputs, {"shard": 3, "shards": 3}), "shards/3-of-3.json")
     with pytest.raises(UserError, match="--run.shard is 3; of 3 shards, 0 to 2 are allowed"):
-        run_shard(words)
+        run_shard(*SHARDS["rerank-shard"], words)
 
 
 def test_what_does_not_fit_is_refused(
@@ -177,9 +178,8 @@ def test_shards_of_an_ensemble_change_no_byte(tmp_path, make_job, command, ensem
     scored = []
     for shard in (1, 0):
         name = f"shards/{shard}-of-2.json"
-        assert (
-            run_shard(command(make_job("rerank", job.out, PARAMS, ensemble, {"shard": shard, "shards": 2}), name)) == 0
-        )
+        share = make_job("rerank", job.out, PARAMS, ensemble, {"shard": shard, "shards": 2})
+        run_shard(*SHARDS["rerank-shard"], command(share, name))
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == 2 * (19 * 10 + 4)
     run(job)

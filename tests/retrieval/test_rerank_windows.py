@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
+from tandem.__main__ import SHARDS, run_shard
 from tandem.artifact import open_artifact, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import ranked_order, write_run
@@ -15,7 +16,7 @@ from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
-from tandem.retrieval.rerank import run_windows, run_windows_shard
+from tandem.retrieval.rerank import run_windows
 
 CUT = {"length": 6, "stride": 4, "unit": "words", "most": None, "titles": "repeat", "label": "all"}
 PARAMS = {"depth": 7, "precision": "fp32", "batch_tokens": 512, "split": "test"}
@@ -152,7 +153,7 @@ def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
     for shard in (2, 0, 1):
         name = f"shards/{shard}-of-3.json"
         told = make_job("rerank_windows", job.out, params, inputs, {"shard": shard, "shards": 3})
-        assert run_windows_shard(command(told, name)) == 0
+        run_shard(*SHARDS["rerank-windows-shard"], command(told, name))
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == total
     assert min(scored) > total / 5

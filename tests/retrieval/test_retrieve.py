@@ -8,15 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tandem.__main__ import read_job
+from tandem.__main__ import SHARDS, read_job, run_shard
 from tandem.artifact import open_artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.retrieval import faiss_search as flat
+from tandem.retrieval import faiss_search, torch_search
 from tandem.retrieval import retrieve as module
-from tandem.retrieval import torch_search as streamed
-from tandem.retrieval.retrieve import Retrieval, run, run_shard
+from tandem.retrieval.retrieve import Retrieval, run
 
 PARAMS = {"depth": 7, "split": "test"}
 
@@ -124,7 +123,7 @@ def shard(tmp_path, make_job, command, inputs):
 
     def start(number, count, **execution):
         job = make_job("retrieve", out, PARAMS, inputs, {"shard": number, "shards": count, **execution})
-        assert run_shard(command(job, f"shards/{number}-of-{count}.json")) == 0
+        run_shard(*SHARDS["retrieve-shard"], command(job, f"shards/{number}-of-{count}.json"))
         return json.loads((out / f"shards/{number}-of-{count}.json").read_text())["blocks"]
 
     start.out = out
@@ -136,7 +135,7 @@ def test_shards_change_no_byte(make_job, inputs, shard, alone, count, engine, mo
     """Each searches a range of the four blocks; the stage then searches none and keeps nothing of theirs."""
     spans = [shard(number, count, engine=engine) for number in reversed(range(count))]
     assert spans[::-1] == [[4 * n // count, 4 * (n + 1) // count] for n in range(count)]
-    monkeypatch.setattr(module, "engine", None)
+    monkeypatch.setattr(module, "open_engine", None)
     job = make_job("retrieve", shard.out, PARAMS, inputs)
     run(job)
     assert (job.out / "run.trec").read_bytes() == alone
@@ -181,14 +180,14 @@ def test_shards_of_two_divisions_overlap_and_count_once(make_job, inputs, shard,
 
 
 def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monkeypatch):
-    monkeypatch.setattr(module, "engine", lambda setting: lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(module, "open_engine", lambda setting: lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         shard(1, 2)
-    assert not list((shard.out / "shards").glob("*.told"))
+    assert not list((shard.out / "shards").glob("*.facts"))
     monkeypatch.undo()
     shard(1, 2)
     before = (shard.out / "shards/2-4.npy").stat().st_mtime_ns
-    monkeypatch.setattr(module, "engine", None)
+    monkeypatch.setattr(module, "open_engine", None)
     shard(1, 2)
     assert (shard.out / "shards/2-4.npy").stat().st_mtime_ns == before
 
@@ -198,19 +197,19 @@ def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monke
 )
 def test_memory_and_engine_change_no_byte(tmp_path, make_job, inputs, alone, engine, memory, group):
     """Of 8,388 bytes a quarter is for the bests of 3 queries, 16 (7 + 32) bytes each."""
-    how = {"engine": engine, "search_memory": memory, "workers": 1}
-    job = make_job("retrieve", tmp_path / "de.test-0123456789", PARAMS, inputs, how)
+    job = make_job("retrieve", tmp_path / "de.test-0123456789", PARAMS, inputs, {"engine": engine, "workers": 1})
+    job = replace(job, execution=job.execution.model_copy(update={"search_memory": memory}))
     assert Retrieval(job).group == group
     run(job)
     assert (job.out / "run.trec").read_bytes() == alone
 
 
 def test_a_gpu_is_searched_by_torch_unless_told(monkeypatch):
-    engines = {"auto": streamed.search, "faiss": flat.search, "torch": streamed.search}
+    engines = {"auto": torch_search.search, "faiss": faiss_search.search, "torch": torch_search.search}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert {setting: module.engine(setting) for setting in engines} == engines
+    assert {setting: module.open_engine(setting) for setting in engines} == engines
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert module.engine("auto") is flat.search
+    assert module.open_engine("auto") is faiss_search.search
 
 
 def test_a_block_that_was_changed_is_refused_by_whoever_reads_it(
@@ -223,6 +222,6 @@ def test_a_block_that_was_changed_is_refused_by_whoever_reads_it(
     made = make_job(
         "retrieve", tmp_path / "r-0123456789", PARAMS, {**inputs, "passages": other}, {"shard": 0, "shards": 2}
     )
-    assert run_shard(command(made, "shards/0-of-2.json")) == 0
+    run_shard(*SHARDS["retrieve-shard"], command(made, "shards/0-of-2.json"))
     with pytest.raises(UserError, match=r"blocks/00003.npy: changed since it was written"):
         run(read_job("retrieve", command(replace(made, execution={}))))

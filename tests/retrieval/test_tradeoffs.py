@@ -11,7 +11,7 @@ from tandem.errors import UserError
 from tandem.reporting.tradeoffs import main
 from tandem.retrieval.indexes import index as stage
 from tandem.retrieval.indexes.ann import median_seconds, run_tradeoffs
-from tandem.retrieval.indexes.opened import Index
+from tandem.retrieval.indexes.search import Index
 from tandem.retrieval.indexes.threads import alone
 
 ROWS, ASKED = 800, 60

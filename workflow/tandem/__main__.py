@@ -10,12 +10,13 @@ import json
 import os
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tandem import addresses, machine_faults
 from tandem.alone import alone
-from tandem.artifact import Job, open_artifact, validated
+from tandem.artifact import Job, open_artifact, validated, write_json
 from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.launch import place
@@ -30,14 +31,6 @@ COMMANDS = {
     "search": "searching.command:main",
     "search-worker": "searching.worker:main",
     "export": "searching.export:main",
-    "encode-shard": "retrieval.encode:run_shard",
-    "retrieve-shard": "retrieval.retrieve:run_shard",
-    "rerank-shard": "retrieval.rerank:run_shard",
-    "rerank-windows-shard": "retrieval.rerank:run_windows_shard",
-    "candidates-shard": "negatives.candidates:run_shard",
-    "teacher-shard": "negatives.teacher:run_shard",
-    "index-train": "retrieval.indexes.index:train_shard",
-    "index-shard": "retrieval.indexes.index:run_shard",
     "index-tradeoffs": "reporting.tradeoffs:main",
     "statistics": "reporting.statistics:main",
     "sweep": "reporting.sweep:main",
@@ -57,10 +50,17 @@ COMMANDS = {
     "prefetch": "provenance.prefetch:main",
     "top": "provenance.top:main",
 }
+# Commands that compute a share of a stage's work: the kind, and a function of the stage's job that returns facts.
+SHARDS = {
+    f"{'encode' if kind.name == 'embeddings' else kind.name.replace('_', '-')}-shard": (kind.name, str(kind.shard))
+    for kind in KINDS.values()
+    if kind.shard
+} | {"index-train": ("index", "retrieval.indexes.index:train_shard")}
 # Commands that print for who reads them, who may stop reading.
 READ = ("lineage", "verify", "check", "gc", "top", "why", "show", "datasets", "estimate")
 USAGE = (
-    f"usage: python -m tandem <stage> --params.… --in.… --out …/stage.json\nstages: {', '.join([*KINDS, *COMMANDS])}"
+    "usage: python -m tandem <stage> --params.… --in.… --out …/stage.json\n"
+    f"stages: {', '.join([*KINDS, *SHARDS, *COMMANDS])}"
 )
 
 
@@ -114,6 +114,19 @@ def read_job(kind: str, words: list[str]) -> Job:
     )
 
 
+def run_shard(kind: str, entry: str, words: list[str]) -> None:
+    """Compute a share of a stage's work and write its facts to `--out`, `<artifact>/shards/<shard>-of-<shards>.json`.
+
+    Takes the stage's flags and `--run.shard`, `--run.shards`.
+    """
+    job = read_job(kind, words)
+    shard, shards = job.execution.shard, job.execution.shards
+    if shard is None or not 0 <= shard < shards:
+        raise UserError(f"{kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
+    facts = load(entry)(replace(job, out=job.out.parent))
+    write_json(Path(words[words.index("--out") + 1]), facts)
+
+
 def load(entry: str) -> Any:
     """The function behind `module:function` of this package, imported only now: torch alone takes seconds."""
     module, function = entry.split(":")
@@ -123,14 +136,17 @@ def load(entry: str) -> Any:
 def main() -> int:
     """Run one command; a user's mistake is one line on standard error and exit status 1."""
     words = sys.argv[1:]
-    if not words or words[0] not in {**KINDS, **COMMANDS}:
+    if not words or words[0] not in {**KINDS, **SHARDS, **COMMANDS}:
         print(USAGE, file=sys.stderr)
         return 2
     # Idle threads must sleep soon: spinning ones slow a second process on the same cores several times, and sleeping at
     # once costs a tenth of the speed.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if words[1:2] == ["--help"]:
-        entry = KINDS[words[0]].run if words[0] in KINDS else COMMANDS[words[0]]
+        if words[0] in SHARDS:
+            entry = SHARDS[words[0]][1]
+        else:
+            entry = KINDS[words[0]].run if words[0] in KINDS else COMMANDS[words[0]]
         print(inspect.getdoc(load(entry)) or USAGE)
         return 0
     this = Try(words)
@@ -153,11 +169,12 @@ def perform(words: list[str], this: Try) -> int:
             if status:
                 this.failed(status)
             return status
-        if words[0] not in KINDS and not words[0].endswith("-shard"):
+        if words[0] in COMMANDS:
             return load(COMMANDS[words[0]])(words[1:]) or 0
         with shown(words):
-            if words[0] in COMMANDS:
-                return load(COMMANDS[words[0]])(words[1:]) or 0
+            if words[0] in SHARDS:
+                run_shard(*SHARDS[words[0]], words[1:])
+                return 0
             load(KINDS[words[0]].run)(read_job(words[0], words[1:]))
             return 0
 

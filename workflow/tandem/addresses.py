@@ -9,8 +9,8 @@ import os
 import resource
 
 from tandem.errors import UserError
-from tandem.retrieval.lexical.java import HEAP
 from tandem.stages import KINDS, is_stage
+from tandem.stages.lexical import HEAP
 
 GIB = 1 << 30
 START = 3 * GIB  # torch, transformers and pyarrow; 2.6 GiB with two threads

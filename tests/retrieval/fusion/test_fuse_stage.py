@@ -7,8 +7,7 @@ from tandem.artifact import open_artifact, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run, ranked_order
 from tandem.errors import UserError
-from tandem.retrieval.fuse import run
-from tandem.retrieval.fusion import pools
+from tandem.retrieval.fuse import pools, run
 
 RRF = {"method": "rrf", "k": 60.0, "depth": 8, "split": "test"}
 WEIGHTED = {"method": "weighted", "normalize": "min_max", "depth": 8, "split": "test"}
@@ -140,9 +139,9 @@ def test_what_does_not_fit_is_refused(fuse, tuned, release, found, make_dataset,
         fuse(RRF, good, release(found("dev", 2)))
     with pytest.raises(UserError, match="query test-heron has an infinite score"):
         fuse(RRF, good, release([(lists[1][0], ["heron-1", "otter-1"], [np.inf, 1.0])]))
-    with pytest.raises(UserError, match="was tuned for weighted of 3 runs, but weighted of 2 is asked"):
+    with pytest.raises(UserError, match="was tuned for weighted of 3 runs, but this is weighted of 2"):
         fuse(WEIGHTED, good, good, tuned=tuned({"weights": [0.2, 0.3, 0.5]}, [good] * 3))
-    with pytest.raises(UserError, match="was tuned for rrf of 2 runs, but weighted of 2 is asked"):
+    with pytest.raises(UserError, match="was tuned for rrf of 2 runs, but this is weighted of 2"):
         fuse(WEIGHTED, good, good, tuned=tuned({"k": 10.0}, [good] * 2, "rrf"))
     with pytest.raises(UserError, match="none of the runs holds a line"):
         fuse(RRF, release([]), release([]))

@@ -11,10 +11,10 @@ from tandem.artifact import open_artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.retrieval import fuse as stage
-from tandem.retrieval import fuse as tuning
-from tandem.scoring import stage as scoring
-from tandem.scoring.scores import statistics
+from tandem.evaluation import scores as scoring
+from tandem.evaluation.scores import read_summary
+from tandem.retrieval import fuse
+from tandem.stages.retrieval import FuseParams
 
 WEIGHTED = {
     "method": "weighted",
@@ -46,7 +46,7 @@ def tune(make_job, dataset, tmp_path):
     def make(params, *runs):
         inputs = {"dataset": dataset, **{f"run.{at}": one for at, one in enumerate(runs)}}
         out = tmp_path / "tune_fusion" / f"t{len(list(tmp_path.glob('tune_fusion/*')))}-0123456789"
-        tuning.run(make_job("tune_fusion", out, params, inputs))
+        fuse.run_tuning(make_job("tune_fusion", out, params, inputs))
         return open_artifact(out, "tune_fusion")
 
     return make
@@ -59,8 +59,9 @@ def measured(make_job, dataset, tmp_path):
     def make(params, *runs):
         inputs = {"dataset": dataset, **{f"run.{at}": one for at, one in enumerate(runs)}}
         number = len(list(tmp_path.glob("fuse/*")))
-        job = make_job("fuse", tmp_path / "fuse" / f"f{number}-0123456789", params, inputs)
-        stage.run(job)
+        fusion = {name: value for name, value in params.items() if name in FuseParams.model_fields}
+        job = make_job("fuse", tmp_path / "fuse" / f"f{number}-0123456789", fusion, inputs)
+        fuse.run(job)
         fused, name = open_artifact(job.out), params["measure"]
         told = {"measures": [name], "split": params["split"]}
         if params.get("ignore_identical_ids"):
@@ -74,7 +75,7 @@ def measured(make_job, dataset, tmp_path):
             for query, docs, _ in iter_run(fused.path("run.trec"))
         }
         qrels, measure = Collection(dataset).qrels(params["split"]), ir_measures.parse_measure(name)
-        ours = statistics(open_artifact(score.out))["mean"][name]
+        ours = read_summary(open_artifact(score.out)).mean[name]
         theirs = sum(one.value for one in ir_measures.iter_calc([measure], qrels, ranked)) / len(qrels)
         return ours, theirs
 
@@ -140,7 +141,7 @@ def test_a_querys_own_id_is_left_out_where_the_dataset_says_so(tune, measured, r
 
 def test_queries_are_measured_in_groups_to_the_same_bytes(tune, runs, monkeypatch):
     whole = tune(WEIGHTED, *runs).manifest["files"]
-    monkeypatch.setattr(tuning, "CHUNK", 7)
+    monkeypatch.setattr(fuse, "CHUNK", 7)
     assert tune(WEIGHTED, *runs).manifest["files"] == whole
 
 

@@ -10,10 +10,10 @@ import pytest
 from tandem.artifact import open_artifact
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.retrieval.lexical import bm25s as terms_stage
-from tandem.retrieval.lexical import java as jvm
+from tandem.retrieval.lexical import bm25s, java
 from tandem.retrieval.lexical.analyzers import STOP_WORDS, term_splitter
 from tandem.retrieval.lexical.bm25 import run as search
+from tandem.stages.lexical import Bm25sParams
 
 SPLIT = {"analyzer": "whitespace", "language": "en"}
 ENGLISH = {"analyzer": "default", "language": "en"}
@@ -32,7 +32,7 @@ def indexed(make_job, collection, tmp_path):
 
     def made(docs, queries, how=SPLIT):
         collection(docs, queries)
-        terms_stage.run(make_job("bm25s", tmp_path / "index", how, {"dataset": tmp_path / "dataset"}))
+        bm25s.run(make_job("bm25s", tmp_path / "index", how, {"dataset": tmp_path / "dataset"}))
         return {"dataset": tmp_path / "dataset", "bm25s": tmp_path / "index"}
 
     return made
@@ -148,7 +148,7 @@ def test_an_index_streams_and_tells_what_is_in_it(indexed, monkeypatch, tmp_path
     told = open_artifact(whole["bm25s"]).manifest
     assert (told["passages"], told["indexed"], told["terms"], told["vocabulary"]) == (4, 2, 5, 3)
     assert files["vocabulary.json"] == b'["foo", "bar", "baz"]'
-    monkeypatch.setattr(terms_stage, "ROWS", 1)
+    monkeypatch.setattr(bm25s, "ROWS", 1)
     (tmp_path / "beir").rename(tmp_path / "before")
     indexed({"a": "foo bar foo", "b": "the", "c": "", "d": "bar baz"}, {"q": "foo"}, ENGLISH)
     assert files == {path.name: path.read_bytes() for path in whole["bm25s"].iterdir() if path.name != "stage.json"}
@@ -163,25 +163,26 @@ ENGLISH_TEXTS = [
 ]
 LUCENES = """
 import json, sys
-from tandem.lexical import analyzers, jvm
-java = jvm.start()
-analyzer = analyzers.build(java, {"analyzer": "default", "language": "en"})
-told = [java("io.anserini.analysis.AnalyzerUtils").analyze(analyzer, text).toArray() for text in json.load(sys.stdin)]
+from tandem.retrieval.lexical import analyzers, java
+from tandem.stages.lexical import LuceneParams
+machine = java.start()
+analyzer = analyzers.lucene_analyzer(machine, LuceneParams())
+told = [machine("io.anserini.analysis.AnalyzerUtils").analyze(analyzer, text).toArray() for text in json.load(sys.stdin)]
 print(json.dumps(told))
 """
 
 
 def test_terms_are_those_of_lucenes_english_analyzer(in_java):
-    split = term_splitter(ENGLISH)
+    split = term_splitter(Bm25sParams(**ENGLISH))
     assert [split(text) for text in ENGLISH_TEXTS] == in_java(LUCENES, ENGLISH_TEXTS)
 
 
 def test_terms_of_the_other_analyzers():
-    assert term_splitter({"analyzer": "none", "language": "en"})("The Houses of stone") == ["houses", "stone"]
-    assert term_splitter({"analyzer": "none", "language": "de"})("The Häuser") == ["the", "häuser"]
-    assert term_splitter({"analyzer": "porter", "language": "en"})("relational houses") == ["relat", "hous"]
-    assert term_splitter(SPLIT)("The  Houses,") == ["The", "Houses,"]
-    assert term_splitter({"analyzer": "jieba", "language": "zh"})("说中文的人！") == ["说", "中文", "的", "人"]
+    assert term_splitter(Bm25sParams(analyzer="none"))("The Houses of stone") == ["houses", "stone"]
+    assert term_splitter(Bm25sParams(analyzer="none", language="de"))("The Häuser") == ["the", "häuser"]
+    assert term_splitter(Bm25sParams(analyzer="porter"))("relational houses") == ["relat", "hous"]
+    assert term_splitter(Bm25sParams(**SPLIT))("The  Houses,") == ["The", "Houses,"]
+    assert term_splitter(Bm25sParams(analyzer="jieba", language="zh"))("说中文的人！") == ["说", "中文", "的", "人"]
     assert len(STOP_WORDS) == 33
 
 
@@ -190,7 +191,7 @@ def test_terms_of_the_other_analyzers():
     [
         (
             {"analyzer": "krovetz", "language": "en"},
-            "analyzer: 'krovetz' is not one of bm25s; allowed are default, porter",
+            "--params.analyzer: .*default.*porter",
         ),
         (
             {"analyzer": "default", "language": "zh"},
@@ -216,4 +217,4 @@ def test_without_java_the_line_names_the_other_engine(monkeypatch, module):
     with pytest.raises(
         UserError, match="is not installed; install envs/requirements.lock, or set bm25.engine to bm25s"
     ):
-        jvm.start()
+        java.start()

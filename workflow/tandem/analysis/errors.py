@@ -16,9 +16,9 @@ from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, ranked_order
 from tandem.data.select import subset
 from tandem.errors import UserError
-from tandem.retrieval.inputs import require_dataset
 from tandem.evaluation.measures import Qrels
 from tandem.evaluation.relevance import relevance
+from tandem.retrieval.inputs import require_dataset
 
 
 @dataclass(frozen=True)

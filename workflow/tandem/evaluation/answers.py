@@ -20,7 +20,6 @@ import regex
 TIMEOUT = 1.0  # seconds of processor time for one search by a user's pattern; some would take years
 
 
-
 @cache
 def _token() -> "regex.Pattern[str]":
     """A token: a run of letters, numbers and marks, or any one other character that is no separator and no control.

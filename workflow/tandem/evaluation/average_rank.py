@@ -15,9 +15,9 @@ from tandem.artifact import Job, writing
 from tandem.data.collection import Collection
 from tandem.data.order import Order
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.evaluation.measures import Evaluation
 from tandem.evaluation.scores import write_scores
+from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings, Vectors
 from tandem.retrieval.exact import ROUNDING, pack, pair_scores, unpack
 from tandem.retrieval.retrieve import open_embeddings
@@ -98,7 +98,7 @@ def run(job: Job[AverageRankParams]) -> None:
     ranks = np.concatenate(list(ranked(queries, passages, Order(job.inputs["dataset"]), relevant)))
     counted = np.flatnonzero(ranks)
     if not len(counted):
-        raise UserError(f"{collection.artifact.folder}: split {job.params['split']} has no relevant passage to rank")
+        raise UserError(f"{collection.artifact.folder}: split {job.params.split} has no relevant passage to rank")
     missing = sum(map(bool, relevant)) - len(counted)
     result = Evaluation([ids[at] for at in counted], ranks[counted, None].astype(np.float64), 0, missing)
     with writing(job) as draft:

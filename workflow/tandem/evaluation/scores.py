@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from tandem.artifact import Artifact, Draft, Job, writing
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.evaluation.matching import run_path
 from tandem.evaluation.measures import (
     Evaluation,
     Floats64,
@@ -19,7 +20,6 @@ from tandem.evaluation.measures import (
     parse_measures,
     without_identical_ids,
 )
-from tandem.evaluation.matching import run_path
 from tandem.evaluation.relevance import relevance
 from tandem.progress import say
 from tandem.stages.evaluation import ScoreParams

@@ -1,4 +1,4 @@
-"""From a query's pool to its training lists: undenoised (RocketQAv2 §3.3), denoised or labelled by a judge (RocketQA §3.2).
+"""Training lists from a query's pool: undenoised (RocketQAv2 §3.3), denoised or labelled by a judge (RocketQA §3.2).
 
 A pool is the query's positives and the passages of a run that may serve as negatives.
 """
@@ -168,7 +168,8 @@ def judge_labelled(
     The passage with the highest probability, of equals the first, is the positive if its probability is above
     `positive_above`; negatives are below `negative_below`. None where no passage is good enough.
     """
-    assert pool.judged is not None and denoise.positive_above is not None
+    assert pool.judged is not None
+    assert denoise.positive_above is not None
     if not len(pool.judged) or not pool.judged.max() > denoise.positive_above:
         return None
     best = np.array([pool.judged.argmax()])

@@ -6,6 +6,7 @@ from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.schema import NAME, mistakes, nearest, typed
 from tandem.retrieval.indexes.types import SEARCHED, TYPES, check
+from tandem.stages.retrieval import IndexParams
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver
@@ -30,11 +31,16 @@ def indexes(told: dict[str, Any], schema: dict[str, Any]) -> tuple[dict[str, Any
         found = mistakes(made[name], one, schema, at)
         if not found:
             try:
-                check(made[name], at)
+                check(_index_params(made[name]), at)
             except UserError as error:
                 found = [str(error)]
         wrong += found
     return made, wrong
+
+
+def _index_params(spec: dict[str, Any]) -> IndexParams:
+    """The parameters of an index, of an entry that also says how it is searched."""
+    return IndexParams.model_validate({k: v for k, v in spec.items() if k not in SEARCHED and (k, v) != ("seed", None)})
 
 
 class Indexed:
@@ -62,7 +68,7 @@ class Indexed:
         if "seed" in params:
             params["seed"] = self.of.seed(params["seed"])
         rows = self.of.dataset_spec(dataset).get("counts", {}).get("passages")
-        check(params, f"indexes.{name}", rows, self._dimension(passages) if params.get("m") else None)
+        check(_index_params(params), f"indexes.{name}", rows, self._dimension(passages) if params.get("m") else None)
         label = f"{passages.upstream['model'].name}@{name}"
         return self.of.stage("index", dataset, label, params, upstream={"passages": passages}, **self._how())
 

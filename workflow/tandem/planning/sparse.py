@@ -10,7 +10,7 @@ from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.runs import cutoff
 from tandem.planning.schema import NAME, nearest, shown
-from tandem.retrieval.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
+from tandem.stages.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
 if TYPE_CHECKING:
     from tandem.planning.resolver import Resolver

@@ -50,7 +50,7 @@ def open_embeddings(job: Job[Any], split: str) -> tuple[Embeddings, Embeddings]:
 
 
 def open_engine(name: str) -> Engine:
-    """The search function of an engine; `auto`: torch on a GPU, else FAISS. Imported now: a process holds one of them."""
+    """The search function of an engine (`auto`: torch on a GPU, else FAISS), imported now: a process holds only one."""
     if name == "torch" or (name == "auto" and offered(os.environ)):
         from tandem.retrieval.torch_search import search
     else:

@@ -15,8 +15,9 @@ from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
 from tandem.progress import Progress
 from tandem.retrieval.encode import Encoder
+from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_part, require_tokenizer
-from tandem.retrieval.pair_store import Array
+from tandem.stages.retrieval import EmbeddingsParams
 
 FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
 WARM_UP = {"query": "warm up", "rows": [0]}
@@ -64,7 +65,7 @@ class Dual:
     """A dual encoder's query tower, as the stage `embeddings` runs it: `model` with `tokens` of `dataset`."""
 
     def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
-        how = {"side": "queries", "batch_tokens": params["batch_tokens"], "precision": params["precision"]}
+        how = EmbeddingsParams(side="queries", batch_tokens=params["batch_tokens"], precision=params["precision"])
         self.encoder = Encoder(Job("embeddings", Path(), how, inputs))
         folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
         self.queries = Queries(folder, inputs["tokens"])

@@ -15,6 +15,7 @@ from tandem.retrieval.fuse import CHOSEN
 from tandem.retrieval.fusion import METHODS, best, pool
 from tandem.searching.session import Session
 from tandem.searching.systems import BM25, CROSS, DUAL, Part, made_of, part
+from tandem.stages.retrieval import FuseParams
 
 Ranked = list[tuple[str, float]]  # document id and score, best first
 
@@ -77,14 +78,15 @@ class Ranking:
 
     def _fused(self, run: Stage) -> Ranked:
         """A fusion of runs, all as deep as the stages that it is made from."""
-        members, settings = made_of(run), dict(run.params)
+        members, settings = made_of(run), FuseParams.model_validate(run.params)
         if "tuned" in run.upstream:
-            settings |= json.loads((Path(run.upstream["tuned"].folder) / CHOSEN).read_text(encoding="utf-8"))
+            chosen = json.loads((Path(run.upstream["tuned"].folder) / CHOSEN).read_text(encoding="utf-8"))
+            settings = settings.model_copy(update=chosen)
         lists = [self.ranked(one, _depth(one)) for one in members]
         columns = [([doc for doc, _ in one], np.array([score for _, score in one], np.float32)) for one in lists]
         scored = [one.params["depth"] if one.kind == "rerank" else None for one in members]
         pooled = pool(columns, scored)
-        docs, scores = best(pooled.docs, METHODS[settings["method"]](pooled, settings), settings["depth"])
+        docs, scores = best(pooled.docs, METHODS[settings.method](pooled, settings), settings.depth)
         return list(zip(docs, scores.tolist(), strict=True))
 
     def _vector(self, one: Part) -> list[float]:

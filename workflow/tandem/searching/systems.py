@@ -8,7 +8,7 @@ from tandem.errors import UserError
 from tandem.planning.graph import Stage
 from tandem.planning.plan import Plan
 from tandem.planning.schema import nearest
-from tandem.retrieval.lexical import ANALYZERS
+from tandem.stages.lexical import ANALYZERS
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
 KINDS = {"bm25": BM25, "retrieve": DUAL, "ann": DUAL, "rerank": CROSS}  # of runs that have a part of their own

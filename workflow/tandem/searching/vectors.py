@@ -12,16 +12,16 @@ from tandem.data.order import Order
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, Best, pair_scores
 from tandem.retrieval.faiss_search import BlockSearch
-from tandem.retrieval.indexes import ann
-from tandem.retrieval.indexes.opened import Index
+from tandem.retrieval.indexes import search
 from tandem.retrieval.indexes.threads import alone
+from tandem.stages.retrieval import AnnParams
 
 KEPT = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready
 
 
 class Searcher(Protocol):
-    """What finds the best passages of queries: `Exact`, or `ann.Searcher`."""
+    """What finds the best passages of queries: `Exact`, or `search.Searcher`."""
 
     def best(self, queries: Array, depth: int) -> Best:
         """The best passages of queries, shape (queries, dim)."""
@@ -51,11 +51,12 @@ class Vectors:
 
     def _indexed(
         self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], workers: int
-    ) -> ann.Searcher:
+    ) -> search.Searcher:
         """The searcher of the stage `ann`."""
-        opened = Index(index, self._open.enter_context(alone(workers)))
-        opened.tune(params.get("nprobe"), params.get("ef_search"))
-        return ann.Searcher(opened, passages, ranks, params)
+        opened = search.Index(index, self._open.enter_context(alone(workers)))
+        how = AnnParams.model_validate(params)
+        opened.tune(how.nprobe, how.ef_search)
+        return search.Searcher(opened, passages, ranks, how.rescore, how.rescore_factor)
 
     def answer(self, asked: dict[str, Any]) -> Any:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
@@ -63,7 +64,7 @@ class Vectors:
         vector = np.array(asked["vector"], np.float16)[None]
         if "rows" in asked:
             taken = np.concatenate([passages.take(row, row + 1) for row in asked["rows"]])
-            return pair_scores(np.repeat(vector, len(taken), axis=0), taken, passages.meta["temperature"]).tolist()
+            return pair_scores(np.repeat(vector, len(taken), axis=0), taken, passages.temperature).tolist()
         ranks, scores = searcher.best(vector, min(asked["depth"], passages.rows)).ranked(0)
         return order.ids(ranks), scores.tolist()
 
@@ -88,7 +89,7 @@ class Exact:
     def _block(self, number: int) -> BlockSearch:
         """A block's searcher."""
         first, vectors = number * self.passages.size, self.passages.block(number)
-        return BlockSearch(vectors, self.ranks[first : first + len(vectors)], self.passages.meta["temperature"])
+        return BlockSearch(vectors, self.ranks[first : first + len(vectors)], self.passages.temperature)
 
     def best(self, queries: Array, depth: int) -> Best:
         """The best passages of queries (fp16), ties by document id."""

@@ -42,14 +42,12 @@ class IndexParams(Params):
     type: IndexType = Field("factory", description="structure of the index")
     factory: str | None = Field(None, description="FAISS's own description, such as OPQ64,IVF1024,PQ64")
     sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field("8bit", description="bits of a dimension")
-    m: int | None = Field(
-        None, ge=1, description="parts of a code, or links of a graph's node; null: from the dimension"
-    )
+    m: int | None = Field(None, ge=1, description="parts of a code, or links of a node; null: from the dimension")
     bits: int = Field(8, ge=1, le=12, description="bits of a part's code")
     opq: bool = Field(False, description="learn a rotation first")
     nlist: int | None = Field(None, ge=1, description="inverted lists; null: from the number of passages")
     train_sample: int | None = Field(
-        None, ge=1, description="passages it learns from; null: 64 a list, at least 65,536"
+        None, ge=1, description="passages it is trained on; null: 64 per list, at least 65,536"
     )
     seed: int = Field(0, description="of the sample and the centroids")
     ef_construction: int | None = Field(None, ge=1, description="candidates while a graph is built")

@@ -89,7 +89,7 @@ def on_gpus(index: Any, mode: str) -> Any:
 
     Args:
         index: FAISS's, on the CPU.
-        mode: `none`: as it is; `replicate`: whole on each GPU, which share the queries; `shard`: cut into as many parts.
+        mode: `none`: as it is; `replicate`: whole on each GPU, which share the queries; `shard`: a part on each.
     Raises:
         UserError: the index has no form for GPUs, such as HNSW.
     """

@@ -52,7 +52,7 @@ def check_language(java: JavaClass, language: str) -> None:
 
 
 def splitter(params: LuceneParams) -> Callable[[str], str] | None:
-    """A function that splits a text into terms by spaces before Lucene sees it; None where Lucene's analyzer does it."""
+    """A function that puts spaces between terms before Lucene sees them; None where Lucene's analyzer finds terms."""
     if params.analyzer != "jieba":
         return None
     words = segmenter()

@@ -210,7 +210,7 @@ class Lucene:
 
 
 class FieldSearch:
-    """Search over title and text as two fields, by BM25F: queries one after the other, each on all of Java's processors.
+    """Search over title and text as two fields, by BM25F: queries one by one, each on all of Java's processors.
 
     Lucene's `CombinedFieldQuery` treats the fields as one: with w_f a field's weight, per query term t
 
@@ -235,10 +235,8 @@ class FieldSearch:
         lucene = "org.apache.lucene."
         self.index_searcher = machine(f"{lucene}search.IndexSearcher")
         self.text = machine("io.anserini.analysis.AnalyzerUtils")
-        self.builder, self.boost = (
-            machine(f"{lucene}search.BooleanQuery$Builder"),
-            machine(f"{lucene}search.BoostQuery"),
-        )
+        self.builder = machine(f"{lucene}search.BooleanQuery$Builder")
+        self.boost = machine(f"{lucene}search.BoostQuery")
         self.combined = machine(f"{lucene}sandbox.search.CombinedFieldQuery$Builder")
         self.term, self.should = machine(f"{lucene}index.Term"), machine(f"{lucene}search.BooleanClause$Occur").SHOULD
         self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
