@@ -20,6 +20,7 @@ from tandem.training.stage import known_positives, labelled_otherwise
 
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
 SCORES = np.arange(8.0, 0, -1, dtype=np.float32)
+MATCH = {"split": "train", "match": "string", "depth": 9, "title": False}
 DENOISE = Denoising(negative_below=0.1, positive_above=None, backfill={"first_rank": 6, "depth": 8})
 PARAMS = CandidatesParams(seed=3, negatives=2, denoise=DENOISE, take="first", negatives_per="positive")
 
@@ -122,7 +123,7 @@ def test_random_negatives_need_no_run(draw):
 def matches(make_job, tmp_path_factory, dataset, train_run):
     """Of every query's nine passages the second, the third (its labelled one) and the fifth hold an answer."""
     out = tmp_path_factory.mktemp("match") / "m-0123456789"
-    with writing(make_job("match", out, {"split": "train"}, {"dataset": dataset, "run": train_run})) as draft:
+    with writing(make_job("match", out, MATCH, {"dataset": dataset, "run": train_run})) as draft:
         lines = [line.split() for line in train_run.path("run.trec").read_text().splitlines()]
         columns = {"query_id": [line[0] for line in lines], "doc_id": [line[2] for line in lines]}
         columns |= {"rank": [int(line[3]) for line in lines], "relevant": [line[3] in "235" for line in lines]}

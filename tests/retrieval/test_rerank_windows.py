@@ -16,7 +16,7 @@ from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
-from tandem.retrieval.rerank import run_windows
+from tandem.retrieval.rerank import run
 
 CUT = {"length": 6, "stride": 4, "unit": "words", "most": None, "titles": "repeat", "label": "all"}
 PARAMS = {"depth": 7, "precision": "fp32", "batch_tokens": 512, "split": "test"}
@@ -102,7 +102,7 @@ def test_the_aggregate_of_direct_scores(method, group, inputs, ranked, logit, ma
     monkeypatch.setattr(module, "GROUP", group)
     params = PARAMS | {"method": method, "scores": "raw"} | ({"k": 2} if method == "kmax" else {})
     job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs)
-    run_windows(job)
+    run(job)
     lines, hand = written(job), expected(ranked[0], logit, method)
     assert [line[:2] for line in lines] == [line[:2] for line in hand]
     np.testing.assert_allclose([line[2] for line in lines], [line[2] for line in hand], rtol=1e-6, atol=1e-6)
@@ -113,7 +113,7 @@ def test_the_aggregate_of_direct_scores(method, group, inputs, ranked, logit, ma
 def test_sums_of_probabilities(inputs, ranked, logit, make_job, tmp_path):
     params = PARAMS | {"method": "sum", "scores": "probability"}
     job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs)
-    run_windows(job)
+    run(job)
     lines, hand = written(job), expected(ranked[0], logit, "sum", lambda x: 1 / (1 + math.exp(-x)))
     assert [line[:2] for line in lines] == [line[:2] for line in hand]
     np.testing.assert_allclose([line[2] for line in lines], [line[2] for line in hand], rtol=1e-6)
@@ -126,7 +126,7 @@ def test_methods_share_the_scores_and_judges_are_averaged(inputs, cross_model, j
             told |= {f"judge.{i}": model, f"judge_tokens.{i}": inputs["judge_tokens.0"]}
         params = PARAMS | {"method": method, "scores": "raw"}
         job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / name, params, told)
-        run_windows(job)
+        run(job)
         return {line[:2]: line[2] for line in written(job)}, open_artifact(job.out).manifest["scored"]
 
     one, scored = made("one", [cross_model], "sum")
@@ -145,7 +145,7 @@ def test_methods_share_the_scores_and_judges_are_averaged(inputs, cross_model, j
 def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
     params = PARAMS | {"method": "max", "scores": "raw"}
     job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs)
-    run_windows(job)
+    run(job)
     alone, total = (job.out / "run.trec").read_bytes(), open_artifact(job.out).manifest["scored"]
     shutil.rmtree(job.out)
     shutil.rmtree(tmp_path / "w" / "pairs")
@@ -157,7 +157,7 @@ def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == total
     assert min(scored) > total / 5
-    run_windows(job)
+    run(job)
     assert open_artifact(job.out).manifest["scored"] == 0
     assert (job.out / "run.trec").read_bytes() == alone
 
@@ -170,8 +170,8 @@ def test_what_does_not_fit_is_refused(inputs, tokens, make_job, tmp_path):
     with pytest.raises(
         UserError, match="judge_tokens.0 .* was made from the dataset tiny-0000000001; expected w-01234"
     ):
-        run_windows(job(**{"judge_tokens.0": tokens}))
+        run(job(**{"judge_tokens.0": tokens}))
     with pytest.raises(UserError, match="depth is 20, but .*run-0123456789 goes only 10 deep"):
-        run_windows(job({"depth": 20}))
+        run(job({"depth": 20}))
     with pytest.raises(UserError, match="holds windows of nothing; expected windows of tiny-0000000001"):
-        run_windows(job(windows=inputs["dataset"]))
+        run(job(windows=inputs["dataset"]))

@@ -167,7 +167,8 @@ from tandem.retrieval.lexical import analyzers, java
 from tandem.stages.lexical import LuceneParams
 machine = java.start()
 analyzer = analyzers.lucene_analyzer(machine, LuceneParams())
-told = [machine("io.anserini.analysis.AnalyzerUtils").analyze(analyzer, text).toArray() for text in json.load(sys.stdin)]
+analyze = machine("io.anserini.analysis.AnalyzerUtils").analyze
+told = [analyze(analyzer, text).toArray() for text in json.load(sys.stdin)]
 print(json.dumps(told))
 """
 

@@ -113,14 +113,7 @@ class TrainingList:
 
 
 def choose(count: int, size: int | None, rng: np.random.Generator, first: bool = False) -> Ids:
-    """Indices of `size` of `count` things without replacement, in their order; all of them for None.
-
-    Args:
-        count: number of things.
-        size: how many are taken.
-        rng: draws them.
-        first: take the first ones instead.
-    """
+    """Indices of `size` of `count` things in their order, drawn without replacement, or the first; all for None."""
     if size is None or size >= count:
         return np.arange(count)
     return np.arange(size) if first else np.sort(rng.permutation(count)[:size])

@@ -48,7 +48,6 @@ class Labels:
         return self._rows([*literal, *sorted(self.answers.get(query, ()))])
 
     def _rows(self, ids: list[str]) -> Ids:
-        """Rows of documents, without those that the corpus lacks."""
         rows = self.docs.rows(ids, missing_ok=True)
         return rows[rows >= 0]
 

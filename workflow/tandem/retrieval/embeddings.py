@@ -13,24 +13,22 @@ Beside a block `<number>.json` names its origin, so that a killed run continues 
 """
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from tandem.artifact import Artifact, sha256, write_json
+from tandem.artifact import Artifact
 from tandem.config.base import Model
 from tandem.errors import UserError
 from tandem.progress import Progress
 from tandem.retrieval.exact import Array
+from tandem.retrieval.pieces import Pieces
 
 Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
-Pieces = list[Array]  # rows as they are stored, memory-mapped
+Rows = list[Array]  # rows as they are stored, memory-mapped
 
 FP16, INT8 = "fp16", "int8"
 LARGEST = 127
@@ -81,23 +79,20 @@ class BlockFacts(Model):
     device: str = "unknown"
 
 
-@dataclass(frozen=True)
 class Blocks:
     """The blocks of embeddings that are being computed.
 
-    Attributes:
+    Args:
         folder: the artifact's folder.
         rows: rows in all.
         size: rows of a block; the last may have fewer.
-        origin: digest of everything that decides the vectors; a block of another origin does not count.
+        origin: digest of everything that decides the vectors.
         dtype: how vectors are stored, `fp16` or `int8`.
     """
 
-    folder: Path
-    rows: int
-    size: int
-    origin: str
-    dtype: str
+    def __init__(self, folder: Path, rows: int, size: int, origin: str, dtype: str) -> None:
+        self.folder, self.rows, self.size, self.dtype = folder, rows, size, dtype
+        self.pieces = Pieces(folder, origin)
 
     def __len__(self) -> int:
         return -(-self.rows // self.size)
@@ -112,12 +107,8 @@ class Blocks:
 
     def facts(self, number: int) -> BlockFacts | None:
         """The facts of a finished block; None if it is missing, damaged or of another origin."""
-        try:
-            facts = BlockFacts.model_validate_json(self.path(number).with_suffix(".json").read_text())
-            whole = facts.origin == self.origin and facts.sha256 == sha256(self.path(number))
-        except (FileNotFoundError, ValidationError):
-            return None
-        return facts if whole else None
+        facts = self.pieces.facts(block_name(number))
+        return None if facts is None else BlockFacts.model_validate(facts)
 
     def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, BlockFacts]:
         """The facts of those blocks that are finished, by number.
@@ -138,22 +129,18 @@ class Blocks:
         return finished
 
     def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> BlockFacts:
-        """Write a block: the vectors first, then the facts that mark it as finished, which are returned.
+        """Write a block of fp16 vectors, or of what int8 is quantised from, shape (rows of the block, dim).
 
-        Args:
-            number: the block's.
-            vectors: fp16, or what int8 is quantised from; shape (rows of the block, dim).
-            computed: by which model, precision and device.
+        `computed` names the model, precision and device.
         """
-        path = self.path(number)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(partial, "wb") as file:
-            np.save(file, quantise(vectors) if self.dtype == INT8 else vectors)
-        os.replace(partial, path)
-        facts = BlockFacts(rows=len(vectors), dtype=self.dtype, sha256=sha256(path), origin=self.origin, **computed)
-        write_json(path.with_suffix(".json"), facts.model_dump())
-        return facts
+
+        def save(path: Path) -> None:
+            with open(path, "wb") as file:
+                np.save(file, quantise(vectors) if self.dtype == INT8 else vectors)
+
+        return BlockFacts.model_validate(
+            self.pieces.write(block_name(number), save, rows=len(vectors), dtype=self.dtype, **computed)
+        )
 
     def tidy(self) -> None:
         """Remove files that killed processes left half written; to be called when nobody writes."""
@@ -213,11 +200,7 @@ class Embeddings:
 class Stretches:
     """Some blocks of passages' vectors, read in order and any number of times, as many rows at once as memory allows.
 
-    Args:
-        embeddings: of passages.
-        numbers: the blocks.
-        ranks: alphabetical rank of each passage's id, of all passages.
-        progress: counts passages that were read.
+    `ranks` are the alphabetical ranks of all passages' ids; `progress` counts passages that were read.
     """
 
     def __init__(self, embeddings: Embeddings, numbers: Sequence[int], ranks: Array, progress: Progress) -> None:
@@ -225,14 +208,14 @@ class Stretches:
         self.dimension, self.temperature, size = embeddings.dimension, embeddings.temperature, embeddings.size
         self.rows = sum(min(size, embeddings.rows - number * size) for number in numbers)
 
-    def read(self, rows: int) -> Iterator[tuple[Pieces, Array]]:
+    def read(self, rows: int) -> Iterator[tuple[Rows, Array]]:
         """Stretches of at most `rows` rows and of about equal length: their stored rows, and their ranks.
 
         Blocks are cut and joined as needed: an engine wastes less on few long stretches.
         """
         most = -(-self.rows // -(-self.rows // max(1, rows)))
         most = max(1, min(rows, -(-most // ALIGNED) * ALIGNED))
-        pieces, ranks, held = Pieces(), list[Array](), 0
+        pieces, ranks, held = Rows(), list[Array](), 0
         for number in self.numbers:
             stored, first = self.embeddings.stored(number), number * self.embeddings.size
             start = 0
@@ -244,12 +227,12 @@ class Stretches:
                 if held == most:
                     yield pieces, np.concatenate(ranks)
                     self.progress.add(held)
-                    pieces, ranks, held = Pieces(), [], 0
+                    pieces, ranks, held = Rows(), [], 0
         if held:
             yield pieces, np.concatenate(ranks)
             self.progress.add(held)
 
-    def join(self, pieces: Pieces) -> Vectors:
+    def join(self, pieces: Rows) -> Vectors:
         """The vectors of a stretch, float32, shape (rows, dim)."""
         vectors = np.empty((sum(map(len, pieces)), self.dimension), np.float32)
         start = 0

@@ -77,7 +77,6 @@ class Encoder:
         """
 
         def count(lengths: Ids) -> None:
-            """Count a batch."""
             progress.add(len(lengths), tokens=int(lengths.sum()))
 
         options = self.template, self.mode, self.budget, self.dtype, count

@@ -19,14 +19,9 @@ SLACK = 8  # terms added to a sum's length: the rounding of norms, of scores and
 
 
 def pair_scores(queries: Array, passages: Array, temperature: float) -> Array:
-    """s(q, p) = q · p / temperature of aligned vectors.
+    """s(q, p) = q · p / temperature of aligned fp16 or float32 vectors, both of shape (pairs, dim).
 
-    Args:
-        queries: fp16 or float32 values, shape (pairs, dim).
-        passages: fp16 or float32 values, shape (pairs, dim).
-        temperature: positive.
-    Returns:
-        Shape (pairs,), float32.
+    Returns float32, shape (pairs,).
     """
     products = np.multiply(queries, passages, dtype=np.float64)
     scores: Array = (products.sum(axis=1) / temperature).astype(np.float32)
@@ -43,7 +38,7 @@ def settled(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
     Args:
         sums: float64, shape (pairs,).
         width: half of the interval, of `rounding_width`: shape (pairs,) or a number.
-        temperature: positive.
+        temperature: scores are divided by it.
     Returns:
         float32 scores, and whether a pair is left to `pair_scores`; both of shape (pairs,).
     """
@@ -52,12 +47,7 @@ def settled(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
 
 
 def rounding_width(dimension: int, lengths: Any) -> Any:
-    """Twice what two float64 sums of a pair's products may differ by.
-
-    Args:
-        dimension: of the vectors.
-        lengths: |q||p|, or an upper bound: a number, an array or a tensor.
-    """
+    """Twice what two float64 sums of a pair's products may differ by; `lengths` is |q||p|, or an upper bound."""
     return 4 * (dimension + SLACK) * FINE * lengths
 
 
@@ -69,7 +59,7 @@ def query_scores(query: Array, vectors: Array, rows: Array, longest: float, temp
         vectors: stored values as float32, shape (passages, dim).
         rows: of the passages, shape (pairs,).
         longest: an upper bound of their lengths.
-        temperature: positive.
+        temperature: scores are divided by it.
     Returns:
         Shape (pairs,), float32.
     """

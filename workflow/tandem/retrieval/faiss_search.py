@@ -20,13 +20,7 @@ Map = Callable[[Callable[[slice], object], list[slice]], Any]
 
 
 class BlockSearch:
-    """Search in one stretch of passages.
-
-    Args:
-        vectors: stored values, shape (passages, dim).
-        ranks: alphabetical rank of each passage's id, shape (passages,).
-        temperature: scores are divided by it.
-    """
+    """Search in one stretch of passages: stored vectors, (passages, dim), and alphabetical ranks of their ids."""
 
     def __init__(self, vectors: Vectors, ranks: Array, temperature: float) -> None:
         self.vectors = np.ascontiguousarray(vectors, np.float32)
@@ -49,7 +43,6 @@ class BlockSearch:
         keys = np.zeros(labels.shape, np.uint64)
 
         def decide(at: slice) -> None:
-            """The keys of a few queries' proposals."""
             for query in range(at.start, at.stop):
                 rows = labels[query, : counts[query]]
                 scores = query_scores(queries[query], self.vectors, rows, self.longest, self.temperature)
@@ -111,14 +104,7 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
 
 
 def exact_ranks(passages: Embeddings, queries: Array, ranks: Array, depth: int) -> list[Array]:
-    """Alphabetical ranks of each query's exact top, best first, by a pass over all passages.
-
-    Args:
-        passages: all vectors.
-        queries: shape (queries, dim).
-        ranks: alphabetical rank of each row's id.
-        depth: passages per query.
-    """
+    """Ranks (`ranks`, of each row's id) of each query's exact top `depth`, best first, by a pass over all passages."""
     best, everyone = Best(len(queries), min(depth, passages.rows)), slice(0, len(queries))
     for start, vectors in passages.blocks():
         block = BlockSearch(vectors, ranks[start : start + len(vectors)], passages.temperature)

@@ -78,7 +78,6 @@ def _scattered(path: Path, places: dict[str, int]) -> list[Span] | None:
 
 
 def _jump(path: Path, spans: list[Span]) -> Iterator[tuple[str, list[str], Floats]]:
-    """`iter_run` in the order of the spans."""
     with open(path, "rb") as file:
         for span in spans:
             file.seek(span.start)

@@ -70,14 +70,9 @@ class PairScores:
         return folder
 
     def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
-        """Logits of pairs; those that are not stored yet are computed and stored.
+        """Logits of pairs, float32, shape (pairs,); those that are not stored yet are computed and stored.
 
-        Args:
-            queries: row of each pair's query, shape (pairs,).
-            passages: row of each pair's passage, shape (pairs,).
-            progress: counts pairs, computed or looked up.
-        Returns:
-            Shape (pairs,), float32.
+        `queries` and `passages` are rows, shape (pairs,); `progress` counts pairs, computed or looked up.
         """
         keys, inverse = np.unique(pair_keys(queries, passages), return_inverse=True)
         scores = self.store.lookup(keys)
@@ -113,7 +108,6 @@ class PairScores:
         return scores
 
     def _load(self) -> CrossEncoder:
-        """The model, read when the first pair is missing."""
         if self._model is None:
             model = CrossEncoder.load(self.folder).to(device())
             check_length(model.encoder, -(-self.longest // STEP) * STEP, f"{self.folder}: query with passage")
@@ -167,12 +161,7 @@ Requests = Iterator[tuple[PairScores, Array, Array]]  # a cross-encoder, and the
 
 
 def score_shard(job: Job[P], requests: Callable[[Job[P]], Requests]) -> dict[str, object]:
-    """Score this shard's share of the pairs that a stage will need, into the store where the stage looks first.
-
-    Args:
-        job: the stage's, with `execution.shard` and `execution.shards`.
-        requests: the stage's pairs, a bounded number at a time.
-    """
+    """Score this shard's share of the pairs that a stage will need, into the store where the stage looks first."""
     shard, shards = job.execution.shard or 0, job.execution.shards
     use_workers(job.execution.workers)
     scored = 0

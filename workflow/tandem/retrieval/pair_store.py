@@ -49,13 +49,7 @@ class PairStore:
         self._parts: dict[str, Part] = {}
 
     def lookup(self, keys: Array) -> Array:
-        """Scores of pairs, NaN for pairs without one.
-
-        Args:
-            keys: sorted, shape (pairs,).
-        Returns:
-            Shape (pairs,), float32.
-        """
+        """Scores of pairs by their sorted keys, float32, shape (pairs,); NaN for pairs without one."""
         self._refresh()
         scores = np.full(len(keys), np.nan, np.float32)
         for stored, values in self._parts.values():

@@ -10,14 +10,13 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, check_files, plain, sha256, write_json, writing
+from tandem.artifact import Job, check_files, plain, writing
 from tandem.data.order import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
@@ -26,6 +25,7 @@ from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors, block_name
 from tandem.retrieval.exact import Array, Best
 from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.pieces import Pieces
 from tandem.stages.retrieval import RetrieveParams
 
 MEMORY = 2048  # MiB, the default of `execution.search_memory`
@@ -58,8 +58,7 @@ def open_engine(name: str) -> Engine:
     return search
 
 
-@dataclass(frozen=True)
-class Partial:
+class Partial(NamedTuple):
     """What one shard has retrieved: packed scores and ranks, shape (queries, any), memory-mapped, for some blocks."""
 
     blocks: range
@@ -67,10 +66,7 @@ class Partial:
 
 
 class Partials:
-    """The files of a search's shards, beside its artifact.
-
-    A file is `shards/<first>-<stop>.npy`, named by its blocks; beside it `.facts` names its origin, so that the result
-    of another search does not count.
+    """What the shards of a search have retrieved: files `shards/<first>-<stop>.npy`, named by their blocks.
 
     Args:
         folder: the artifact's.
@@ -78,44 +74,30 @@ class Partials:
     """
 
     def __init__(self, folder: Path, origin: str) -> None:
-        self.folder, self.origin = folder / "shards", origin
-
-    def path(self, blocks: range) -> Path:
-        """The file of a shard's result."""
-        return self.folder / f"{blocks.start}-{blocks.stop}.npy"
+        self.folder = folder / "shards"
+        self.pieces = Pieces(self.folder, origin, ".facts")
 
     def write(self, blocks: range, shape: tuple[int, int], groups: Iterable[Array]) -> None:
         """Write the result for `blocks` as it comes: packed, groups of queries one after the other."""
-        path = self.path(blocks)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial, first = path.with_name(f".{path.name}.{os.getpid()}"), 0
-        merged = np.lib.format.open_memmap(partial, "w+", np.uint64, shape)
-        for keys in groups:
-            merged[first : first + len(keys)] = keys
-            first += len(keys)
-        merged.flush()
-        os.replace(partial, path)
-        facts = {"origin": self.origin, "blocks": [blocks.start, blocks.stop], "sha256": sha256(path)}
-        write_json(path.with_suffix(".facts"), facts)
+
+        def save(path: Path) -> None:
+            merged, first = np.lib.format.open_memmap(path, "w+", np.uint64, shape), 0
+            for keys in groups:
+                merged[first : first + len(keys)] = keys
+                first += len(keys)
+            merged.flush()
+
+        self.pieces.write(f"{blocks.start}-{blocks.stop}.npy", save, blocks=[blocks.start, blocks.stop])
 
     def finished(self) -> list[Partial]:
         """The results that are whole, no block twice, in the order of the blocks."""
         partials: list[Partial] = []
-        valid = filter(None, map(self._blocks, self.folder.glob("*.facts")))
-        for blocks in sorted(valid, key=lambda blocks: (blocks.start, -blocks.stop)):
+        valid = filter(None, (self.pieces.facts(path.with_suffix(".npy").name) for path in self.folder.glob("*.facts")))
+        for blocks in sorted((range(*facts["blocks"]) for facts in valid), key=lambda span: (span.start, -span.stop)):
             if not partials or blocks.start >= partials[-1].blocks.stop:
-                partials.append(Partial(blocks, np.load(self.path(blocks), mmap_mode="r", allow_pickle=False)))
+                path = self.folder / f"{blocks.start}-{blocks.stop}.npy"
+                partials.append(Partial(blocks, np.load(path, mmap_mode="r", allow_pickle=False)))
         return partials
-
-    def _blocks(self, path: Path) -> range | None:
-        """The blocks of a result; None if it is damaged or of another origin."""
-        try:
-            facts = json.loads(path.read_text())
-            blocks = range(*facts["blocks"])
-            whole = facts["origin"] == self.origin and facts["sha256"] == sha256(self.path(blocks))
-        except (FileNotFoundError, ValueError, KeyError):
-            return None
-        return blocks if whole else None
 
     def remove(self) -> None:
         """Delete all results, and what killed shards left."""
@@ -144,7 +126,7 @@ class Retrieval:
         self.passages, self.queries = open_embeddings(job, job.params.split)
         self.order = Order(job.inputs["dataset"])
         self.depth = min(job.params.depth, self.passages.rows)
-        self.memory = (job.execution.search_memory or MEMORY) * (1 << 20)
+        self.memory = int((job.execution.search_memory or MEMORY) * (1 << 20))
         # Of a query: its best passages and a copy of them, and its vector as fp16, float32 and float64.
         per_query = 16 * self.depth + 16 * self.passages.dimension
         self.group = min(self.queries.rows, max(1, self.memory // 4 // per_query))

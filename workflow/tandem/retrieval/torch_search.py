@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tandem.models.device import device, use_workers
 from tandem.overlap import ahead
-from tandem.retrieval.embeddings import INT8, Pieces, Stretches, Vectors
+from tandem.retrieval.embeddings import INT8, Rows, Stretches, Vectors
 from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, pair_scores, query_scores, rounding_width
 
 SEGMENT = 64  # passages of which first the best alone is looked at
@@ -64,14 +64,7 @@ class Stretch:
 
 
 class Buffer:
-    """Host memory of a stretch, page-locked where it is copied to a GPU from.
-
-    Args:
-        rows: at most.
-        dimension: of the vectors.
-        int8: whether they are stored so.
-        pinned: page-locked.
-    """
+    """Host memory of a stretch of at most `rows` rows; `pinned`: page-locked, to be copied to a GPU from."""
 
     def __init__(self, rows: int, dimension: int, int8: bool, pinned: bool) -> None:
         kind = torch.int8 if int8 else torch.float16
@@ -79,7 +72,7 @@ class Buffer:
         self.scale = torch.empty(rows, dtype=torch.float32, pin_memory=pinned) if int8 else None
         self.ranks = torch.empty(rows, dtype=torch.int64, pin_memory=pinned)
 
-    def fill(self, pieces: Pieces, ranks: Array) -> Parts:
+    def fill(self, pieces: Rows, ranks: Array) -> Parts:
         """Read a stretch; views of this buffer."""
         start = 0
         for piece in pieces:
@@ -109,7 +102,7 @@ def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stre
             yield Stretch(*parts)
 
 
-def _copy(stretches: Iterator[tuple[Pieces, Array]], buffers: list[Buffer], where: torch.device) -> Iterator[Stretch]:
+def _copy(stretches: Iterator[tuple[Rows, Array]], buffers: list[Buffer], where: torch.device) -> Iterator[Stretch]:
     """Stretches on a GPU: a thread reads and sends on its own stream, while the caller's stream computes."""
     sending, sent = torch.cuda.Stream(where), dict[int, torch.cuda.Event]()
 
@@ -202,7 +195,6 @@ class Search:
         return torch.nextafter((lowest - 2 * error).float(), torch.tensor(-torch.inf, device=products.device))
 
     def _merge(self, at: slice, query: Tensor, row: Tensor, stretch: Stretch) -> None:
-        """Merge pairs, those of a query together, into the best so far."""
         if not len(query):
             return
         scores = self._scores(query + at.start, row, stretch)
@@ -238,7 +230,6 @@ class Search:
         edges = np.append(np.flatnonzero(np.diff(query, prepend=-1)), len(query))
 
         def decide(at: slice) -> None:
-            """One query's."""
             scores[at] = query_scores(self.stored[query[at.start]], vectors, row[at], longest, self.temperature)
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
@@ -251,12 +242,9 @@ class Search:
 
 
 def _reaching(segments: Tensor, peaks: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
-    """The pairs whose product reaches the cut: queries, ascending, and passages.
+    """The pairs whose product reaches the cut, (queries,): queries, ascending, and passages.
 
-    Args:
-        segments: products, shape (queries, segments, `SEGMENT`).
-        peaks: whether a segment holds such a product, shape (queries, segments).
-        cut: shape (queries,).
+    `segments` are products, (queries, segments, `SEGMENT`); `peaks` tells which hold such a product.
     """
     query, segment = peaks.nonzero(as_tuple=True)
     hit, inside = (segments[query, segment] >= cut[query, None]).nonzero(as_tuple=True)

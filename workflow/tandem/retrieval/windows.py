@@ -77,26 +77,16 @@ def best_k(scores: Array, starts: Array, k: int) -> Array:
 
 
 def aggregate(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
-    """Documents' scores by a method.
+    """Documents' scores by a method of `METHODS`, float64, shape (documents,).
 
-    Args:
-        name: key of `METHODS`.
-        scores: of windows, document after document, shape (windows,).
-        sizes: windows of each document, at least one, shape (documents,).
-        k: of `kmax`.
-    Returns:
-        Shape (documents,), float64.
+    `scores` are of windows, document after document; `sizes`, of each document, are at least 1.
     """
     starts = np.cumsum(sizes) - sizes
     return METHODS[name](np.asarray(scores, np.float64), starts, k) if len(sizes) else np.empty(0)
 
 
 class Spans:
-    """The windows of each document: they stand together, in the documents' order. Memory: 8 bytes a document.
-
-    Args:
-        windows: the dataset of windows.
-    """
+    """The windows of each document: they stand together, in the documents' order. Memory: 8 bytes a document."""
 
     def __init__(self, windows: Collection) -> None:
         begins, before = [], 0
@@ -115,14 +105,7 @@ class Spans:
         return sizes
 
     def rows(self, documents: Rows, most: int | None = None) -> tuple[Rows, Rows]:
-        """Rows of the documents' windows, document after document.
-
-        Args:
-            documents: rows of documents, any order.
-            most: the first so many of each; None for all.
-        Returns:
-            The windows' rows, shape (windows,), and the number of each document's among them, shape (documents,).
-        """
+        """Rows of the documents' windows (of each its first `most`), and the number of each document's among them."""
         sizes = self.sizes(documents)
         sizes = sizes if most is None else np.minimum(sizes, most)
         before = np.cumsum(sizes) - sizes

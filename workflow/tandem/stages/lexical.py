@@ -1,6 +1,6 @@
 """Lexical retrieval: indexes of Lucene and bm25s, the choice of k1 and b, BM25's runs."""
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -62,8 +62,8 @@ class Bm25Params(Bm25Variant):
 class TuneBm25Params(Bm25Variant):
     """Choice of k1 and b on a split with labels."""
 
-    k1: tuple[float, ...] = Field(description="values that are tried")
-    b: tuple[float, ...] = Field(description="values that are tried")
+    k1: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1, description="values that are tried")
+    b: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(min_length=1, description="values that are tried")
     measure: str = Field("RR@10", description="what is maximised")
     ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
 

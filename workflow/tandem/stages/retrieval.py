@@ -150,8 +150,8 @@ RERANK = Kind(
     threads="all", retries=2, gpu=("model", "judge"), box="Re-ranking",
 )  # fmt: skip
 RERANK_WINDOWS = Kind(
-    name="rerank_windows", params=RerankWindowsParams, run="retrieval.rerank:run_windows",
-    shard="retrieval.rerank:run_windows_shard", env="models", threads="all", retries=2, gpu=("judge",),
+    name="rerank_windows", params=RerankWindowsParams, run="retrieval.rerank:run",
+    shard="retrieval.rerank:run_shard", env="models", threads="all", retries=2, gpu=("judge",),
     box="Re-ranking",
 )  # fmt: skip
 AGGREGATE = Kind(name="aggregate", params=AggregateParams, run="retrieval.windows:run", box="Retrieval")

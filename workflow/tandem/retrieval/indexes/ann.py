@@ -118,15 +118,7 @@ def median_seconds(work: Callable[[], object], repeats: int) -> float:
 
 
 def measure(searcher: Searcher, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> Line:
-    """Recall at each k, milliseconds of a query alone, and queries a second together.
-
-    Args:
-        searcher: an index, tuned.
-        queries: shape (queries, dim).
-        exact: the exact top of each.
-        ks: recall is measured at these; the largest is the depth.
-        repeats: number of calls of a median.
-    """
+    """Recall at each k against the exact top, milliseconds of a query alone, and queries a second together."""
     depth = max(ks)
     ranks = retrieved(searcher, queries, depth)
     alone = [queries[i : i + 1] for i in range(min(ALONE, len(queries)))]

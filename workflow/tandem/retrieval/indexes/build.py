@@ -59,12 +59,7 @@ def is_merged(index: Any) -> bool:
 def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) -> None:
     """Learn what the index needs from a sample, in place: rotation, lists' centroids, quantiser, in this order.
 
-    Args:
-        index: of `empty`.
-        vectors: the sample, shape (passages, dim).
-        seed: of the centroids.
-        threads: learn the centroids; the rest is learned by one thread.
-        gpu: see `on_gpus`.
+    The sample has the shape (passages, dim). Threads learn the centroids, one thread the rest.
     """
     transforms, inner = chain(index)
     with _quiet_codes(transforms, inner, len(vectors)):
@@ -122,7 +117,6 @@ def fill(index: Any, passages: Embeddings, rows: range, threads: Threads, gpu: s
     nearest = Nearest(faiss.downcast_index(inner.quantizer), gpu)
 
     def prepare(piece: range) -> tuple[range, Floats, Labels]:
-        """A piece's transformed vectors and their lists."""
         vectors = read(passages, piece)
         for transform in transforms:
             vectors = transform.apply(vectors)

@@ -10,13 +10,12 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import faiss
 
-from tandem.artifact import Draft, Job, check_files, plain, sha256, write_json, writing
+from tandem.artifact import Draft, Job, check_files, plain, write_json, writing
 from tandem.errors import UserError
 from tandem.progress import Progress, say
 from tandem.retrieval.embeddings import Embeddings, block_name
@@ -24,48 +23,15 @@ from tandem.retrieval.indexes.build import INDEX, empty, fill, is_merged, merge,
 from tandem.retrieval.indexes.kmeans import sample
 from tandem.retrieval.indexes.threads import Threads, alone, faiss_error, lease_gpus
 from tandem.retrieval.indexes.types import LEAST, check, factory, sample_size, sized, uses
+from tandem.retrieval.pieces import Pieces
 from tandem.stages.retrieval import IndexParams
 
-TRAINED, PARTS = "trained", "work"
+TRAINED, PARTS = "trained.faiss", "work"
 
 
 def part_name(number: int) -> str:
-    """A part's name, without its ending."""
-    return f"part-{number:05d}"
-
-
-@dataclass(frozen=True)
-class SavedIndexes:
-    """The trained index and the finished parts of a build, each with a file that marks it as whole.
-
-    Attributes:
-        folder: where they lie, beside the artifact that is being built.
-        origin: digest of what decides the index; an index of another origin does not count.
-    """
-
-    folder: Path
-    origin: str
-
-    def path(self, name: str) -> Path:
-        """The file of an index."""
-        return self.folder / f"{name}.faiss"
-
-    def has(self, name: str) -> bool:
-        """Whether an index is finished, undamaged and of this origin."""
-        try:
-            facts = json.loads(self.path(name).with_suffix(".json").read_text())
-            return bool(facts == {"origin": self.origin, "sha256": sha256(self.path(name))})
-        except (FileNotFoundError, ValueError):
-            return False
-
-    def save(self, name: str, index: Any) -> None:
-        """Write an index, then the file that marks it as whole."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.path(name)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        faiss.write_index(index, str(partial))
-        os.replace(partial, path)
-        write_json(path.with_suffix(".json"), {"origin": self.origin, "sha256": sha256(path)})
+    """The file of a part."""
+    return f"part-{number:05d}.faiss"
 
 
 class Build:
@@ -86,7 +52,7 @@ class Build:
         size = self.params.part
         self.parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
         origin = json.dumps([plain(job.params), job.inputs["passages"].manifest["files"]], sort_keys=True)
-        self.saved = SavedIndexes(job.out / PARTS, hashlib.sha256(origin.encode()).hexdigest())
+        self.pieces = Pieces(job.out / PARTS, hashlib.sha256(origin.encode()).hexdigest())
         self.gpu = lease_gpus(job)
         self.unchecked = set(range(len(self.passages)))
 
@@ -107,7 +73,7 @@ class Build:
 
     def train(self, threads: Threads) -> None:
         """Train the index, unless that is done."""
-        if self.saved.has(TRAINED):
+        if self.pieces.facts(TRAINED):
             return
         if not self.index.is_trained:
             size = sample_size(self.params, self.passages.rows)
@@ -118,29 +84,33 @@ class Build:
             vectors = sample(self.passages, size, self.params.seed)
             with self.faiss():
                 train(self.index, vectors, self.params.seed, threads, self.gpu)
-        self.saved.save(TRAINED, self.index)
+        self.save(TRAINED, self.index)
 
     def fill(self, numbers: Iterable[int], threads: Threads) -> None:
         """Fill those of the parts that are missing."""
-        missing = [number for number in numbers if not self.saved.has(part_name(number))]
+        missing = [number for number in numbers if not self.pieces.facts(part_name(number))]
         total = sum(len(self.parts[number]) for number in missing)
         with Progress(f"index {self.job.key}", total, "passages", quiet=not missing) as progress:
             for number in missing:
                 rows, size = self.parts[number], self.passages.size
                 self.check(range(rows.start // size, -(-rows.stop // size)), threads)
-                index = faiss.read_index(str(self.saved.path(TRAINED)))
+                index = faiss.read_index(str(self.pieces.folder / TRAINED))
                 with self.faiss():
                     fill(index, self.passages, rows, threads, self.gpu, progress)
-                self.saved.save(part_name(number), index)
+                self.save(part_name(number), index)
+
+    def save(self, name: str, index: Any) -> None:
+        """Write a finished index, from which a killed build continues."""
+        self.pieces.write(name, lambda path: faiss.write_index(index, str(path)))
 
     def finish(self, draft: Draft) -> None:
         """Put the parts together: one index where lists can be merged, else one a part."""
-        paths = [self.saved.path(part_name(number)) for number in range(len(self.parts))]
+        paths = [self.pieces.folder / part_name(number) for number in range(len(self.parts))]
         names = [INDEX]
         if is_merged(self.index):
-            merge(self.saved.path(TRAINED), paths, draft.folder)
+            merge(self.pieces.folder / TRAINED, paths, draft.folder)
         else:
-            names = [INDEX] if len(paths) == 1 else [f"{part_name(number)}.faiss" for number in range(len(paths))]
+            names = [INDEX] if len(paths) == 1 else [path.name for path in paths]
             for name, path in zip(names, paths, strict=True):
                 _link(path, draft.path(name))
         write_json(draft.path("meta.json"), self.describe(names))
@@ -174,7 +144,7 @@ def train_shard(job: Job[IndexParams]) -> dict[str, object]:
     build = Build(job)
     with alone(job.execution.workers) as threads:
         build.train(threads)
-    return {"trained": build.saved.origin}
+    return {"trained": build.pieces.origin}
 
 
 def run_shard(job: Job[IndexParams]) -> dict[str, object]:
@@ -201,4 +171,4 @@ def run(job: Job[IndexParams]) -> None:
                 "factory": build.factory,
                 "bytes_per_vector": round(size / build.passages.rows, 2),
             }
-    shutil.rmtree(build.saved.folder)
+    shutil.rmtree(build.pieces.folder)

@@ -24,11 +24,7 @@ TOGETHER = 64  # centroids whose points are added up by one thread at a time
 
 
 def sample(passages: Embeddings, size: int, seed: int) -> Floats:
-    """Vectors of `size` passages, from every block in proportion, drawn by the seed and the block's number.
-
-    Returns:
-        Shape (size, dim), in the order of their rows.
-    """
+    """Vectors of `size` passages in the order of their rows, from every block in proportion, shape (size, dim)."""
     vectors = np.empty((size, passages.dimension), np.float32)
     for number in range(len(passages)):
         first = number * passages.size
@@ -95,7 +91,6 @@ def _sums(vectors: Floats, labels: Labels, count: int, threads: Threads) -> Floa
     sums = np.zeros((count, vectors.shape[1]), np.float32)
 
     def add(first: int) -> None:
-        """Sum the vectors of the labels from `first`."""
         own = np.arange(first, min(first + TOGETHER, count))
         own = own[sizes[own] > 0]
         if len(own):

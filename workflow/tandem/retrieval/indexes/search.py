@@ -28,13 +28,7 @@ Hits = tuple[Floats, Labels]  # scores and rows
 
 
 class Index:
-    """The index of an artifact.
-
-    Args:
-        artifact: of the stage `index`.
-        threads: share the queries.
-        gpu: see `on_gpus`; a graph stays on the CPU.
-    """
+    """The index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; a graph stays on the CPU)."""
 
     def __init__(self, artifact: Artifact, threads: Threads, gpu: str = NONE) -> None:
         meta = json.loads(artifact.path("meta.json").read_text())
@@ -66,13 +60,9 @@ class Index:
                 space.set_index_parameter(part, "efSearch", ef_search)
 
     def search(self, queries: Floats, k: int) -> Hits:
-        """The best passages of each query by the index's own scores.
+        """The `k` best passages of queries, shape (queries, dim), by the index's own scores.
 
-        Args:
-            queries: shape (queries, dim).
-            k: passages per query.
-        Returns:
-            Scores and rows, both (queries, k), best first; row -1 where there is no further passage.
+        Returns scores and rows, both (queries, k), best first; row -1 where there is no further passage.
         """
         hits = [
             self._search_part(part, queries, min(k, size), first)
@@ -86,7 +76,6 @@ class Index:
         return scores, rows
 
     def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> Hits:
-        """The best of one part, as rows of the whole."""
         if self.gpu != NONE or len(queries) <= BATCH:
             scores, rows = part.search(queries, k)
         else:
@@ -112,16 +101,7 @@ def own_keys(scores: Floats, rows: Labels, ranks: Array, temperature: float) -> 
 def exact_keys(
     passages: Embeddings, queries: Array, rows: Labels, ranks: Array, temperature: float, threads: Threads
 ) -> Array:
-    """The same with exact scores; vectors are read in the order of their rows.
-
-    Args:
-        passages: the vectors the index was made from.
-        queries: shape (queries, dim).
-        rows: proposed rows, shape (queries, k); -1 for none.
-        ranks: alphabetical rank of each row's id.
-        temperature: scores are divided by it.
-        threads: share the pairs.
-    """
+    """The same with exact scores; vectors are read in the order of their rows, and threads share the pairs."""
     flat, exact, width = rows.ravel(), queries.astype(np.float64), rows.shape[1]
     keys = np.zeros(len(flat), np.uint64)
     order = np.argsort(flat, kind="stable")
@@ -129,7 +109,6 @@ def exact_keys(
     edges = np.searchsorted(flat[order], np.arange(len(passages) + 1) * passages.size).tolist()
 
     def score(piece: tuple[int, slice]) -> None:
-        """Keys of some pairs of one block."""
         number, at = piece
         stored = passages.block(number, flat[order[at]] - number * passages.size)
         for start in range(0, len(stored), CHUNK):
@@ -148,14 +127,9 @@ def exact_keys(
 
 
 class Searcher:
-    """Search through an index.
+    """Search through an index of `passages`, whose ids have the alphabetical `ranks`.
 
-    Args:
-        index: opened.
-        passages: the vectors it was made from.
-        ranks: alphabetical rank of each row's id.
-        rescore: whether exact scores decide, else the index's own.
-        factor: with `rescore`, times the depth that the index proposes.
+    With `rescore` the index proposes `factor` times the depth and exact scores decide, else its own do.
     """
 
     def __init__(self, index: Index, passages: Embeddings, ranks: Array, rescore: bool, factor: int) -> None:

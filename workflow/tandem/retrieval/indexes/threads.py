@@ -29,12 +29,7 @@ MOST = 2048  # passages per query that FAISS retrieves on a GPU
 
 @dataclass(frozen=True)
 class Threads:
-    """A pool of threads in which FAISS uses one thread each.
-
-    Attributes:
-        pool: the threads.
-        workers: their number.
-    """
+    """A pool of `workers` threads in which FAISS uses one thread each."""
 
     pool: ThreadPoolExecutor
     workers: int
@@ -68,11 +63,7 @@ def faiss_error(error: RuntimeError) -> str:
 
 
 def lease_gpus(job: Job[Any]) -> str:
-    """How a job uses GPUs, which are leased before anything touches them.
-
-    Raises:
-        UserError: GPUs are requested where FAISS has none.
-    """
+    """How a job uses GPUs, leased before anything touches them; a `UserError` where FAISS has none."""
     mode = job.execution.index_gpu
     if mode != NONE:
         lease(job.execution.devices, job.kind)
@@ -106,12 +97,7 @@ def on_gpus(index: Any, mode: str) -> Any:
 
 
 class Nearest:
-    """Finds the nearest vector of an index, from any number of threads: FAISS's GPUs serve one call at a time.
-
-    Args:
-        index: FAISS's, on the CPU.
-        mode: see `on_gpus`.
-    """
+    """Finds the nearest vector of a CPU's index, from any number of threads: FAISS's GPUs serve one call at a time."""
 
     def __init__(self, index: Any, mode: str) -> None:
         self.index, self.turn = on_gpus(index, mode), nullcontext() if mode == NONE else Lock()

@@ -40,11 +40,6 @@ def sized(params: IndexParams, rows: int, dimension: int) -> IndexParams:
 
     Lists (`nlist`): the power of two up to 4 √rows, of which each has 39 training vectors at least. Bytes of a product
     code (`m`): one for every eight dimensions.
-
-    Args:
-        params: an index's.
-        rows: passages.
-        dimension: of the vectors.
     """
     filled: dict[str, int] = {}
     if uses(params, "nlist") and params.nlist is None:
@@ -88,14 +83,7 @@ def sample_size(params: IndexParams, rows: int) -> int:
 
 
 def check(params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None) -> None:
-    """Refuse what cannot be built, as far as it is known, before anything long runs.
-
-    Args:
-        params: an index's.
-        where: the dotted path of its entry.
-        rows: passages, if known.
-        dimension: of the vectors, if known.
-    """
+    """Refuse what cannot be built from `rows` passages, as far as it is known; `where` is the path of the entry."""
     trained = min((size for size in (rows, params.train_sample) if size), default=None)
     nlist, bits = lists(params), params.bits if uses(params, "bits") else None
     if trained and nlist and nlist > trained:

@@ -52,7 +52,6 @@ def run(job: Job[Bm25sParams]) -> None:
     empty = 0
 
     def passages() -> Iterator[list[list[int]]]:
-        """The passages' numbers, a batch at a time."""
         nonlocal empty
         split = analyzers.term_splitter(job.params)
         with Progress(f"bm25s {job.key}", collection.passages, "passages") as progress:
@@ -143,7 +142,6 @@ class Bm25s:
                 progress.add(len(batch))
 
     def _hits(self, index: Any, depth: int, text: str) -> list[tuple[str, float]]:
-        """(document id, score) of one query's best passages."""
         numbers = [self.corpus.vocab[term] for term in self.split(text) if term in self.corpus.vocab]
         if not numbers:
             return []

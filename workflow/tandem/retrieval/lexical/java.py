@@ -102,7 +102,6 @@ def _require_packages() -> None:
 
 
 def _prepare(threads: int, heap: str) -> None:
-    """Set the options that the machine reads when it starts."""
     import jnius_config
 
     if not re.fullmatch(r"[1-9]\d*[kmgKMG]", heap):

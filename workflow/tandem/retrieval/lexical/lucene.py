@@ -74,10 +74,7 @@ def run(job: Job[LuceneParams]) -> None:
 def _write_texts(
     collection: Collection, folder: Path, threads: int, label: str, fields: Callable[[str, str], dict[str, str]]
 ) -> None:
-    """Write the corpus as JSON lines to several files: a thread of Anserini reads one file at a time.
-
-    `fields` makes the indexed fields of a title and a text.
-    """
+    """Write the corpus as JSON lines to several files: a thread of Anserini reads one file at a time."""
     folder.mkdir()
     rows = min(FILE_PASSAGES, -(-collection.passages // threads))
     with Progress(label, collection.passages, "passages") as progress:
@@ -91,12 +88,10 @@ def _write_texts(
 
 
 def _whole(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
-    """A passage as a whole."""
     return {"contents": split(contents(title, text))}
 
 
 def _fielded(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
-    """A passage as a whole and its parts; a field without text is left out."""
     parts = {name: part for name, part in zip(FIELDS, (title, text), strict=True) if part}
     return _whole(split, title, text) | {name: split(part) for name, part in parts.items()}
 
@@ -138,7 +133,6 @@ def _handled(counters: Any) -> int:
 
 
 def _indexed(machine: JavaClass, index: Path) -> int:
-    """Number of passages with at least one term."""
     searcher = machine("io.anserini.search.SimpleSearcher")(str(index))
     try:
         return int(searcher.reader.getDocCount("contents"))
@@ -222,12 +216,7 @@ class FieldSearch:
     both fields would count as two.
 
     Threads share the index' segments, not the queries: pyjnius is not safe to be called from several threads of Python.
-
-    Args:
-        machine: from the name of a Java class to the class.
-        searcher: Anserini's searcher of the index.
-        analyzer: Lucene's, of queries.
-        weights: field → weight, at least 1 as Lucene demands.
+    Weights are at least 1, as Lucene demands.
     """
 
     def __init__(self, machine: JavaClass, searcher: Any, analyzer: Any, weights: dict[str, float]) -> None:
