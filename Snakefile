@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 
@@ -19,8 +20,9 @@ min_version("9.0")
 sys.path.insert(0, f"{workflow.basedir}/workflow")
 
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 from tandem.slurm import clear
+from tandem.stages import KINDS
 
 
 configfile: f"{workflow.basedir}/config/config.yaml"
@@ -30,7 +32,7 @@ report: "workflow/report/workflow.rst"
 
 
 try:
-    plan = Plan(config, Path(workflow.basedir))
+    plan = FullPlan(config, Path(workflow.basedir))
 except UserError as error:
     raise WorkflowError(str(error))
 stages = plan.stages
@@ -70,7 +72,9 @@ except WorkflowError:
     everything = 1
 
 # Heavy jobs take all cores, unless the configuration lets several run side by side.
-cores = plan.config["execution"]["threads"] or everything
+cores = plan.settings.execution.threads or everything
+
+DATA = f"{workflow.basedir}/envs/data.yaml"  # the environment of commands that only read artifacts
 
 
 wildcard_constraints:
@@ -82,22 +86,10 @@ wildcard_constraints:
     shards=r"\d+",
 
 
-include: "workflow/rules/data.smk"
-include: "workflow/rules/pretrain.smk"
-include: "workflow/rules/bm25.smk"
-include: "workflow/rules/candidates.smk"
-include: "workflow/rules/train.smk"
-include: "workflow/rules/search.smk"
-include: "workflow/rules/windows.smk"
-include: "workflow/rules/index.smk"
-include: "workflow/rules/shards.smk"
-include: "workflow/rules/fuse.smk"
-include: "workflow/rules/score.smk"
-include: "workflow/rules/audits.smk"
-include: "workflow/rules/statistics.smk"
-include: "workflow/rules/sweeps.smk"
+include: "workflow/rules/stage.smk"
+include: "workflow/rules/chain.smk"
 include: "workflow/rules/report.smk"
-include: "workflow/rules/notebooks.smk"
+include: "workflow/rules/extras.smk"
 
 
 # This Snakemake has the folder's lock: slurm jobs that are there already belong to one that was killed.
@@ -112,6 +104,6 @@ localrules:
 rule all:
     default_target: True
     input:
-        lambda wildcards: planned(plan.tables.made),
+        lambda wildcards: planned(plan.tables.files),
         lambda wildcards: planned(plan.sweeps),
         "results/report.html",

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from tandem.artifact import MANIFEST, content, modules_hash
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 KINDS = ("candidates", "model", "bm25", "score")
 

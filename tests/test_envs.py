@@ -9,6 +9,8 @@ import pytest
 import yaml
 from tiny_project import snakemake
 
+from tandem.stages import KINDS
+
 ROOT = Path(__file__).parents[1]
 ENVS = sorted((ROOT / "envs").glob("*.yaml"))
 
@@ -35,8 +37,8 @@ def test_an_environment_has_the_locked_versions(path, lock):
 
 def test_every_stage_has_an_environment():
     rules = "\n".join(path.read_text() for path in sorted((ROOT / "workflow/rules").glob("*.smk")))
-    used = set(re.findall(r'"\.\./\.\./envs/(\w+)\.yaml"', rules))
-    assert used == {path.stem for path in ENVS}
+    named = set(re.findall(r"envs/(\w+)\.yaml", rules + (ROOT / "Snakefile").read_text()))
+    assert named | {kind.env for kind in KINDS.values()} == {path.stem for path in ENVS}
     assert rules.count("shell:") == rules.count("conda:") >= 10
 
 

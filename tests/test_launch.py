@@ -59,7 +59,7 @@ def test_nodes_that_are_not_there_are_a_mistake(scontrol):
         ("model --in.checkpoint.1 c", None),
         ("rerank --in.model m", "0"),
         ("rerank-shard --in.model m --run.devices 2", "0"),
-        ("encode-shard --in.model m", "0"),
+        ("embeddings-shard --in.model m", "0"),
         ("retrieve --in.passages p --in.queries q --run.engine auto", "0"),
         ("retrieve-shard --in.passages p --in.queries q --run.engine faiss", None),
         ("report --tables t", None),

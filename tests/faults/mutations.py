@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+import json
 from pathlib import Path
 
 import yaml
@@ -9,13 +10,16 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tiny_project import put
 
-from tandem.planning.config import complete, schemas
-from tandem.planning.schema import resolve, typed
+from tandem.config.base import Section
+from tandem.config.encoders import PublishedEncoder
+from tandem.config.loading import load_settings
+from tandem.config.settings import Settings
+from tandem.config.validation import branches
 
 ROOT = Path(__file__).parents[2]
-SCHEMA, _ = schemas(ROOT)
+SCHEMA = json.loads((ROOT / "config/schema/configuration.json").read_text())
 DEFAULT = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-FULL = complete(copy.deepcopy(DEFAULT), ROOT)
+FULL = load_settings(DEFAULT, ROOT)
 DEEP: list = []
 for _ in range(400):
     DEEP = [DEEP]
@@ -32,23 +36,24 @@ NASTY = [
 
 
 def places() -> list[tuple[str, ...]]:
-    """Paths of everything that the schema names, with the models, datasets and encoders of the default."""
+    """Paths of all keys, with the models, datasets and encoders of the default."""
     found = []
 
-    def walk(at: tuple[str, ...], schema: dict) -> None:
-        """Note a place and those below it."""
-        schema = resolve(schema, SCHEMA)
-        if at:
-            found.append(at)
-        for name, inner in schema.get("properties", {}).items():
-            walk((*at, name), inner)
+    def walk(at: tuple[str, ...], section: type[Section]) -> None:
+        """Note the keys of a section and of those in it."""
+        for name, field in section.model_fields.items():
+            found.append(place := (*at, field.alias or name))
+            for branch in branches(field.annotation):
+                if isinstance(branch, type) and issubclass(branch, Section):
+                    walk(place, branch)
 
-    walk((), SCHEMA)
-    for name, spec in FULL["models"].items():
-        walk(("models", name), {"$ref": f"#/$defs/{spec['objective']}"})
+    walk((), Settings)
+    for name, model in FULL.models.items():
+        found.append(("models", name))
+        walk(("models", name), type(model))
     for entry in ("source", "path", "split", "language", "relevance", "score_split", "packages", "of"):
         found.append(("datasets", "pydocs", entry))
-    found += [("encoders", "mine", name) for name in SCHEMA["$defs"]["encoder"]["properties"]]
+    found += [("encoders", "mine", name) for name in PublishedEncoder.model_fields]
     found += [("sparse", "mine", name) for name in ("engine", "k1", "rm3", "fields")]
     found += [("indexes", "mine", name) for name in ("type", "nlist", "m", "bits")]
     found += [("fusions", "mine", name) for name in ("of", "method", "k", "weights")]
@@ -58,8 +63,26 @@ def places() -> list[tuple[str, ...]]:
 
 
 def unfit(config: dict) -> bool:
-    """Whether the schema of the configuration's upper part refuses it, so that the plan must."""
-    return not Draft202012Validator(SCHEMA).is_valid(typed(config, SCHEMA, SCHEMA))
+    """Whether the schema for editors refuses a value that is no text, so that the plan must refuse it too.
+
+    Text may become what the schema needs.
+    """
+    errors = Draft202012Validator(SCHEMA).iter_errors(config)
+    return any(
+        not (has_text(error.instance) if error.validator == "anyOf" else isinstance(error.instance, str))
+        for error in errors
+    )
+
+
+def has_text(value: object) -> bool:
+    """Whether a value is text or holds some."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            return True
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return False
 
 
 @st.composite

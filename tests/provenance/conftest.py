@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.provenance.wanted import Told, known, of_all
 from tandem.reporting.results import Cell, Row, Table
 

@@ -11,7 +11,7 @@ import re
 import pytest
 
 from tandem.artifact import sources, writing
-from tandem.planning.graph import NEUTRAL, Stage, Stages
+from tandem.plan.graph import NEUTRAL, Stage, Stages
 from tandem.provenance.wanted import ROOT
 from tandem.redacted import redacted
 from tandem.stages import KINDS

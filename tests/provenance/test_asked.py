@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.provenance.lineage import main as lineage
 from tandem.provenance.why import main as why
 from tandem.reporting.sweep_results import Line, Result

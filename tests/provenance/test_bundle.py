@@ -11,7 +11,7 @@ import yaml
 
 from tandem.artifact import sha256
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 from tandem.provenance.bundle import main as bundle
 from tandem.provenance.verify import main as verify
 from tandem.provenance.wanted import ROOT
@@ -49,7 +49,7 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, 
     assert said(verify, "baseline") == (0, ["4 artifacts are what their manifests say"])
     # the configuration in it plans the same stages, anywhere
     told = yaml.safe_load(Path("baseline/config.yaml").read_text())
-    assert [stage.key for _, stage in Plan(told, ROOT).tables["baseline"]] == [stages["score"].key]
+    assert [stage.key for _, stage in FullPlan(told, ROOT).tables["baseline"]] == [stages["score"].key]
     assert f"score {stages['score'].key}" in Path("baseline/lineage.txt").read_text()
     table = Path("baseline/results/tables/baseline.csv")
     table.write_text(table.read_text().replace("12.34", "42.34"))

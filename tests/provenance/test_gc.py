@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.provenance import gc as gc_module
 from tandem.provenance import wanted
 from tandem.provenance.gc import main as gc

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tandem.errors import UserError
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.provenance.lineage import main as lineage
 
 

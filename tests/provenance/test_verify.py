@@ -9,7 +9,7 @@ import pytest
 
 from tandem.artifact import content, open_artifact
 from tandem.errors import UserError
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.provenance.faults import Inputs
 from tandem.provenance.hashing import Task, compare, compare_all
 from tandem.provenance.verify import main as verify

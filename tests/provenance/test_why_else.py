@@ -2,7 +2,7 @@
 
 import shutil
 
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.provenance.why import main as why
 
 

@@ -56,7 +56,7 @@ def test_shards_and_threads_change_no_byte_of_int8(tmp_path, make_job, command, 
         for shard in range(shards):
             execution = {"shard": shard, "shards": shards, "workers": 1 + shard % 2}
             job = make_job("embeddings", out, params, dual_inputs, execution)
-            run_shard(*SHARDS["encode-shard"], command(job, f"shards/{shard}-of-{shards}.json"))
+            run_shard(*SHARDS["embeddings-shard"], command(job, f"shards/{shard}-of-{shards}.json"))
     finally:
         torch.set_num_threads(before)
     run(make_job("embeddings", out, params, dual_inputs))

@@ -2,20 +2,18 @@
 
 import inspect
 import math
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from pytest import approx
 
-from tandem.planning.losses import OPTIONS
+from tandem.config import training
+from tandem.plan.models import LOSS_OPTIONS
 from tandem.training.losses import DISTILLATIONS, REGULARISERS, SUPERVISION, distillation, options, supervision
 from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
 from tandem.training.losses.listwise import listwise
 from tandem.training.losses.pointwise import pointwise
 
-ROOT = Path(__file__).parents[2]
 LN2, LN3 = math.log(2), math.log(3)
 EVERY = [("by first", name) for name in SUPERVISION] + [("by teacher", name) for name in DISTILLATIONS]
 BY_ORDER = {"hinge", "ranknet", "lambdarank", "listmle"}  # what the teacher's order alone decides
@@ -114,23 +112,25 @@ def test_a_teachers_scale_matters_where_more_than_its_order_does(name):
     assert same is (name in BY_ORDER)
 
 
-def test_the_schema_allows_what_the_registries_hold():
-    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text())["$defs"]
-    assert schema["supervision"]["enum"] == list(SUPERVISION)
-    assert schema["distillation"]["enum"] == list(DISTILLATIONS)
-    assert [*schema["regularised"]["properties"]] == list(REGULARISERS)
-    distil, joint = schema["distil"]["properties"], schema["joint"]["properties"]["train"]["properties"]
-    assert {schema["margin"]["default"], distil["temperature"]["default"], joint["temperature"]["default"]} == {1.0}
+def test_the_configuration_allows_what_the_registries_hold():
+    assert list(SUPERVISION) == training.SUPERVISION
+    assert list(DISTILLATIONS) == training.DISTILLATION
+    assert [*training.VectorWeights.model_fields] == list(REGULARISERS)
+    fields = [training.Distil.model_fields, training.DualTrain.model_fields, training.JointTrain.model_fields]
+    defaults = [
+        section[option].default for section in fields for option in ("margin", "temperature") if option in section
+    ]
+    assert set(defaults) == {1.0}
 
 
 def test_options_are_told_to_the_losses_that_take_them():
-    taken = {name: set() for name in OPTIONS}
+    taken = {name: set() for name in LOSS_OPTIONS}
     for registry in (SUPERVISION, DISTILLATIONS):
         for name, loss in registry.items():
             for option in options(loss):
                 taken[option].add(name)
                 assert inspect.signature(loss).parameters[option].default == 1.0
-    assert taken == {name: set(losses) for name, losses in OPTIONS.items()}
+    assert taken == {name: set(losses) for name, losses in LOSS_OPTIONS.items()}
     scores, teacher = drawn(1, 2)
     lead = (scores[0, 0] - scores[0, 1]).item()
     assert supervision({"loss": "hinge", "margin": 20.0})(scores, full(scores)).item() == approx(20 - lead)

@@ -2,12 +2,8 @@
 # configuration.
 
 
-localrules:
-    table,
-    report,
-
-
 rule table:
+    localrule: True
     input:
         layout=lambda wildcards: str(plan.tables.layouts[wildcards.table]),
         beside=lambda wildcards: plan.tables.beside(wildcards.table),
@@ -23,7 +19,7 @@ rule table:
     log:
         "results/tables/{table}.log",
     conda:
-        "../../envs/data.yaml"
+        DATA
     params:
         rows=lambda wildcards: json.dumps(plan.tables.rows(wildcards.table)),
     shell:
@@ -32,12 +28,12 @@ rule table:
 
 def shown_audits():
     """Manifests of the audits that the report shows."""
-    return planned(plan.audits) if plan.config["audits"]["in_report"] else []
+    return planned(plan.audits) if plan.settings.audits.in_report else []
 
 
 def shown_validations():
     """Checkpoints and their validations that the report shows."""
-    return planned(plan.validations, plan.config["validation"]["fidelity"])
+    return planned(plan.validations, plan.settings.validation.fidelity)
 
 
 def manifests(rows):
@@ -55,7 +51,7 @@ rule fidelity:
     log:
         "results/fidelity.log",
     conda:
-        "../../envs/data.yaml"
+        DATA
     params:
         rows=lambda wildcards: json.dumps(planned(plan.fidelity)),
     shell:
@@ -67,8 +63,8 @@ def made_sweeps():
     wanted = list(planned(plan.sweeps))
     for name in sorted(path.stem for path in Path("results/sweeps").glob("*.points")):
         file = Path(f"results/sweeps/{name}.json")
-        if name not in plan.wanted_sweeps() and name in plan.swept.made and file.is_file():
-            points = plan.swept.made[name].to_json() + "\n"
+        if name not in plan.wanted_sweeps() and name in plan.swept and file.is_file():
+            points = plan.swept[name].to_json() + "\n"
             wanted += [str(file)] * (file.with_suffix(".points").read_text(encoding="utf-8") == points)
     return wanted
 
@@ -83,8 +79,9 @@ def made_analyses():
 
 
 rule report:
+    localrule: True
     input:
-        tables=lambda wildcards: planned(plan.tables.made),
+        tables=lambda wildcards: planned(plan.tables.files),
         sweeps=lambda wildcards: planned(plan.sweeps),
         audits=lambda wildcards: shown_audits(),
         validations=lambda wildcards: manifests(shown_validations()),
@@ -93,7 +90,7 @@ rule report:
     log:
         "results/report.log",
     conda:
-        "../../envs/data.yaml"
+        DATA
     params:
         rows=json.dumps(plan.tables.systems()),
         tables=lambda wildcards, input: ",".join(input.tables),
@@ -114,7 +111,7 @@ for target, layout in plan.tables.targets.items():
             target
         localrule: True
         input:
-            lambda wildcards, layout=layout: planned(plan.tables.made, layout),
+            lambda wildcards, layout=layout: planned(plan.tables.files, layout),
 
 
 # `snakemake rocketqav2`: all of a paper that can be made here.
@@ -126,15 +123,3 @@ for paper in plan.tables.papers:
         localrule: True
         input:
             lambda wildcards, paper=paper: planned(plan.of_paper, paper),
-
-
-rule estimate:
-    localrule: True
-    input:
-        [],
-    run:
-        # Printed, not kept: it follows from the configuration and from what is made.
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(config, file)
-            file.flush()
-            shell("python -m tandem estimate --config {file.name:q}")

@@ -51,11 +51,8 @@ COMMANDS = {
     "top": "provenance.top:main",
 }
 # Commands that compute a share of a stage's work: the kind, and a function of the stage's job that returns facts.
-SHARDS = {
-    f"{'encode' if kind.name == 'embeddings' else kind.name.replace('_', '-')}-shard": (kind.name, str(kind.shard))
-    for kind in KINDS.values()
-    if kind.shard
-} | {"index-train": ("index", "retrieval.indexes.index:train_shard")}
+SHARDS = {kind.shard_command: (kind.name, kind.shard) for kind in KINDS.values() if kind.shard}
+SHARDS["index-train"] = ("index", "retrieval.indexes.index:train_shard")
 # Commands that print for who reads them, who may stop reading.
 READ = ("lineage", "verify", "check", "gc", "top", "why", "show", "datasets", "estimate")
 USAGE = (

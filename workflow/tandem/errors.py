@@ -1,26 +1,49 @@
-"""The one exception for a user's mistake."""
+"""The one exception for a user's mistake, and the words of its message."""
 
-LONGEST = 2400  # characters of a line; some name all that is allowed
+import difflib
+import json
+import re
+from collections.abc import Iterable
+
+LONGEST = 2400  # characters of a line; some lines list all that is allowed
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")  # names that may be part of a key
 
 
 class UserError(Exception):
     """Something the user can mend: one line that names the file or key, what was found and what is allowed.
 
-    The command line prints it without a traceback and exits with status 1. What of a value cannot be seen is escaped,
-    since no control character of a file is to reach the terminal; of a line of thousands of characters the middle is
-    left out.
+    The command line prints it without a traceback and exits with status 1. Characters that cannot be printed are
+    escaped, since no control character of a file may reach the terminal; the middle of a line of thousands of
+    characters is left out.
     """
 
-    def __init__(self, told: str) -> None:
-        super().__init__("\n".join(map(_readable, told.split("\n"))))
+    def __init__(self, message: str) -> None:
+        super().__init__("\n".join(map(_readable, message.split("\n"))))
+
+
+class Unavailable(UserError):
+    """What a dataset does not have, such as a split: a mistake only where something that needs it is a target."""
 
 
 def _readable(line: str) -> str:
-    """A line of at most `LONGEST` characters with every one that cannot be seen as Python writes it."""
     if not line.isprintable():
         line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
 
 
-class Unavailable(UserError):
-    """What a dataset does not have, such as a split: a mistake only where something that needs it is wanted."""
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean x?` or `; allowed: …`, to end a line about an unknown word."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]}?" if close else f"; allowed: {', '.join(sorted(known)) or 'none'}"
+
+
+def printable(key: object) -> str:
+    """A key or value for a message of one line: as JSON where it has characters that cannot be printed."""
+    text = str(key)
+    return shortened(text if text.isprintable() else json.dumps(text))
+
+
+def shortened(text: str, most: int = 300) -> str:
+    """A text's beginning and length where it is longer than `most` characters: a whole file can get into a value."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"

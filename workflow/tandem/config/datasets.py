@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, problem
+from tandem.errors import UserError, nearest, printable
 
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
 
@@ -16,9 +17,7 @@ class File(Section):
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of what `url` gives, as are md5 and bytes")
     md5: str | None = Field(None, pattern="^[0-9a-f]{32}$", description="where its publisher gives no sha256")
     bytes: int | None = Field(None, ge=0, description="size")
-    member: str | None = Field(
-        None, description="the file (or folder, with `/` at its end) inside the archive of `url`"
-    )
+    member: str | None = Field(None, description="the file (or folder, ending in `/`) inside the archive of `url`")
 
 
 class Dataset(Section):
@@ -29,15 +28,9 @@ class Dataset(Section):
     files: dict[str, File] | None = Field(None, description="file name → where it is downloaded from")
     language: str = Field("en", description="ISO 639-1; decides the analyzer and the unit of lengths")
     analyzer: Analyzer = Field("default", description="of BM25")
-    measures: Items[str] | None = Field(
-        None, min_length=1, description="what is reported, as ir-measures names it; `score.measures` overrides"
-    )
-    score_split: Split | None = Field(
-        None, description="the split whose scores are reported; null: test, or dev where there is no test"
-    )
-    relevance: Literal["qrels", "answers"] = Field(
-        "qrels", description="answers: a passage is relevant that contains an answer"
-    )
+    measures: Items[str] | None = Field(None, min_length=1, description="reported measures; `score.measures` overrides")
+    score_split: Split | None = Field(None, description="the split that is reported; null: test, else dev")
+    relevance: Literal["qrels", "answers"] = Field("qrels", description="answers: passages with an answer are relevant")
     match: Literal["string", "regex", "kilt"] = Field("string", description="how an answer is found in a passage")
     ignore_identical_ids: bool = Field(False, description="a result with the query's own id is dropped before scoring")
     title: bool | None = Field(None, description="false: titles are left out")
@@ -51,22 +44,18 @@ class Dataset(Section):
         lt=1,
         description="share of test that becomes train, where there is none; ids decide, so translations are cut alike",
     )
-    unknown_documents: Literal["warn", "drop", "error"] | None = Field(
-        None, description="what happens to labels of passages that do not exist"
-    )
+    unknown_documents: Literal["warn", "drop", "error"] | None = Field(None, description="labels of absent passages")
     blank_queries: Literal["drop", "error"] | None = Field(None, description="what happens to queries without text")
     licence: str | None = Field(None, description="of the collection")
     description: str | None = Field(None, description="of the collection")
     homepage: str | None = Field(None, description="of the collection")
     access: Literal["download", "licence", "local"] = Field(
-        "download", description="licence: on request; local: made on this machine"
+        "download", description="licence: on request; local: made here"
     )
     where: str | None = Field(None, description="of access licence: where to ask, and what to put in `path`")
     bytes: int | None = Field(None, ge=0, description="size of the download")
     tokens: dict[str, float] | None = Field(None, description="mean tokens of a passage and a query, for `estimate`")
-    counts: dict[str, int] | None = Field(
-        None, description="expected numbers: passages, train, dev, test (queries), train_qrels, …"
-    )
+    counts: dict[str, int] | None = Field(None, description="expected: passages, queries by split, train_qrels, …")
     checksum: str | None = Field(None, description="sha256 of the collection")
 
 
@@ -90,23 +79,16 @@ class IrDatasets(Dataset):
 
     source: Literal["ir_datasets"]
     id: str | None = Field(None, description="the id that has the passages")
-    splits: dict[str, Names] | None = Field(
-        None, description="split → one id or several; absent: what the package suggests"
-    )
+    splits: dict[str, Names] | None = Field(None, description="split → ids; absent: what the package suggests")
 
 
 class Files(Dataset):
     """Files of common formats."""
 
     source: Literal["files"]
-    corpus: str | None = Field(
-        None,
-        description="passages: .tsv (id, text or id, title, text), .jsonl, .parquet, .trec; or .gz of the text formats",
-    )
+    corpus: str | None = Field(None, description="passages: .tsv (id, [title,] text), .jsonl, .parquet, .trec[.gz]")
     queries: dict[str, str] | None = Field(None, description="split → file: .tsv (id, text), .jsonl, .parquet")
-    qrels: dict[str, str] | None = Field(
-        None, description="split → file: TREC (qid 0 docid rel), or qid, docid[, rel] separated by tabs"
-    )
+    qrels: dict[str, str] | None = Field(None, description="split → TREC file, or tab-separated qid, docid[, rel]")
     answers: str | None = Field(None, description=".jsonl (_id, answers) or .tsv (id, answer, …)")
 
 
@@ -116,7 +98,7 @@ class Squad(Dataset):
     source: Literal["squad"]
     files_of: dict[str, str] | None = Field(None, description="split → JSON file in SQuAD's format")
     queries_of: dict[str, str] | None = Field(
-        None, description="split → another such file whose questions replace those of the same ids (XQuAD)"
+        None, description="split → file whose questions replace those of equal ids (XQuAD)"
     )
 
 
@@ -151,10 +133,8 @@ class RocketQATsv(Dataset):
     """RocketQA's training files."""
 
     source: Literal["rocketqa_tsv"]
-    dual: str | None = Field(
-        None, description="training file of a dual encoder: query, title, positive, title, negative, 0"
-    )
-    cross: str | None = Field(None, description="training file of a cross-encoder: query, title, text, label")
+    dual: str | None = Field(None, description="dual encoder's: query, title, positive, title, negative, 0")
+    cross: str | None = Field(None, description="cross-encoder's: query, title, text, label")
 
 
 class DuReaderRetrieval(Dataset):
@@ -209,13 +189,9 @@ class Windows(Dataset):
     of: str = Field(description="the dataset; runs over the windows are aggregated to it (`aggregations`)")
     length: int = Field(150, ge=1, description="units of a window")
     stride: int = Field(75, ge=1, description="units from one window's beginning to the next one's, at most `length`")
-    unit: Literal["words", "characters"] | None = Field(
-        None, description="null: characters in languages written without spaces, else words"
-    )
+    unit: Literal["words", "characters"] | None = Field(None, description="null: words where written with spaces")
     most: int | None = Field(None, ge=1, description="at most this many windows from a document's beginning; null: all")
-    titles: Literal["repeat", "first"] = Field(
-        "repeat", description="before every window, or only before a document's first"
-    )
+    titles: Literal["repeat", "first"] = Field("repeat", description="before every window, or a document's first")
     label: Literal["all", "first"] = Field(
         "all",
         description="which windows carry a document's label, for training; first: the other windows of a relevant "
@@ -234,7 +210,7 @@ class Unlabelled(Dataset):
     )
     queries_of: str | None = Field(None, description="another dataset, whose training queries they are")
     share: float | None = Field(
-        None, gt=0, lt=1, description="share of the training queries of `of`, which lose their labels"
+        None, gt=0, lt=1, description="share of the training queries of `of` that lose their labels"
     )
 
 
@@ -248,9 +224,7 @@ class UnionDataset(Dataset):
     """Several datasets as one: passages, queries and labels are put together."""
 
     source: Literal["union"]
-    of: Annotated[Distinct[str], AfterValidator(_several)] = Field(
-        description="two or more datasets; `<dataset>.` is put before their ids"
-    )
+    of: Annotated[Distinct[str], AfterValidator(_several)] = Field(description="`<dataset>.` precedes their ids")
 
 
 class Group(Dataset):
@@ -285,3 +259,46 @@ SOURCES: dict[str, type[Dataset]] = {
 
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What windows and unlabelled datasets take over from the dataset that they are `of`, where they do not say it."""
+INHERITING = (Windows, Unlabelled)
+UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
+
+
+def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[str]]:
+    """Fill in what windows and unlabelled datasets take over from the dataset that they are `of`; and the mistakes."""
+    result, wrong = dict(datasets), []
+    for name, entry in datasets.items():
+        if isinstance(entry, INHERITING):
+            try:
+                result[name] = _completed(name, entry, datasets)
+            except UserError as error:
+                wrong.append(str(error))
+    return result, wrong
+
+
+def _completed(name: str, entry: Windows | Unlabelled, datasets: dict[str, Dataset]) -> Dataset:
+    origin = _origin(name, datasets)
+    update = {key: getattr(origin, key) for key in INHERITED if key not in entry.model_fields_set}
+    if isinstance(entry, Unlabelled):
+        return entry.model_copy(update=update if entry.measures else {**update, "measures": origin.measures})
+    spaced = update.get("language", entry.language) not in UNSPACED
+    unit = entry.unit or ("words" if spaced else "characters")
+    if entry.stride > entry.length:
+        raise UserError(
+            f"datasets.{name}.stride is {entry.stride}, which skips {unit} between windows of length {entry.length}; "
+            f"allowed: ≤ {entry.length}"
+        )
+    return entry.model_copy(update={**update, "unit": unit})
+
+
+def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
+    """The dataset that a derived one inherits from, through windows of windows."""
+    opened, entry = [name], datasets[name]
+    while isinstance(entry, INHERITING):
+        if entry.of not in datasets:
+            hint = nearest(entry.of, list(datasets))
+            raise UserError(f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is no dataset{hint}")
+        if entry.of in opened:
+            raise UserError(f"datasets form a cycle: {' -> '.join([*opened, entry.of])}")
+        opened.append(entry.of)
+        entry = datasets[entry.of]
+    return entry

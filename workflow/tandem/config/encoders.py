@@ -40,9 +40,7 @@ class PublishedEncoder(Encoder):
     normalize: bool | None = Field(None, description="vectors of length 1")
     temperature: float | None = Field(None, gt=0, description="divides the scores")
     layers: int | None = Field(None, ge=1, description="keep this many of its first layers; null: all")
-    shape: Shape | None = Field(
-        None, description="sizes of an encoder that has not been downloaded yet, for `estimate`"
-    )
+    shape: Shape | None = Field(None, description="sizes of an encoder not yet downloaded, for `estimate`")
 
 
 class Pretrain(Optimisation):
@@ -83,9 +81,7 @@ class CoCondenserTrain(Spans):
 
     mask_probability: float = Field(0.15, gt=0, le=1, description="share of the tokens that are hidden")
     head_layers: int = Field(2, ge=1, description="layers of the head")
-    skip_from: int | None = Field(
-        None, ge=0, description="layer whose token states enter the head; null: half of the layers"
-    )
+    skip_from: int | None = Field(None, ge=0, description="layer whose token states enter the head; null: the middle")
 
 
 class PretrainedEncoder(Encoder):
@@ -93,9 +89,7 @@ class PretrainedEncoder(Encoder):
 
     source: Literal["pretrain"] = Field(description="where it is from")
     dataset: str | None = Field(None, description="whose passages it learns from; null: the one that is searched")
-    start: str | None = Field(
-        None, description="an encoder that learns further; null: random weights, with the keys up to `positions`"
-    )
+    start: str | None = Field(None, description="encoder that learns further; null: new, by the keys up to `positions`")
     vocabulary: int = Field(30000, ge=100, description="pieces of its WordPiece tokenizer")
     lowercase: bool = Field(True, description="texts are lowercased")
     layers: int = Field(2, ge=0, description="transformer layers; 0: static, a bag of words' vectors")

@@ -26,11 +26,9 @@ class Training(Section):
     compile: Literal["auto", "always", "never"] = Field(
         "auto", description="torch.compile in trainings and, on CUDA, in dual encoders; auto: what is packed on CUDA"
     )
-    checkpoint_seconds: float = Field(60, ge=0, description="seconds between two saved states of a training")
+    checkpoint_seconds: float = Field(60.0, ge=0, description="seconds between two saved states of a training")
     stop_seconds: float = Field(
-        120,
-        ge=0,
-        description="a training saves its state and returns to the queue this long before its slurm job ends",
+        120.0, ge=0, description="a training is saved and requeued this long before its slurm job ends"
     )
     devices: int = Field(1, ge=1, description="GPUs of a training; on a machine without GPUs, processes")
     nodes: int = Field(1, ge=1, description="machines of a training, each with that many devices; needs slurm")
@@ -39,11 +37,7 @@ class Training(Section):
 class ExecutionSettings(Training):
     """The configuration's `execution` block."""
 
-    shards: int = Field(
-        1,
-        ge=1,
-        description="jobs that share encoding and searching passages, and scoring pairs by cross-encoders",
-    )
+    shards: int = Field(1, ge=1, description="jobs that share encoding, searching, and scoring by cross-encoders")
     engine: Literal["auto", "faiss", "torch"] = Field(
         "auto", description="of exact search; auto: torch on CUDA, else FAISS"
     )
@@ -53,7 +47,7 @@ class ExecutionSettings(Training):
         description="MiB of vectors and running results of an exact search, on the device that searches; null: 2,048",
     )
     threads: int | None = Field(
-        None, ge=1, description="CPU threads of a job; null: all cores, so that heavy jobs run one after the other"
+        None, ge=1, description="CPU threads of a job; null: all cores, one heavy job at a time"
     )
     index_gpu: Literal["none", "replicate", "shard"] = Field(
         "none",

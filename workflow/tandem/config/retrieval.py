@@ -99,7 +99,7 @@ class Encode(Section):
     batch_tokens: int = Field(4096, ge=64, description="tokens of a batch, padding included")
     precision: Precision = Field("auto", description="auto: bf16 where the device has it")
     dtype: Literal["fp16", "int8"] = Field(
-        "fp16", description="of passages' vectors on disk; int8: with a float32 scale each. Queries are fp16"
+        "fp16", description="passages' vectors on disk; int8: with a float32 scale each"
     )
 
 
@@ -121,7 +121,7 @@ class FusionTuning(Section):
     measure: str = Field("RR@10", description="what the best has most of")
     step: float = Field(0.1, gt=0, le=0.5, description="between two weights of a run; weights sum to 1")
     k: Items[float] = Field(
-        (60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values that are tried; of equals the first is taken"
+        (60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values to try; the first of equals wins"
     )
 
 
@@ -131,9 +131,7 @@ class Fusion(Section):
     of: Items[str] = Field(description="two or more runs, fusions among them")
     method: Literal["rrf", "weighted"] = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
     k: float | None = Field(60.0, ge=0, description="of rrf; null: tuned")
-    normalize: Literal["min_max", "z_score", "none"] = Field(
-        "min_max", description="of weighted: each run's scores, per query"
-    )
+    normalize: Literal["min_max", "z_score", "none"] = Field("min_max", description="weighted: scores per query")
     weights: Items[float] | None = Field(None, description="of weighted, one per run; null: tuned")
     depth: int | None = Field(None, ge=1, description="passages per query; null: as deep as runs on the split go")
     tune: FusionTuning = Field(FusionTuning(), description="how parameters that are null are chosen")
@@ -143,8 +141,7 @@ class Ensemble(Section):
     """Several cross-encoders as one, an entry of `ensembles`."""
 
     of: Items[str] = Field(
-        min_length=1,
-        description="cross-encoders; their logits are averaged (denoising and audits: their probabilities)",
+        min_length=1, description="cross-encoders; mean of logits (denoising, audits: of probabilities)"
     )
 
 
@@ -154,15 +151,11 @@ class Aggregation(Section):
     windows: str = Field(description="a dataset of source windows")
     of: str = Field(description="the run over the windows that is aggregated; with `by`: a run over the documents")
     by: str | None = Field(
-        None, description="the cross-encoder (or ensemble) that scores the windows of the top `rerank.depth` documents"
+        None, description="cross-encoder or ensemble that scores windows of `rerank.depth` documents"
     )
-    method: Literal["first", "max", "sum", "kmax"] = Field(
-        "max", description="FirstP, MaxP, SumP; kmax: mean of the k best"
-    )
+    method: Literal["first", "max", "sum", "kmax"] = Field("max", description="FirstP, MaxP, SumP, mean of k best")
     k: int = Field(3, ge=1, description="of kmax")
-    scores: Literal["raw", "probability"] | None = Field(
-        None, description="of `by`; null: probability in sum, else raw"
-    )
+    scores: Literal["raw", "probability"] | None = Field(None, description="of `by`; null: probability for sum only")
     missing: Literal["lowest", "zero"] | None = Field(
         None,
         description="score of a window that the run does not have, in sum and kmax: the run's lowest, or 0; null: zero "
@@ -174,12 +167,10 @@ class Index(Section):
     """An entry of `indexes`: the keys of every type."""
 
     type: str = Field(description="decides which further keys there are")
-    rescore: bool = Field(
-        True, description="rank by exact scores of the stored vectors; false: by the index's own scores"
-    )
+    rescore: bool = Field(True, description="rank by exact scores of the vectors; false: by the index's own")
     rescore_factor: int = Field(2, ge=1, description="ask the index for this many times the depth")
     recall_queries: int = Field(
-        100, ge=0, description="queries for which recall against exact search is measured and put into the manifest"
+        100, ge=0, description="queries of which the manifest has the recall against exact search"
     )
 
 
@@ -188,16 +179,12 @@ class _Parts(Index):
 
 
 class _Learned(Index):
-    train_sample: int | None = Field(
-        None, ge=1, description="passages that it is trained on; null: 64 per list, at least 65,536"
-    )
+    train_sample: int | None = Field(None, ge=1, description="training passages; null: 64 per list, at least 65,536")
     seed: int | None = Field(None, description="null: the configuration's")
 
 
 class _Lists(Index):
-    nlist: int | None = Field(
-        None, ge=1, description="inverted lists; null: the power of two up to 4 times the root of the corpus' size"
-    )
+    nlist: int | None = Field(None, ge=1, description="inverted lists; null: the power of two up to 4 √passages")
     nprobe: int = Field(32, ge=1, description="lists that are searched")
 
 
@@ -215,9 +202,7 @@ class _Graph(Index):
 
 
 class _Quantiser(Index):
-    sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field(
-        "8bit", description="bits of a dimension; fp16 loses nothing of fp16 vectors"
-    )
+    sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field("8bit", description="of a dimension; fp16: lossless")
 
 
 class FlatIndex(_Parts):

@@ -65,9 +65,7 @@ class ErrorAnalysis(Section):
     """Wrong results of a run."""
 
     system: str = Field("de_bm25neg+ce_deneg", description="the run")
-    top: int = Field(
-        5, ge=1, description="queries without a positive up to this rank are sampled, and as many passages of each"
-    )
+    top: int = Field(5, ge=1, description="sample queries without a positive up to this rank, and as many passages")
     queries: int = Field(100, ge=1, description="at most this many queries, by their ids' hash")
     sheet: str | None = Field(None, description="the annotators' filled sheet, for DuReader-retrieval's Table 10")
 
@@ -75,18 +73,14 @@ class ErrorAnalysis(Section):
 class DynamicsAnalysis(Section):
     """How the two sides of a joint training approach each other."""
 
-    model: str = Field(
-        "rocketqav2", description="the joint model; with train.checkpoints every checkpoint, else start and end"
-    )
+    model: str = Field("rocketqav2", description="joint model; with train.checkpoints each of them, else start and end")
     queries: int = Field(100, ge=1, description="at most this many training lists, by their queries' hash")
 
 
 class NegativesAnalysis(Section):
     """Negatives of training lists."""
 
-    of: Items[str] = Field(
-        ("ce_bm25neg", "ce_deneg", "rocketqav2"), min_length=1, description="models whose lists are compared"
-    )
+    of: Items[str] = Field(("ce_bm25neg", "ce_deneg", "rocketqav2"), min_length=1, description="models to compare")
     judges: Items[str] = Field(("ce_deneg",), description="cross-encoders whose mean finds false negatives")
     threshold: float = Field(0.5, ge=0, le=1, description="a negative above it counts as false")
     queries: int = Field(50, ge=1, description="this many lists of each model, by their queries' hash")
@@ -119,10 +113,7 @@ class Settings(Section):
         description="the dataset that papers' tables are searched on instead of their own, or one for each: "
         "{msmarco: squad}",
     )
-    train_on: str | None = Field(
-        None,
-        description="the dataset that models without one of their own are trained on; null: the one that is searched",
-    )
+    train_on: str | None = Field(None, description="dataset of models that name none; null: the one that is searched")
     recipes: Items[str] = Field((), description="files of config/recipes/, each laid upon those before it")
     plugins: Items[str] = Field((), description="Python files that add losses, formats, scorers, stages")
     bm25: Bm25 = Field(Bm25(), description="BM25")
@@ -134,9 +125,7 @@ class Settings(Section):
     score: Score = Field(Score(), description="what is measured")
     runs: dict[str, ImportedRun] = Field({}, description="released run files, usable wherever a system's name is")
     fusions: dict[str, Fusion] = Field({}, description="several runs as one, usable wherever a run's name is")
-    ensembles: dict[str, Ensemble] = Field(
-        {}, description="several cross-encoders as one, usable wherever a cross-encoder scores pairs"
-    )
+    ensembles: dict[str, Ensemble] = Field({}, description="several cross-encoders, usable as one that scores pairs")
     aggregations: dict[str, Aggregation] = Field(
         {},
         description="runs over windows of long documents, aggregated to the documents; usable wherever a run's name is",
@@ -148,22 +137,17 @@ class Settings(Section):
         description="how checkpoints (`train.checkpoints`) are validated; a model's own `validation` overrides it",
     )
     indexes: dict[str, IndexEntry] = Field(
-        {},
-        description="approximate search, also those of config/indexes/; `<dual encoder>@<name>` is a run",
+        {}, description="also those of config/indexes/; `<dual encoder>@<name>` is a run"
     )
     tradeoffs: Tradeoffs = Field(Tradeoffs(), description="what `snakemake index_tradeoffs` measures")
     models: dict[str, ModelEntry] = Field(
-        {}, description="models that are trained; null leaves a model of a recipe out, `like` takes over another's keys"
+        {}, description="trained models; null leaves one of a recipe out, `like` names a base"
     )
     datasets: dict[str, SerializeAsAny[Dataset]] = Field({}, description="datasets, also those of config/datasets/")
     encoders: dict[str, EncoderEntry] = Field({}, description="starting encoders, also those of config/encoders/")
-    tables: Items[str] = Field(
-        (), description="what `rule all` makes: paper/table of config/papers/, or a layout file of yours"
-    )
+    tables: Items[str] = Field((), description="targets of `rule all`: paper/table of config/papers/, or a layout file")
     sweeps: dict[str, Sweep] = Field({}, description="tables and plots over values of any keys; see docs/sweeps.md")
     systems: Items[str] = Field(
-        (), description="runs that exist as targets though no table has them; `tandem search` says when"
+        (), description="runs that are targets though no table has them, as `tandem search` needs"
     )
-    execution: ExecutionSettings = Field(
-        ExecutionSettings(), description="how to run; never part of a key, never changes a result"
-    )
+    execution: ExecutionSettings = Field(ExecutionSettings(), description="how to run; in no key, changes no result")

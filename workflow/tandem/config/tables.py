@@ -58,25 +58,16 @@ class Sweep(Section):
         description="dotted path of this configuration → values; a point for each combination"
     )
     with_: dict[str, object] = Field({}, alias="with", description="dotted path → value, the same at every point")
-    seeds: Distinct[int] | None = Field(
-        None, description="every point once per seed; null: `seeds` of the configuration, else its `seed`"
-    )
-    seeds_at: str = Field(
-        "seed",
-        description="the path that seeds are put into; models.<name>.train.seed does not change what the model starts from",
-    )
+    seeds: Distinct[int] | None = Field(None, description="each point once per seed; null: the configuration's")
+    seeds_at: str = Field("seed", description="path of the seeds; models.<name>.train.seed keeps what it starts from")
     systems: Annotated[
         dict[str, str],
         AfterValidator(_not_empty),
         BeforeValidator(_named_runs, json_schema_input_type=list[str] | dict[str, str]),
     ] = Field(description="runs, or name → run")
     measures: Items[str] | None = Field(None, min_length=1, description="null: all that are scored")
-    baseline: dict[str, object] | None = Field(
-        None, description="path → value of the point that the others are tested against; null: the first"
-    )
-    x: str | None = Field(
-        None, description="the path along the plot's axis; null: the first of the grid with several values"
-    )
+    baseline: dict[str, object] | None = Field(None, description="path → value of the reference point; null: the first")
+    x: str | None = Field(None, description="path of the plot's axis; null: the first of the grid with several values")
     scale: Literal["linear", "log"] = Field("linear", description="of the plot's axis")
     dataset: str | None = Field(None, description="null: the configuration's")
     split: str | None = Field(None, description="null: that whose scores are reported")
@@ -166,12 +157,8 @@ class TableLayout(Section):
         description="where printed.csv has the printed values: rows name the system, columns the measure as printed",
     )
     recipes: Items[str] = Field((), description="recipes that its runs need")
-    same: dict[str, Items[str]] = Field(
-        {}, description="a dataset of the paper → others of the catalogue that are the same collection"
-    )
-    configs: dict[str, str] = Field(
-        {}, description="a dataset of the paper → the configuration file for it, where another is configured"
-    )
+    same: dict[str, Items[str]] = Field({}, description="a dataset of the paper → others of the same collection")
+    configs: dict[str, str] = Field({}, description="a dataset of the paper → the configuration file for it")
     subset: Literal["similar", "pooled"] | None = Field(None, description="only these queries")
     decimals: int = Field(2, ge=0, le=4, description="of the values, in percent")
     baseline: RowReference | None = Field(None, description="what rows without one of their own are tested against")
@@ -201,6 +188,13 @@ class CountedDataset(Section):
     splits: dict[str, str] = Field({}, description="printed split → the dataset's, where they differ")
 
 
+class SplitDataset(Section):
+    """A dataset whose splits are printed under other names."""
+
+    dataset: str = Field(description="name in the catalogue")
+    splits: dict[str, str] = Field({}, description="printed split → the dataset's, where they differ")
+
+
 def _counted(value: Any) -> Any:
     match value:
         case None:
@@ -226,7 +220,7 @@ class StatisticsLayout(Section):
             str,
             Annotated[
                 CountedDataset,
-                BeforeValidator(_counted, json_schema_input_type=str | list[str] | CountedDataset | None),
+                BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None),
             ],
         ],
         AfterValidator(_not_empty),

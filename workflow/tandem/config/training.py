@@ -31,9 +31,7 @@ class Denoise(Section):
 
     by: Names = Field(description="a cross-encoder, or several whose probabilities are averaged")
     negative_below: float = Field(0.1, description="a passage is a negative only if its probability is below")
-    positive_above: float | None = Field(
-        0.9, description="an unlabelled passage whose probability is above becomes a positive; null: none does"
-    )
+    positive_above: float | None = Field(0.9, description="unlabelled passages above it become positives; null: none")
     hybrid: bool = Field(False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3")
     backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
 
@@ -53,11 +51,9 @@ class Candidates(Section):
         "passage, if above `positive_above`",
     )
     bar_answers: bool = Field(
-        False, description="a passage that holds an answer is never a negative; always so where answers label"
+        False, description="passages with an answer are no negatives; always so where answers label"
     )
-    take: Literal["random", "first"] = Field(
-        "random", description="which negatives of the window, where there are more than `negatives`"
-    )
+    take: Literal["random", "first"] = Field("random", description="which, of more than `negatives`")
     negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")
     first_rank: int = Field(1, ge=1, description="first rank of the window that negatives are drawn from")
     depth: int = Field(50, ge=1, description="last rank of the window")
@@ -72,13 +68,9 @@ class Validation(Section):
     """How checkpoints are validated (`train.checkpoints`)."""
 
     from_: str = Field(
-        "bm25",
-        alias="from",
-        description="the reference run: its top passages make the reduced corpus, cross-encoders re-rank it",
+        "bm25", alias="from", description="run whose top makes the reduced corpus; cross-encoders re-rank it"
     )
-    depth: int = Field(
-        100, ge=1, description="passages of the reference run per query in the reduced corpus, beside all relevant ones"
-    )
+    depth: int = Field(100, ge=1, description="its passages per query in the reduced corpus, beside all relevant ones")
     others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
     queries: int | None = Field(None, ge=1, description="number of dev queries, chosen by their ids' hash; null: all")
     method: Literal["retrieval", "average_rank"] = Field(
@@ -95,17 +87,13 @@ class Validation(Section):
 class ValidationSettings(Validation):
     """The configuration's `validation`, which models override key by key."""
 
-    fidelity: bool = Field(
-        False, description="the report shows how faithful validation is, and waits for validations on the full corpus"
-    )
+    fidelity: bool = Field(False, description="compare validation with the full corpus in the report, which waits")
 
 
 class Distil(Section):
     """Learning from a teacher's scores of the training lists as well."""
 
-    from_: Names = Field(
-        alias="from", description="a cross-encoder, several (mean of their logits), or any run with scores"
-    )
+    from_: Names = Field(alias="from", description="cross-encoder, several (mean of logits), or a run with scores")
     loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
     temperature: float = Field(1.0, gt=0, description="of both softmaxes in kl, kl_t2, kl_elementwise, kl_reverse")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
@@ -161,9 +149,7 @@ class Train(Optimisation):
     select: Literal["last", "best"] = Field(
         "last", description="which state is kept; best: by `validation` of checkpoints, else by `validate_every`"
     )
-    checkpoints: int | None = Field(
-        None, ge=1, description="train in this many stages, each validated while the next one trains"
-    )
+    checkpoints: int | None = Field(None, ge=1, description="train in this many stages, each validated during the next")
     validate_every: int | None = Field(None, ge=1, description="validate after every this many steps; null: never")
     validation_queries: int = Field(100, ge=1, description="dev queries of `validate_every`")
     validation_depth: int = Field(20, ge=1, description="passages per query of `validate_every`")
@@ -177,7 +163,7 @@ class DualTrain(Train):
     distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
     in_batch: bool = Field(True, description="the other queries' passages are negatives too")
     passage_centric: float = Field(
-        0.0, ge=0, le=1, description="PAIR's α: weight of its passage-centric loss; 1 - α is the weight of the rest"
+        0.0, ge=0, le=1, description="PAIR's α: weight of its passage-centric loss; the rest has 1 - α"
     )
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
 
@@ -209,13 +195,9 @@ class TrainedModel(Section):
     """An entry of `models`: what all objectives share."""
 
     dataset: str | None = Field(
-        None,
-        description="the dataset it is trained on; null: `train_on`; searched: the one that is searched",
+        None, description="it is trained on; null: `train_on`; searched: the one that is searched"
     )
-    lora: Lora | None = Field(
-        None,
-        description="learn low-rank adapters (and a cross-encoder's head) instead of all weights; merged when saved",
-    )
+    lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights; merged when saved")
     candidates: Candidates = Field(description="where the training lists come from")
     validation: Validation = Field(Validation(), description="what differs from the configuration's `validation`")
 

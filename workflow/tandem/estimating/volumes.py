@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import MANIFEST
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 # Mean tokens of a (passage, query) where an entry tells none: web passages of 56 words at 1.3 WordPiece tokens a word;
 # in Chinese one token a character, and DuReader-retrieval's mean of 272 characters (Qiu et al. 2022, §2.2).

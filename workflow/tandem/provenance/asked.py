@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import Artifact, open_artifact
-from tandem.errors import UserError
-from tandem.planning.schema import nearest
+from tandem.errors import UserError, nearest
 from tandem.provenance.found import RESULTS, find
 from tandem.reporting.layout import name as system_name
 from tandem.reporting.results import Cell, Row, Table, from_json

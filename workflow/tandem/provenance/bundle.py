@@ -7,9 +7,8 @@ from pathlib import Path
 
 from tandem.artifact import MANIFEST, check_files
 from tandem.data.download import readable
-from tandem.errors import UserError
-from tandem.planning.plan import Plan
-from tandem.planning.schema import nearest
+from tandem.errors import UserError, nearest
+from tandem.extras.plan import FullPlan
 from tandem.provenance import archive
 from tandem.provenance.archive import Content
 from tandem.provenance.asked import Asked
@@ -78,7 +77,7 @@ def gather(name: str, told: Told) -> Packed:
     Raises:
         UserError: no such table, one that is not made under this configuration, or a file that is damaged.
     """
-    plan = Plan(told.config(), ROOT)
+    plan = FullPlan(told.config(), ROOT)
     if name not in plan.tables:
         known = plan.tables.missing.get(name) or f"is no table{nearest(name, sorted(plan.tables))}"
         raise UserError(f"bundle: {name}: {known}")

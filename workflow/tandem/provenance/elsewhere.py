@@ -9,7 +9,7 @@ from tandem.data.downloads import Downloads
 from tandem.data.mirrors import local
 from tandem.data.presence import presences
 from tandem.errors import UserError
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.artifact import MANIFEST, content
-from tandem.planning.graph import digest
+from tandem.plan.graph import digest
 from tandem.progress_file import FILE as PROGRESS
 from tandem.provenance.found import files_in, kind_of, read_manifest
 from tandem.redacted import HIDDEN

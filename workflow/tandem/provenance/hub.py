@@ -4,7 +4,7 @@ import re
 from functools import partial
 from pathlib import Path
 
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.provenance.elsewhere import Item
 
 COMMIT = re.compile(r"[0-9a-f]{40}")

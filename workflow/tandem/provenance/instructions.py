@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 from tandem.provenance.bundled import AGAIN
 from tandem.provenance.wanted import Told
 from tandem.redacted import redacted
@@ -16,20 +16,20 @@ from tandem.stages import KINDS
 TRAINED = [name for name, kind in KINDS.items() if kind.ranks]
 
 
-def layout(plan: Plan, name: str) -> Iterator[Path]:
+def layout(plan: FullPlan, name: str) -> Iterator[Path]:
     """A table's layout and what it reads beside itself."""
     yield plan.tables.layouts[name]
     yield from map(Path, plan.tables.beside(name))
 
 
-def configuration(plan: Plan, name: str) -> str:
+def configuration(plan: FullPlan, name: str) -> str:
     """The resolved configuration with every default, for the one table; without secrets.
 
     A layout of one's own is the bundle's; folders of data and of encoders are told in full, since it is read elsewhere.
     """
-    config: dict[str, Any] = redacted(plan.config)
+    config: dict[str, Any] = redacted(plan.document())
     own = plan.tables.layouts[name]
-    config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.config["tables"]) else [name]
+    config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.settings.tables) else [name]
     for entry in [*config["datasets"].values(), *config["encoders"].values()]:
         if isinstance(entry.get("path"), str):
             entry["path"] = str(Path(entry["path"]).absolute())

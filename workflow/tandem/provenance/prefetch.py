@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from tandem.data.download import readable
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 from tandem.progress import say
 from tandem.provenance.elsewhere import Item, of_dataset
 from tandem.provenance.hub import of_hub
@@ -31,22 +31,22 @@ def main(words: list[str]) -> int:
         raise UserError(f"prefetch: {told.names[0]} is no YAML file; name configurations by FILE.yaml")
     for one in configurations:
         one.files += told.files
-    items = {(item.kind, item.what): item for one in configurations for item in needed(Plan(one.config(), ROOT))}
+    items = {(item.kind, item.what): item for one in configurations for item in needed(FullPlan(one.config(), ROOT))}
     print(listed(list(items.values())))
     if "--dry-run" in told.switches:
         return 0
     return bring([item for item in items.values() if not item.here])
 
 
-def needed(plan: Plan) -> list[Item]:
+def needed(plan: FullPlan) -> list[Item]:
     """What the stages of `rule all` read from elsewhere, in the order in which they need it."""
     stages = of_all(plan)
     made: list[Item] = []
     for stage in stages:
         if stage.kind == "dataset":
-            made += of_dataset(stage, plan.config["datasets"])
+            made += of_dataset(stage, plan.document()["datasets"])
         elif stage.kind == "encoder" and stage.params["source"] == "hub":
-            made.append(of_hub(stage, stage.name in plan.config["encoders"]))
+            made.append(of_hub(stage, stage.name in plan.settings.encoders))
     return made
 
 

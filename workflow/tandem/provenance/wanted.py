@@ -8,11 +8,11 @@ from pathlib import Path
 
 import yaml
 
+from tandem.config.loading import LOADER, Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.estimating.costs import upstream_first
-from tandem.planning.config import LOADER, Config, gathered, merged
-from tandem.planning.graph import Stage
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
+from tandem.plan.graph import Stage
 
 ROOT = Path(__file__).parents[3]  # the checkout
 SPENT = ("embeddings", "index")  # large, and needed only until runs are made from them
@@ -30,7 +30,7 @@ class Told:
     files: list[Path] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
 
-    def config(self) -> Config:
+    def config(self) -> Raw:
         """The configuration as Snakemake would gather it.
 
         Raises:
@@ -76,14 +76,14 @@ def read_told(words: list[str]) -> tuple[list[Told], list[str]]:
     return made or [Told()], rest
 
 
-def known(told: Told) -> Plan:
+def known(told: Told) -> FullPlan:
     """A configuration's plan, with all that could be asked for by name: tables, sweeps, audits and so on.
 
     Raises:
         UserError: a mistake, or a wanted table or sweep that cannot be made.
     """
-    plan = Plan(told.config(), ROOT)
-    plan.tables.made()  # a table that cannot be planned today, its data being away, would leave out what it needs
+    plan = FullPlan(told.config(), ROOT)
+    plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.sweeps()
     plan.by_name()
     asked: list[Callable[[], object]] = [plan.validations, *(partial(plan.counted, name) for name in plan.statistics)]
@@ -93,18 +93,18 @@ def known(told: Told) -> Plan:
     return plan
 
 
-def of_all(plan: Plan) -> list[Stage]:
+def of_all(plan: FullPlan) -> list[Stage]:
     """The stages of `rule all`: those behind the wanted tables, sweeps and what the report shows; inputs first."""
-    plan.tables.made()
+    plan.tables.files()
     targets = plan.tables.wanted_scores()
-    targets += [one.stage for name in plan.wanted_sweeps() for one in plan.swept.made[name].scored]
-    if plan.config["audits"]["in_report"]:
-        targets += plan.resolver.audits.all(plan.config["dataset"])
-    targets += [plan.resolver.run(system, plan.split, "systems") for system in plan.config["systems"]]
+    targets += [one.stage for name in plan.wanted_sweeps() for one in plan.swept[name].scored]
+    if plan.settings.audits.in_report:
+        targets += plan.audit_stages()
+    targets += [plan.planner.run(system, plan.split, "systems") for system in plan.settings.systems]
     return upstream_first(targets)
 
 
-def spent(plans: Iterable[Plan]) -> set[tuple[str, str]]:
+def spent(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
     """(kind, key) of vectors and indexes of `rule all` that only finished stages were made from.
 
     Snakemake builds none of them again: what was made from them is there.

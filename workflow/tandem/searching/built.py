@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tandem.artifact import open_artifact
 from tandem.errors import UserError
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.searching.words import Words
 
 

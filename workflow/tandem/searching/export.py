@@ -11,7 +11,7 @@ from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.data.collection import CORPUS, Collection
 from tandem.errors import UserError
 from tandem.models.template import Template
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.progress import Progress, say
 from tandem.retrieval.embeddings import Embeddings
 from tandem.searching import words as command_line

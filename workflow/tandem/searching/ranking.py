@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem.data.runs import followed, ranked_order
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.retrieval.fuse import CHOSEN
 from tandem.retrieval.fusion import METHODS, best, pool
 from tandem.searching.session import Session

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tandem.artifact import open_artifact
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.progress import say
 from tandem.searching.asking import Worker
 from tandem.searching.collection import Passages, Queries

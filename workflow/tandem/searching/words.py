@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tandem.config.loading import gathered
 from tandem.errors import UserError
-from tandem.planning.config import gathered
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[3]  # the checkout
 
@@ -36,12 +36,12 @@ class Words:
             raise UserError(f"{flag} is {told}; allowed are 1, 2, 3 …")
         return int(told)
 
-    def plan(self) -> Plan:
+    def plan(self) -> FullPlan:
         """The configuration's plan: the Snakefile's own, so that stages have the names they were built under."""
         config = gathered(self.files, ROOT)
         if "--dataset" in self.values:
             config["dataset"] = self.values["--dataset"]
-        return Plan(config, ROOT)
+        return FullPlan(config, ROOT)
 
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
         """The command that builds files under this configuration.

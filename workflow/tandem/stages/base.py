@@ -51,6 +51,11 @@ class Kind:
         """Whether a stage with inputs of these roles uses a GPU."""
         return any(role.split(".")[0] in self.gpu for role in roles)
 
+    @property
+    def shard_command(self) -> str:
+        """The command that computes one shard."""
+        return f"{self.name}-shard"
+
     def is_shared(self, roles: Iterable[str]) -> bool:
         """Whether jobs may share the work of a stage with inputs of these roles."""
         return self.shard is not None and (not self.gpu or self.computes(roles))

@@ -1,0 +1,126 @@
+"""Files, recipes, catalogues and the command line become one typed configuration."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.config.datasets import Windows
+from tandem.config.encoders import CropEncoder
+from tandem.config.loading import catalogue, gathered, load_settings, merged
+from tandem.config.retrieval import FactoryIndex
+from tandem.config.training import JointModel, Validation, ValidationSettings
+from tandem.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_text_from_the_command_line_is_typed(configured):
+    config = configured("models.rocketqav2.train", {"lr": "1e-5", "steps": "20", "in_batch": "true", "clip": "null"})
+    config["models"]["rocketqav2"]["candidates"]["denoise"] = "null"
+    config["bm25"] = {"analyzer": "null"}
+    settings = load_settings(config, ROOT)
+    model = settings.models["rocketqav2"]
+    assert isinstance(model, JointModel)
+    assert (model.train.lr, model.train.steps, model.train.in_batch, model.train.clip) == (1e-5, 20, True, None)
+    assert (type(model.train.lr), type(model.train.steps)) == (float, int)
+    assert model.candidates.denoise is None
+    assert settings.bm25.analyzer is None
+
+
+def test_text_stays_text_where_text_is_allowed(configured):
+    assert load_settings(configured("systems", ["null", "1"]), ROOT).systems == ("null", "1")
+    assert load_settings(configured("train_on", "null"), ROOT).train_on == "null"
+
+
+def test_an_integer_for_a_number_is_the_same_number(configured):
+    value = load_settings(configured("bm25.k1", 1), ROOT).bm25.k1
+    assert isinstance(value, float)
+    assert value == 1.0
+
+
+def test_defaults_have_the_types_of_their_keys(configured):
+    execution = load_settings(configured(), ROOT).execution
+    assert isinstance(execution.stop_seconds, float)
+
+
+def test_like_takes_over_the_keys_of_another_model(configured):
+    models = load_settings(configured(), ROOT).models
+    full, static = models["rocketqav2_8"], models["rocketqav2_8_static"]
+    assert static.train == full.train.model_copy(update={"teacher": "static"})
+    assert static.candidates == full.candidates
+    assert models["rocketqav2_8_nodenoise"].candidates.denoise is None
+
+
+def test_null_leaves_a_model_of_a_recipe_out(configured):
+    assert "rocketqav2_8_static" not in load_settings(configured("models.rocketqav2_8_static", None), ROOT).models
+
+
+def test_one_name_is_a_list_of_one(configured):
+    settings = load_settings(configured("models.rocketqav2.candidates.denoise.by", "ce_deneg"), ROOT)
+    denoise = settings.models["rocketqav2"].candidates.denoise
+    assert denoise is not None
+    assert denoise.by == ("ce_deneg",)
+
+
+def test_an_entry_of_a_catalogue_is_changed_by_its_keys_and_replaced_by_its_source(configured):
+    changed = load_settings(configured("datasets.squad", {"test_queries": 5}), ROOT).datasets["squad"]
+    assert (changed.source, changed.test_queries) == ("squad", 5)
+    replaced = load_settings(configured("datasets.squad", {"source": "beir"}), ROOT).datasets["squad"]
+    assert replaced.model_dump(exclude_unset=True) == {"source": "beir"}
+
+
+def test_windows_take_over_what_their_documents_have(configured):
+    chinese = {"source": "beir", "language": "zh", "measures": ["RR@10"]}
+    config = configured("datasets", {"long": chinese, "windows": {"source": "windows", "of": "long", "language": None}})
+    config["datasets"]["inner"] = {"source": "windows", "of": "windows", "language": "en"}
+    datasets = load_settings(config, ROOT).datasets
+    windows, inner = datasets["windows"], datasets["inner"]
+    assert isinstance(windows, Windows)
+    assert isinstance(inner, Windows)
+    assert (windows.language, windows.unit, windows.measures) == ("zh", "characters", None)
+    assert (inner.language, inner.unit) == ("en", "words")
+
+
+def test_classes_follow_from_the_keys_that_choose_them(configured):
+    config = configured("encoders.mine", {"source": "pretrain", "objective": "crop"})
+    config["indexes"] = {"mine": {"factory": "Flat"}}
+    settings = load_settings(config, ROOT)
+    assert isinstance(settings.encoders["mine"], CropEncoder)
+    assert isinstance(settings.indexes["mine"], FactoryIndex)
+
+
+def test_a_models_own_validation_overrides_the_keys_that_it_sets():
+    usual, own = ValidationSettings(depth=7, queries=3), Validation(queries=None, method="average_rank")
+    merged_settings = usual.overridden(own)
+    assert (merged_settings.depth, merged_settings.queries, merged_settings.method) == (7, None, "average_rank")
+
+
+def test_merging_shares_nothing():
+    under, over = {"a": {"b": [1]}, "c": 1}, {"a": {"d": [2]}, 3: {4: 5}}
+    result = merged(under, over)
+    assert result == {"a": {"b": [1], "d": [2]}, "c": 1, "3": {"4": 5}}
+    result["a"]["b"].append(2)
+    result["a"]["d"].append(3)
+    assert (under["a"]["b"], over["a"]["d"]) == ([1], [2])
+
+
+def test_files_are_merged_in_order(tmp_path):
+    (tmp_path / "a.yaml").write_text("{seed: 1, rerank: {depth: 3}}")
+    (tmp_path / "b.yaml").write_text("{seed: 2}")
+    config = gathered([tmp_path / "a.yaml", tmp_path / "b.yaml"], ROOT)
+    assert (config["seed"], config["rerank"], config["dataset"]) == (2, {"depth": 3}, "pydocs")
+
+
+@pytest.mark.parametrize(
+    ("files", "line"),
+    [
+        ({"a": "{b: {}}"}, "a.yaml: b; a file holds the entry it is named after and a-… ones"),
+        ({"a": "{a: {}, a-b-c: {}}", "a-b": "{a-b-c: {}}"}, "a-b-c stands in another file of"),
+    ],
+)
+def test_a_catalogues_file_holds_the_entries_of_its_name(tmp_path, files, line):
+    for name, content in files.items():
+        (tmp_path / f"{name}.yaml").write_text(content)
+    with pytest.raises(UserError) as error:
+        catalogue(tmp_path)
+    assert line in str(error.value)

@@ -1,0 +1,102 @@
+"""Every file of config/ loads, names its schema, and fits it; the generated files are those of the models."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from tandem.config.base import Section
+from tandem.config.loading import catalogue, gathered, load_settings, read_bands, read_layout, read_section
+from tandem.config.reference import ENTRIES, FILES, generated
+from tandem.config.settings import Settings
+from tandem.config.tables import StatisticsLayout, Sweep
+
+ROOT = Path(__file__).parents[2]
+CONFIG = ROOT / "config"
+CONFIGURATIONS = sorted([*CONFIG.glob("*.yaml"), *CONFIG.glob("small/*.yaml")])
+BANDS = CONFIG / "papers/bands.yaml"
+SCHEMA = re.compile(r"# yaml-language-server: \$schema=(.*)\n")
+FOLDERS = ("", "small", "recipes", "datasets", "encoders", "indexes", "papers", "papers/*", "statistics", "sweeps")
+ALL = sorted(path for folder in FOLDERS for path in CONFIG.glob(f"{folder}/*.yaml".removeprefix("/")))
+
+
+def named(path):
+    return str(path.relative_to(CONFIG))
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS, ids=named)
+def test_configurations_load(path):
+    assert load_settings(gathered([path], ROOT), ROOT).dataset
+
+
+@pytest.mark.parametrize("path", sorted(CONFIG.glob("recipes/*.yaml")), ids=named)
+def test_recipes_load(path):
+    # A recipe may take models of another over.
+    recipes = list(dict.fromkeys(["dureader_retrieval", "rocketqa", "rocketqav2", path.stem]))
+    assert load_settings({"dataset": "pydocs", "encoder": "minilm", "recipes": recipes}, ROOT).models
+
+
+@pytest.mark.parametrize("path", sorted({*CONFIG.glob("papers/**/*.yaml")} - {BANDS}), ids=named)
+def test_layouts_load(path):
+    assert read_layout(path).rows
+
+
+def test_bands_statistics_and_sweeps_load():
+    assert read_bands(BANDS)
+    assert all(read_section(StatisticsLayout, path).datasets for path in CONFIG.glob("statistics/*.yaml"))
+    assert all(read_section(Sweep, path).grid for path in CONFIG.glob("sweeps/*.yaml"))
+
+
+def test_catalogues_are_part_of_every_configuration():
+    settings = load_settings({"dataset": "pydocs", "encoder": "minilm"}, ROOT)
+    for name in ("datasets", "encoders", "indexes"):
+        assert list(catalogue(CONFIG / name)) == list(getattr(settings, name))
+
+
+@pytest.mark.parametrize("path", ALL, ids=named)
+def test_files_fit_the_schema_that_they_name_for_editors(path):
+    text = path.read_text()
+    named_schema = SCHEMA.match(text)
+    assert named_schema
+    schema = json.loads((path.parent / named_schema[1]).read_text())
+    Draft202012Validator(schema).validate(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        ({"seed": -1}, "minimum"),
+        ({"models": {"m": {"train": {"lrr": 1}}}}, "lrr"),
+        ({"models": {"m": {"train": {"loss": "triplet"}}}}, "triplet"),
+        ({"datasets": {"m": {"source": "beer"}}}, "beer"),
+        ({"sparse": {"m": {"rm3": {"fb_docs": 99}}}}, "fb_docs"),
+    ],
+)
+def test_the_schema_of_configurations_refuses_mistakes(content, part):
+    schema = json.loads((CONFIG / "schema/configuration.json").read_text())
+    assert part in " ".join(map(str, Draft202012Validator(schema).iter_errors(content)))
+
+
+@pytest.mark.parametrize("name", sorted(generated()))
+def test_generated_files_are_those_of_the_models(name):
+    # `python -m tandem.config.reference` writes them anew.
+    assert (ROOT / name).read_text() == generated()[name]
+
+
+def sections(section=Section):
+    for inner in section.__subclasses__():
+        yield inner
+        yield from sections(inner)
+
+
+def test_every_key_has_a_description_and_every_section_a_docstring():
+    models = {Settings, *(entry for entries in ENTRIES.values() for entry in entries), *(s for s, _ in FILES.values())}
+    assert models <= set(sections())
+    for section in set(sections()):
+        if section.__module__.startswith("tandem.config") and not section.__name__.startswith("_"):
+            assert section.__doc__, section
+            missing = [name for name, field in section.model_fields.items() if not field.description]
+            assert set(missing) <= {"source", "type"}, section

@@ -1,0 +1,179 @@
+# The main chain, as the papers draw it: each box of the drawing is a rule.
+#
+#     dataset ─► bm25 ─► candidates ─► train ─► encode ─► retrieve ─► rerank ─► score ─► table / report
+
+
+use rule stage as dataset with:
+    output:
+        manifest("dataset"),
+
+
+# The starting encoder, and the collection as token ids under its tokenizer.
+use rule stage as encoder with:
+    output:
+        manifest("encoder"),
+
+
+use rule stage as tokens with:
+    output:
+        manifest("tokens"),
+
+
+use rule stage as lucene with:
+    output:
+        manifest("lucene"),
+
+
+use rule stage as bm25 with:
+    output:
+        manifest("bm25"),
+
+
+# Hard negatives: training lists drawn from a run, denoised by a cross-encoder where the recipe says so; a teacher's scores.
+use rule stage as candidates with:
+    output:
+        manifest("candidates"),
+
+
+use rule stage as teacher with:
+    output:
+        manifest("teacher"),
+    retries: 2
+
+
+# Dual encoders, cross-encoders, and both at once. Checkpoints stand beside the output, undeclared: Snakemake deletes the
+# outputs of a job that died, and the next try continues from the last checkpoint.
+use rule stage as train with:
+    output:
+        manifest("model"),
+    retries: 2
+    resources:
+        how=lambda wildcards: planned_stage(wildcards).how,
+        **plan.hosted.training(),
+
+
+# A training in stages: the state that the next one continues from stands beside the artifact and is removed after it.
+use rule stage as checkpoint with:
+    input:
+        unpack(lambda wildcards: planned_stage(wildcards).inputs),
+        state=lambda wildcards: plan.hosted.state(wildcards.key),
+    output:
+        manifest("checkpoint"),
+        temp(directory("results/{dataset}/{kind,checkpoint}/{key}/state")),
+    retries: 2
+    resources:
+        how=lambda wildcards: planned_stage(wildcards).how,
+        **plan.hosted.training(),
+
+
+use rule stage as encode with:
+    output:
+        manifest("embeddings"),
+
+
+use rule stage as retrieve with:
+    output:
+        manifest("retrieve"),
+
+
+use rule stage as rerank with:
+    output:
+        manifest("rerank"),
+    retries: 2
+
+
+use rule stage as score with:
+    output:
+        manifest("score"),
+
+
+# Jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, searched in ranges of them whose
+# best are merged, and pairs are scored into a store that every stage looks them up in: the number of shards changes no
+# result. The stage itself does whatever is missing.
+use rule stage_shard as encode_shard with:
+    output:
+        shard("embeddings"),
+
+
+use rule stage_shard as retrieve_shard with:
+    output:
+        shard("retrieve"),
+
+
+use rule stage_shard as rerank_shard with:
+    output:
+        shard("rerank"),
+
+
+use rule stage_shard as rerank_windows_shard with:
+    output:
+        shard("rerank_windows"),
+
+
+use rule stage_shard as candidates_shard with:
+    output:
+        shard("candidates"),
+
+
+use rule stage_shard as teacher_shard with:
+    output:
+        shard("teacher"),
+
+
+# An index is trained once on a sample, filled by shards, and put together by its stage.
+rule index_train:
+    input:
+        unpack(lambda wildcards: planned_stage(wildcards).inputs),
+    output:
+        temp("results/{dataset}/{kind,index}/{key}/shards/trained.json"),
+    log:
+        "results/{dataset}/{kind}/{key}/shards/trained.txt",
+    conda:
+        environment
+    params:
+        args=lambda wildcards: planned_stage(wildcards).args,
+    threads: cores
+    resources:
+        how=lambda wildcards: planned_stage(wildcards).how,
+        gpu=gpus,
+    shell:
+        "python -m tandem index-train {params.args} {resources.how} --run.workers {threads}"
+        " --run.shard 0 --run.shards 1 --out {output:q} 2>&1 | tee {log:q}"
+
+
+use rule stage_shard as index_shard with:
+    input:
+        unpack(lambda wildcards: planned_stage(wildcards).inputs),
+        trained="results/{dataset}/{kind}/{key}/shards/trained.json",
+    output:
+        shard("index"),
+
+
+# Every other kind of stage: pre-training, indexes, fusion, long documents, audits, analyses, plugins.
+CHAIN = {"dataset", "encoder", "tokens", "lucene", "bm25", "candidates", "teacher", "model", "checkpoint", "embeddings"}
+CHAIN |= {"retrieve", "rerank", "score"}
+
+for kind in KINDS.values():
+    if kind.name not in CHAIN:
+
+        rule:
+            name:
+                kind.name
+            input:
+                unpack(lambda wildcards: planned_stage(wildcards).inputs),
+                shards=shards,
+            output:
+                manifest(kind.name),
+            log:
+                "results/{dataset}/{kind}/{key}/log.txt",
+            conda:
+                environment
+            params:
+                args=lambda wildcards: planned_stage(wildcards).args,
+            threads: stage_threads
+            retries: kind.retries
+            resources:
+                how=lambda wildcards: planned_stage(wildcards).how,
+                **(plan.hosted.training() if kind.ranks else {"gpu": gpus, "start": ""}),
+            shell:
+                STAGE

@@ -1,0 +1,195 @@
+# What the papers' tables do not need: audits, analyses and notebooks, statistics of collections, sweeps, estimates.
+
+
+rule datasets:
+    localrule: True
+    run:
+        # Printed and not kept: what this machine holds may change at any time.
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(plan.catalogue, file)
+            file.flush()
+            shell("python -m tandem datasets --datasets {file.name:q}")
+
+
+rule estimate:
+    localrule: True
+    run:
+        # Printed and not kept: it follows from the configuration and from the artifacts that exist.
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(config, file)
+            file.flush()
+            shell("python -m tandem estimate --config {file.name:q}")
+
+
+# Planned at once where possible: a job that runs on another machine looks its stage up by key.
+with suppress(UserError):
+    plan.tradeoffs()
+
+
+rule index_tradeoffs:
+    localrule: True
+    input:
+        lambda wildcards: planned(plan.tradeoffs).manifest,
+    output:
+        "results/tables/index_tradeoffs.csv",
+        "results/tables/index_tradeoffs.md",
+        report("results/tables/index_tradeoffs.html", caption="../report/tradeoffs.rst", category="Search"),
+    log:
+        "results/tables/index_tradeoffs.log",
+    conda:
+        DATA
+    shell:
+        "python -m tandem index-tradeoffs --stage {input[0]:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+
+
+rule audits:
+    localrule: True
+    input:
+        parts=lambda wildcards: planned(plan.audits),
+    output:
+        report("results/audits.html", caption="../report/audits.rst", category="Audits"),
+        "results/tables/audits.csv",
+    log:
+        "results/audits.log",
+    conda:
+        DATA
+    params:
+        parts=lambda wildcards: json.dumps(planned(plan.audits)),
+    shell:
+        "python -m tandem audits --parts {params.parts:q} --out {output[0]:q} --table {output[1]:q} 2>&1 | tee {log:q}"
+
+
+# The papers' tables of datasets: printed | counted | verdict, for the collections that are on this machine.
+rule statistics_table:
+    localrule: True
+    input:
+        layout=lambda wildcards: str(plan.statistics[wildcards.table]),
+        printed=f"{workflow.basedir}/config/statistics/printed.csv",
+        datasets=lambda wildcards: [stage.manifest for stage in plan.counted(wildcards.table).stages.values()],
+    output:
+        multiext("results/statistics/{table}", ".csv", ".md", ".html"),
+    log:
+        "results/statistics/{table}.log",
+    conda:
+        DATA
+    params:
+        artifacts=lambda wildcards: json.dumps(
+            {name: stage.folder for name, stage in plan.counted(wildcards.table).stages.items()}
+        ),
+        presence=lambda wildcards: json.dumps(plan.counted(wildcards.table).absent),
+    shell:
+        "python -m tandem statistics --layout {input.layout:q} --artifacts {params.artifacts:q}"
+        " --presence {params.presence:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+
+
+rule statistics:
+    localrule: True
+    input:
+        expand("results/statistics/{table}.csv", table=plan.statistics),
+
+
+# Sweeps: the same systems at every point of a grid. The points are a file of their own, since a thousand of them do not
+# fit into a command line; its params are the points, so that the table follows the configuration.
+rule sweep_points:
+    localrule: True
+    output:
+        "results/sweeps/{sweep}.points",
+    params:
+        points=lambda wildcards: plan.swept[wildcards.sweep].to_json(),
+    run:
+        Path(output[0]).write_text(params.points + "\n", encoding="utf-8")
+
+
+rule sweep:
+    localrule: True
+    input:
+        points="results/sweeps/{sweep}.points",
+        scores=lambda wildcards: plan.swept[wildcards.sweep].scores,
+    output:
+        multiext("results/sweeps/{sweep}", ".csv", ".md", ".json"),
+        report(
+            "results/sweeps/{sweep}.html",
+            caption="../report/sweep.rst",
+            category="Sweeps",
+            labels={"sweep": "{sweep}", "as": "table and plots"},
+        ),
+        report(
+            "results/sweeps/{sweep}.svg",
+            caption="../report/sweep.rst",
+            category="Sweeps",
+            labels={"sweep": "{sweep}", "as": "plot"},
+        ),
+    log:
+        "results/sweeps/{sweep}.log",
+    conda:
+        DATA
+    shell:
+        "python -m tandem sweep --points {input.points:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+
+
+# `snakemake sweep_lr` for `sweeps: {lr: …}`, `snakemake sweeps` for all of the configuration, and
+# `snakemake rocketqav2_figure4` for config/sweeps/rocketqav2_figure4.yaml.
+for target, names in plan.swept.targets.items():
+
+    rule:
+        name:
+            target
+        localrule: True
+        input:
+            lambda wildcards, names=names: planned(plan.swept.files, names),
+
+
+# Notebooks, executed on this run's artifacts, and the table that the annotators' sheet of one of them makes.
+rule notebook:
+    localrule: True
+    input:
+        notebook=f"{workflow.basedir}/notebooks/{{notebook}}.ipynb",
+        artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).manifest,
+    output:
+        "results/notebooks/{notebook}-{dataset}.ipynb",
+        report(
+            "results/notebooks/{notebook}-{dataset}.html",
+            caption="../report/notebook.rst",
+            category="Notebooks",
+            labels={"notebook": "{notebook}", "dataset": "{dataset}"},
+        ),
+    log:
+        "results/notebooks/{notebook}-{dataset}.log",
+    conda:
+        "../../envs/notebooks.yaml"
+    params:
+        artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).folder,
+    shell:
+        "python -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+
+
+rule notebooks:
+    localrule: True
+    input:
+        lambda wildcards: planned(plan.analyses.files),
+
+
+rule error_table:
+    localrule: True
+    input:
+        errors=lambda wildcards: planned(plan.analyses.stage, "error_analysis").manifest,
+        printed=f"{workflow.basedir}/config/papers/printed.csv",
+        sheet=lambda wildcards: planned(plan.analyses.sheet) or [],
+    output:
+        multiext("results/tables/dureader_retrieval/table10", ".csv", ".md", ".tex", ".html"),
+    log:
+        "results/tables/dureader_retrieval/table10.log",
+    conda:
+        DATA
+    params:
+        errors=lambda wildcards: planned(plan.analyses.stage, "error_analysis").folder,
+        sheet=lambda wildcards, input: f"--sheet {quote(str(input.sheet))}" if input.sheet else "",
+    shell:
+        "python -m tandem error-table --errors {params.errors:q} --printed {input.printed:q} {params.sheet}"
+        " --out {output[0]:q} 2>&1 | tee {log:q}"
+
+
+rule dureader_retrieval_table10:
+    localrule: True
+    input:
+        "results/tables/dureader_retrieval/table10.csv",

@@ -1,0 +1,85 @@
+# How a stage runs: one body for all of them. What differs between kinds is their declaration (workflow/tandem/stages/).
+# The kind is a wildcard that each rule's output pins down: "results/{dataset}/{kind,retrieve}/{key}/stage.json".
+
+STAGE = "{resources.start}python -m tandem {wildcards.kind} {params.args} {resources.how} --run.workers {threads} --out {output[0]:q} 2>&1 | tee {log:q}"
+SHARD = "python -m tandem {params.command} {params.args} {resources.how} --run.workers {threads} --run.shard {wildcards.shard} --run.shards {wildcards.shards} --out {output:q} 2>&1 | tee {log:q}"
+
+
+def manifest(kind):
+    """The manifest of a kind's artifacts: an artifact is complete once it exists."""
+    return f"results/{{dataset}}/{{kind,{kind}}}/{{key}}/stage.json"
+
+
+def shard(kind):
+    """One shard of a kind's work; removed when the stage has taken it over."""
+    return temp(f"results/{{dataset}}/{{kind,{kind}}}/{{key}}/shards/{{shard}}-of-{{shards}}.json")
+
+
+def planned_stage(wildcards):
+    """The stage behind a job."""
+    return stages.find(wildcards.kind, wildcards.key)
+
+
+def shards(wildcards):
+    """The jobs that share a stage's work before it runs itself."""
+    return plan.hosted.shards(wildcards.kind, wildcards.key)
+
+
+def environment(wildcards):
+    """The conda environment of a kind."""
+    return f"{workflow.basedir}/envs/{KINDS[wildcards.kind].env}.yaml"
+
+
+def stage_threads(wildcards):
+    """Heavy stages take all cores; what is timed runs with nothing beside it; a graph index grows on one thread, so
+    that it is the same every time."""
+    if wildcards.kind == "index" and planned_stage(wildcards).values["type"].startswith("hnsw"):
+        return 1
+    return {"one": 1, "all": cores, "exclusive": everything}[KINDS[wildcards.kind].threads]
+
+
+def gpus(wildcards):
+    """GPUs of a job on one node."""
+    return plan.hosted.gpus(wildcards.kind, wildcards.key)
+
+
+rule stage:
+    input:
+        unpack(lambda wildcards: planned_stage(wildcards).inputs),
+        shards=shards,
+    output:
+        manifest("stage"),  # no stage is of this kind: the rules below name theirs
+    log:
+        "results/{dataset}/{kind}/{key}/log.txt",
+    conda:
+        environment
+    params:
+        args=lambda wildcards: planned_stage(wildcards).args,
+    threads: stage_threads
+    resources:
+        how=lambda wildcards: planned_stage(wildcards).how,
+        gpu=gpus,
+        start="",
+    shell:
+        STAGE
+
+
+rule stage_shard:
+    input:
+        unpack(lambda wildcards: planned_stage(wildcards).inputs),
+    output:
+        shard("stage"),
+    log:
+        "results/{dataset}/{kind}/{key}/shards/{shard}-of-{shards}.txt",
+    conda:
+        environment
+    params:
+        command=lambda wildcards: KINDS[wildcards.kind].shard_command,
+        args=lambda wildcards: planned_stage(wildcards).args,
+    threads: stage_threads
+    retries: 2
+    resources:
+        how=lambda wildcards: planned_stage(wildcards).how,
+        gpu=gpus,
+    shell:
+        SHARD

@@ -1,0 +1,324 @@
+"""Put the configuration together: read files, merge recipes and catalogues, name every mistake before anything runs.
+
+Later wins: a recipe of config/recipes/, then config/config.yaml and whatever Snakemake merged over it (`--configfile`,
+`--config`). Datasets, encoders and indexes of the catalogues (config/datasets/, …) are known by name.
+"""
+
+import json
+from collections.abc import Callable, Container, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from tandem.config.base import Section
+from tandem.config.datasets import INHERITED, SOURCES, Dataset, inherited
+from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
+from tandem.config.retrieval import INDEXES, Index
+from tandem.config.settings import Settings
+from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
+from tandem.config.training import OBJECTIVES, TrainedModel
+from tandem.config.validation import limited, parse, read
+from tandem.errors import NAME, UserError, nearest, printable, shortened
+
+Raw = dict[str, Any]
+"""What YAML or Snakemake gives: not validated."""
+S = TypeVar("S", bound=Section)
+CATALOGUES = ("datasets", "encoders", "indexes")
+OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file.
+
+    Raises:
+        UserError: names the file, and the line if it is not valid YAML.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), LOADER) or {}
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f":{mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{where}: not valid YAML: {getattr(error, 'problem', error)}") from None
+    except (ValueError, RecursionError) as error:  # 2026-13-01, a number of 5,000 digits, 1,000 brackets
+        raise UserError(f"{path}: holds a value that cannot be read: {error}") from None
+
+
+@cache
+def _read_cached(path: Path, changed: int, size: int) -> Any:
+    return read_yaml(path)
+
+
+def read_own(path: Path) -> Any:
+    """`read_yaml` of one of the project's own files, once per process while it stays unchanged; do not modify."""
+    try:
+        state = path.stat()
+    except OSError:
+        return read_yaml(path)
+    return _read_cached(path, state.st_mtime_ns, state.st_size)
+
+
+def gathered(files: Iterable[Path], root: Path) -> Raw:
+    """Merge YAML files over the checkout's config/config.yaml, as Snakemake does with `--configfile`."""
+    config: Raw = read_yaml(root / "config/config.yaml")
+    for file in files:
+        if not isinstance(over := read_yaml(file), dict):
+            raise UserError(f"{file}: holds {type(over).__name__} and no mapping of keys to values")
+        limited(over)
+        config = merged(config, over)
+    return config
+
+
+def merged(under: Any, over: Any) -> Any:
+    """Merge mappings key by key; any other value of `over` replaces that of `under`. Nothing is shared with either."""
+    if not (isinstance(under, dict) and isinstance(over, dict)):
+        return _copied(over)
+    result = _copied(under)
+    for key, value in over.items():
+        result[str(key)] = merged(result[str(key)], value) if str(key) in result else _copied(value)
+    return result
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def load_settings(raw: Raw, root: Path) -> Settings:
+    """Complete a configuration: catalogues, recipes, types, defaults.
+
+    Args:
+        raw: what Snakemake gathered.
+        root: the checkout, which has config/.
+    Raises:
+        UserError: one line per mistake.
+    """
+    return validated(assembled(raw, root))
+
+
+def assembled(raw: Raw, root: Path) -> Raw:
+    """Merge catalogues, recipes and what Snakemake gathered; nothing is validated yet."""
+    limited(raw)
+    config: Raw = {name: catalogue(root / "config" / name) for name in CATALOGUES}
+    for name in CATALOGUES:
+        entries = raw.get(name)
+        for entry, own in entries.items() if isinstance(entries, dict) else ():
+            if isinstance(own, dict) and any(key in own for key in OWN):
+                config[name].pop(entry, None)
+    recipes = raw.get("recipes") or []
+    if not isinstance(recipes, list):
+        raise UserError(f"recipes is {shortened(json.dumps(recipes, default=str))}; allowed: array")
+    for name in recipes:
+        config = merged(config, read_recipe(root, str(name)))
+    return dict(merged(config, raw))
+
+
+def catalogue(folder: Path) -> Raw:
+    """Name → entry of every file in a catalogue's folder.
+
+    A file holds the entry that it is named after, and variants of it: `<file>-<variant>`.
+    """
+    result: Raw = {}
+    for path in sorted(folder.glob("*.yaml")):
+        for name, entry in read_own(path).items():
+            if name != path.stem and not str(name).startswith(f"{path.stem}-"):
+                raise UserError(f"{path}: {name}; a file holds the entry it is named after and {path.stem}-… ones")
+            if name in result:
+                raise UserError(f"{path}: {name} stands in another file of {folder} too; name it once")
+            result[name] = entry
+    return result
+
+
+def read_recipe(root: Path, name: str) -> Raw:
+    """A recipe's file."""
+    folder = root / "config/recipes"
+    known = [path.stem for path in folder.glob("*.yaml")]
+    if name not in known:
+        raise UserError(f"recipes: {printable(name)} is unknown{nearest(name, known)}")
+    content: Raw = read_own(folder / f"{name}.yaml")
+    return content
+
+
+def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str, set[str]] | None = None) -> Settings:
+    """Validate an assembled configuration.
+
+    Args:
+        config: with `base` only the top-level keys that differ from it.
+        base: settings of which the other keys are taken over.
+        unchanged: of a block of entries those that need no validation since `base` has the same.
+    Raises:
+        UserError: one line per mistake.
+    """
+    values = {**(vars(base) if base is not None else {}), **config}
+    wrong: list[str] = []
+    for block, parse_entry in _BLOCKS.items():
+        if not isinstance(entries := config.get(block), dict):
+            continue
+        known = getattr(base, block) if base is not None else {}
+        same = (unchanged or {}).get(block, set())
+        if block == "models":
+            entries, lines = _with_likes(entries, same)
+            wrong += lines
+        results, found = dict[str, Section | None](), dict[str, list[str]]()
+        for name, entry in entries.items():
+            if name in same:
+                results[name] = known[name]
+                continue
+            at = f"{block}.{printable(name)}"
+            results[name], found[name] = (
+                parse_entry(at, entry) if isinstance(entry, dict) else (None, [_no_object(at, entry)])
+            )
+        values[block] = {name: entry for name, entry in results.items() if entry is not None}
+        wrong += _without_inherited(found, config[block])
+    settings, lines = parse(Settings, values)
+    wrong = [*lines, *wrong] or [
+        f"{block}.{printable(name)}: not a name"  # it would break up every message about it
+        for block, entries in config.items()
+        if isinstance(entries, dict)
+        for name in entries
+        if not (name and name.isprintable())
+    ]
+    if settings is not None and not wrong and "datasets" in config:
+        datasets, wrong = inherited(settings.datasets)
+        settings = settings.model_copy(update={"datasets": datasets})
+    if settings is None or wrong:
+        raise UserError("\n".join(dict.fromkeys(wrong)))
+    return settings
+
+
+def _no_object(at: str, value: object) -> str:
+    return f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
+
+
+def _by(key: str, classes: Mapping[str, type[S]], at: str, entry: Raw) -> tuple[S | None, list[str]]:
+    """Validate an entry by the class that one of its keys chooses."""
+    value = entry.get(key)
+    if isinstance(value, str) and value in classes:
+        return parse(classes[value], entry, at)
+    allowed = f"; allowed: {', '.join(classes)}"
+    if value is None:
+        return None, [f"{at}.{key} is missing{allowed}"]
+    hint = nearest(str(value), classes)
+    return None, [f"{at}.{key} is {shortened(repr(value))}{hint if 'mean' in hint else ''}{allowed}"]
+
+
+def _dataset(at: str, entry: Raw) -> tuple[Dataset | None, list[str]]:
+    if entry.get("source") in ("windows", "unlabelled"):
+        entry = {key: value for key, value in entry.items() if value is not None or key not in INHERITED}
+    return _by("source", SOURCES, at, entry)
+
+
+def _encoder(at: str, entry: Raw) -> tuple[Encoder | None, list[str]]:
+    if entry.get("source") != "pretrain":
+        return parse(PublishedEncoder, entry, at)
+    return _by("objective", PRETRAINING, at, entry)
+
+
+def _index(at: str, entry: Raw) -> tuple[Index | None, list[str]]:
+    if not NAME.fullmatch(at.partition(".")[2]):
+        return None, [f"{at}: a name is letters, digits, '_', '-' and '.'"]
+    return _by("type", INDEXES, at, {"type": "factory", **entry} if "factory" in entry else entry)
+
+
+def _model(at: str, entry: Raw) -> tuple[TrainedModel | None, list[str]]:
+    return _by("objective", OBJECTIVES, at, entry)
+
+
+_BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
+    "models": _model,
+    "datasets": _dataset,
+    "encoders": _encoder,
+    "indexes": _index,
+}
+"""Blocks of entries whose keys depend on one of them: its source, objective or type."""
+
+
+def _with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
+    """Every model's own keys merged over those of the model it is `like`, except `same`; null leaves a model out."""
+    models = {name: entry for name, entry in models.items() if entry is not None}
+    result, wrong = {}, []
+    for name, entry in models.items():
+        try:
+            result[name] = with_like(name, models) if isinstance(entry, dict) and name not in same else entry
+        except UserError as error:
+            wrong.append(str(error))
+    return result, wrong
+
+
+def with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
+    """A model's own keys merged over those of the model it is `like`."""
+    if name in opened:
+        cycle = opened[opened.index(name) :]
+        first = cycle.index(min(cycle))
+        names = [*cycle[first:], *cycle[:first], cycle[first]]
+        raise UserError(f"models.{printable(names[0])}.like forms a cycle: {' -> '.join(names)}")
+    base = models[name].get("like")
+    if base is None:
+        return {key: value for key, value in models[name].items() if key != "like"}
+    if isinstance(base, str) and base in models and not isinstance(models[base], dict):
+        raise UserError(_no_object(f"models.{printable(base)}", models[base]))
+    if not isinstance(base, str) or base not in models:
+        hint = nearest(str(base), list(models))
+        raise UserError(f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}")
+    return dict(
+        merged(
+            with_like(base, models, (*opened, name)),
+            {key: value for key, value in models[name].items() if key != "like"},
+        )
+    )
+
+
+def _without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
+    """The lines about a block's entries, without those that a model has only because it is `like` another."""
+    own = []
+    for name, found in lines.items():
+        base = entries[name].get("like") if isinstance(entries[name], dict) else None
+        inherited = {line.replace(f"models.{base}", f"models.{name}", 1) for line in lines.get(str(base), ())}
+        own += [line for line in found if line not in inherited]
+    return own
+
+
+def read_section(section: type[S], path: Path) -> S:
+    """Read a YAML file that is one section; errors begin with its path."""
+    result, lines = parse(section, read_own(path))
+    if result is None:
+        raise UserError("\n".join(f"{path}: {line}" for line in lines))
+    return result
+
+
+def read_layout(path: Path) -> TableLayout:
+    """Read a table's layout: config/papers/<paper>/<table>.yaml."""
+    return _layout(TableLayout, path, "config/papers/<paper>/<table>.yaml")
+
+
+def read_statistics(path: Path) -> StatisticsLayout:
+    """Read a statistics table's layout: config/statistics/<paper>_<table>.yaml."""
+    return _layout(StatisticsLayout, path, "config/statistics/<paper>_<table>.yaml")
+
+
+def _layout(section: type[S], path: Path, where: str) -> S:
+    if not path.exists():
+        raise UserError(f"{path}: no such layout; layouts are {where}")
+    return read_section(section, path)
+
+
+def read_bands(path: Path) -> list[Band]:
+    """Read config/papers/bands.yaml: the entries in its order."""
+    content = read_yaml(path)
+    if not isinstance(content, list):
+        raise UserError(f"{path}: the whole is no list of bands")
+    return [read(Band, entry, f"{path}: {at}") for at, entry in enumerate(content)]
+
+
+def read_sweeps(folder: Path) -> dict[str, Sweep]:
+    """Name → sweep of every file of config/sweeps/."""
+    return {path.stem: read_section(Sweep, path) for path in sorted(folder.glob("*.yaml"))}

@@ -1,0 +1,251 @@
+"""What is generated from the models: JSON schemas for editors (config/schema/) and docs/configuration.md.
+
+`python -m tandem.config.reference` writes them; a test compares them with the models. An editor that understands YAML
+schemas, such as VS Code with its YAML extension, checks and completes a file that begins with
+`# yaml-language-server: $schema=schema/configuration.json`.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import models_json_schema
+
+from tandem.config.base import Section
+from tandem.config.datasets import SOURCES, Dataset
+from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder
+from tandem.config.retrieval import INDEXES, Index
+from tandem.config.settings import Settings
+from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
+from tandem.config.training import OBJECTIVES, Train, TrainedModel
+from tandem.config.validation import NAMES, branches
+
+Schema = dict[str, Any]
+"""JSON schema leaves the program as it is."""
+ENTRIES: dict[str, tuple[type[Section], ...]] = {
+    "models": tuple(OBJECTIVES.values()),
+    "datasets": tuple(SOURCES.values()),
+    "encoders": (PublishedEncoder, *PRETRAINING.values()),
+    "indexes": tuple(INDEXES.values()),
+}
+"""Blocks of the configuration whose entries are of several classes."""
+COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, PretrainedEncoder, Pretrain, Index)
+"""Base classes whose keys the reference lists once for all that share them."""
+FILES: dict[str, tuple[type[Section], str]] = {
+    "layout": (TableLayout, "Layouts of tables"),
+    "statistics": (StatisticsLayout, "Layouts of statistics tables"),
+    "sweep": (Sweep, "Sweeps"),
+    "bands": (Band, "Tolerance bands"),
+}
+"""Schema → what such a file holds, and the heading of its keys in the reference."""
+HEAD = """# All configuration keys
+
+Generated from `workflow/tandem/config/` by `python -m tandem.config.reference`; do not edit.
+
+With `# yaml-language-server: $schema=schema/configuration.json` as its first line (a path relative to the file) an
+editor checks and completes a configuration.
+
+An absent key has its default; *required* keys have none. `null` is allowed where a type says so.
+"""
+
+
+def schemas() -> dict[str, Schema]:
+    """Name → JSON schema of each kind of file that users write."""
+    sections: list[type[Section]] = [Settings, *(entry for entries in ENTRIES.values() for entry in entries)]
+    sections += [section for section, _ in FILES.values()]
+    _, definitions = models_json_schema([(section, "validation") for section in sections])
+    all_of = _without(definitions["$defs"], "title", str)
+    result = {"configuration": _configuration(all_of)}
+    for block in ("datasets", "encoders", "indexes"):
+        result[block] = {"type": "object", "additionalProperties": _any_of(ENTRIES[block]), "$defs": all_of}
+    for name, (section, _) in FILES.items():
+        result[name] = {**all_of[section.__name__], "$defs": all_of}
+    result["bands"] = {"type": "array", "items": _any_of([Band]), "$defs": all_of}
+    version = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {name: {**version, **schema, "$defs": _needed(schema)} for name, schema in result.items()}
+
+
+def _configuration(definitions: Schema) -> Schema:
+    """Of configurations and recipes: nothing is required, since a file is laid upon others."""
+    partial = _without(definitions, "required", list)
+    for model in ENTRIES["models"]:
+        like = {"type": "string", "description": "another model, whose keys are taken over where this has none"}
+        properties = {"like": like, **partial[model.__name__]["properties"]}
+        partial[model.__name__] = {**partial[model.__name__], "properties": properties}
+    settings: Schema = partial.pop("Settings")
+    properties = dict(settings["properties"])
+    for block, entries in ENTRIES.items():
+        nothing = [{"type": "null"}] if block == "models" else []
+        entry = {"anyOf": [*_any_of(entries)["anyOf"], *nothing]}
+        properties[block] = {**properties[block], "additionalProperties": entry}
+    return {**settings, "properties": properties, "$defs": partial}
+
+
+def _any_of(sections: Any) -> Schema:
+    return {"anyOf": [{"$ref": f"#/$defs/{section.__name__}"} for section in sections]}
+
+
+def _without(schema: Any, key: str, kind: type) -> Any:
+    """A schema without a keyword; a property of that name, which has a schema, stays."""
+    if isinstance(schema, dict):
+        return {k: _without(v, key, kind) for k, v in schema.items() if not (k == key and isinstance(v, kind))}
+    return [_without(item, key, kind) for item in schema] if isinstance(schema, list) else schema
+
+
+def _needed(schema: Schema) -> Schema:
+    """The definitions that a schema refers to, in order of their names."""
+    waiting = [json.dumps({key: value for key, value in schema.items() if key != "$defs"})]
+    needed: set[str] = set()
+    while waiting:
+        text = waiting.pop()
+        for name in schema["$defs"]:
+            if name not in needed and f'"#/$defs/{name}"' in text:
+                needed.add(name)
+                waiting.append(json.dumps(schema["$defs"][name]))
+    return {name: schema["$defs"][name] for name in sorted(needed)}
+
+
+def reference() -> str:
+    """The page of all keys, in Markdown."""
+    page = _Page()
+    page.table("", Settings)
+    for section, heading in FILES.values():
+        page.lines += ["", f"## {heading}", "", *_about(section), ""]
+        page.table("", section, depth=3)
+    return "\n".join([HEAD, *page.lines, ""])
+
+
+class _Page:
+    """Lines of Markdown; the keys of a class are listed where it is first used."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.places: dict[type[Section], str] = {}
+
+    def table(self, path: str, section: type[Section], depth: int = 2, base: type[Section] = Section) -> None:
+        """List a section's keys, then those of the sections in it; keys of `base` are listed elsewhere."""
+        fields = {name: field for name, field in section.model_fields.items() if name not in base.model_fields}
+        if fields:
+            self.lines += ["| key | type | default | |", "|---|---|---|---|"]
+        inner: list[tuple[str, type[Section]]] = []
+        for name, field in fields.items():
+            key = field.alias or name
+            place = f"{path}.{key}".removeprefix(".")
+            self.lines.append(f"| `{key}` | {_type(field)} | {_default(field)} | {_cell(field.description or '')} |")
+            if not path and key in ENTRIES:
+                inner += [(f"{place}.<name>", entry) for entry in ENTRIES[key]]
+            else:
+                inner += [(place + suffix, nested) for suffix, nested in _sections(field.annotation)]
+        for place, nested in inner:
+            self.part(place, nested, depth)
+
+    def part(self, place: str, section: type[Section], depth: int) -> None:
+        """A heading and a section's keys, unless they are listed already; first those that it shares with others."""
+        if section in self.places:
+            if self.places[section] != place:
+                self.lines += ["", f"{'#' * depth} `{place}`", "", f"As `{self.places[section]}`."]
+            return
+        base = next((parent for parent in section.__mro__[1:] if parent in COMMON), Section)
+        if base is not Section and base not in self.places:
+            self.part(place, base, depth)
+        self.places[section] = place
+        chosen = [
+            f"`{key}: {value}`"
+            for key in ("source", "objective", "type")
+            if key in section.model_fields
+            for value in get_args(section.model_fields[key].annotation)
+        ]
+        title = ", ".join([f"`{place}`", *chosen, *(["common keys"] if section in COMMON else [])])
+        self.lines += ["", f"{'#' * depth} {title}", "", *_about(section)]
+        self.lines += [f"It also has the common keys of `{self.places[base]}`."] if base is not Section else []
+        self.lines.append("")
+        self.table(place, section, depth, base)
+
+
+def _sections(annotation: Any) -> list[tuple[str, type[Section]]]:
+    """The sections within a type, with what stands for their names or numbers in a path."""
+    found: list[tuple[str, type[Section]]] = []
+    for branch in branches(annotation):
+        if isinstance(branch, type) and issubclass(branch, Section):
+            found.append(("", branch))
+        elif get_origin(branch) in (tuple, list):
+            found += [(f"[]{suffix}", section) for suffix, section in _sections(get_args(branch)[0])]
+        elif get_origin(branch) is dict:
+            found += [(f".<name>{suffix}", section) for suffix, section in _sections(get_args(branch)[1])]
+    return found
+
+
+def _about(section: type[Section]) -> list[str]:
+    return [line.strip() for line in (section.__doc__ or "").strip().splitlines()]
+
+
+def _type(field: FieldInfo) -> str:
+    """A field's type with its bounds."""
+    bounds = []
+    for limit in field.metadata:
+        for kind, sign, value in ((Ge, "≥", "ge"), (Gt, ">", "gt"), (Le, "≤", "le"), (Lt, "<", "lt")):
+            if isinstance(limit, kind):
+                bounds.append(f"{sign} {getattr(limit, value):g}")
+    choices = next((limit.json_schema["enum"] for limit in field.metadata if hasattr(limit, "json_schema")), None)
+    if choices is not None:
+        return ", ".join(choices)
+    text = _kind(field.annotation)
+    return f"{text} {', '.join(bounds)}" if bounds else text
+
+
+def _kind(annotation: Any) -> str:
+    names = []
+    for branch in branches(annotation):
+        if get_origin(branch) is Literal:
+            names += [", ".join(map(str, get_args(branch)))]
+        elif get_origin(branch) in (tuple, list):
+            names.append(f"list of {_kind(get_args(branch)[0])}")
+        elif get_origin(branch) is dict:
+            names.append(f"mapping to {_kind(get_args(branch)[1])}")
+        else:
+            names.append(NAMES.get(branch, "any value" if branch is object else "section"))
+    return " or ".join(dict.fromkeys(names))
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "*required*"
+    default: object = field.default
+    if isinstance(default, Section):
+        return ""
+    if isinstance(default, Mapping) and not default:
+        return "`{}`"
+    return f"`{json.dumps(default, ensure_ascii=False)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _broken(value: object, depth: int, indent: str = "") -> str:
+    """JSON with objects broken into lines down to a depth: readable, and with readable differences."""
+    if not isinstance(value, dict) or depth == 0 or len(json.dumps(value)) <= 100:
+        return json.dumps(value, ensure_ascii=False)
+    lines = [f"{indent} {json.dumps(key)}: {_broken(item, depth - 1, indent + ' ')}" for key, item in value.items()]
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+
+
+def generated() -> dict[str, str]:
+    """Path in the checkout → content of every generated file."""
+    files = {f"config/schema/{name}.json": _broken(schema, depth=5) + "\n" for name, schema in schemas().items()}
+    return {**files, "docs/configuration.md": reference()}
+
+
+def main() -> None:
+    """Write the generated files into the checkout."""
+    root = Path(__file__).parents[3]
+    for name, content in generated().items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

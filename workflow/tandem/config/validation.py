@@ -1,0 +1,242 @@
+"""Values become models, or one line per mistake: the dotted path, what was found, what is allowed."""
+
+import json
+import types
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tandem.errors import UserError, nearest, printable, shortened
+
+M = TypeVar("M", bound=BaseModel)
+DEEPEST, MOST = 100, 100_000  # levels and values of a configuration: far more than any needs
+LARGEST = 2**53  # integers below it are read back alike by every program (RFC 8259 §6)
+WORDS = {"true": True, "false": False, "null": None}
+SIGNS = {"greater_than": ("gt", ">"), "greater_than_equal": ("ge", "≥"), "less_than": ("lt", "<")}
+SIGNS["less_than_equal"] = ("le", "≤")
+NAMES = {type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string"}
+
+
+def read(model: type[M], value: object, at: str = "") -> M:
+    """Validate a value.
+
+    Args:
+        model: what it should be.
+        value: as YAML or the command line has it.
+        at: the value's dotted path, for messages.
+    Raises:
+        UserError: one line per mistake.
+    """
+    result, lines = parse(model, value, at)
+    if result is None:
+        raise UserError("\n".join(lines))
+    return result
+
+
+def parse(model: type[M], value: object, at: str = "") -> tuple[M | None, list[str]]:
+    """Validate a value: the model and no lines, or no model and one line per mistake, sorted by path.
+
+    Snakemake hands nested values of `--config` over as text, and YAML reads `1e-5` as text: where a number, a boolean
+    or null is needed, text that is one becomes one.
+    """
+    try:
+        return model.model_validate(value, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    typed = value
+    for detail in details:
+        if isinstance(detail["input"], str):
+            place = _place(model, detail["loc"])
+            typed = _replaced(typed, place.path, _from_text(detail["input"], place.annotation))
+    if typed is not value:
+        try:
+            return model.model_validate(typed, by_alias=True, by_name=False), []
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+    places = [(_place(model, detail["loc"]), detail) for detail in details if not _follows(detail, details)]
+    lines = [(place.path, _line(place, detail, at)) for place, detail in _of_best_branches(places)]
+    lines.sort(key=lambda line: [str(key) for key in line[0]])
+    return None, list(dict.fromkeys(line for _, line in lines))
+
+
+def _follows(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
+    """Whether a list is too short only because of its wrong items."""
+    location = detail["loc"]
+    return detail["type"] == "too_short" and any(
+        len(other["loc"]) > len(location) and other["loc"][: len(location)] == location for other in details
+    )
+
+
+def limited(config: Mapping[Any, Any]) -> None:
+    """Refuse what cannot be walked through, since YAML's anchors let a few lines hold themselves or billions of values.
+
+    Raises:
+        UserError: names the place that is nested too deep, the upper key that holds too much, or numbers that are too
+            large or not finite.
+    """
+    numbers = []
+    for upper, held in config.items():
+        waiting: list[tuple[Any, tuple[Any, ...]]] = [(held, (upper,))]
+        seen = 0
+        while waiting:
+            value, at = waiting.pop()
+            seen += 1
+            inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+            if inner and len(at) > DEEPEST:
+                place = ".".join(printable(key) for key in at[:4])
+                raise UserError(f"{place} contains itself, or is nested deeper than {DEEPEST} levels")
+            if seen > MOST:
+                raise UserError(f"{printable(upper)} holds more than {MOST:,} values; allowed: fewer")
+            if isinstance(value, int | float) and not -LARGEST < value < LARGEST:
+                place = ".".join(printable(key) for key in at)
+                numbers.append(f"{place} is {shortened(str(value))}; allowed: finite numbers below 2^53")
+            waiting += [(item, (*at, key)) for key, item in inner]
+    if numbers:
+        raise UserError("\n".join(sorted(numbers)))
+
+
+def unwrapped(annotation: Any) -> Any:
+    """A type without its `Annotated`."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+def branches(annotation: Any) -> list[Any]:
+    """The types of a union, one of any other type."""
+    annotation = unwrapped(annotation)
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [inner for branch in get_args(annotation) for inner in branches(branch)]
+    return [annotation]
+
+
+def allowed(annotation: Any) -> str:
+    """What a type allows, in JSON's words: `integer or null`; the values where they can be listed."""
+    found = branches(annotation)
+    values = [value for branch in found if get_origin(branch) is Literal for value in get_args(branch)]
+    if values:
+        return ", ".join([*map(str, values), *(["null"] if type(None) in found else [])])
+    return " or ".join(dict.fromkeys(_json_type(branch) for branch in found))
+
+
+def _json_type(annotation: Any) -> str:
+    if annotation in NAMES:
+        return NAMES[annotation]
+    return "array" if get_origin(annotation) in (tuple, list) else "object"
+
+
+class _Place(NamedTuple):
+    """Where an error is.
+
+    Attributes:
+        path: its keys.
+        annotation: the type that is needed there; None for an unknown key.
+        known: the keys of the section that it is in.
+        union: keys of the innermost union of types above it, the union, and the branch that the error is of.
+    """
+
+    path: tuple[str | int, ...]
+    annotation: Any
+    known: list[str]
+    union: tuple[tuple[str | int, ...], Any, str] | None
+
+
+def _place(model: type[BaseModel], location: tuple[str | int, ...]) -> _Place:
+    annotation: Any = model
+    path: list[str | int] = []
+    known: list[str] = []
+    union = None
+    for key in location:
+        options = [branch for branch in branches(annotation) if branch is not type(None)]
+        if len(options) > 1:
+            union = (tuple(path), annotation, str(key))
+            annotation = next((option for option in options if str(key).startswith(_tag(option))), None)
+            continue
+        annotation = options[0] if options else None
+        if key == "[key]":
+            return _Place(tuple(path), str, known, union)
+        path.append(key)
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            fields = {field.alias or name: field.annotation for name, field in annotation.model_fields.items()}
+            known, annotation = list(fields), fields.get(str(key))
+        else:
+            arguments = get_args(annotation)
+            index = 1 if get_origin(annotation) is dict else 0
+            annotation = arguments[index] if len(arguments) > index else None
+    return _Place(tuple(path), annotation, known, union)
+
+
+def _tag(annotation: Any) -> str:
+    """How pydantic's locations begin to name a branch of a union."""
+    origin = get_origin(annotation) or annotation
+    return str(getattr(origin, "__name__", origin))
+
+
+def _of_best_branches(places: list[tuple[_Place, ErrorDetails]]) -> Iterator[tuple[_Place, ErrorDetails]]:
+    """Of every union that nothing fits only the errors of the branch that fits best; one where it is the wrong type."""
+    unions: dict[tuple[str | int, ...], dict[str, list[tuple[_Place, ErrorDetails]]]] = {}
+    for place, detail in places:
+        if place.union is None:
+            yield place, detail
+        else:
+            unions.setdefault(place.union[0], {}).setdefault(place.union[2], []).append((place, detail))
+    for path, by_branch in unions.items():
+        inner = [errors for errors in by_branch.values() if all(len(place.path) > len(path) for place, _ in errors)]
+        if inner:
+            yield from min(inner, key=len)
+        else:
+            place, detail = next(iter(by_branch.values()))[0]
+            yield place._replace(annotation=place.union and place.union[1]), detail
+
+
+def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
+    path = ".".join([*([at] if at else []), *(printable(key) for key in place.path)])
+    context: Any = detail.get("ctx", {})
+    found = f"{path or 'the whole'} is {shortened(json.dumps(detail['input'], default=str, ensure_ascii=False))}"
+    match detail["type"]:
+        case "missing":
+            return f"{path} is missing"
+        case "extra_forbidden":
+            return f"{path} is not a known key{nearest(str(place.path[-1]), place.known)}"
+        case "problem":
+            return f"{path}{context['message']}".removeprefix(".")
+        case "allowed":
+            return f"{found}; allowed: {context['allowed']}"
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal" as kind:
+            key, sign = SIGNS[kind]
+            return f"{found}; allowed: {sign} {context[key]:g}"
+        case "too_short":
+            return f"{found}; allowed: {context['min_length']} or more"
+        case "string_pattern_mismatch":
+            return f"{found}; allowed: what matches {context['pattern']}"
+        case kind if kind.endswith(("_type", "literal_error", "finite_number")) and place.annotation is not None:
+            return f"{found}; allowed: {allowed(place.annotation)}"
+        case _:
+            return f"{found}; {shortened(printable(detail['msg']))}"
+
+
+def _from_text(text: str, annotation: Any) -> object:
+    """Text as the null, boolean or number that a type needs; the text itself where it is none."""
+    needed = branches(annotation)
+    if text in WORDS and (type(None) if text == "null" else bool) in needed:
+        return WORDS[text]
+    for kind in (int, float):
+        if kind in needed:
+            try:
+                number = kind(text)
+            except ValueError:
+                continue
+            return number if -LARGEST < number < LARGEST else text
+    return text
+
+
+def _replaced(value: Any, path: tuple[str | int, ...], item: object) -> Any:
+    """A copy of a value with one item replaced; what is not on the path to it is shared."""
+    if not path:
+        return item
+    key: Any = path[0]
+    result = dict(value) if isinstance(value, dict) else list(value)
+    result[key] = _replaced(result[key], path[1:], item)
+    return result

@@ -1,0 +1,113 @@
+"""Variants of a configuration: dotted paths overridden, the rest shared.
+
+A variant means what the same values in a `--configfile` mean. Only entries that a path touches are validated again, so
+that a thousand variants are made in a second; a path into a catalogue or the recipes completes everything anew.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tandem.config.base import Section
+from tandem.config.loading import CATALOGUES, Raw, assembled, load_settings, merged, validated
+from tandem.config.settings import Settings
+from tandem.config.validation import limited
+from tandem.errors import UserError, nearest
+
+WHOLE = {*CATALOGUES, "recipes", "plugins"}  # keys that decide how others are put together
+
+
+class Variants:
+    """The variants of one configuration.
+
+    Args:
+        raw: the configuration as Snakemake gathered it.
+        root: the checkout.
+    Raises:
+        UserError: one line per mistake in the configuration itself.
+
+    Attributes:
+        base: the configuration without overrides.
+    """
+
+    def __init__(self, raw: Raw, root: Path) -> None:
+        self._raw, self._root = raw, root
+        self._assembled = assembled(raw, root)
+        self.base = validated(self._assembled)
+        self._settings: dict[str, Settings] = {}
+
+    def settings(self, overrides: Mapping[str, Any]) -> Settings:
+        """The configuration with dotted paths overridden: `{"models.rocketqav2.train.list_size": 32}`.
+
+        A mapping is merged into the one that is there; anything else replaces it. Equal overrides give the same object.
+
+        Raises:
+            UserError: naming the path: an unknown key, a wrong type, a value that is not allowed.
+        """
+        key = json.dumps(dict(overrides), sort_keys=True, default=str)
+        if key not in self._settings:
+            self._settings[key] = self._overridden(overrides) if overrides else self.base
+        return self._settings[key]
+
+    def value(self, overrides: Mapping[str, Any], path: str) -> Any:
+        """The value at a path of a variant, typed: the number 2e-05 for the text `2e-5`."""
+        value: Any = self.settings(overrides)
+        for key in self.keys(path):
+            value = _items(value)[key]
+        return value
+
+    def keys(self, path: str) -> list[str]:
+        """A dotted path's keys; names may hold dots: `models.m.1.train.lr` is `models`, `m.1`, `train`, `lr`."""
+        rest, keys = path.split("."), list[str]()
+        value: Any = self.base
+        while rest:
+            items = _items(value)
+            length = next((n for n in range(len(rest), 1, -1) if ".".join(rest[:n]) in items), 1)
+            keys.append(".".join(rest[:length]))
+            value, rest = items.get(keys[-1]), rest[length:]
+        entries = getattr(self.base, keys[0], None)
+        if len(keys) > 2 and isinstance(entries, dict) and keys[1] not in entries:
+            raise UserError(f"{path}: {keys[0]} has no {keys[1]}{nearest(keys[1], list(entries))}")
+        return keys
+
+    def _overridden(self, overrides: Mapping[str, Any]) -> Settings:
+        limited(overrides)
+        paths = {path: self.keys(path) for path in overrides}
+        touched = {keys[0] for keys in paths.values()}
+        whole = bool(touched & WHOLE)
+        raw = self._raw if whole else self._assembled
+        for path, value in overrides.items():
+            raw = _replaced(raw, paths[path], value)
+        if whole:
+            return load_settings(raw, self._root)
+        return validated({key: raw[key] for key in sorted(touched)}, self.base, {"models": self._untouched(raw)})
+
+    def _untouched(self, raw: Raw) -> set[str]:
+        """The models that are as they are in the base, and so is every model that they are `like`."""
+        models, before = raw.get("models"), self._assembled.get("models")
+        if not isinstance(models, dict) or not isinstance(before, dict):
+            return set()
+        result: set[str] = set()
+        for name in models:
+            above: Any = name
+            while isinstance(above, str) and above in models and models[above] is before.get(above):
+                above = (models[above] or {}).get("like")
+            if above is None:
+                result.add(name)
+        return result
+
+
+def _items(value: Any) -> dict[str, Any]:
+    """Key → value of a section or mapping; nothing of other values."""
+    if isinstance(value, Section):
+        return {field.alias or name: getattr(value, name) for name, field in type(value).model_fields.items()}
+    return value if isinstance(value, dict) else {}
+
+
+def _replaced(config: Any, keys: list[str], value: Any) -> Any:
+    """A configuration with one value merged into it; what is not on the path to it is shared."""
+    if not keys:
+        return merged(config, value)
+    items = config if isinstance(config, dict) else {}
+    return {**items, keys[0]: _replaced(items.get(keys[0]), keys[1:], value)}

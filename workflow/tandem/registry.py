@@ -1,0 +1,160 @@
+"""Names that a configuration may use, and what stands behind them; plugins add theirs by the same calls.
+
+    @supervision("listwise")
+    def listwise(scores, mask): …
+
+A registry knows its names without importing the modules that register them, since those may need torch: it reads the
+decorators in their sources. A plugin is a file of the user's that a configuration names under `plugins:`.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import create_model
+
+from tandem.config.base import Model
+from tandem.errors import UserError
+
+T = TypeVar("T")
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A loaded plugin: its file and the first 16 hex digits of its source's sha256."""
+
+    path: Path
+    digest: str
+
+
+class Registry(Generic[T]):
+    """What is registered under names.
+
+    Args:
+        what: the singular, for messages: `loss`.
+        decorator: the name of the decorator in sources.
+        package: the module or package below `tandem` whose modules register; imported at the first look-up.
+    """
+
+    def __init__(self, what: str, decorator: str, package: str) -> None:
+        self.what, self._decorator, self._package = what, decorator, package
+        self._entries: dict[str, T] = {}
+        self._plugins: dict[str, Plugin] = {}
+
+    def __call__(self, name: str) -> Callable[[T], T]:
+        """Register what is decorated under a name; a `UserError` if the name is taken."""
+
+        def register(entry: T) -> T:
+            if name in self._entries or (_loading and name in self.own()):
+                raise UserError(f"{self.what} {name} is registered twice; rename one of them")
+            self._entries[name] = entry
+            if _loading:
+                self._plugins[name] = _loading[-1]
+            return entry
+
+        return register
+
+    def __getitem__(self, name: str) -> T:
+        """What is registered under a name; a KeyError for an unknown one."""
+        if name not in self._entries:
+            for module in self._modules():
+                importlib.import_module(module)
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, without importing what is registered."""
+        return iter(dict.fromkeys([*self.own(), *self._entries]))
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a name is registered."""
+        return name in list(self)
+
+    def own(self) -> list[str]:
+        """The names that Tandem's own modules register, read from their sources."""
+        pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
+        return [name for source in self._sources() for name in pattern.findall(source.read_text(encoding="utf-8"))]
+
+    def plugin(self, name: str) -> Plugin | None:
+        """The plugin that registered a name; None for Tandem's own."""
+        return self._plugins.get(name)
+
+    def _sources(self) -> list[Path]:
+        path = HERE.joinpath(*self._package.split("."))
+        return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+
+    def _modules(self) -> list[str]:
+        return [".".join(["tandem", *s.relative_to(HERE).with_suffix("").parts]) for s in self._sources()]
+
+
+_loading: list[Plugin] = []  # the plugin whose file is being imported
+_loaded: dict[Path, Plugin] = {}
+
+
+def load_plugins(paths: Iterable[str]) -> list[Plugin]:
+    """Import the user's own files, each once.
+
+    Raises:
+        UserError: a file does not exist, or its import fails; names the file and the line.
+    """
+    return [_load(Path(path)) for path in paths]
+
+
+def _load(path: Path) -> Plugin:
+    where = path.expanduser().resolve()
+    if where in _loaded:
+        return _loaded[where]
+    if not where.is_file():
+        raise UserError(f"plugins: {path} does not exist; allowed: Python files")
+    plugin = Plugin(where, hashlib.sha256(where.read_bytes()).hexdigest()[:16])
+    name = f"tandem_plugin_{plugin.digest}"
+    spec = importlib.util.spec_from_file_location(name, where)
+    if spec is None or spec.loader is None:
+        raise UserError(f"plugins: {path} is no Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    _loading.append(plugin)
+    try:
+        spec.loader.exec_module(module)
+    except UserError as error:
+        raise UserError(f"plugins: {path}: {error}") from None
+    except Exception as error:
+        raise UserError(f"plugins: {path}{_line(error, where)}: {type(error).__name__}: {error}") from None
+    finally:
+        _loading.pop()
+    return _loaded.setdefault(where, plugin)
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """`:<line>` of the innermost frame of an error that is in a file; of a syntax error its own line."""
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    lines, at = [], error.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code.co_filename == str(path):
+            lines.append(at.tb_lineno)
+        at = at.tb_next
+    return f":{lines[-1]}" if lines else ""
+
+
+def options_of(function: Callable[..., Any]) -> type[Model]:
+    """The options of a registered function, its keyword-only parameters, as a model: types and defaults."""
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+            fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
+    return create_model(f"{function.__name__}_options", __base__=Model, **fields)
+
+
+def used_plugins(*uses: tuple[Registry[Any], str]) -> Mapping[str, str]:
+    """File name → digest of the plugins behind registered names: part of the key of every stage that uses them."""
+    plugins = [registry.plugin(name) for registry, name in uses]
+    return {plugin.path.name: plugin.digest for plugin in plugins if plugin is not None}
