@@ -6,7 +6,7 @@ import pytrec_eval
 from ir_measures.bin import msmarco_eval
 
 from tandem.errors import UserError
-from tandem.scoring.measures import evaluate, parse_measures
+from tandem.evaluation.measures import evaluate, parse_measures
 
 NAMES = ["RR@10", "nDCG@10", "R@5", "R@50", "AP", "Success@1", "P@5"]
 TREC = {"nDCG@10": "ndcg_cut_10", "R@5": "recall_5", "R@50": "recall_50", "AP": "map", "P@5": "P_5"}
@@ -112,7 +112,7 @@ def test_rank_eleven_is_worth_nothing():
 
 
 def test_more_queries_than_are_evaluated_at_once(monkeypatch):
-    monkeypatch.setattr("tandem.scoring.measures.QUERIES_AT_ONCE", 7)
+    monkeypatch.setattr("tandem.evaluation.measures.QUERIES_AT_ONCE", 7)
     qrels, run = random_case(2)
     pieces, _ = scored(NAMES, qrels, run)
     monkeypatch.undo()

@@ -8,10 +8,10 @@ from typing import Any
 
 from tandem.config.retrieval import Sparse
 from tandem.errors import UserError, nearest, printable
-from tandem.stages.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 from tandem.plan.context import Context, json_of, require_name
 from tandem.plan.datasets import cutoff, dataset, require_split, run_depth
 from tandem.plan.graph import Stage
+from tandem.stages.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
 RESERVED = ("bm25", "given", "encoder")  # names that mean something else, as do those under these keys
 RUNS = ("models", "runs", "fusions", "ensembles", "aggregations")

@@ -263,7 +263,10 @@ def check_all(settings: Settings) -> None:
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),
         *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
-        *(partial(check_index, index_params(json_of(entry)), f"indexes.{name}") for name, entry in settings.indexes.items()),
+        *(
+            partial(check_index, index_params(json_of(entry)), f"indexes.{name}")
+            for name, entry in settings.indexes.items()
+        ),
     ]
     for check in checks:
         try:
@@ -282,7 +285,7 @@ def check_measures(settings: Settings) -> list[str]:
     Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
     """
     # Imported here: a plan is asked for often, and this brings numerical libraries.
-    from tandem.scoring.measures import parse_measures
+    from tandem.evaluation.measures import parse_measures
 
     named = {"score.usual": settings.score.usual, "score.measures": settings.score.measures or ()}
     named["bm25.tune.measure"] = (settings.bm25.tune.measure,)
