@@ -23,7 +23,7 @@ from training import default_encoder
 from training_ours import objective, ragged
 from training_peers import LR, TEMPERATURE, autocast, joint_loss, joint_models
 
-from tandem.estimating.shape import Shape
+from tandem.extras.estimate.shapes import Shape
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import encode_all

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.artifact import Job, open_artifact, writing
-from tandem.audits.similar.stage import run as similar_stage
 from tandem.data.collection import Collection
 from tandem.data.stage import run
 from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
+from tandem.extras.audits.similar_queries import run as similar_stage
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tandem.stages import KINDS
 
 COMMANDS = {
     "datasets": "data.catalogue:main",
-    "estimate": "estimating.show:main",
+    "estimate": "extras.estimate.estimate:main",
     "search": "searching.command:main",
     "search-worker": "searching.worker:main",
     "export": "searching.export:main",
@@ -37,8 +37,8 @@ COMMANDS = {
     "table": "reporting.tables:main",
     "report": "reporting.report:main",
     "audits": "reporting.audits:main",
-    "notebook": "analysis.notebook:main",
-    "error-table": "analysis.error_table:main",
+    "notebook": "extras.analysis.notebook:main",
+    "error-table": "extras.analysis.error_table:main",
     "fidelity": "reporting.fidelity:main",
     "show": "reporting.show:main",
     "why": "provenance.why:main",

@@ -1,1 +1,1 @@
-"""What the papers' tables do not need; nothing in the core imports it."""
+"""What the papers' tables do not need: audits, analyses, estimates and the like. The core never imports it."""

@@ -8,7 +8,7 @@ it.
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -145,6 +145,21 @@ class Wildcards(Protocol):
 
     kind: str
     key: str
+
+
+def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
+    """Stages and all they need, each once, inputs before what is made from them."""
+    ordered: dict[tuple[str, str], Stage] = {}
+
+    def visit(stage: Stage) -> None:
+        if (stage.kind, stage.key) not in ordered:
+            for above in stage.upstream.values():
+                visit(above)
+            ordered[stage.kind, stage.key] = stage
+
+    for stage in stages:
+        visit(stage)
+    return list(ordered.values())
 
 
 class Hosted:

@@ -10,9 +10,8 @@ import yaml
 
 from tandem.config.loading import LOADER, Raw, gathered, merged
 from tandem.errors import UserError
-from tandem.estimating.costs import upstream_first
 from tandem.extras.plan import FullPlan
-from tandem.plan.graph import Stage
+from tandem.plan.graph import Stage, upstream_first
 
 ROOT = Path(__file__).parents[3]  # the checkout
 SPENT = ("embeddings", "index")  # large, and needed only until runs are made from them
