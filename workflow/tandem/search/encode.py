@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tandem.artifact import Job, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
-from tandem.models.linear import kernels
+from tandem.models.device import kernels
 from tandem.overlap import ahead, behind
 from tandem.progress import Progress, say
 from tandem.search.blocks import Blocks, Vectors, block_name
