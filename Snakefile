@@ -21,7 +21,7 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 
 from tandem.cluster.slurm import clear
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS
 
 
@@ -32,7 +32,7 @@ report: "workflow/report/workflow.rst"
 
 
 try:
-    plan = Plan(config, Path(workflow.basedir))
+    plan = FullPlan(config, Path(workflow.basedir))
 except UserError as error:
     raise WorkflowError(str(error))
 stages = plan.stages
@@ -72,7 +72,7 @@ except WorkflowError:
     everything = 1
 
 # Heavy jobs take all cores, unless the configuration lets several run side by side.
-cores = plan.config["execution"]["threads"] or everything
+cores = plan.settings.execution.threads or everything
 
 DATA = f"{workflow.basedir}/envs/data.yaml"  # the environment of commands that only read artifacts
 
@@ -104,6 +104,6 @@ localrules:
 rule all:
     default_target: True
     input:
-        lambda wildcards: planned(plan.tables.made),
+        lambda wildcards: planned(plan.tables.files),
         lambda wildcards: planned(plan.sweeps),
         "results/report.html",

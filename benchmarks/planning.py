@@ -24,8 +24,8 @@ from figures import machine
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 
-from tandem.planning.config import gathered  # noqa: E402
-from tandem.planning.plan import Plan  # noqa: E402
+from tandem.config.loading import gathered  # noqa: E402
+from tandem.extras.plan import FullPlan  # noqa: E402
 
 SYSTEMS = ["rocketqav2.retriever", "rocketqav2.retriever+rocketqav2.reranker"]
 PARTS = ("csv", "md", "json", "html", "svg")  # what rule sweep makes
@@ -59,11 +59,11 @@ def sweep(points: int) -> dict[str, object]:
     return {"lr": {"grid": grid, "systems": SYSTEMS}}
 
 
-def planned(sweeps: dict[str, object]) -> tuple[float, Plan]:
+def planned(sweeps: dict[str, object]) -> tuple[float, FullPlan]:
     """Processor seconds of a plan, and the plan."""
     config = gathered([], ROOT) | {"sweeps": sweeps}
     started = time.process_time()
-    plan = Plan(config, ROOT)
+    plan = FullPlan(config, ROOT)
     return time.process_time() - started, plan
 
 
@@ -85,7 +85,7 @@ def snakemake(folder: Path, words: Sequence[str], start: Sequence[str] = ("-m", 
     return sum(after[2:4]) - sum(before[2:4]), done.stdout
 
 
-def finish(folder: Path, plan: Plan) -> None:
+def finish(folder: Path, plan: FullPlan) -> None:
     """Make every declared file of the sweep's jobs, and have Snakemake record the jobs as done."""
     made = [stage.manifest for stage in plan.stages.values()]
     made += [f"results/sweeps/lr.{part}" for part in ("points", *PARTS)]

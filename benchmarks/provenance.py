@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.store.artifact import MANIFEST, Manifest
 from tandem.store.environment import modules_hash
 

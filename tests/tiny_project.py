@@ -132,8 +132,8 @@ def build(files, wanted):
         files: of the configuration.
         wanted: a table's name, or a model's.
     """
-    from tandem.planning.config import gathered
-    from tandem.planning.plan import Plan
+    from tandem.config.loading import gathered
+    from tandem.extras.plan import FullPlan
     from tandem.stages import KINDS
     from tandem.store.job import load, read_job
 
@@ -144,9 +144,9 @@ def build(files, wanted):
             words = [*shlex.split(f"{stage.args} {stage.how}"), "--run.workers", "1", "--out", stage.manifest]
             load(KINDS[stage.kind].run)(read_job(stage.kind, words))
 
-    plan = Plan(gathered([Path(file) for file in files], ROOT), ROOT)
+    plan = FullPlan(gathered([Path(file) for file in files], ROOT), ROOT)
     in_table = wanted in plan.tables
-    ends = [stage for _, stage in plan.tables[wanted]] if in_table else [plan.resolver.model(wanted, "test")]
+    ends = [stage for _, stage in plan.tables[wanted]] if in_table else [plan.planner.model(wanted, "test")]
     for stage in ends:
         make(stage)
 

@@ -11,8 +11,8 @@ import tiny_project
 import yaml
 from tiny_project import TRAIN, tiny_config, write_beir
 
-from tandem.planning.config import gathered
-from tandem.planning.plan import Plan
+from tandem.config.loading import gathered
+from tandem.extras.plan import FullPlan
 
 STEPS = {key: value for key, value in TRAIN.items() if key != "list_size"}
 SURE = {"by": "m_c", "negative_below": 0.6}
@@ -47,7 +47,7 @@ def made(tmp_path_factory, encoder_folder, documents):
 
 def test_snakemake_has_the_same_stages_in_mind(made, snakemake_in):
     config = gathered([made / "config.yaml"], tiny_project.ROOT)
-    model = Plan(config, tiny_project.ROOT).resolver.model("m_d2", "test")
+    model = FullPlan(config, tiny_project.ROOT).planner.model("m_d2", "test")
     assert "Nothing to be done" in snakemake_in(made)(model.manifest, "-n")[1]
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tandem.config.loading import catalogue, load_settings
 from tandem.data.catalogue import table
 from tandem.data.irds_needs import needs
 from tandem.data.presence import Presence, presence
 from tandem.data.sources import SOURCES
 from tandem.errors import UserError
-from tandem.planning.config import catalogue, complete
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = catalogue(ROOT / "config/datasets")
@@ -80,7 +80,7 @@ def test_the_surveys_29_datasets_and_the_papers_own_are_there():
 
 
 def test_every_entry_has_the_keys_of_its_source(configured):
-    config = complete(configured(), ROOT)
+    config = load_settings(configured(), ROOT)
     assert set(config["datasets"]) == set(ENTRIES)
     derived = {"group", "dissimilar", "pair"}
     assert {spec["source"] for spec in ENTRIES.values()} <= set(SOURCES) | derived

@@ -9,7 +9,7 @@ import pytest
 from tandem.data.collection import Collection
 from tandem.data.stage import run
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
@@ -57,11 +57,11 @@ def test_two_of_one_name_are_refused(parts, tmp_path):
 
 def test_it_is_planned_from_its_parts(configured, tmp_path):
     config = configured("datasets.both", {"source": "union", "of": ["pydocs", "cmrc2018"]})
-    made = Plan(config, ROOT).resolver
+    made = FullPlan(config, ROOT).planner
     stage = made.dataset("both")
     assert [stage.upstream[f"of.{i}"].name for i in (0, 1)] == ["pydocs", "cmrc2018"]
     assert stage.params == {"source": "union", "names": ["pydocs", "cmrc2018"]}
     assert made.splits("both") == {"train", "dev", "test", "trial"}
     config["datasets"]["both"]["of"] = ["pydocs", "both"]
     with pytest.raises(UserError, match="datasets form a cycle: both -> both"):
-        Plan(config, ROOT).resolver.dataset("both")
+        FullPlan(config, ROOT).planner.dataset("both")

@@ -13,7 +13,7 @@ from tandem.estimating.costs import cost, setting, totals, upstream_first
 from tandem.estimating.hardware import Hardware
 from tandem.estimating.show import clock, size
 from tandem.estimating.volumes import Volumes
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 BERT = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
@@ -41,7 +41,7 @@ MINE = {
 
 @pytest.fixture
 def plan():
-    return Plan(MINE, ROOT)
+    return FullPlan(MINE, ROOT)
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def machine():
 
 
 def test_a_training_by_hand(plan, machine):
-    stage = plan.resolver.model("de", "test")
-    found = cost(stage, setting(plan.config, machine), machine)
+    stage = plan.planner.model("de", "test")
+    found = cost(stage, setting(plan.document(), machine), machine)
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
     query, passage = about.tokens("query", 32), about.tokens("passage", 128)
     each = 2 * (4 * 768**2 + 2 * 768 * 3072)
@@ -70,8 +70,8 @@ def test_a_training_by_hand(plan, machine):
 
 
 def test_caching_gradients_costs_another_forward_pass(plan, machine):
-    about = setting(plan.config, machine)
-    stage = plan.resolver.model("de", "test")
+    about = setting(plan.document(), machine)
+    stage = plan.planner.model("de", "test")
     whole = cost(stage, about, machine)
     about.execution["graph_tokens"] = 100
     cached = cost(stage, about, machine)
@@ -80,8 +80,8 @@ def test_caching_gradients_costs_another_forward_pass(plan, machine):
 
 
 def test_devices_share_the_wall_time_alone(plan, machine):
-    about = setting(plan.config, machine)
-    stage = plan.resolver.model("de", "test")
+    about = setting(plan.document(), machine)
+    stage = plan.planner.model("de", "test")
     one = cost(stage, about, machine)
     about.execution["devices"] = 4
     four = cost(stage, about, machine)
@@ -97,7 +97,7 @@ def test_mean_length_of_cut_texts():
 
 
 def test_a_stage_is_counted_once_and_after_what_it_needs(plan):
-    stage = plan.resolver.model("de", "test")
+    stage = plan.planner.model("de", "test")
     order = [one.key for one in upstream_first([stage, stage])]
     assert len(order) == len(set(order))
     assert order[-1] == stage.key
@@ -107,12 +107,12 @@ def test_a_stage_is_counted_once_and_after_what_it_needs(plan):
 def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less(machine):
     def planned(**train):
         de = MINE["models"]["de"]
-        return Plan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
+        return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
     whole, parts = planned(), planned(checkpoints=4, select="best")
-    one = cost(whole.resolver.model("de", "test"), setting(whole.config, machine), machine)
-    stages = upstream_first([parts.resolver.model("de", "test")])
-    about = setting(parts.config, machine)
+    one = cost(whole.planner.model("de", "test"), setting(whole.document(), machine), machine)
+    stages = upstream_first([parts.planner.model("de", "test")])
+    about = setting(parts.document(), machine)
     found = [cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
     assert sum(part.operations for part in found) == approx(one.operations)
     assert cost(stages[-1], about, machine).operations == 0
@@ -122,8 +122,8 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
 
 
 def test_sums(plan, machine):
-    about = setting(plan.config, machine)
-    found = [cost(one, about, machine) for one in upstream_first([plan.resolver.model("de", "test")])]
+    about = setting(plan.document(), machine)
+    found = [cost(one, about, machine) for one in upstream_first([plan.planner.model("de", "test")])]
     told = totals(found)
     assert told["wall"] == approx(sum(one.wall for one in found))
     assert told["memory"] == max(one.memory for one in found)
@@ -131,13 +131,13 @@ def test_sums(plan, machine):
 
 def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main"}}
-    plan = Plan(MINE | {"encoders": encoders}, ROOT)
+    plan = FullPlan(MINE | {"encoders": encoders}, ROOT)
     with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
-        cost(plan.resolver.model("de", "test"), setting(plan.config, machine), machine)
+        cost(plan.planner.model("de", "test"), setting(plan.document(), machine), machine)
     datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
-    plan = Plan(MINE | {"datasets": datasets}, ROOT)
+    plan = FullPlan(MINE | {"datasets": datasets}, ROOT)
     with pytest.raises(UserError, match="dataset big: its size is not known"):
-        cost(plan.resolver.model("de", "test"), setting(plan.config, machine), machine)
+        cost(plan.planner.model("de", "test"), setting(plan.document(), machine), machine)
 
 
 def test_unknown_hardware_is_one_line():
@@ -174,23 +174,23 @@ def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
         for name, method in (("all", "max"), ("one", "first"))
     }
     more = {"datasets": datasets, "models": models, "aggregations": aggregations, "depth": {"train": 20, "dev": 100}}
-    plan = Plan(MINE | more, ROOT)
-    about = setting(plan.config, machine)
-    assert about.sizes(plan.resolver.dataset("cut")).passages == 3615
-    every, one = (cost(plan.resolver.run(name, "dev", "test"), about, machine) for name in aggregations)
+    plan = FullPlan(MINE | more, ROOT)
+    about = setting(plan.document(), machine)
+    assert about.sizes(plan.planner.dataset("cut")).passages == 3615
+    every, one = (cost(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
     assert every.operations == approx(3.615 * one.operations)
-    searched = plan.resolver.run("bm25", "dev", "test", "cut")
-    assert searched.params["depth"] == 10 * plan.resolver.run("bm25", "dev", "test").params["depth"]
+    searched = plan.planner.run("bm25", "dev", "test", "cut")
+    assert searched.params["depth"] == 10 * plan.planner.run("bm25", "dev", "test").params["depth"]
 
 
 def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine):
     cross = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
     models = {**MINE["models"], "one": cross, "other": {**cross, "train": {"lr": 1e-3}}}
     more = {"models": models, "ensembles": {"both": {"of": ["one", "other"]}}, "depth": {"dev": 50}}
-    plan = Plan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
-    about = setting(plan.config, machine)
-    alone, both = (cost(plan.resolver.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both"))
+    plan = FullPlan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
+    about = setting(plan.document(), machine)
+    alone, both = (cost(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both"))
     assert both.operations == approx(2 * alone.operations)
-    fused = cost(plan.resolver.run("rrf", "dev", "test"), about, machine)
-    depth = plan.resolver.runs.depth("dev", "big")  # 10 queries, two runs, 100 lines a second
+    fused = cost(plan.planner.run("rrf", "dev", "test"), about, machine)
+    depth = plan.planner.runs.depth("dev", "big")  # 10 queries, two runs, 100 lines a second
     assert fused.wall == approx(3 / 4 + 10 * 2 * depth / 100)

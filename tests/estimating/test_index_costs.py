@@ -8,7 +8,7 @@ from pytest import approx
 from tandem.estimating.costs import WORKS, cost, setting
 from tandem.estimating.hardware import RATES, Hardware
 from tandem.estimating.indexes import Index
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 SMALL = {"layers": 1, "hidden": 8, "feed_forward": 16, "vocabulary": 100}
@@ -39,7 +39,7 @@ def planned(**more):
         "depth": {"train": 20, "dev": DEPTH, "test": DEPTH},
         "indexes": INDEXES,
     }  # fmt: skip
-    return Plan(told | more, ROOT)
+    return FullPlan(told | more, ROOT)
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def machine():
 
 
 def costs(plan, machine, stage):
-    return cost(stage, setting(plan.config, machine), machine)
+    return cost(stage, setting(plan.document(), machine), machine)
 
 
 def index(plan, name):
-    return plan.resolver.run(f"de@{name}", "dev", "test").upstream["index"]
+    return plan.planner.run(f"de@{name}", "dev", "test").upstream["index"]
 
 
 def test_lists_by_hand(machine):
@@ -89,14 +89,14 @@ def test_a_graph_is_grown_by_one_thread_and_has_links(machine):
 def test_the_words_of_faiss_tell_their_lists(machine):
     plan = planned()
     stage = index(plan, "words")
-    assert Index(stage, setting(plan.config, machine)).nlist == 16
+    assert Index(stage, setting(plan.document(), machine)).nlist == 16
 
 
 def test_a_search_by_hand(machine):
     """Lists: ten centroids, four tenths of the passages, exact scores of 200; codes: one look-up a byte."""
     plan = planned()
     lists, codes, small, graph = (
-        costs(plan, machine, plan.resolver.run(f"de@{name}", "dev", "test"))
+        costs(plan, machine, plan.planner.run(f"de@{name}", "dev", "test"))
         for name in ("lists", "codes", "bytes", "graph")
     )
     rescored, exact = 2 * 200 * D, 2 * ASKED * N * D
@@ -131,20 +131,20 @@ def test_trade_offs_measure_every_setting(machine):
 def test_a_tuned_fusion_reads_its_runs_and_fuses_them_by_every_setting(machine, told, settings):
     """Weights of three runs in quarters: 6 choose 2."""
     plan = planned(fusions={"three": {"of": ["bm25", "de", "bm25.none"], **told}})
-    tuned = plan.resolver.run("three", "dev", "test").upstream["tuned"]
+    tuned = plan.planner.run("three", "dev", "test").upstream["tuned"]
     assert costs(plan, machine, tuned).wall == approx(1 + ASKED * DEPTH * 3 * (1 + settings) / 10)
 
 
 def test_shards_share_a_search_but_not_the_queries_vectors(machine):
     one, four = planned(), planned(execution={"shards": 4})
-    found = [costs(plan, machine, plan.resolver.run("de", "dev", "test")) for plan in (one, four)]
+    found = [costs(plan, machine, plan.planner.run("de", "dev", "test")) for plan in (one, four)]
     searched = 2 * ASKED * N * D / 1e4
     assert [each.wall for each in found] == [approx(1 + searched), approx(1 + searched / 4)]
     queries = [
-        costs(plan, machine, plan.resolver.run("de", "dev", "test").upstream["queries"]).wall for plan in (one, four)
+        costs(plan, machine, plan.planner.run("de", "dev", "test").upstream["queries"]).wall for plan in (one, four)
     ]
     assert queries[0] == queries[1]
-    lexical = [costs(plan, machine, plan.resolver.run("bm25", "dev", "test")).wall for plan in (one, four)]
+    lexical = [costs(plan, machine, plan.planner.run("bm25", "dev", "test")).wall for plan in (one, four)]
     assert lexical[0] == lexical[1]
 
 
@@ -152,7 +152,7 @@ def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):
     cross = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
     plan = planned(models={"one": cross, "other": {**cross, "train": {"lr": 1e-3}}})
     once, twice = (
-        costs(plan, machine, plan.resolver.run(f"bm25+{name}", "dev", "test")) for name in ("one", "one+other")
+        costs(plan, machine, plan.planner.run(f"bm25+{name}", "dev", "test")) for name in ("one", "one+other")
     )
     assert twice.operations == once.operations > 0
 

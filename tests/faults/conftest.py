@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from faults_kit import Copy, copy_to, ordered
 
-from tandem.planning.config import gathered
-from tandem.planning.plan import Plan
+from tandem.config.loading import gathered
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def planned(tiny_dag):
     """The stages that the tiny project's default needs, in order."""
-    plan = Plan(gathered([tiny_dag.folder / "config.yaml"], ROOT), ROOT)
-    plan.tables.made()
+    plan = FullPlan(gathered([tiny_dag.folder / "config.yaml"], ROOT), ROOT)
+    plan.tables.files()
     return ordered(stage for _, stage in plan.tables["tiny"])
 
 

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from mutations import DEFAULT, broken, unfit
 from tiny_project import put
 
+from tandem.config.loading import gathered, merged
 from tandem.errors import UserError
-from tandem.planning.config import gathered, merged
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 3
@@ -31,8 +31,8 @@ def refused(config: dict) -> list[str]:
     """The lines that a configuration is refused with; none where it is planned, with everything below results/."""
     began = time.process_time()
     try:
-        plan = Plan(copy.deepcopy(config), ROOT)
-        made = plan.tables.made() + plan.sweeps()
+        plan = FullPlan(copy.deepcopy(config), ROOT)
+        made = plan.tables.files() + plan.sweeps()
         plan.by_name()
     except UserError as error:
         assert time.process_time() - began < SECONDS

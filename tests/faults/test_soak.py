@@ -14,7 +14,7 @@ import yaml
 from faults_kit import TORTURE
 from mutations import DEFAULT
 
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = 30 if TORTURE else 5
@@ -37,7 +37,7 @@ def test_planning_sweeps_again_and_again_keeps_memory_and_open_files_flat():
     config["sweeps"] = {"soak": {"grid": grid, "systems": ["rocketqav2.retriever"]}}
     memory, files, stages = [], [], set()
     for _ in range(WARM + SWEEPS):
-        plan = Plan(copy.deepcopy(config), ROOT)
+        plan = FullPlan(copy.deepcopy(config), ROOT)
         plan.sweeps()
         stages.add(len(plan.stages))
         del plan

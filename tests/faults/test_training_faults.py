@@ -5,7 +5,7 @@ import json
 import pytest
 from faults_kit import Copy
 
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 
 @pytest.fixture

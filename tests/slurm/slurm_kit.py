@@ -13,8 +13,8 @@ import pytest
 import yaml
 from test_dag import ROOT, Project
 
-from tandem.planning.config import gathered, merged
-from tandem.planning.plan import Plan
+from tandem.config.loading import gathered, merged
+from tandem.extras.plan import FullPlan
 from tandem.store.files import sha256
 
 LONG = "TANDEM_SLURM" in os.environ
@@ -40,8 +40,8 @@ class Slurm(Project):
 
     def model(self):
         """The dual encoder's folder below the project's."""
-        plan = Plan(gathered([self.folder / "config.yaml"], ROOT), ROOT)
-        return plan.resolver.model("de_bm25neg", "tiny").folder
+        plan = FullPlan(gathered([self.folder / "config.yaml"], ROOT), ROOT)
+        return plan.planner.model("de_bm25neg", "tiny").folder
 
     def slurm(self, *words, execution="threads: 2", **profile):
         """The command line of Snakemake on slurm: two cores a job as in the local runs, a watched queue.

@@ -8,7 +8,7 @@ import torch
 from pytest import approx
 
 from tandem.config import training
-from tandem.planning.losses import OPTIONS
+from tandem.plan.models import LOSS_OPTIONS
 from tandem.training.losses import DISTILLATIONS, REGULARISERS, SUPERVISION, distillation, options, supervision
 from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
 from tandem.training.losses.listwise import listwise
@@ -124,13 +124,13 @@ def test_the_configuration_allows_what_the_registries_hold():
 
 
 def test_options_are_told_to_the_losses_that_take_them():
-    taken = {name: set() for name in OPTIONS}
+    taken = {name: set() for name in LOSS_OPTIONS}
     for registry in (SUPERVISION, DISTILLATIONS):
         for name, loss in registry.items():
             for option in options(loss):
                 taken[option].add(name)
                 assert inspect.signature(loss).parameters[option].default == 1.0
-    assert taken == {name: set(losses) for name, losses in OPTIONS.items()}
+    assert taken == {name: set(losses) for name, losses in LOSS_OPTIONS.items()}
     scores, teacher = drawn(1, 2)
     lead = (scores[0, 0] - scores[0, 1]).item()
     assert supervision({"loss": "hinge", "margin": 20.0})(scores, full(scores)).item() == approx(20 - lead)

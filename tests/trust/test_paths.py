@@ -9,7 +9,7 @@ import yaml
 
 from tandem.data.stage import run
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["../up", "/etc/passwd", "a/b", "..", ".", "a\0b", "a\nb", "-rf", "a b", "", "~root", "$(x)"]
@@ -34,7 +34,7 @@ def wanted(name):
 def test_a_name_that_is_no_plain_name_is_refused(configured, kind):
     for name in NAMES:
         with pytest.raises(UserError) as caught:
-            plan = Plan({**configured(), **wanted(name)[kind]}, ROOT)
+            plan = FullPlan({**configured(), **wanted(name)[kind]}, ROOT)
             pytest.fail(f"{kind} {name!r} is planned: {plan.sweeps() or [stage.key for stage in plan.stages.values()]}")
         assert str(caught.value).isprintable(), (kind, name)
 
@@ -43,7 +43,7 @@ def test_a_name_that_is_no_plain_name_is_refused(configured, kind):
 def test_a_layout_file_with_such_a_name_is_refused(configured, tmp_path, name):
     (tmp_path / name).write_text(yaml.safe_dump({"title": "x", "columns": [{"measure": "RR@10"}], "rows": []}))
     with pytest.raises(UserError, match="a layout's file name may hold"):
-        Plan(configured("tables", [str(tmp_path / name)]), ROOT)
+        FullPlan(configured("tables", [str(tmp_path / name)]), ROOT)
 
 
 def test_ids_never_become_paths(make_job, tmp_path):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.planning.graph import flat, literal
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
+from tandem.plan.graph import flat, literal
 
 ROOT = Path(__file__).parents[2]
 NASTY = [
@@ -35,7 +35,7 @@ def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     config["encoders"] = {"start": {"source": "hub", "name": f"org/{nasty}", "revision": nasty}}
     config["runs"] = {"told": {"paths": {"test": str(run)}}}
     config["systems"] = ["told"]
-    plan = Plan(copy.deepcopy(config), ROOT)
+    plan = FullPlan(copy.deepcopy(config), ROOT)
     made = list(plan.stages.values())
     lines = [f"printf '%s\\0' {stage.args} {stage.how}" for stage in made]
     read = subprocess.run(["bash", "-c", "set -euo pipefail\n" + "\n".join(lines)], capture_output=True, check=True)

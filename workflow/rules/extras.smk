@@ -95,7 +95,7 @@ rule sweep_points:
     output:
         "results/sweeps/{sweep}.points",
     params:
-        points=lambda wildcards: plan.swept.made[wildcards.sweep].to_json(),
+        points=lambda wildcards: plan.swept[wildcards.sweep].to_json(),
     run:
         Path(output[0]).write_text(params.points + "\n", encoding="utf-8")
 
@@ -104,7 +104,7 @@ rule sweep:
     localrule: True
     input:
         points="results/sweeps/{sweep}.points",
-        scores=lambda wildcards: plan.swept.made[wildcards.sweep].scores,
+        scores=lambda wildcards: plan.swept[wildcards.sweep].scores,
     output:
         multiext("results/sweeps/{sweep}", ".csv", ".md", ".json"),
         report(

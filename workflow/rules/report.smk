@@ -28,12 +28,12 @@ rule table:
 
 def shown_audits():
     """Manifests of the audits that the report shows."""
-    return planned(plan.audits) if plan.config["audits"]["in_report"] else []
+    return planned(plan.audits) if plan.settings.audits.in_report else []
 
 
 def shown_validations():
     """Checkpoints and their validations that the report shows."""
-    return planned(plan.validations, plan.config["validation"]["fidelity"])
+    return planned(plan.validations, plan.settings.validation.fidelity)
 
 
 def manifests(rows):
@@ -63,8 +63,8 @@ def made_sweeps():
     wanted = list(planned(plan.sweeps))
     for name in sorted(path.stem for path in Path("results/sweeps").glob("*.points")):
         file = Path(f"results/sweeps/{name}.json")
-        if name not in plan.wanted_sweeps() and name in plan.swept.made and file.is_file():
-            points = plan.swept.made[name].to_json() + "\n"
+        if name not in plan.wanted_sweeps() and name in plan.swept and file.is_file():
+            points = plan.swept[name].to_json() + "\n"
             wanted += [str(file)] * (file.with_suffix(".points").read_text(encoding="utf-8") == points)
     return wanted
 
@@ -81,7 +81,7 @@ def made_analyses():
 rule report:
     localrule: True
     input:
-        tables=lambda wildcards: planned(plan.tables.made),
+        tables=lambda wildcards: planned(plan.tables.files),
         sweeps=lambda wildcards: planned(plan.sweeps),
         audits=lambda wildcards: shown_audits(),
         validations=lambda wildcards: manifests(shown_validations()),
@@ -111,7 +111,7 @@ for target, layout in plan.tables.targets.items():
             target
         localrule: True
         input:
-            lambda wildcards, layout=layout: planned(plan.tables.made, layout),
+            lambda wildcards, layout=layout: planned(plan.tables.files, layout),
 
 
 # `snakemake rocketqav2`: all of a paper that can be made here.

@@ -33,7 +33,7 @@ def environment(wildcards):
 def stage_threads(wildcards):
     """Heavy stages take all cores; what is timed runs with nothing beside it; a graph index grows on one thread, so
     that it is the same every time."""
-    if wildcards.kind == "index" and planned_stage(wildcards).params["type"].startswith("hnsw"):
+    if wildcards.kind == "index" and planned_stage(wildcards).values["type"].startswith("hnsw"):
         return 1
     return {"one": 1, "all": cores, "exclusive": everything}[KINDS[wildcards.kind].threads]
 

@@ -9,7 +9,7 @@ import yaml
 
 from tandem.cli import run
 from tandem.extras.operations.configurations import Configuration, full_plan, stages_of_all
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.reporting.results import Cell, Row, Table
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json

@@ -11,7 +11,7 @@ import re
 import pytest
 
 from tandem import ROOT
-from tandem.planning.graph import Stage, Stages
+from tandem.plan.graph import Stage, Stages
 from tandem.stages import KINDS
 from tandem.store.environment import redacted, sources
 from tandem.store.job import writing

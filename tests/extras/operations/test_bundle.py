@@ -12,7 +12,7 @@ import yaml
 from tandem import ROOT
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 from tandem.store.files import sha256
 
 
@@ -48,7 +48,7 @@ def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, 
     assert said("verify", "baseline") == (0, ["4 artifacts are what their manifests say"])
     # the configuration in it plans the same stages, anywhere
     told = yaml.safe_load(Path("baseline/config.yaml").read_text())
-    assert [stage.key for _, stage in Plan(told, ROOT).tables["baseline"]] == [stages["score"].key]
+    assert [stage.key for _, stage in FullPlan(told, ROOT).tables["baseline"]] == [stages["score"].key]
     assert f"score {stages['score'].key}" in Path("baseline/lineage.txt").read_text()
     table = Path("baseline/results/tables/baseline.csv")
     table.write_text(table.read_text().replace("12.34", "42.34"))

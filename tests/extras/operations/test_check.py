@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.reporting.sweep_results import Line, Result
 from tandem.stages import KINDS
 

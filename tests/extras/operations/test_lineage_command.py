@@ -7,7 +7,7 @@ import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 
 def test_the_tree_says_what_made_each_stage(chain, made, said):

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.reporting.sweep_results import Line, Result
 
 

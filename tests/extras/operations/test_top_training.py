@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tandem import ROOT
-from tandem.planning.config import gathered
-from tandem.planning.plan import Plan
+from tandem.config.loading import gathered
+from tandem.extras.plan import FullPlan
 
 
 @pytest.fixture
 def training(tiny_dag, tmp_path, monkeypatch):
     """The tiny dual encoder's training with very many steps, as slurm's job 4711; its progress file and process."""
-    plan = Plan(gathered([tiny_dag.folder / "config.yaml"], ROOT), ROOT)
+    plan = FullPlan(gathered([tiny_dag.folder / "config.yaml"], ROOT), ROOT)
     named = (one for (kind, _), one in plan.stages.items() if kind == "model" and one.name == "de_bm25neg")
     stage = next(one for one in named if (tiny_dag.folder / one.manifest).is_file())
     words = shlex.split(stage.args)

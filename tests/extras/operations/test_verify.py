@@ -11,7 +11,7 @@ from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.operations.scan import Inputs, Task
 from tandem.extras.operations.verify import compare, compare_all, of_artifact
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.store.artifact import open_artifact
 
 

@@ -2,7 +2,7 @@
 
 import shutil
 
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 
 def test_an_input_that_was_deleted_is_told_by_its_key(chain, made, said):

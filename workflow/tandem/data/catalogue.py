@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tandem.config.loading import load_settings, read_yaml
 from tandem.data.download import readable
 from tandem.data.presence import Presence, Spec, presences
 from tandem.errors import UserError
-from tandem.planning.config import complete, read_yaml
 
 ROOT = Path(__file__).parents[3]  # the checkout
 COLUMNS = ("dataset", "passages", "queries", "state", "licence")
@@ -22,7 +22,10 @@ def main(words: list[str]) -> None:
     if words:
         datasets: Any = _read(Path(words[1]))
     else:
-        datasets = complete(read_yaml(ROOT / "config/config.yaml"), ROOT)["datasets"]
+        datasets = {
+            name: entry.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            for name, entry in load_settings(read_yaml(ROOT / "config/config.yaml"), ROOT).datasets.items()
+        }
     print(table(datasets), file=sys.stdout)
 
 

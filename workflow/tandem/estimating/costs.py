@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from tandem.config.loading import Raw
 from tandem.errors import UserError
 from tandem.estimating import indexes, training, work
 from tandem.estimating.encoders import shape_of
 from tandem.estimating.hardware import Hardware
 from tandem.estimating.volumes import TOKENS_PER_WORD, Volumes, finished, volumes
 from tandem.estimating.work import Setting, Work
-from tandem.planning.config import Config
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 
 WORKS: dict[str, Callable[[Stage, Setting], Work]] = {
@@ -67,7 +67,7 @@ class Cost:
     measured: float | None
 
 
-def setting(config: Config, hardware: Hardware) -> Setting:
+def setting(config: Raw, hardware: Hardware) -> Setting:
     """What the configuration and the machine tell beside the stages.
 
     The functions of the result raise a UserError where a dataset's or an encoder's size is not known.

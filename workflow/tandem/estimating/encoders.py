@@ -9,7 +9,7 @@ from tandem.errors import UserError
 from tandem.estimating.shape import Shape
 from tandem.estimating.volumes import finished
 from tandem.models.encoder import package_folder
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 MADE = ("layers", "hidden", "feed_forward", "vocabulary", "positions")
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tandem.errors import UserError
-from tandem.planning.config import read_yaml
-from tandem.planning.schema import nearest
+from tandem.config.loading import read_yaml
+from tandem.errors import UserError, nearest
 
 WORK = ("encode", "rerank", "dual", "cross", "joint")
 RATES = ("passages", "tokens", "indexed", "bm25", "lines", "flat_search", "faiss", "faiss_alone")

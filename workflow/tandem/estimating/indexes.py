@@ -8,7 +8,7 @@ search is one table look-up a byte. `faiss` is what all of a machine's threads d
 from typing import Any
 
 from tandem.estimating.work import LINE, MIB, Rows, Setting, Work
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.search.indexes.types import lists, sample_size, sized
 
 ROUNDS = 10  # of k-means for inverted lists (search/indexes/kmeans.py)

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tandem.config.loading import gathered
 from tandem.errors import UserError
 from tandem.estimating.costs import Cost, cost, setting, totals, upstream_first
 from tandem.estimating.hardware import WORK, Hardware
 from tandem.estimating.volumes import Volumes
-from tandem.planning.config import gathered
-from tandem.planning.plan import Plan
+from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[3]  # the checkout
 HEAD = ("stage", "TFLOP", "device time", "wall", "memory", "disk", "took")
@@ -33,16 +33,16 @@ def main(words: list[str]) -> int:
             raise UserError(f"estimate: {word} is no flag, or has no value; allowed: --hardware NAME, FILE.yaml …")
         else:
             files.append(Path(word))
-    plan = Plan(gathered(files, ROOT) if told is None else told, ROOT)
-    chosen = Hardware.load(ROOT / "config/hardware", hardware or plan.config["execution"]["hardware"])
+    plan = FullPlan(gathered(files, ROOT) if told is None else told, ROOT)
+    chosen = Hardware.load(ROOT / "config/hardware", hardware or plan.settings.execution.hardware)
     print(render(plan, chosen), end="")
     return 0
 
 
-def render(plan: Plan, hardware: Hardware) -> str:
+def render(plan: FullPlan, hardware: Hardware) -> str:
     """The table as Markdown, below it what the machine is taken to do."""
-    about = setting(plan.config, hardware)
-    plan.tables.made()
+    about = setting(plan.document(), hardware)
+    plan.tables.files()
     stages = upstream_first(plan.tables.wanted_scores())
     known = [found for stage in stages if (found := cost(stage, about, hardware))]
     rows = [_row(one) for one in known]

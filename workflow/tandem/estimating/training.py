@@ -5,7 +5,7 @@ from math import ceil
 
 from tandem.estimating.shape import Shape
 from tandem.estimating.work import PROCESS, TRAINED, Setting, Work
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 BACKWARD = 3  # forward and backward together cost three forward passes
 CACHED = 4  # … and one more where gradients are cached

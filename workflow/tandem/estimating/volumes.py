@@ -7,7 +7,7 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.store.artifact import MANIFEST
 
 # Mean tokens of a (passage, query) where an entry tells none: web passages of 56 words at 1.3 WordPiece tokens a word;

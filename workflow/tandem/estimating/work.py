@@ -7,7 +7,7 @@ from typing import Any
 
 from tandem.estimating.shape import Shape
 from tandem.estimating.volumes import Volumes, finished
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 
 MIB = 1 << 20
 PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for

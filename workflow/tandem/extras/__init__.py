@@ -1,1 +1,1 @@
-"""What the papers' tables do not need. Nothing in the core imports these packages."""
+"""What the papers' tables do not need; nothing in the core imports it."""

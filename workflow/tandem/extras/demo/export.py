@@ -19,7 +19,7 @@ from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.models.card import POOL
 from tandem.models.template import Template
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.search.blocks import Embeddings
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import replacing, write_text

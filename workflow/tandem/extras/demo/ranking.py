@@ -25,7 +25,7 @@ from tandem.extras.demo.workers import PartData, Request, Worker
 from tandem.fusion import METHODS
 from tandem.fusion.pool import best, pool
 from tandem.fusion.stage import CHOSEN
-from tandem.planning.graph import Stage
+from tandem.plan.graph import Stage
 from tandem.store.artifact import Artifact, open_artifact
 
 ROLES = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part

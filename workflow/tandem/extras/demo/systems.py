@@ -7,9 +7,9 @@ from typing import Any
 
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.configurations import Configuration
+from tandem.extras.plan import FullPlan
 from tandem.lexical import ANALYZERS
-from tandem.planning.graph import Stage
-from tandem.planning.plan import Plan
+from tandem.plan.graph import Stage
 from tandem.store.artifact import MANIFEST, open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
@@ -41,21 +41,21 @@ class Part:
         return BM25 if self.name == "bm25" else f"{self.column} {self.name}"
 
 
-def resolve(plan: Plan, system: str) -> Stage:
+def resolve(plan: FullPlan, system: str) -> Stage:
     """The stage of a system's run on the split that is reported.
 
     Raises:
         UserError: a name that is unknown, with the nearest known one, or a system that answers no new query.
     """
-    config, resolver = plan.config, plan.resolver
-    names = [name for section in SECTIONS for name in config.get(section) or {}]
+    settings, planner = plan.settings, plan.planner
+    names = [name for section in SECTIONS for name in getattr(settings, section)]
     known = ["bm25", *(f"bm25.{name}" for name in ANALYZERS), *names]
     for name in system.replace("@", "+").split("+"):
-        if name not in known and resolver.named(name) not in known:
+        if name not in known and planner.ctx.model_name(name) not in known:
             raise UserError(f"{name} is not a system{nearest(name, known)}")
-    if "+" not in system and config["models"].get(system, {}).get("objective") == "cross":
+    if "+" not in system and system in settings.models and settings.models[system].objective == "cross":
         raise UserError(f"{system} is a cross-encoder, which re-ranks a list; say whose: bm25+{system}")
-    run = resolver.run(system, plan.split, "the system")
+    run = planner.run(system, plan.split, "the system")
     if (fixed := next(_fixed_runs(run), None)) is not None:
         name = fixed.name.rpartition(".")[0]
         raise UserError(f"{name} is a run of the stage {fixed.kind}, which answers no new query; name another system")
@@ -109,7 +109,7 @@ def needs(run: Stage) -> Iterator[Stage]:
         yield run.upstream["tuned"]
 
 
-def comparable_parts(plan: Plan, run: Stage) -> list[Part]:
+def comparable_parts(plan: FullPlan, run: Stage) -> list[Part]:
     """Parts whose scores may stand beside those of a run, in the order of preference.
 
     BM25 of the configuration; then what the tables' systems use, the last row first, but before all others those that

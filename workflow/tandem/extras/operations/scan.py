@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tandem.cluster.progress import FILE as PROGRESS
 from tandem.errors import UserError
-from tandem.planning.graph import digest
+from tandem.plan.graph import digest
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, RECORD, Artifact, FileRecord, Manifest, open_artifact
 from tandem.store.environment import HIDDEN

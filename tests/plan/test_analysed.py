@@ -1,0 +1,109 @@
+"""The analyses behind the notebooks as stages: what each looks at, and every mistake in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def default(configured):
+    """The default's plan."""
+    return FullPlan(configured(), ROOT)
+
+
+@pytest.fixture
+def plan(configured, overridden):
+    """`plan({a/b/c: value, …})`: the default's plan with these keys."""
+
+    def made(keys):
+        config = configured()
+        return FullPlan(overridden(config, keys), ROOT)
+
+    return made
+
+
+def test_wrong_results_are_those_of_the_paper_s_best_system(default):
+    stage = default.analyses.stage("error_analysis")
+    assert stage.dataset == "pydocs"
+    assert stage.values == {"split": "test", "top": 5, "queries": 100}
+    assert list(stage.upstream) == ["dataset", "run"]
+    assert stage.upstream["run"].kind == "rerank"
+
+
+def test_a_model_without_checkpoints_is_seen_at_its_start_and_end(default):
+    stage = default.analyses.stage("distillation_dynamics")
+    models = default.planner.ctx.models
+    assert stage.upstream["point.0"] is models["rocketqav2"]
+    assert "point.1" not in stage.upstream
+    assert stage.upstream["retriever"] is models["de_bm25neg"]
+    assert stage.upstream["reranker"] is models["ce_deneg"]
+    assert (stage.values["list_size"], stage.values["seed"], stage.values["queries"]) == (8, 42, 100)
+
+
+def test_every_checkpoint_is_looked_at(plan):
+    made = plan({"models/rocketqav2/train/checkpoints": 3, "depth/dev": 100})
+    stage = made.analyses.stage("distillation_dynamics")
+    assert [stage.upstream[f"point.{i}"].name for i in range(3)] == [f"rocketqav2.{n}" for n in (1, 2, 3)]
+    assert stage.upstream["candidates"] is stage.upstream["point.0"].upstream["candidates"]
+
+
+def test_negatives_of_three_models_judged_by_one(default, plan):
+    stage, models = default.analyses.stage("negatives"), default.planner.ctx.models
+    names = ["ce_bm25neg", "ce_deneg", "rocketqav2"]
+    assert stage.values["models"] == names
+    assert stage.values["drawn_from"] == ["bm25", "de_bm25neg", "de_bm25neg"]
+    for i, name in enumerate(names):
+        assert stage.upstream[f"candidates.{i}"] is models[name].upstream["candidates"]
+    assert stage.upstream["judge.0"] is models["ce_deneg"]
+    bare = plan({"analysis": {"negatives": {"of": ["ce_bm25neg", "gone"], "judges": []}}}).analyses.stage("negatives")
+    assert bare.values == {"models": ["ce_bm25neg"], "drawn_from": ["bm25"], "queries": 50, "threshold": 0.5}
+    assert list(bare.upstream) == ["dataset", "candidates.0"]
+
+
+def test_analyses_are_planned_only_when_they_are_asked_for(configured):
+    made = FullPlan(configured(), ROOT)
+    kinds = {"errors", "dynamics", "hardness"}
+    assert not kinds & {kind for kind, _ in made.stages}
+    assert made.analyses.files() == [
+        f"results/notebooks/{name}-pydocs.ipynb" for name in ("error_analysis", "distillation_dynamics", "negatives")
+    ]
+    assert kinds < {kind for kind, _ in made.stages}
+
+
+def test_a_job_s_own_process_knows_them_by_their_key(configured):
+    told = configured("analysis.dynamics.model", "ce_deneg")  # a mistake in one hides no other
+    made = FullPlan(told, ROOT)
+    made.by_name()
+    kinds = {kind for kind, _ in made.stages}
+    assert {"errors", "hardness", "noise", "tradeoffs"} < kinds
+    assert "dynamics" not in kinds
+
+
+@pytest.mark.parametrize(
+    ("notebook", "keys", "message"),
+    [
+        (
+            "error_analysis",
+            {"errors": {"top": 99999}},
+            r"analysis\.errors\.top is 99999, but runs on test are \d+ deep",
+        ),
+        ("error_analysis", {"errors": {"system": "bm26"}}, r"analysis\.errors\.system: bm26 is no model; "),
+        ("distillation_dynamics", {"dynamics": {"model": "ce_deneg"}}, r"ce_deneg is a cross model, needed is joint"),
+        ("negatives", {"negatives": {"of": ["ce"]}}, r"analysis\.negatives\.of: no model has one of these names; "),
+    ],
+)
+def test_mistakes(plan, notebook, keys, message):
+    with pytest.raises(UserError, match=message):
+        plan({"analysis": keys}).analyses.stage(notebook)
+
+
+def test_a_sheet_that_is_not_there_is_one_line(default, plan, tmp_path):
+    made = plan({"analysis/errors/sheet": str(tmp_path / "none.csv")})
+    with pytest.raises(UserError, match=r"analysis\.errors\.sheet is .*none\.csv; no such file"):
+        made.analyses.sheet()
+    assert default.analyses.sheet() is None

@@ -1,0 +1,84 @@
+"""Every mistake that only a plan can see is one line with its dotted path: names, depths, cycles, options of losses."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+CE = "models.ce_bm25neg"
+
+
+def mistakes(config):
+    with pytest.raises(UserError) as error:
+        FullPlan(config, ROOT)
+    return str(error.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        (f"{CE}.train.margin", 0.2, f"{CE}.train.margin is 0.2, but listwise takes none; used by hinge"),
+        (
+            "models.rocketqav2.train.temperature",
+            2,
+            "models.rocketqav2.train.temperature is 2.0, but listwise or paper takes none; used by kl, kl_t2",
+        ),
+        (f"{CE}.init", "nowhere", f"{CE}.init: nowhere is neither a model nor an encoder"),
+        (f"{CE}.candidates.from", "bm26", f"{CE}.candidates.from: bm26 is no model"),
+        (f"{CE}.candidates.from", "ce_deneg", f"{CE}.candidates.from: ce_deneg is a cross model, needed is dual"),
+        ("dataset", "pydoc", "dataset: pydoc is unknown; did you mean pydocs?"),
+        ("encoder", "minilmm", "encoder: minilmm is unknown"),
+        ("tables", ["rocketqav2/table5"], "tables: rocketqav2/table5 is unknown; did you mean rocketqav2/table4?"),
+        ("rerank.depth", 5000, "rerank.depth is 5000, but runs on test are 1000 deep; raise depth.test"),
+        (
+            "score.measures",
+            ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@2000"],
+            "score.measures: R@2000 looks deeper than the runs go (1000); raise depth.test",
+        ),
+        ("score.usual", ["RR@10", "nDGC@10"], "score.usual: nDGC@10 is not a measure; did you mean nDCG?"),
+        ("score.measures", ["RR@10", "MRR@10"], "score.measures: MRR@10 is RR@10 again; each is listed once"),
+        ("bm25.tune.measure", "RRR", "bm25.tune.measure: RRR is not a measure"),
+        ("datasets.pydocs.measures", ["R"], "datasets.pydocs.measures: R is malformed; write R@10"),
+        ("tables", ["baselin"], "tables: baselin is unknown; did you mean baseline?"),
+        ("train_on", "scifct", "dataset: scifct is unknown"),
+        (
+            "models.rocketqav2.candidates.depth",
+            500,
+            "models.rocketqav2.candidates.depth is 500, but de_bm25neg retrieves only 50 passages per training query",
+        ),
+        (
+            "models.rocketqav2.train.list_size",
+            128,
+            "models.rocketqav2.train.list_size is 128, but its candidates give at most 20 negatives per query",
+        ),
+        (f"{CE}.train.select", "best", f"{CE}.train.select is best, which needs {CE}.train.validate_every"),
+        ("score.measures", ["RR@10"], "shows Success@1; add it to score.measures (RR@10)"),
+    ],
+)
+def test_a_mistake_is_one_line(configured, path, value, line):
+    found = mistakes(configured(path, value))
+    assert any(line in one for one in found), found
+
+
+def test_a_cycle_of_models_is_named(configured):
+    config = configured("models.de_bm25neg.candidates", {"from": "rocketqav2.retriever", "depth": 50})
+    assert any("models form a cycle: de_bm25neg -> rocketqav2 -> de_bm25neg" in line for line in mistakes(config))
+
+
+def test_a_cycle_of_starts_is_named(configured):
+    lines = mistakes(configured("models.ce_bm25neg.init", "ce_deneg"))
+    assert any("models form a cycle" in line and "ce_bm25neg -> ce_deneg -> ce_bm25neg" in line for line in lines)
+
+
+def test_a_missing_folder_is_named(configured, tmp_path):
+    config = configured("datasets", {"mine": {"source": "beir", "path": str(tmp_path / "none")}}) | {"dataset": "mine"}
+    assert mistakes(config) == [f"datasets.mine.path is {tmp_path / 'none'}; no such file or folder"]
+
+
+def test_an_encoder_folder_without_safetensors_is_refused(configured, tmp_path):
+    (tmp_path / "pytorch_model.bin").touch()
+    lines = mistakes(configured("encoder", str(tmp_path)))
+    assert lines[-1].endswith("holds no model.safetensors; only safetensors are loaded")

@@ -1,0 +1,149 @@
+"""Runs through indexes: what is in whose key, and every mistake as one line before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+from tandem.search.indexes.types import TYPES
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def planner(configured):
+    """`planner(**indexes)`: of the default with indexes of one's own, or changed ones."""
+
+    def make(**indexes):
+        return FullPlan(configured("indexes", indexes), ROOT).planner
+
+    return make
+
+
+def run(planner, system="de_bm25neg@hnsw"):
+    return planner.run(system, "test", "here")
+
+
+def test_every_type_has_an_entry_that_works_as_it_is(planner):
+    made = planner()
+    assert set(made.settings.indexes) == set(TYPES) - {"factory"}
+    for name in made.settings.indexes:
+        stage = run(made, f"de_bm25neg@{name}")
+        assert (stage.kind, stage.name) == ("ann", f"de_bm25neg@{name}.test")
+        assert stage.upstream["index"].upstream["passages"] is stage.upstream["passages"]
+
+
+@pytest.mark.parametrize(
+    "told", [{"ef_search": 7}, {"rescore": False}, {"rescore_factor": 4}, {"recall_queries": 0}, {"ef_search": "7"}]
+)
+def test_how_is_searched_makes_another_run_of_the_same_index(planner, told):
+    usual, other = run(planner()), run(planner(hnsw=told))
+    assert other.digest != usual.digest
+    assert other.upstream["index"].digest == usual.upstream["index"].digest
+
+
+@pytest.mark.parametrize("told", [{"m": 16}, {"ef_construction": 40}, {"part": 1000}])
+def test_how_is_built_makes_another_index(planner, told):
+    assert run(planner(hnsw=told)).upstream["index"].digest != run(planner()).upstream["index"].digest
+
+
+def test_equal_indexes_of_two_names_are_built_once(planner):
+    made = planner(twin={"type": "hnsw", "ef_search": 9})
+    assert run(made, "de_bm25neg@twin").upstream["index"] is run(made).upstream["index"]
+
+
+def test_an_entry_of_ones_own_type_replaces_that_of_the_catalogue(planner):
+    made = planner(hnsw={"factory": "IVF16,Flat", "nprobe": 3})
+    assert run(made).upstream["index"].values == {
+        "type": "factory", "factory": "IVF16,Flat", "train_sample": None, "seed": 42, "part": 1 << 20,
+        "ef_construction": None,
+    }  # fmt: skip
+
+
+def test_a_run_of_an_index_stands_wherever_a_run_does(configured):
+    config = configured("models.ce_deneg.candidates.from", "de_bm25neg@ivf_pq")
+    planner = FullPlan(config, ROOT).planner
+    drawn = planner.model("ce_deneg", "here").upstream["candidates"]
+    assert drawn.upstream["run"].kind == "ann"
+    ranked = run(planner, "de_bm25neg@ivf_pq+ce_deneg")
+    assert (ranked.kind, ranked.upstream["run"].name) == ("rerank", "de_bm25neg@ivf_pq.test")
+    config = configured("models.de_bm25neg.train.distil", {"from": "given"})
+    config["models"]["student"] = {"like": "de_bm25neg", "train": {"distil": {"from": "rocketqav2.retriever@sq"}}}
+    teacher = FullPlan(config, ROOT).planner.model("student", "here").upstream["teacher"]
+    assert teacher.upstream["run"].name == "rocketqav2@sq.train"
+
+
+def test_gpus_and_shards_change_no_key(configured):
+    usual = run(FullPlan(configured(), ROOT).planner)
+    plan = FullPlan(configured("execution", {"index_gpu": "shard", "devices": 2, "shards": 3}), ROOT)
+    stage = run(plan.planner)
+    assert stage.digest == usual.digest
+    assert "--run.index_gpu shard" in stage.upstream["index"].how
+    assert len(plan.hosted.shards("index", stage.upstream["index"].key)) == 3
+    assert plan.hosted.shards("ann", stage.key) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ({"type": "hnws"}, "indexes.x.type is 'hnws'; did you mean hnsw?"),
+        ({"type": ["hnsw"]}, "indexes.x.type is ['hnsw']; did you mean hnsw?"),
+        ({"m": 3}, "indexes.x.type is missing; allowed: flat, sq, pq"),
+        ({"type": "hnsw", "nprobe": 3}, "indexes.x.nprobe is not a known key"),
+        ({"type": "ivf_flat", "nlist": 0}, "indexes.x.nlist is 0; allowed: ≥ 1"),
+        ({"type": "sq", "sq": "7bit"}, 'indexes.x.sq is "7bit"; allowed: 8bit, 6bit, 4bit, fp16'),
+        ({"type": "ivf_flat", "nlist": 900, "train_sample": 800}, "indexes.x: 900 lists cannot be learned from 800"),
+        ({"factory": "IVF900,Flat", "train_sample": 800}, "indexes.x: 900 lists cannot be learned from 800 passages"),
+        ({"type": "pq", "bits": 10, "train_sample": 800}, "indexes.x.bits is 10: 1024 centroids cannot be learned"),
+    ],
+)
+def test_a_mistake_is_one_line(planner, told, line):
+    with pytest.raises(UserError, match=r"^indexes\.x.*$") as error:
+        planner(x=told)
+    assert line in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["a+b", "my index", "de@x", "../x"])
+def test_an_index_has_a_name_that_a_run_can_say(planner, name):
+    with pytest.raises(UserError) as error:
+        planner(**{name: {"type": "flat"}})
+    assert str(error.value) == f"indexes.{name}: a name is letters, digits, '_', '-' and '.'"
+
+
+def test_what_a_run_names_must_be_there(planner):
+    made = planner()
+    with pytest.raises(UserError, match="here: de_bm25neg@hnws: hnws is no index; did you mean hnsw"):
+        run(made, "de_bm25neg@hnws")
+    with pytest.raises(UserError, match="here: ce_bm25neg is a cross model, needed is dual"):
+        run(made, "ce_bm25neg@hnsw")
+    with pytest.raises(UserError, match="here: bm25 is no model"):
+        run(made, "bm25@hnsw")
+
+
+def test_codes_that_do_not_fit_the_encoder_are_refused_before_anything_is_trained(planner):
+    made = planner(codes={"type": "ivf_pq", "m": 50}, fit={"type": "ivf_pq", "m": 48})
+    with pytest.raises(UserError, match=r"indexes.codes.m is 50, which does not divide the vectors' 384 dimensions"):
+        run(made, "de_bm25neg@codes")
+    assert run(made, "de_bm25neg@fit").upstream["index"].values["m"] == 48
+
+
+def test_lists_that_a_known_corpus_cannot_fill_are_refused(configured):
+    config = configured("indexes", {"many": {"type": "ivf_flat", "nlist": 10_000_000}})
+    planner = FullPlan(config | {"dataset": "msmarco"}, ROOT).planner
+    with pytest.raises(UserError, match="indexes.many: 10000000 lists cannot be learned from 8841823 passages"):
+        planner.run("de_bm25neg@many", "dev", "here")
+
+
+def test_tradeoffs_measure_what_they_name(configured):
+    plan = FullPlan(configured("tradeoffs", {"indexes": ["flat", "hnsw"], "k": [5]}), ROOT)
+    stage = plan.tradeoffs()
+    assert [stage.upstream[f"index.{i}"].name for i in range(2)] == ["de_bm25neg@flat", "de_bm25neg@hnsw"]
+    assert stage.values["split"] == "test"
+    assert stage.upstream["index.1"] is run(plan.planner).upstream["index"]
+    with pytest.raises(UserError, match="tradeoffs.indexes: ivff is no index"):
+        FullPlan(configured("tradeoffs.indexes", ["ivff"]), ROOT).tradeoffs()
+    with pytest.raises(UserError, match="tradeoffs.split: queries are asked on split nope, but dataset pydocs has dev"):
+        FullPlan(configured("tradeoffs.split", "nope"), ROOT).tradeoffs()
+    with pytest.raises(UserError, match="tradeoffs.model: ce_bm25neg is a cross model"):
+        FullPlan(configured("tradeoffs.model", "ce_bm25neg"), ROOT).tradeoffs()

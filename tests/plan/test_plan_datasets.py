@@ -1,0 +1,210 @@
+"""What a dataset's entry makes of the plan: groups, pairs, variants, answers, splits, released runs, audits."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+from tandem.plan.runs import imported
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """`folder(name, splits)`: a BEIR folder with qrels of some splits."""
+
+    def made(name, splits):
+        at = tmp_path / name
+        (at / "qrels").mkdir(parents=True)
+        for file in ("corpus.jsonl", "queries.jsonl"):
+            (at / file).write_text(json.dumps({"_id": name, "text": "x"}) + "\n")
+        for split in splits:
+            (at / "qrels" / f"{split}.tsv").write_text(f"{name}\t{name}\t1\n")
+        return str(at)
+
+    return made
+
+
+@pytest.fixture
+def plan(configured):
+    """`plan(datasets, dataset, …)`: the default's plan with these datasets, and with more keys."""
+
+    def made(datasets, dataset, **more):
+        return FullPlan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
+
+    return made
+
+
+def score(made, system="bm25"):
+    return made.planner.score(system, "here")
+
+
+def test_a_group_is_scored_on_each_member_and_averaged(folder, plan):
+    members = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("a", "b")}
+    made = score(plan(members | {"both": {"source": "group", "of": ["b", "a"]}}, "both"))
+    assert made.values["members"] == ["b", "a"]
+    assert [(role, stage.dataset, stage.kind) for role, stage in made.upstream.items()] == [
+        ("member.0", "b", "score"), ("member.1", "a", "score")
+    ]  # fmt: skip
+
+
+def test_a_group_has_no_passages_to_train_on(folder, plan):
+    members = {"a": {"source": "beir", "path": folder("a", ["train", "test"])}, "g": {"source": "group", "of": ["a"]}}
+    made = plan(members, "g")
+    with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
+        made.tables.files()
+    assert made.tables.files("baseline")
+
+
+def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
+    entries = {name: {"source": "beir", "path": folder(name, ["test"])} for name in ("en", "zh")}
+    entries["zh-en"] = {"source": "pair", "corpus_of": "en", "queries_of": "zh"}
+    data = plan(entries, "zh-en").planner.dataset("zh-en")
+    assert {role: stage.dataset for role, stage in data.upstream.items()} == {"corpus": "en", "queries": "zh"}
+    assert data.values == {"source": "pair"}
+
+
+def test_datasets_that_are_made_of_each_other_are_a_cycle(plan):
+    entries = {"a": {"source": "pair", "corpus_of": "b", "path": "/"}, "b": {"source": "dissimilar", "of": "a"}}
+    with pytest.raises(UserError, match="datasets form a cycle: a -> b -> a"):
+        plan(entries, "a")
+
+
+def test_answers_are_matched_before_they_are_scored(folder, plan):
+    entry = {"source": "beir", "path": folder("qa", ["test"]), "relevance": "answers", "match": "regex"}
+    made = score(plan({"qa": entry}, "qa"))
+    match = made.upstream["match"]
+    assert (match.kind, match.values["match"], match.upstream["run"]) == ("match", "regex", made.upstream["run"])
+    # R@k and nDCG@k need to know all relevant passages, which answers do not tell
+    assert made.values["measures"] == ["RR@10", "Success@1", "Success@50"]
+
+
+def test_a_datasets_own_measures_and_split_are_reported(folder, plan):
+    entry = {"source": "beir", "path": folder("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
+    made = score(plan({"d": entry}, "d"))
+    assert (made.values, made.name) == ({"measures": ["RR@10"], "split": "dev"}, "bm25.dev")
+    over = plan({"d": entry}, "d", score={"measures": ["AP"]}, tables=["baseline"])
+    assert score(over).values["measures"] == ["AP"]
+
+
+def test_dev_is_reported_where_there_is_no_test_set(folder, plan):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "dev"])}}, "d")
+    assert (made.split, score(made).name) == ("dev", "bm25.dev")
+    # as deep as a test set's run
+    assert score(made).upstream["run"].values["depth"] == 1000
+
+
+def test_usual_measures_deeper_than_the_runs_are_left_out(folder, plan):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", depth={"test": 60})
+    assert score(made).values["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
+
+
+def test_identical_ids_are_a_parameter_only_where_asked(folder, plan):
+    entry = {"source": "beir", "path": folder("d", ["test"])}
+    plain, ignoring = (plan({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True}))
+    assert "ignore_identical_ids" not in score(plain).values
+    assert score(ignoring).values["ignore_identical_ids"] is True
+    # the run itself is the same
+    assert score(plain).upstream["run"].digest == score(ignoring).upstream["run"].digest
+
+
+def test_without_training_queries_the_tables_of_models_are_missing_and_the_baseline_is_not(folder, plan):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
+    with pytest.raises(UserError, match="is trained on split train, but dataset d has test; name another .* train_on"):
+        made.tables.files()
+    assert made.tables.files("baseline") == ["results/tables/baseline.csv"]
+    assert [stage.kind for _, stage in made.tables["baseline"]] == ["score"]
+    # nothing to compare with, nobody to judge: the audits make do with BM25
+    assert [Path(part).parts[2] for part in made.audits()] == ["noise", "false_negatives", "score"]
+    audit = made.planner.false_negatives("d")
+    assert set(audit.upstream) == {"dataset", "run.0"}
+
+
+def test_models_of_another_dataset_serve_one_without_training_queries(folder, plan):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", train_on="pydocs")
+    run = score(made, "de_bm25neg").upstream["run"]
+    assert run.dataset == "d"
+    assert run.upstream["passages"].upstream["model"].dataset == "pydocs"
+    assert "judge.0" in made.planner.false_negatives("d").upstream
+
+
+def test_audits_with_training_queries(folder, plan):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
+    similar = made.planner.similar_queries("d")
+    assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
+    assert similar.values["splits"] == ["test"]
+    rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/table6"]}
+    assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}
+    without = rows["without similar queries"].upstream["run"].upstream["model"].upstream["dataset"]
+    assert (without.dataset, without.values["source"]) == ("d-dissimilar", "dissimilar")
+    assert without.upstream["similar"] is similar
+
+
+def test_corrected_labels_reuse_the_runs(folder, plan):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
+    rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/figure2"]}
+    assert rows["BM25, corrected"].upstream["run"] is rows["BM25"].upstream["run"]
+    assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
+
+
+def test_where_answers_decide_no_labels_are_corrected(folder, plan):
+    entry = {"source": "beir", "path": folder("qa", ["train", "test"]), "relevance": "answers"}
+    scores = [part for part in plan({"qa": entry}, "qa").audits() if Path(part).parts[2] == "score"]
+    assert len(scores) == 2  # BM25 and the dual encoder, each once
+    labelled = plan({"qa": entry | {"relevance": "qrels"}}, "qa").audits()
+    assert len([part for part in labelled if Path(part).parts[2] == "score"]) == 6
+
+
+def test_a_group_cannot_be_audited(folder, plan):
+    members = {"a": {"source": "beir", "path": folder("a", ["test"])}, "g": {"source": "group", "of": ["a"]}}
+    with pytest.raises(UserError, match="g is a group: it has scores, but no passages; name one of"):
+        plan(members, "g").audits()
+
+
+def test_a_released_run_stands_where_a_system_does(folder, plan, tmp_path):
+    file = tmp_path / "released.tsv"
+    file.write_text("d\td\t1\n")
+    entry = {"d": {"source": "beir", "path": folder("d", ["test"])}}
+    runs = {"theirs": {"format": "ranks", "paths": {"test": str(file)}}}
+    made = plan(entry, "d", runs=runs)
+    run = score(made, "theirs").upstream["run"]
+    assert (run.kind, run.values["format"], run.execution["path"]) == ("imported", "ranks", str(file))
+    with pytest.raises(UserError, match=r"runs.theirs.paths.dev: . is no file; splits with a file: test"):
+        imported(made.planner.ctx, "theirs", "dev", "d")
+
+
+def test_another_analyzer_is_another_system(folder, plan):
+    made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d")
+    words = score(made, "bm25.jieba").upstream["run"]
+    assert (words.name, words.upstream["lucene"].values["analyzer"]) == ("bm25.jieba.test", "jieba")
+    assert score(made, "bm25.default").upstream["run"] is score(made, "bm25").upstream["run"]
+    with pytest.raises(UserError, match=r"here: bm25.jeiba has an unknown analyzer; did you mean jieba\?"):
+        score(made, "bm25.jeiba")
+
+
+def test_an_entry_with_a_source_replaces_the_catalogues_and_one_without_changes_it(folder, plan):
+    own = plan({"scifact": {"source": "beir", "path": folder("scifact", ["test"])}}, "scifact")
+    assert "id" not in own.catalogue["scifact"]
+    changed = plan({"scifact": {"title": False}}, "scifact", tables=["baseline"]).catalogue["scifact"]
+    assert (changed["source"], changed["id"], changed["title"]) == ("ir_datasets", "beir/scifact", False)
+
+
+def test_a_language_without_an_analyzer_is_refused_before_anything_runs(plan, folder):
+    entry = {"source": "beir", "path": folder("d", ["test"]), "language": "vi"}
+    with pytest.raises(UserError, match="datasets.d.language is vi, which Lucene has no analyzer for; allowed: ar, bn"):
+        plan({"d": entry}, "d")
+    assert score(plan({"d": entry | {"analyzer": "whitespace"}}, "d")).kind == "score"
+
+
+def test_a_format_without_its_folder_is_refused_before_anything_runs(plan):
+    with pytest.raises(UserError, match="datasets.d.path is missing; name the folder that holds its files"):
+        plan({"d": {"source": "squad", "files_of": {"test": "x.json"}}}, "d")
+
+
+def test_what_is_not_public_says_where_to_ask(plan):
+    entry = {"source": "beir", "access": "licence", "where": "https://example.org/licence"}
+    with pytest.raises(UserError, match="datasets.d is not public: https://example.org/licence"):
+        plan({"d": entry}, "d")

@@ -1,0 +1,166 @@
+"""Variants of BM25: which stages they share, what they leave as it was, and what is wrong with them in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.estimating.volumes import Volumes
+from tandem.estimating.work import Setting, bm25s, tune_bm25
+from tandem.extras.plan import FullPlan
+from tandem.plan.audits import audited_systems
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def planned(configured):
+    """`planned(sparse, **bm25)`: the default's plan with variants, and with other keys of `bm25`."""
+
+    def made(sparse, **bm25):
+        return FullPlan(configured() | {"sparse": sparse, "bm25": bm25}, ROOT)
+
+    return made
+
+
+def run(plan, system, split="test"):
+    """The stage that writes a system's run."""
+    return plan.planner.run(system, split, "here")
+
+
+def test_plain_bm25_is_as_it_was(planned):
+    plan = planned({"rm3": {"rm3": {}}})
+    bm25 = run(plan, "bm25")
+    assert bm25.values == {"k1": 0.9, "b": 0.4, "depth": 1000, "split": "test"}
+    assert bm25.upstream.keys() == {"dataset", "lucene"}
+    assert bm25.upstream["lucene"].values == {"analyzer": "default", "language": "en"}
+
+
+def test_variants_say_what_differs_and_share_the_rest(planned):
+    plan = planned(
+        {
+            "same": {},
+            "wide": {"k1": 2},
+            "expanded": {"rm3": {"fb_docs": 5}},
+            "split": {"fields": {"title": 2, "text": 1}},
+            "stemless": {"engine": "bm25s", "analyzer": "none", "formula": "bm25+"},
+        }
+    )
+    bm25, same, wide = (run(plan, name) for name in ("bm25", "same", "wide"))
+    assert same is bm25
+    assert (wide.name, wide.values["k1"], wide.upstream["lucene"]) == ("wide.test", 2.0, bm25.upstream["lucene"])
+    expanded, split, stemless = (run(plan, name) for name in ("expanded", "split", "stemless"))
+    assert expanded.values["rm3"] == {"fb_terms": 10, "fb_docs": 5, "original_query_weight": 0.5}
+    assert expanded.upstream["lucene"].values == {"analyzer": "default", "language": "en", "vectors": True}
+    assert split.values["fields"] == {"title": 2.0, "text": 1.0}
+    assert split.upstream["lucene"].values == {"analyzer": "default", "language": "en", "fields": True}
+    assert (stemless.values["formula"], stemless.values["delta"]) == ("bm25+", 1.0)
+    assert stemless.upstream.keys() == {"dataset", "bm25s"}
+    assert stemless.upstream["bm25s"].values == {"analyzer": "none", "language": "en"}
+
+
+def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(planned):
+    tune = {"k1": [1, 2], "b": [0.5], "measure": "nDCG@10", "queries": 50}
+    plan = planned({"best": {"tuned": True, "rm3": {}}}, tune=tune)
+    best = run(plan, "best")
+    tuned = best.upstream["tuned"]
+    assert best.values.keys() == {"depth", "split", "rm3"}
+    assert (tuned.kind, tuned.name) == ("tune_bm25", "best.dev")
+    assert tuned.values == {
+        **{"k1": [1.0, 2.0], "b": [0.5], "measure": "nDCG@10", "split": "dev", "queries": 50, "depth": 10},
+        "rm3": best.values["rm3"],
+    }
+    assert tuned.upstream["lucene"] is best.upstream["lucene"]
+    assert run(plan, "best", "dev").upstream["tuned"] is tuned
+
+
+def test_the_engine_of_all_is_one_key(planned):
+    plan = planned({"java": {"engine": "lucene", "analyzer": "krovetz"}}, engine="bm25s")
+    assert run(plan, "bm25").upstream.keys() == {"dataset", "bm25s"}
+    assert run(plan, "bm25.none").upstream["bm25s"].values["analyzer"] == "none"
+    assert run(plan, "java").upstream.keys() == {"dataset", "lucene"}
+    with pytest.raises(
+        UserError, match="bm25.analyzer is krovetz, which bm25s lacks; allowed: default, porter, none, w"
+    ):
+        run(plan, "bm25.krovetz")
+
+
+def test_a_variant_stands_wherever_a_run_does(configured):
+    config = configured("sparse", {"expanded": {"rm3": {}}})
+    config["models"]["pupil"] = {"like": "de_bm25neg", "candidates": {"from": "expanded"}}
+    config["models"]["taught"] = {"like": "de_bm25neg", "train": {"distil": {"from": "expanded"}}}
+    config["fusions"] = {"both": {"of": ["bm25", "expanded"]}}
+    config["audits"] = {"systems": ["expanded"]}
+    planner = FullPlan(config, ROOT).planner
+    pupil, taught = planner.model("pupil", "here"), planner.model("taught", "here")
+    assert pupil.upstream["candidates"].upstream["run"].name == "expanded.train"
+    assert taught.upstream["teacher"].upstream["run"].name == "expanded.train"
+    judged, fused = (planner.run(name, "test", "here") for name in ("expanded+ce_bm25neg", "both"))
+    assert "expanded.test" in [stage.name for stage in judged.upstream.values()]
+    assert {"bm25.test", "expanded.test"} <= {stage.name for stage in fused.upstream.values()}
+    assert audited_systems(planner.ctx, "pydocs") == ["expanded"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "message"),
+    [
+        ("ce_deneg", {}, "sparse.ce_deneg has the name of another run"),
+        ("my bm25", {}, "sparse.my bm25: a name is letters, digits, '_', '-' and '.'"),
+        ("a+b", {}, r"sparse.a\+b: a name is letters"),
+        ("bm25", {}, "sparse.bm25 has the name of another run"),
+        ("bm25.none", {}, "sparse.bm25.none has the name of another run"),
+        (
+            "v",
+            {"engine": "bm25s", "rm3": {}},
+            "sparse.v.rm3 needs Lucene, but the engine is bm25s; set sparse.v.engine to",
+        ),
+        ("v", {"engine": "bm25s", "fields": {"title": 1}}, "sparse.v.fields needs Lucene, but the engine is bm25s"),
+        ("v", {"formula": "bm25+"}, "sparse.v.formula is bm25., which Lucene lacks; set sparse.v.engine to bm25s"),
+        ("v", {"rm3": {}, "fields": {"text": 1}}, "sparse.v has rm3 and fields; RM3 reads passages as a whole"),
+        ("v", {"engine": "bm25s", "delta": 1}, "sparse.v.delta is of bm25. and bm25l, but formula is lucene; leave it"),
+        ("v", {"tuned": True, "b": 0.1}, "sparse.v.b is set, but sparse.v.tuned chooses it; leave one of them out"),
+        ("v", {"fields": {"body": 1}}, "sparse.v.fields.body is not a known key"),
+        ("v", {"fields": {"title": 0.5}}, "sparse.v.fields.title is 0.5; allowed: ≥ 1"),
+        ("v", {"rm3": {"fb_docs": 51}}, "sparse.v.rm3.fb_docs is 51; allowed: ≤ 50"),
+        ("v", {"engine": "solr"}, "sparse.v.engine is .solr.; allowed: lucene, bm25s, null"),
+    ],
+)
+def test_what_is_wrong_with_a_variant_is_one_line(planned, name, told, message):
+    with pytest.raises(UserError, match=message) as error:
+        planned({name: told})
+    assert "\n" not in str(error.value)
+
+
+def test_tuning_asks_for_judgements_of_its_split(planned, configured, tmp_path):
+    plan = planned({"best": {"tuned": True}}, tune={"split": "validation"})
+    with pytest.raises(
+        UserError, match="sparse.best: is tuned on split validation, but dataset pydocs has dev, test, tr"
+    ):
+        run(plan, "best")
+    entry = {"of": "pydocs", "source": "dissimilar", "relevance": "answers"}
+    config = configured("sparse", {"best": {"tuned": True}}) | {"datasets": {"asked": entry}}
+    plan = FullPlan(config, ROOT)
+    with pytest.raises(UserError, match="sparse.best.tuned needs qrels; dataset asked has answers"):
+        plan.planner.run("best", "test", "here", "asked")
+
+
+def test_a_language_that_bm25s_does_not_stem_is_refused(configured):
+    entry = {"of": "pydocs", "source": "dissimilar", "language": "de"}
+    config = configured("bm25", {"engine": "bm25s"}) | {"datasets": {"german": entry}}
+    plan = FullPlan(config, ROOT)
+    with pytest.raises(
+        UserError, match="datasets.german.language is de, and bm25s stems English alone; set bm25.analyzer"
+    ):
+        plan.planner.run("bm25", "test", "here", "german")
+    assert plan.planner.run("bm25.none", "test", "here", "german").kind == "bm25"
+
+
+def test_what_a_grid_costs_follows_from_its_points(configured):
+    # 10 dev queries of the 500 are asked 2 x 3 times, over so few passages that they count as 20,000 (0.02 million).
+    config = configured("sparse", {"best": {"tuned": True, "engine": "bm25s"}})
+    config["bm25"] = {"tune": {"k1": [1, 2], "b": [0.1, 0.2, 0.3], "queries": 10}}
+    stage = run(FullPlan(config, ROOT), "best").upstream["tuned"]
+    size = Volumes(1000, {"dev": 500}, {"passage": 60.0, "query": 8.0})
+    about = Setting(lambda _: size, lambda _: pytest.fail("no encoder is asked for"), {})
+    assert tune_bm25(stage, about).rows == (("bm25", pytest.approx(6 * 10 * 0.02)),)
+    assert bm25s(stage.upstream["bm25s"], about).rows == (("indexed", 1000),)

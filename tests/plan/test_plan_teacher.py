@@ -1,0 +1,127 @@
+"""Who teaches is upstream, not a parameter; what is wrong with a teacher is one line."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def student(configured):
+    """`student(from, **distil)`: the stage of a dual encoder that is taught; `models` adds models or changes them."""
+
+    def plan(told, models=None, **distil):
+        config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": told, **distil}}})
+        for name, spec in (models or {}).items():
+            config["models"][name] = {**config["models"].get(name, {}), **spec}
+        return FullPlan(config, ROOT).planner.model("pupil", "here")
+
+    return plan
+
+
+def test_a_cross_encoder_teaches_the_lists_that_the_student_learns_from(student):
+    made = student("ce_bm25neg", loss="reference", weight=2)
+    teacher = made.upstream["teacher"]
+    assert (teacher.kind, teacher.name) == ("teacher", "ce_bm25neg")
+    assert teacher.upstream.keys() == {"dataset", "candidates", "judge.0", "judge_tokens.0"}
+    assert teacher.upstream["candidates"] is made.upstream["candidates"]
+    assert teacher.upstream["judge.0"].name == "ce_bm25neg"
+    assert teacher.values == {"precision": "auto", "batch_tokens": 4096}
+    distil = made.values["train"]["distil"]
+    assert (distil["loss"], distil["weight"], distil["supervision"]) == ("reference", 2.0, 1.0)
+    assert "from" not in distil
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "name"),
+    [
+        ("bm25", "bm25", "bm25.train"),
+        ("bm25.krovetz", "bm25", "bm25.krovetz.train"),
+        ("given", "given", "given.train"),
+        ("de_bm25neg", "retrieve", "de_bm25neg.train"),
+        ("rocketqav2.retriever", "retrieve", "rocketqav2.train"),
+        ("bm25+ce_bm25neg", "rerank", "bm25+ce_bm25neg.train"),
+    ],
+)
+def test_any_run_teaches(student, told, kind, name):
+    teacher = student(told).upstream["teacher"]
+    assert teacher.upstream.keys() == {"dataset", "candidates", "run"}
+    assert (teacher.upstream["run"].kind, teacher.upstream["run"].name) == (kind, name)
+    assert teacher.values == {}
+
+
+def test_a_released_file_of_scored_triples_teaches(configured, tmp_path):
+    (tmp_path / "scores.tsv").write_text("2\t1\tq\ta\tb\n")
+    config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "kd"}}})
+    config["runs"] = {"kd": {"format": "margin_mse", "paths": {"train": str(tmp_path / "scores.tsv")}}}
+    run = FullPlan(config, ROOT).planner.model("pupil", "here").upstream["teacher"].upstream["run"]
+    assert (run.kind, run.name, run.values["format"]) == ("imported", "kd.train", "margin_mse")
+
+
+def test_of_a_joint_model_the_cross_encoder_teaches_unless_the_retriever_is_named(student):
+    alone, part = student("rocketqav2"), student("rocketqav2.reranker")
+    assert alone is not None
+    assert alone.upstream["teacher"].upstream["judge.0"].name == "rocketqav2"
+    assert alone.digest == part.digest
+
+
+def test_several_teachers_are_one_stage(student):
+    teacher = student(["ce_bm25neg", "ce_deneg"]).upstream["teacher"]
+    assert [teacher.upstream[f"judge.{i}"].name for i in range(2)] == ["ce_bm25neg", "ce_deneg"]
+    assert teacher.name == "ce_bm25neg-ce_deneg"
+
+
+def test_a_teachers_name_is_in_no_key_but_its_training_is(student):
+    one = student("ce_bm25neg")
+    renamed = student("other", models={"other": {"like": "ce_bm25neg"}})
+    assert renamed.digest == one.digest
+    changed = student("ce_bm25neg", models={"ce_bm25neg": {"train": {"lr": 1e-3}}})
+    assert changed.digest != one.digest
+    assert student("ce_bm25neg", loss="reference").digest != one.digest
+    assert student("ce_bm25neg", loss="reference").upstream["teacher"].digest == one.upstream["teacher"].digest
+
+
+def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
+    config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "ce_bm25neg"}}})
+    plan = FullPlan(config, ROOT)
+    rows = {f"{row['system']} | {row['first_stage']}": stage.key for row, stage in plan.tables["summary"]}
+    assert rows == yaml.safe_load((Path(__file__).parent / "keys.yaml").read_text())
+    assert "teacher" not in plan.planner.model("de_bm25neg", "here").upstream
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ("ce_bm25", "models.pupil.train.distil.from: ce_bm25 is neither a model nor a run; did you mean ce_bm25neg?"),
+        ("givn", "models.pupil.train.distil.from: givn is neither a model nor a run; did you mean given?"),
+        ("bm25.klingon", "models.pupil.train.distil.from: bm25.klingon has an unknown analyzer"),
+        ("bm25+de_bm25neg", "models.pupil.train.distil.from: de_bm25neg is a dual model, needed is cross or joint"),
+        (["ce_bm25neg", "bm25"], "models.pupil.train.distil.from: bm25 is no model"),
+        ([], "models.pupil.train.distil.from is []; allowed: 1 or more"),
+        ("pupil", "models form a cycle: pupil -> pupil"),
+    ],
+)
+def test_a_wrong_teacher_is_one_line(student, told, line):
+    with pytest.raises(UserError) as error:
+        student(told)
+    (found,) = str(error.value).splitlines()
+    assert line in found
+
+
+def test_a_teacher_that_descends_from_its_student_is_a_cycle(student):
+    with pytest.raises(UserError, match="models form a cycle: .*ce_deneg -> pupil"):
+        student("ce_deneg", models={"ce_deneg": {"candidates": {"from": "pupil", "depth": 50}}})
+
+
+def test_the_recipe_teaches_by_stored_scores(configured):
+    config = configured()
+    config["recipes"].append("margin_mse")
+    made = FullPlan(config, ROOT).planner.model("de_margin_mse", "here")
+    assert made.upstream["teacher"].upstream["judge.0"].name == "ce_bm25neg"
+    assert made.values["train"]["distil"]["loss"] == "margin_mse"
+    assert made.values["train"]["distil"]["supervision"] == 0

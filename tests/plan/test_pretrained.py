@@ -1,0 +1,125 @@
+"""Encoders that the DAG makes: their stages, who shares what, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def planned(configured):
+    """`planned(**encoders)`: the plan whose encoder is `mine`."""
+
+    def make(**entries):
+        config = configured("encoder", "mine")
+        config["encoders"] = {name: {"source": "pretrain", **entry} for name, entry in entries.items()}
+        return FullPlan(config, ROOT)
+
+    return make
+
+
+def of(plan, kind, dataset="pydocs"):
+    return [stage for stage in plan.stages.values() if stage.kind == kind and stage.dataset == dataset]
+
+
+def test_from_the_beginning(planned):
+    plan = planned(mine={"objective": "crop", "layers": 0})
+    (vocabulary,), (made,), (tokens,) = (of(plan, kind) for kind in ("vocabulary", "pretrain", "tokens"))
+    assert list(vocabulary.upstream) == ["dataset"]
+    assert vocabulary.values["layers"] == 0
+    assert made.upstream == {"start": vocabulary, "tokens": tokens}
+    assert tokens.upstream["encoder"] is vocabulary
+    assert {key: made.values[key] for key in ("pooling", "normalize", "temperature")} == {
+        "pooling": "mean", "normalize": True, "temperature": 0.05,
+    }  # fmt: skip
+    assert made.values["train"]["seed"] == 42
+    assert not [stage for stage in plan.stages.values() if stage.kind == "encoder"]
+    models = {stage.name: stage for stage in of(plan, "model")}
+    assert models["de_bm25neg"].upstream["start"] is made
+    assert models["de_bm25neg"].upstream["tokens"] is tokens
+    assert models["de_bm25neg"].values["temperature"] == 0.05
+
+
+def test_a_given_encoder_learns_further_with_its_own_tokenizer(planned):
+    plan = planned(mine={"objective": "retromae", "start": "minilm"})
+    (made,), (tokens,) = of(plan, "pretrain"), of(plan, "tokens")
+    (minilm,) = of(plan, "encoder", "shared")
+    assert made.upstream == {"start": minilm, "tokens": tokens}
+    assert tokens.upstream["encoder"] is minilm
+    assert made.values["pooling"] == "mean"  # minilm's, not RetroMAE's
+    assert not of(plan, "vocabulary")
+
+
+def test_one_after_the_other_shares_the_tokenizer(planned):
+    first = {"objective": "mlm", "layers": 1, "normalize": True}
+    plan = planned(base=first, mine={"objective": "crop", "start": "base", "pooling": "cls", "temperature": None})
+    made = {stage.name: stage for stage in of(plan, "pretrain")}
+    assert made["mine"].upstream["start"] is made["base"]
+    assert len(of(plan, "tokens")) == len(of(plan, "vocabulary")) == 1
+    # crop's own temperature: base tells none
+    assert [made["mine"].values[key] for key in ("pooling", "normalize", "temperature")] == ["cls", True, 0.05]
+
+
+def test_what_it_learns_is_in_the_key_and_how_it_runs_is_not(configured):
+    def keys(execution=None, **entry):
+        config = configured("encoder", "mine")
+        config["encoders"] = {"mine": {"source": "pretrain", "objective": "crop", **entry}}
+        config["execution"] = execution or {}
+        plan = FullPlan(config, ROOT)
+        return {
+            stage.kind: stage.key for stage in (*of(plan, "vocabulary"), *of(plan, "pretrain"), *of(plan, "tokens"))
+        }
+
+    base = keys()
+    steps = keys(train={"steps": 5})
+    assert steps["pretrain"] != base["pretrain"]
+    assert (steps["tokens"], steps["vocabulary"]) == (base["tokens"], base["vocabulary"])
+    shape = keys(hidden=128)
+    assert len({shape["pretrain"], base["pretrain"]}) == len({shape["vocabulary"], base["vocabulary"]}) == 2
+    assert keys({"micro_tokens": 512, "checkpoint_seconds": 1}) == base
+
+
+def test_the_passages_may_be_another_datasets(configured):
+    config = configured("encoder", "mine")
+    config["datasets"]["others"] = {"source": "pydocs", "test_queries": 10}
+    config["encoders"] = {"mine": {"source": "pretrain", "objective": "mlm", "dataset": "others"}}
+    plan = FullPlan(config, ROOT)
+    (made,) = of(plan, "pretrain", "others")
+    assert made.upstream["tokens"].upstream["dataset"].name == "others"
+    (searched,) = of(plan, "tokens")
+    assert searched.upstream["encoder"] is made.upstream["start"]  # the tokenizer was learned from the others
+
+
+MISTAKES = [
+    ({"objective": "crp"}, "encoders.mine.objective is 'crp'; did you mean crop"),
+    ({}, "encoders.mine.objective is missing; allowed: crop, mlm, retromae, cocondenser"),
+    ({"objective": "crop", "layer": 1}, "encoders.mine.layer is not a known key; did you mean layers?"),
+    ({"objective": "mlm", "train": {"crop_longest": 0.5}}, "encoders.mine.train.crop_longest is not a known key"),
+    ({"objective": "mlm", "train": {"mask_probability": 1.5}}, "mask_probability is 1.5; allowed: ≤ 1"),
+    ({"objective": "mlm", "layers": 0}, "encoders.mine.objective is mlm, but an encoder without layers learns by crop"),
+    ({"objective": "crop", "heads": 3}, "encoders.mine.hidden is 256, which heads .3. does not divide"),
+    ({"objective": "crop", "positions": 64}, "encoders.mine.positions is 64, but lengths.passage needs 98; raise it"),
+    ({"objective": "crop", "start": "minilm", "hidden": 64}, "hidden cannot be set beside start, which brings its own"),
+    ({"objective": "crop", "start": "minlm"}, "encoder: minlm is unknown"),
+    ({"objective": "crop", "train": {"crop_shortest": 0.9}}, "train.crop_shortest is above crop_longest .0.5."),
+    ({"objective": "crop", "dataset": "nowhere"}, "dataset: nowhere is unknown"),
+    ({"objective": "crop", "start": "mine"}, "encoders form a cycle: mine -> mine"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("entry", "message"), MISTAKES, ids=[message[:60] for _, message in MISTAKES])
+def test_a_mistake_is_one_line(planned, entry, message):
+    with pytest.raises(UserError, match=message) as told:
+        planned(mine=entry)
+    assert "\n" not in str(told.value)
+
+
+def test_a_chain_of_encoders_is_looked_through(planned):
+    with pytest.raises(UserError, match="encoders.mine.objective is mlm, but an encoder without layers"):
+        planned(base={"objective": "crop", "layers": 0}, mine={"objective": "mlm", "start": "base"})
+    with pytest.raises(UserError, match="encoders form a cycle: mine -> other -> mine"):
+        planned(mine={"objective": "crop", "start": "other"}, other={"objective": "mlm", "start": "mine"})

@@ -1,0 +1,162 @@
+"""The recipes' graphs: who starts from whom, whose negatives, at the papers' sizes; and the small variants of each."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.config.loading import merged, read_yaml
+from tandem.errors import Unavailable, UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+SMALL = sorted(path.stem for path in (ROOT / "config/small").glob("*.yaml"))
+
+
+def planned(*names, **more):
+    """The plan of files of config/, laid upon the default one after the other, and further keys."""
+    told = read_yaml(ROOT / "config/config.yaml")
+    for one in (*(read_yaml(ROOT / f"config/{name}.yaml") for name in names), more):
+        told = merged(told, one)
+    return FullPlan(told, ROOT)
+
+
+@pytest.fixture(scope="module")
+def msmarco():
+    return planned("msmarco")
+
+
+def model(plan, name):
+    return plan.planner.model(name, "test")
+
+
+def drawn(plan, name, role="candidates"):
+    return model(plan, name).upstream[role]
+
+
+def test_rocketqas_first_step_takes_random_negatives(msmarco):
+    lists = drawn(msmarco, "m_d0")
+    assert set(lists.upstream) == {"dataset", "tokens"}
+    assert (lists.name, lists.values["negatives"]) == ("random", 4)
+    train = model(msmarco, "m_d0").values["train"]
+    assert (train["queries_per_batch"], train["list_size"], train["in_batch"], train["lr"]) == (4096, 2, True, 3e-5)
+
+
+def test_rocketqas_second_step_takes_four_of_the_top_thousand(msmarco):
+    lists = drawn(msmarco, "m_c")
+    assert (lists.values["first_rank"], lists.values["depth"], lists.values["negatives"]) == (1, 1000, 4)
+    assert lists.upstream["run"].upstream["passages"].upstream["model"] is model(msmarco, "m_d0")
+    assert drawn(msmarco, "m_c_top50").values["depth"] == 50
+
+
+def test_rocketqas_third_step_denoises_and_fills_up(msmarco):
+    lists = drawn(msmarco, "m_d1")
+    assert lists.values["denoise"] == {
+        "negative_below": 0.1, "positive_above": None, "hybrid": False, "backfill": {"first_rank": 51, "depth": 1000}
+    }  # fmt: skip
+    assert (lists.values["take"], lists.values["negatives"], lists.values["negatives_per"]) == ("first", 4, "positive")
+    assert lists.upstream["judge.0"] is model(msmarco, "m_c")
+    assert model(msmarco, "m_d1").upstream["start"].kind == "encoder"  # from the beginning, not from m_d0
+    assert model(msmarco, "m_d1_continued").upstream["start"] is model(msmarco, "m_d0")
+    assert drawn(msmarco, "m_d1_unfilled").values["denoise"]["backfill"] is None
+
+
+def test_rocketqas_fourth_step_joins_pseudo_labelled_queries(msmarco):
+    assert drawn(msmarco, "m_d2") is drawn(msmarco, "m_d1")
+    more = drawn(msmarco, "m_d2", "candidates.1")
+    assert (more.values["labels"], more.values["split"], more.values["depth"]) == ("judge", "unlabelled", 50)
+    assert (more.values["denoise"]["negative_below"], more.values["denoise"]["positive_above"]) == (0.1, 0.9)
+    assert more.upstream["run"].upstream["passages"].upstream["model"] is model(msmarco, "m_d1")
+    assert more.upstream["judge.0"] is model(msmarco, "m_c")
+
+
+def test_rocketqav2_starts_from_rocketqas_first_two_steps(msmarco):
+    joint = model(msmarco, "rocketqav2")
+    assert (joint.upstream["retriever"], joint.upstream["reranker"]) == (model(msmarco, "m_d0"), model(msmarco, "m_c"))
+    assert joint.values["train"]["list_size"] == 128
+    reference = model(msmarco, "rocketqav2_reference").values["train"]
+    assert (reference["semantics"], reference["schedule"], reference["warmup"]) == ("reference", "constant", 0.0)
+    assert model(msmarco, "rocketqav2_in_batch").values["train"]["in_batch"] is True
+
+
+def test_natural_questions_are_labelled_by_answers():
+    plan = planned("nq")
+    assert drawn(plan, "m_d0").upstream["run"].kind == "given"
+    for name in ("m_c", "m_d1"):
+        lists = drawn(plan, name)
+        assert (lists.values["labels"], lists.values["depth"], lists.values["negatives"]) == ("answers", 100, 1)
+        assert lists.upstream["match"].upstream["run"] is lists.upstream["run"]
+        assert lists.upstream["match"].values["match"] == "string"
+    assert drawn(plan, "m_d1").values["denoise"]["backfill"] is None
+    assert model(plan, "rocketqav2").values["train"]["list_size"] == 32
+    shown = plan.planner.ctx.dataset_entry("natural-questions-unlabelled")
+    assert (shown.relevance, shown.measures) == ("answers", ("Success@5", "Success@20", "Success@100"))
+
+
+def test_fine_tuned_models_go_on_from_the_zero_shot_ones_elsewhere():
+    plan = planned("dureader", dataset="cmedqa2", train_on="dureader-retrieval", tables=["out_of_domain"])
+    for name, start in (("de_finetuned", "de_bm25neg"), ("ce_finetuned", "ce_bm25neg")):
+        tuned = model(plan, name)
+        assert (tuned.dataset, tuned.upstream["start"]) == ("cmedqa2", model(plan, start))
+        assert model(plan, start).dataset == "dureader-retrieval"
+        assert drawn(plan, name).upstream["run"].dataset == "cmedqa2"
+
+
+def test_the_transferred_model_goes_on_from_the_zero_shot_one():
+    plan = planned("small/cross_lingual")
+    pair, one = "xquad-zh-en-halves", "xquad-en-halves"
+    assert [model(plan, f"de_{name}").dataset for name in ("bm25neg", "supervised", "transferred")] == [one, pair, pair]
+    assert model(plan, "de_transferred").upstream["start"] is model(plan, "de_bm25neg")
+    assert model(plan, "de_supervised").upstream["start"].kind == "pretrain"
+    assert "run" not in drawn(plan, "de_supervised").upstream
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_variant_can_be_planned(name, tmp_path, monkeypatch):
+    for split in ("train", "dev", "test"):  # data of one's own, in the working directory
+        (tmp_path / "data/cn-med-im/qrels" / f"{split}.tsv").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data/cn-med-im/qrels" / f"{split}.tsv").touch()
+    monkeypatch.chdir(tmp_path)
+    plan = planned(f"small/{name}")
+    made = plan.tables.files()
+    assert made
+    trained = {stage.values["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
+    assert None not in trained
+    assert max(trained) <= 480  # minutes on two cores
+
+
+def models_of(stage):
+    """The trained models that a stage descends from."""
+    found = [stage] if stage.kind == "model" else []
+    return found + [one for upstream in stage.upstream.values() for one in models_of(upstream)]
+
+
+def test_the_fourth_step_needs_queries_without_labels():
+    plan = planned(recipes=["dureader_retrieval", "rocketqav2", "rocketqa"], tables=["baseline"], depth={"train": 1000})
+    absent = [row for row in plan.tables.rows("rocketqa/steps") if "absent" in row]  # it shows what is printed, and why
+    assert [row["system"] for row in absent] == ["M_D2"]
+    with pytest.raises(Unavailable, match="split unlabelled, but dataset pydocs has dev, test, train"):
+        model(plan, "m_d2")
+    assert model(plan, "m_d1").kind == "model"
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ({"from": "random", "labels": "judge", "denoise": {"by": "ce_bm25neg"}}, "from is random, which finds no"),
+        ({"labels": "judge"}, "candidates.labels is judge, which needs denoise.positive_above"),
+        ({"also": [{"from": "bm25", "also": [{"from": "bm25"}]}]}, "candidates.also.0.also: lists are joined once"),
+        ({"also": [{"from": "bm25", "depth": 500}]}, "candidates.also.0.depth is 500, but bm25 retrieves only 50"),
+        ({"take": "last"}, "candidates.take is \"last\"; allowed: random, first"),
+        ({"split": "unlabelled"}, None),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_one_line(told, line):
+    own = {"de_bm25neg": {"candidates": told}}
+    if line is None:  # a split that is not there makes the table impossible, not the configuration wrong
+        plan = planned(models=own, tables=["baseline"])
+        with pytest.raises(Unavailable, match="candidates: draws lists on split unlabelled"):
+            model(plan, "de_bm25neg")
+        return
+    with pytest.raises(UserError) as error:
+        planned(models=own)
+    assert line in str(error.value)

@@ -1,0 +1,158 @@
+"""Papers' tables on other datasets than their own: what is searched, trained on, planned by seed, or absent."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tandem.config.datasets import Beir, Unlabelled
+from tandem.config.settings import Settings
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+from tandem.plan.tables import StandIns, searched
+from tandem.reporting.layout import Layout
+
+ROOT = Path(__file__).parents[2]
+OURS = {"msmarco", "natural-questions"}
+
+
+@pytest.fixture
+def plan(configured, tmp_path):
+    """`plan(…)`: the default's plan with three small BEIR folders a, b and c, and with more keys."""
+
+    def made(**more):
+        datasets = {}
+        for name in "abc":
+            qrels = tmp_path / name / "qrels"
+            qrels.mkdir(parents=True, exist_ok=True)
+            for file in ("corpus.jsonl", "queries.jsonl"):
+                (tmp_path / name / file).write_text(json.dumps({"_id": name, "text": name}) + "\n")
+            for split in ("train", "dev", "test"):
+                (qrels / f"{split}.tsv").write_text(f"{name}\t{name}\t1\n")
+            datasets[name] = {"source": "beir", "path": str(tmp_path / name)}
+        told = configured()
+        told["datasets"] = {**told["datasets"], **datasets, **more.pop("datasets", {})}
+        return FullPlan(told | more, ROOT)
+
+    return made
+
+
+def rows(made, table):
+    return {(row["system"], row["column"], row["seed"]): (row, stage) for row, stage in made.tables[table]}
+
+
+def trained_on(stage):
+    """The dataset of the dual encoder behind a score."""
+    return stage.upstream["run"].upstream["passages"].upstream["model"].upstream["dataset"].name
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "configured", "found"),
+    [
+        ("squad", "msmarco", "squad"),
+        ({"msmarco": "squad"}, "pydocs", "squad"),
+        ({"natural-questions": "squad"}, "pydocs", "pydocs"),
+        (None, "natural-questions", "msmarco"),
+        (None, "pydocs", "pydocs"),
+    ],
+)
+def test_what_is_searched_for_a_papers_dataset(stand_in, configured, found):
+    assert searched("msmarco", stand_in, configured, OURS) == found
+
+
+def test_queries_without_labels_make_no_other_collection():
+    datasets = {"u": Unlabelled(source="unlabelled", of="titles"), "titles": Beir(source="beir")}
+    settings = Settings(dataset="u", encoder="minilm")
+    printed_on = {"dataset": "msmarco", "name": "M", "split": "dev"}
+    layout = Layout("", None, printed_on, 2, "", [], [], same={"msmarco": ["titles"]})
+    stand_ins = StandIns(settings, datasets, layout)
+    assert stand_ins.collection("u") == "msmarco"
+    assert stand_ins.searched("msmarco") == "u"  # the paper's collection is configured, under another name
+    assert stand_ins.changed({"train_on": "msmarco", "seed": 3}) == {"train_on": "u", "seed": 3}
+
+
+def test_a_stand_in_is_searched_and_trained_on(plan):
+    made = plan(stand_in={"msmarco": "a"})
+    for row, stage in made.tables["rocketqav2/table4"]:
+        assert (row["dataset"], stage.dataset, trained_on(stage)) == ("a", "a", "a")
+    assert {stage.dataset for _, stage in made.tables["dureader_retrieval/table4"]} == {"pydocs"}
+
+
+def test_the_default_searches_the_configured_dataset_with_the_plans_own_stages(plan):
+    made = plan()
+    own = made.planner.run("rocketqav2_8.retriever", "test", "here")
+    assert rows(made, "rocketqav2/table4")["RocketQAv2 (retriever)", "", "42"][1].upstream["run"] is own
+
+
+def test_zero_shot_is_trained_elsewhere_and_fine_tuned_goes_on_where_it_is_searched(plan):
+    made = plan(stand_in={"dureader-retrieval": "a", "cmedqa2": "b"})
+    found = rows(made, "dureader_retrieval/table7")
+    zero, tuned = (found[f"DE w/ BM25 Neg ({how})", "", "42"] for how in ("zero-shot", "fine-tuned"))
+    assert (zero[1].dataset, trained_on(zero[1])) == ("b", "a")
+    assert zero[0]["instead"] == "a for dureader-retrieval"
+    model = tuned[1].upstream["run"].upstream["passages"].upstream["model"]
+    assert (tuned[1].dataset, model.upstream["dataset"].name, model.upstream["start"].upstream["dataset"].name) == (
+        ("b", "b", "a")
+    )  # fmt: skip
+    assert model.upstream["start"] is zero[1].upstream["run"].upstream["passages"].upstream["model"]
+
+
+def test_columns_of_two_datasets_are_two_runs_of_a_row(plan):
+    made = plan(stand_in={"dureader-retrieval": "a", "dureader-retrieval-en": "b"})
+    found = rows(made, "dureader_retrieval/table9")
+    assert [(system, column, row["dataset"]) for (system, column, _), (row, _) in found.items()] == [
+        ("Supervised Model", "dureader-retrieval-en", "b"),
+        ("Zero-shot Model", "dureader-retrieval", "a"),
+        ("Zero-shot Model", "dureader-retrieval-en", "b"),
+        ("Transferred Model", "dureader-retrieval-en", "b"),
+    ]
+    assert {trained_on(found["Zero-shot Model", f"dureader-retrieval{at}", "42"][1]) for at in ("", "-en")} == {"a"}
+
+
+def test_every_row_is_planned_once_a_seed_and_bm25_once(plan):
+    made = plan(seeds=[42, 7])
+    found = rows(made, "dureader_retrieval/table4")
+    assert {seed for _, _, seed in found} == {"42", "7"}
+    assert found["BM25", "", "42"][1] is found["BM25", "", "7"][1]
+    models = [
+        found["DE w/ BM25 Neg", "", seed][1].upstream["run"].upstream["passages"].upstream["model"]
+        for seed in ("42", "7")
+    ]
+    assert [model.values["train"]["seed"] for model in models] == [42, 7]
+    assert {row["system"] for row in made.tables.systems()} == {"BM25", "DE w/ BM25 Neg", "RocketQAv2 (retriever)"} | {
+        "CE w/ BM25 Neg", "CE w/ DE Neg", "RocketQAv2 (re-ranker)"
+    }  # fmt: skip
+
+
+def test_what_a_dataset_lacks_is_only_printed(plan):
+    made = plan(depth={"train": 1000, "dev": 50, "test": 1000}, stand_in="a")
+    absent = [row for row in made.tables.rows("rocketqav2/table2") if "absent" in row]
+    assert [(row["system"], row["column"]) for row in absent] == [
+        ("RocketQA", "msmarco"), ("RocketQA", "natural-questions")
+    ]  # fmt: skip
+    assert "unlabelled" in absent[0]["absent"]
+    score = rows(made, "rocketqav2/table2")["BM25 (anserini)", "msmarco", "42"][1]
+    assert {"RR@10", "Success@50", "Success@1000", "Success@5"} <= set(score.values["measures"])
+
+
+def test_a_papers_target_is_all_that_can_be_made(plan):
+    made = plan()
+    files = made.of_paper("rocketqav2")
+    assert "results/tables/rocketqav2/table4.csv" in files
+    assert "results/statistics/rocketqav2_table1.csv" in files
+    told = made.tables.reasons("rocketqav2")
+    assert [line.split(" ")[0] for line in told] == ["rocketqav2/table2", "rocketqav2/table3"]
+    assert all("\n" not in line and "raise depth.train" in line for line in told)
+    with pytest.raises(UserError, match="rocketqav2/table2 cannot be made"):
+        made.tables.files("rocketqav2/table2")
+    assert "results/tables/dureader_retrieval/table10.csv" in made.of_paper("dureader_retrieval")
+    assert "results/tables/dureader_retrieval/table10.csv" not in files
+
+
+def test_a_variant_trains_without_the_similar_queries_and_is_searched_like_the_rest(plan):
+    found = rows(plan(dataset="a"), "dureader_retrieval/table6")
+    kept, without = (found[f"{how} similar queries", "", "42"][1] for how in ("with", "without"))
+    models = [score.upstream["run"].upstream["model"] for score in (kept, without)]
+    assert [model.upstream["dataset"].values["source"] for model in models] == ["beir", "dissimilar"]
+    assert models[1].upstream["dataset"].upstream["similar"] is kept.upstream["subset"] is without.upstream["subset"]
+    assert kept.dataset == without.dataset == "a"

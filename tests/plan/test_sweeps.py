@@ -1,0 +1,153 @@
+"""Sweeps as planned: their points, what is shared, and the line that each mistake makes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+LIST_SIZE = "models.rocketqav2.train.list_size"
+RUNS = ["rocketqav2.retriever", "bm25"]
+
+
+@pytest.fixture
+def planned(configured):
+    """`planned(**keys)`: the plan of the default configuration with one sweep, `mine`."""
+
+    def make(**told):
+        return FullPlan(configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS} | told}), ROOT)
+
+    return make
+
+
+def keys(plan, kind):
+    """The keys of a kind's stages that the sweep's scores are made of."""
+    found, left = set(), [one.stage for one in plan.swept["mine"].scored]
+    while left:
+        stage = left.pop()
+        found |= {stage.key} if stage.kind == kind else set()
+        left += stage.upstream.values()
+    return found
+
+
+def test_points_are_every_combination_and_share_what_they_agree_on(planned):
+    plan = planned(grid={LIST_SIZE: [4, 8, "16"], "models.rocketqav2.train.lr": ["1e-5", 1e-4]})
+    sweep = plan.swept["mine"]
+    assert [tuple(point.values()) for point in sweep.points] == [
+        (4, 1e-5), (4, 1e-4), (8, 1e-5), (8, 1e-4), (16, 1e-5), (16, 1e-4),
+    ]  # fmt: skip
+    assert len({name for name in keys(plan, "model") if name.startswith("rocketqav2-")}) == 6
+    assert len(keys(plan, "model")) == 6 + 3  # those that it starts from and is taught by are trained once
+    assert len(keys(plan, "bm25")) == 2  # of the training queries and of the test queries
+    assert len(keys(plan, "lucene")) == len(keys(plan, "dataset")) == 1
+    assert len(sweep.scores) == 6 + 1  # BM25 is the same at every point
+    assert sweep.baseline == {LIST_SIZE: 4, "models.rocketqav2.train.lr": 1e-5}
+
+
+def test_a_point_that_is_the_default_is_the_tables_own_run(planned, configured):
+    plan = planned()
+    there = {stage.folder for rows in plan.tables.values() for _, stage in rows}
+    (eight,) = {one.stage.folder for one in plan.swept["mine"].scored if one.point == {LIST_SIZE: 8}} & {
+        one.stage.folder for one in plan.swept["mine"].scored if one.system == RUNS[0]
+    }
+    assert eight in there
+
+
+def test_seeds_are_the_configurations_unless_told(planned, configured):
+    assert {one.seed for one in planned().swept["mine"].scored} == {42}
+    assert {one.seed for one in planned(seeds=[3, 4]).swept["mine"].scored} == {3, 4}
+    config = configured("sweeps", {"mine": {"grid": {LIST_SIZE: [4, 8]}, "systems": RUNS}}) | {"seeds": [1, 2]}
+    assert {one.seed for one in FullPlan(config, ROOT).swept["mine"].scored} == {1, 2}
+
+
+def test_seeds_of_one_model_leave_the_others_alone(planned):
+    everywhere = planned(seeds=[42, 1])
+    there = planned(seeds=[42, 1], seeds_at="models.rocketqav2.train.seed")
+    assert len(keys(everywhere, "model")) == 2 * (2 + 3)
+    assert len(keys(there, "model")) == 2 * 2 + 3
+
+
+def test_the_seed_may_be_on_the_grid(planned):
+    sweep = planned(grid={"seed": [1, 2, 3]}, systems=["de_bm25neg"]).swept["mine"]
+    assert [one.seed for one in sweep.scored] == [42, 42, 42]
+    assert len(sweep.scores) == 3
+
+
+def test_it_may_search_elsewhere(planned):
+    told = json.loads(planned(dataset="squad", split="dev").swept["mine"].to_json())
+    assert (told["dataset"], told["split"], told["stands_in_for"]) == ("squad", "dev", "")
+    assert all(row["scores"].startswith("results/squad/score/") for row in told["rows"])
+
+
+def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(planned):
+    assert planned().swept["mine"].to_json() == planned().swept["mine"].to_json()
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        (
+            {"grid": {"models.rocketqav2.train.list_siez": [1]}},
+            "grid.models.rocketqav2.train.list_siez: models.rocketqav2.train.list_siez is not a known key",
+        ),
+        ({"grid": {LIST_SIZE: [4, "many"]}}, f'grid.{LIST_SIZE}: {LIST_SIZE} is "many"; allowed: integer'),
+        ({"grid": {"models.rocket.train.lr": [1]}}, "grid.models.rocket.train.lr: models.rocket.train.lr: models has"),
+        ({"grid": {}}, "grid is empty"),
+        ({"grid": {LIST_SIZE: []}}, f"grid.{LIST_SIZE} is []"),
+        ({"grid": {"execution.shards": [1, 2]}}, "grid.execution.shards: none of the systems depends on it"),
+        ({"x": "seed"}, "x: is seed; allowed: models"),
+        ({"measures": ["nDCG@11"]}, "measures: nDCG@11 is not scored; did you mean nDCG@10?"),
+        ({"baseline": {LIST_SIZE: 5}}, f"baseline: {LIST_SIZE}=5 is no point; the grid has {LIST_SIZE}=[4, 8]"),
+        ({"baseline": {"seed": 5}}, "baseline: seed is not in the grid"),
+        ({"grid": {"seed": [1, 2]}, "seeds": [3]}, "seeds: the grid has seed too"),
+        ({"seeds_at": "models.rocketqav2.train.sed"}, "seeds_at: models.rocketqav2.train.sed is not a known key"),
+        ({"with": {"depth.test": 0}}, "with: depth.test is 0; allowed: ≥ 1"),
+        ({"dataset": "pydoc"}, "dataset: pydoc is unknown; did you mean pydocs?"),
+        ({"colour": "red"}, "colour is not a known key"),
+        (
+            {"grid": {"dataset": ["pydocs", "squad"]}, "systems": ["bm25"]},
+            "grid: points are compared query by query, but search pydocs test, squad",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line_with_the_place(planned, told, line):
+    with pytest.raises(UserError) as error:
+        planned(**told)
+    assert str(error.value).startswith(f"sweeps.mine.{line}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ({"grid": {LIST_SIZE: [4, 400]}}, f"at {LIST_SIZE}=400: models.rocketqav2.train.list_size is 400, but"),
+        ({"systems": ["nobody"]}, f"at {LIST_SIZE}=4: sweeps.mine.systems: nobody is no model"),
+    ],
+)
+def test_what_cannot_be_had_at_a_point_names_it(planned, told, line):
+    with pytest.raises(UserError) as error:
+        planned(**told)
+    assert str(error.value).startswith(f"sweeps.mine: {line}")
+
+
+def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
+    plan = FullPlan(configured(), ROOT)
+    assert plan.sweeps() == []
+    assert plan.wanted_sweeps() == []
+    assert plan.sweeps("rocketqav2_figure4") == ["results/sweeps/rocketqav2_figure4.json"]
+    figure, small = (plan.swept[f"rocketqav2_figure4{name}"] for name in ("", "_small"))
+    assert figure.grid.values == {LIST_SIZE: [8, 16, 32, 64, 128]}
+    assert json.loads(figure.to_json())["stands_in_for"] == "msmarco"
+    assert set(small.grid.values[LIST_SIZE]) == {2, 4, 8, 16}
+    assert plan.swept.targets["rocketqav2_figure4"] == ["rocketqav2_figure4"]
+
+
+def test_a_shipped_sweep_without_its_models_is_a_mistake_only_where_it_is_wanted(configured):
+    config = configured() | {"recipes": ["dureader_retrieval"], "tables": []}
+    config["models"] = {name: spec for name, spec in config["models"].items() if name != "rocketqav2"}
+    plan = FullPlan(config, ROOT)
+    with pytest.raises(UserError, match=r"rocketqav2_figure4 cannot be made: config/sweeps/rocketqav2_figure4.yaml"):
+        plan.sweeps("rocketqav2_figure4")

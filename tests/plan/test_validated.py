@@ -1,0 +1,163 @@
+"""Checkpoints as stages: the chain, its validations, what shares what, and every mistake in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+DE, DOTTED = "models/de_bm25neg/train", "models.de_bm25neg.train"
+
+
+@pytest.fixture
+def plan(configured, overridden):
+    """`plan({a/b/c: value, …})`: the default's plan with these keys; dev runs are deep enough for the usual depth."""
+
+    def made(keys):
+        config = configured("depth.dev", 100)
+        return FullPlan(overridden(config, keys), ROOT)
+
+    return made
+
+
+def of_kind(made, kind):
+    """The stages of a kind that the wanted tables need, in the order of their planning."""
+    waiting, needed = made.tables.wanted_scores(), set()
+    while waiting:
+        stage = waiting.pop()
+        if id(stage) not in needed:
+            needed.add(id(stage))
+            waiting += stage.upstream.values()
+    return [stage for (k, _), stage in made.stages.items() if k == kind and id(stage) in needed]
+
+
+def test_four_segments_and_four_validations_on_one_reduced_dataset(plan):
+    made = plan({f"{DE}/checkpoints": 4, f"{DE}/select": "best"})
+    chain = of_kind(made, "checkpoint")
+    assert [stage.name for stage in chain] == [f"de_bm25neg.{n}" for n in (1, 2, 3, 4)]
+    assert [stage.values["until"] for stage in chain] == [[1, 4], [2, 4], [3, 4], [4, 4]]
+    assert [stage.upstream.get("after") for stage in chain] == [None, *chain[:3]]
+    model = made.planner.ctx.models["de_bm25neg"]
+    assert list(model.upstream) == [f"{role}.{n}" for role in ("checkpoint", "validation") for n in (1, 2, 3, 4)]
+    scores = [model.upstream[f"validation.{n}"] for n in (1, 2, 3, 4)]
+    (reduced,) = {score.upstream["dataset"] for score in scores}
+    assert (reduced.name, reduced.values) == (
+        "pydocs-reduced-bm25-100",
+        {"source": "reduced", "depth": 100, "others": 0},
+    )
+    assert {role: stage.name for role, stage in reduced.upstream.items()} == {"of": "pydocs", "run": "bm25.dev"}
+    for score, checkpoint in zip(scores, chain, strict=True):
+        assert score.values == {"measures": ["RR@10"], "split": "dev"}
+        passages = score.upstream["run"].upstream["passages"]
+        assert (passages.upstream["model"], passages.upstream["dataset"]) == (checkpoint, reduced)
+    # the token ids too are made once
+    assert len({s.upstream["run"].upstream["passages"].upstream["tokens"].folder for s in scores}) == 1
+
+
+def test_the_last_checkpoint_waits_for_no_validation_but_the_report_shows_them(plan):
+    made = plan({f"{DE}/checkpoints": 2})
+    model = made.planner.ctx.models["de_bm25neg"]
+    assert list(model.upstream) == ["checkpoint.1", "checkpoint.2"]
+    rows = made.validations(full=False)
+    assert [(row["model"], row["part"], row["full"]) for row in rows] == [("de_bm25neg", "dual", "")] * 2
+    assert [Path(row["checkpoint"]).name for row in rows] == [s.key for s in of_kind(made, "checkpoint")]
+
+
+def test_choosing_otherwise_trains_nothing_again(plan):
+    def chain(more):
+        return [stage.folder for stage in of_kind(plan({f"{DE}/checkpoints": 2} | more), "checkpoint")]
+
+    there = chain({})
+    assert chain({f"{DE}/select": "best"}) == there
+    assert chain({"validation": {"measure": "nDCG@10", "depth": 50}}) == there
+    assert chain({f"{DE}/lr": 1e-6}) != there
+
+
+def test_no_checkpoints_is_as_before(plan, configured):
+    default, told = (FullPlan(config, ROOT) for config in (configured(), configured(f"{DOTTED}.checkpoints", None)))
+    assert default.stages.keys() == told.stages.keys()
+    assert not of_kind(default, "checkpoint")
+    assert default.validations() == []
+    with pytest.raises(UserError, match="fidelity: no model of the wanted tables has train.checkpoints"):
+        default.fidelity()
+
+
+def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_model_are_validated(plan):
+    joint = {"models/rocketqav2/train/checkpoints": 2, "models/rocketqav2/train/select": "best"}
+    made = plan(joint | {"models/rocketqav2/validation": {"part": "cross", "queries": 50}})
+    rows = made.validations()
+    assert [(row["part"], Path(row["reduced"]).name.rpartition("-")[0]) for row in rows] == [
+        ("cross", "given+rocketqav2.1.dev"),
+        ("cross", "given+rocketqav2.2.dev"),
+        ("dual", "rocketqav2.1.dev"),
+        ("dual", "rocketqav2.2.dev"),
+    ]
+    model = made.planner.ctx.models["rocketqav2"]
+    assert model.upstream["validation.1"].folder == rows[0]["reduced"]
+    run = model.upstream["validation.1"].upstream["run"]
+    assert run.upstream["model"].name == "rocketqav2.1"
+    assert (run.upstream["run"].kind, run.dataset) == ("given", "pydocs-reduced-bm25-100-queries50")
+    # on the full corpus: the reference run itself, on the same fifty queries
+    whole = made.stages.find("score", Path(rows[0]["full"]).name)
+    assert (whole.dataset, whole.upstream["run"].upstream["run"].name) == ("pydocs", "bm25.dev")
+    assert whole.upstream["subset"].values["dev_queries"] == 50
+
+
+def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
+    keys = {f"{DE}/checkpoints": 2, f"{DE}/select": "best"}
+    made = plan(keys | {"validation": {"method": "average_rank", "depth": 30, "others": 30}})
+    model = made.planner.ctx.models["de_bm25neg"]
+    value = model.upstream["validation.2"]
+    assert (value.kind, value.values, set(value.upstream)) == (
+        "average_rank", {"split": "dev"}, {"dataset", "passages", "queries"}
+    )  # fmt: skip
+    assert value.dataset == "pydocs-reduced-bm25-30-others30"
+    assert not [stage for stage in of_kind(made, "retrieve") if stage.dataset == value.dataset]
+
+
+def test_a_checkpoint_is_a_system_and_a_start(plan):
+    keys = {f"{DE}/checkpoints": 3, "models/ce_bm25neg/init": "de_bm25neg.2"}
+    made = plan(keys | {"models/ce_deneg/candidates": {"from": "de_bm25neg.1", "depth": 50}})
+    chain = of_kind(made, "checkpoint")
+    first, second = (made.planner.ctx.models[name] for name in ("ce_bm25neg", "ce_deneg"))
+    assert first.upstream["start"] is chain[1]
+    assert second.upstream["candidates"].upstream["run"].upstream["passages"].upstream["model"] is chain[0]
+    score = made.planner.score("de_bm25neg.3", "here")
+    assert (score.name, score.values["split"]) == ("de_bm25neg.3.test", "test")
+    with pytest.raises(UserError, match=r"here: de_bm25neg.4 is no model"):
+        made.planner.score("de_bm25neg.4", "here")
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({f"{DE}/checkpoints": 0}, f"{DOTTED}.checkpoints is 0; allowed: ≥ 1"),
+        ({f"{DE}/checkpoints": 41}, f"{DOTTED}.checkpoints is 41, but there are only 40 steps"),
+        ({"validation": {"depht": 3}}, "validation.depht is not a known key; did you mean depth?"),
+        ({"models/de_bm25neg/validation": {"fidelity": True}}, "models.de_bm25neg.validation.fidelity is not a known"),
+        (
+            {f"{DE}/checkpoints": 2, "depth/dev": 50},
+            "datasets.pydocs-reduced-bm25-100.depth (validation.depth) is 100, but runs on dev are 50 deep; "
+            "raise depth.dev or lower it",
+        ),
+        (
+            {f"{DE}/checkpoints": 2, "validation": {"measure": "RR@500"}},
+            "validation.measure: RR@500 looks deeper than runs on dev go (100); raise depth.dev",
+        ),
+        (
+            {f"{DE}/checkpoints": 2, "validation": {"from": "de_bm25neg"}},
+            "models form a cycle: de_bm25neg -> de_bm25neg",
+        ),
+        (
+            {f"{DE}/checkpoints": 2, "models/de_bm25neg.2": {"like": "de_bm25neg"}},
+            "models.de_bm25neg.2 has the name of checkpoint 2 of models.de_bm25neg; name it otherwise",
+        ),
+        ({f"{DE}/select": "best"}, f"{DOTTED}.select is best, which needs {DOTTED}.validate_every (or checkpoints)"),
+    ],
+)
+def test_a_mistake_is_one_line(plan, keys, line):
+    with pytest.raises(UserError) as error:
+        plan(keys)
+    assert any(line in one for one in str(error.value).splitlines()), str(error.value)

@@ -1,0 +1,241 @@
+"""The plan with what the papers' tables do not need: audits, analyses behind notebooks, indexes, statistics.
+
+The rules of extras.smk and the commands that look at everything a configuration could ask for use this plan; the core
+plans without it.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tandem.config.loading import Raw, read_statistics
+from tandem.config.training import ModelEntry
+from tandem.data.catalogue import state
+from tandem.data.presence import presences
+from tandem.errors import UserError, nearest, printable
+from tandem.plan import audits
+from tandem.plan.context import CROSS_PARTS, json_of
+from tandem.plan.datasets import reported_split, require_split, run_depth, splits
+from tandem.plan.encoders import judges
+from tandem.plan.graph import Stage
+from tandem.plan.plan import Check, Plan
+from tandem.plan.planner import Planner
+from tandem.plan.runs import index, index_entry, vectors
+
+UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
+ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
+
+
+class FullPlan(Plan):
+    """Everything that any target asks."""
+
+    def __init__(self, raw: Raw, root: Path) -> None:
+        super().__init__(raw, root)
+        self.catalogue = self.document()["datasets"]
+        self.analyses = Analyses(self.planner)
+        self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
+        self._counted: dict[str, Counted] = {}
+
+    def targets(self) -> dict[str, list[Check]]:
+        """Target of the command line → what must be possible for it."""
+        return super().targets() | {
+            "audits": [self.audits],
+            "notebooks": [self.analyses.files],
+            "dureader_retrieval_table10": [partial(self.analyses.stage, "error_analysis"), self.analyses.sheet],
+            "index_tradeoffs": [self.tradeoffs],
+        }
+
+    def of_paper(self, paper: str) -> list[str]:
+        """The files of a paper's tables, those of its datasets and of its error analysis included."""
+        counts = [f"results/statistics/{name}.csv" for name in self.statistics if name.startswith(f"{paper}_")]
+        return [*super().of_paper(paper), *self.analyses.tables(paper), *counts]
+
+    def audits(self) -> list[str]:
+        """Manifests of the audits of the dataset, and of the scores that show their effect."""
+        return [stage.manifest for stage in self.audit_stages()]
+
+    def audit_stages(self) -> list[Stage]:
+        """Every audit that the dataset allows, and the scores that show the effect of new labels."""
+        planner, data = self.planner, self.settings.dataset
+        subset = planner.false_negatives(data)  # its runs are those of `noise` too
+        stages = [noise(planner, data), subset]
+        if (known := splits(planner.ctx, data)) is None or "train" in known:
+            stages.append(planner.similar_queries(data))
+        scores: list[dict[str, Stage]] = [{}]
+        # Where answers decide what is relevant there are no labels to correct.
+        labelled = planner.ctx.dataset_entry(data).relevance == "qrels"
+        judged = audits.audit_judges(planner.ctx, data) or self.settings.audits.false_negatives.sheet
+        if labelled and judged:
+            scores += [{"subset": subset}, {"subset": subset, "labels": planner.relabel(data)}]
+        return stages + [
+            planner.score(system, "audits.systems", data, **restricted)
+            for system in audits.audited_systems(planner.ctx, data)
+            for restricted in scores
+        ]
+
+    def tradeoffs(self) -> Stage:
+        """The stage that measures indexes against one another: recall, latency and size."""
+        entry, data, ctx = self.settings.tradeoffs, self.settings.dataset, self.planner.ctx
+        split = entry.split or self.split
+        require_split(ctx, data, split, "tradeoffs.split: queries are asked")
+        self.planner.plan_models([entry.model])
+        self.planner.dataset(data)
+        upstream = vectors(ctx, entry.model, split, "tradeoffs.model", data)
+        for name in entry.indexes:
+            index_entry(ctx, name, "tradeoffs.indexes")
+        upstream |= {f"index.{i}": index(ctx, upstream["passages"], name, data) for i, name in enumerate(entry.indexes)}
+        params = json_of(entry, without=("model",)) | {"split": split}
+        how = ctx.execution("index_gpu", "devices")
+        return ctx.stage("tradeoffs", data, f"{entry.model}.{split}", params, upstream, how)
+
+    def by_name(self) -> None:
+        """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
+        checks: list[Check] = [self.audits, self.tradeoffs]
+        for check in [*checks, *(partial(self.analyses.stage, name) for name in NOTEBOOKS)]:
+            with suppress(UserError):
+                check()
+
+    def counted(self, table: str) -> "Counted":
+        """The datasets of a statistics table; asked only for these, since looking for downloads takes a second."""
+        if table not in self._counted:
+            self._counted[table] = count(self.statistics[table], self.planner, self.catalogue)
+        return self._counted[table]
+
+
+def noise(planner: Planner, data: str) -> Stage:
+    """The audit of duplicates, overlap between splits and unjudged results; the audited runs are planned already."""
+    ctx, split = planner.ctx, planner.split(data)
+    language = ctx.dataset_entry(data).language
+    shingle = {"unit": "characters", "size": 5} if language in UNSPACED else {"unit": "words", "size": 3}
+    params = {**json_of(ctx.settings.audits.noise), "shingle": shingle, "split": split, "seed": ctx.settings.seed}
+    upstream = {"dataset": planner.dataset(data), **audits.audited_runs(ctx, split, data)}
+    return ctx.stage("noise", data, f"noise.{split}", params, upstream)
+
+
+class Analyses:
+    """The analyses behind the notebooks as stages: wrong results, a joint model's training, models' training lists."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner, self.ctx, self.settings = planner, planner.ctx, planner.settings.analysis
+
+    def stage(self, notebook: str) -> Stage:
+        """What a notebook shows; a `UserError` if the configuration lacks a model or a split that it needs."""
+        return NOTEBOOKS[notebook](self)
+
+    def files(self) -> list[str]:
+        """The executed notebooks; a `UserError` if one of them has nothing to show."""
+        return [f"results/notebooks/{name}-{self.stage(name).dataset}.ipynb" for name in NOTEBOOKS]
+
+    def tables(self, paper: str) -> list[str]:
+        """The file of a paper's table that is made from an analysis, if it has one and its system is there."""
+        if not ERROR_TABLE.startswith(f"{paper}/"):
+            return []
+        try:
+            self.errors()
+        except UserError:
+            return []
+        return [f"results/tables/{ERROR_TABLE}.csv"]
+
+    def errors(self) -> Stage:
+        """The wrong results of a system, on the split that is reported."""
+        entry, data = self.settings.errors, self.planner.settings.dataset
+        split = reported_split(self.ctx, data)
+        if entry.top > (deepest := run_depth(self.ctx, split, data)):
+            problem = f"analysis.errors.top is {entry.top}, but runs on {split} are {deepest} deep"
+            raise UserError(f"{problem}; raise depth.test")
+        # What is relevant is decided as for the system's score: by qrels, or by answers in its run.
+        score = self.planner.score(entry.system, "analysis.errors.system", data)
+        upstream = {role: score.upstream.get(role) for role in ("dataset", "run", "match")}
+        params = {"split": split, "top": entry.top, "queries": entry.queries}
+        return self.ctx.stage("errors", data, score.name, params, upstream)
+
+    def sheet(self) -> str | None:
+        """The annotators' filled sheet of wrong results, if there is one."""
+        sheet = self.settings.errors.sheet
+        if sheet is not None and not Path(sheet).is_file():
+            raise UserError(f"analysis.errors.sheet is {printable(sheet)}; no such file")
+        return sheet
+
+    def dynamics(self) -> Stage:
+        """A joint model's score distributions at its start, its checkpoints if it has any, and its end."""
+        at, entry = "analysis.dynamics.model", self.settings.dynamics
+        model = self.planner.model(entry.model, at, ("joint",))
+        if model.kind != "model":
+            raise UserError(f"{at}: {entry.model} is a checkpoint; name its model, all of them are looked at")
+        points = self.ctx.checkpoints.get(self.ctx.model_name(entry.model), [model])
+        roles = ("dataset", "candidates", "tokens", "cross_tokens", "retriever", "reranker")
+        upstream = {role: points[0].upstream[role] for role in roles}
+        upstream |= {f"point.{i}": point for i, point in enumerate(points)}
+        train = model.values["train"]
+        params: dict[str, Any] = {
+            "queries": entry.queries,
+            "list_size": train["list_size"],
+            "seed": train["seed"],
+            **self.ctx.scoring,
+            "encode": json_of(self.planner.settings.encode, "precision", "batch_tokens"),
+        }
+        return self.ctx.stage("dynamics", model.dataset, model.name, params, upstream)
+
+    def hardness(self) -> Stage:
+        """The negatives of some models' training lists, and what judges say of them."""
+        at, entry, models = "analysis.negatives", self.settings.negatives, self.planner.settings.models
+        names = [name for name in entry.of if self.ctx.model_name(name) in models]
+        if not names:
+            raise UserError(f"{at}.of: no model has one of these names{nearest(entry.of[0], list(models))}")
+        lists = [self._lists(name, f"{at}.of") for name in names]
+        data = lists[0].dataset
+        if other := next((stage.dataset for stage in lists if stage.dataset != data), None):
+            raise UserError(f"{at}.of: {names[0]} is trained on {data}, another on {other}; compare one dataset's")
+        upstream = {"dataset": lists[0].upstream["dataset"]}
+        upstream |= {f"candidates.{i}": stage for i, stage in enumerate(lists)}
+        judge_names = [name for name in self.ctx.members(list(entry.judges)) if self.ctx.model_name(name) in models]
+        self.planner.plan_models(judge_names)
+        judged = judges(self.ctx, judge_names, f"{at}.judges", data, CROSS_PARTS)
+        entries: list[ModelEntry] = [models[self.ctx.model_name(name)] for name in names]
+        params: dict[str, Any] = {"models": names, "drawn_from": [model.candidates.from_ for model in entries]}
+        params |= {"queries": entry.queries, "threshold": entry.threshold, **(self.ctx.scoring if judged else {})}
+        return self.ctx.stage("hardness", data, "negatives", params, upstream | judged)
+
+    def _lists(self, name: str, where: str) -> Stage:
+        """The stage that drew a model's training lists."""
+        model = self.planner.model(name, where)
+        return self.ctx.checkpoints.get(self.ctx.model_name(name), [model])[0].upstream["candidates"]
+
+
+# Notebook → the analysis that it shows.
+NOTEBOOKS = {
+    "error_analysis": Analyses.errors,
+    "distillation_dynamics": Analyses.dynamics,
+    "negatives": Analyses.hardness,
+}
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The datasets of one statistics table.
+
+    Attributes:
+        stages: name → the stage that makes it, of those that are on this machine.
+        absent: name → why it is not counted.
+    """
+
+    stages: dict[str, Stage]
+    absent: dict[str, str]
+
+
+def count(layout: Path, planner: Planner, catalogue: Raw) -> Counted:
+    """Which of a table's datasets can be counted without any download."""
+    named = [name for entry in read_statistics(layout).datasets.values() for name in entry.datasets]
+    stages: dict[str, Stage] = {}
+    absent = {}
+    for name, presence in presences([name for name in dict.fromkeys(named) if name in catalogue], catalogue).items():
+        if presence.state not in ("here", "local"):
+            absent[name] = f"not here ({state(presence).removeprefix('download ')})"
+            continue
+        try:
+            stages[name] = planner.dataset(name)
+        except UserError as error:
+            absent[name] = f"not here ({error})"
+    return Counted(stages, absent)

@@ -1,0 +1,101 @@
+"""The audits that papers' tables need: similar queries, false negatives, and the labels that follow from them."""
+
+from pathlib import Path
+
+from tandem.data.select import order
+from tandem.errors import UserError
+from tandem.plan.context import CROSS_PARTS, Context, json_of
+from tandem.plan.datasets import dataset, make_dataset, reported_split, splits
+from tandem.plan.encoders import judges
+from tandem.plan.graph import Stage
+from tandem.plan.runs import embedded_queries, run
+from tandem.store.files import fingerprint
+
+
+def is_trainable(ctx: Context, data: str) -> bool:
+    """Whether the configuration's models can be trained for a dataset."""
+    known = splits(ctx, ctx.settings.train_on or data)
+    return known is None or "train" in known
+
+
+def audit_judges(ctx: Context, data: str) -> list[str]:
+    """The audits' cross-encoders: those that the configuration has, where they can be trained."""
+    names = ctx.members(list(ctx.settings.audits.judges)) if is_trainable(ctx, data) else []
+    return [name for name in names if ctx.model_name(name) in ctx.settings.models]
+
+
+def audit_retriever(ctx: Context, data: str) -> str | None:
+    """The dual encoder that proposes pairs of queries, under the same condition."""
+    name = ctx.settings.audits.retriever
+    there = name and is_trainable(ctx, data) and ctx.model_name(name) in ctx.settings.models
+    return name if there else None
+
+
+def audited_systems(ctx: Context, data: str) -> list[str]:
+    """The runs of `audits.systems` that are available."""
+    systems, trainable = ctx.settings.audits.systems, is_trainable(ctx, data)
+    return [name for name in systems if all(_is_available(ctx, part, trainable) for part in name.split("+"))]
+
+
+def _is_available(ctx: Context, part: str, trainable: bool) -> bool:
+    """Whether a part of a system is available: models only if they can be trained, fusions if all their runs are."""
+    settings = ctx.settings
+    needed: list[str] | None = None
+    if part in settings.fusions:
+        needed = [name for system in settings.fusions[part].of for name in system.split("+")]
+    elif part in settings.ensembles:
+        needed = list(settings.ensembles[part].of)
+    elif part in settings.aggregations:
+        entry = settings.aggregations[part]
+        needed = [*entry.of.split("+"), *([entry.by] if entry.by else [])]
+    if needed is not None:
+        return all(_is_available(ctx, name, trainable) for name in needed)
+    if ctx.is_sparse(part) or part in settings.runs:
+        return True
+    return trainable and ctx.model_name(part.partition("@")[0]) in settings.models
+
+
+def _judges(ctx: Context, data: str) -> dict[str, Stage]:
+    return judges(ctx, audit_judges(ctx, data), "audits.judges", data, CROSS_PARTS)
+
+
+def similar_queries(ctx: Context, data: str) -> Stage:
+    """The audit of training queries that are similar to others."""
+    upstream = {"dataset": dataset(ctx, data), **_judges(ctx, data)}
+    others = sorted((splits(ctx, data) or {"train", "dev", "test"}) - {"train"}, key=order)
+    if retriever := audit_retriever(ctx, data):
+        for split in ("train", *others):
+            upstream[f"vectors.{split}"] = embedded_queries(ctx, retriever, split, "audits.retriever", data)
+    params = {**json_of(ctx.settings.audits.similar_queries), "splits": others, **ctx.scoring}
+    return ctx.stage("similar_queries", data, "similar", params, upstream)
+
+
+def plan_dissimilar(ctx: Context, name: str, of: str) -> Stage:
+    """The stage of a dataset without the training queries that are similar to others."""
+    similar = ctx.similar.get(of) or similar_queries(ctx, of)
+    return make_dataset(ctx, name, ctx.datasets[name], {"of": dataset(ctx, of), "similar": similar})
+
+
+def false_negatives(ctx: Context, data: str) -> Stage:
+    """The audit of unlabelled passages that a judge finds relevant."""
+    split = reported_split(ctx, data)
+    upstream = {"dataset": dataset(ctx, data), **audited_runs(ctx, split, data), **_judges(ctx, data)}
+    params = {**json_of(ctx.settings.audits.false_negatives, without=("sheet",)), "split": split, **ctx.scoring}
+    return ctx.stage("false_negatives", data, f"unlabelled.{split}", params, upstream)
+
+
+def audited_runs(ctx: Context, split: str, data: str) -> dict[str, Stage]:
+    """The runs that are pooled, by role."""
+    systems = audited_systems(ctx, data)
+    return {f"run.{i}": run(ctx, name, split, "audits.systems", data) for i, name in enumerate(systems)}
+
+
+def relabel(ctx: Context, data: str) -> Stage:
+    """The qrels after the audit: the annotators' where there is a sheet, else the judge's verdict."""
+    entry, pool = ctx.settings.audits.false_negatives, false_negatives(ctx, data)
+    params, execution = {"split": reported_split(ctx, data), "threshold": entry.threshold}, {}
+    if entry.sheet is not None:
+        if not Path(entry.sheet).is_file():
+            raise UserError(f"audits.false_negatives.sheet is {entry.sheet}; no such file")
+        params["fingerprint"], execution["path"] = fingerprint(Path(entry.sheet)), entry.sheet
+    return ctx.stage("relabel", data, pool.name, params, {"dataset": dataset(ctx, data), "pool": pool}, execution)

@@ -1,0 +1,115 @@
+"""Training lists: the stages that draw them and have a teacher score them, and whether a configuration allows them."""
+
+from tandem.config.training import Candidates, Distil, ModelEntry
+from tandem.data.select import UNLABELLED
+from tandem.errors import UserError, nearest
+from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
+from tandem.plan.datasets import dataset, require_split
+from tandem.plan.encoders import judges, tokens
+from tandem.plan.graph import Stage
+from tandem.plan.runs import match, run
+
+RANDOM = "random"  # passages of the whole corpus instead of a run's
+# Of `candidates`: what is a parameter of the stage.
+DRAWN = ("first_rank", "depth", "negatives", "queries", "split", "labels", "bar_answers", "take", "negatives_per")
+RUNS = ("models", "runs", "sparse", "fusions", "aggregations", "ensembles")  # what a teacher's name may mean
+
+
+def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
+    """Refuse lists that cannot be drawn or are shorter than what is trained on; joined lists likewise."""
+    lists = entry.candidates
+    if lists.also and getattr(entry.train, "distil", None):
+        raise UserError(f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out")
+    if lists.from_ == RANDOM and entry.train.validate_every:
+        raise UserError(f"{at}.train.validate_every: random is no run to validate on; use train.checkpoints")
+    for i, more in enumerate(lists.also):
+        if more.also:
+            raise UserError(f"{at}.candidates.also.{i}.also: lists are joined once; name them side by side")
+    for place, each in {"candidates": lists, **{f"candidates.also.{i}": it for i, it in enumerate(lists.also)}}.items():
+        _check_labels(f"{at}.{place}", each)
+        _check_size(ctx, at, place, each, entry.train.list_size)
+
+
+def _check_labels(at: str, lists: Candidates) -> None:
+    """What labels need: a run to find answers in, a judge that names positives."""
+    denoise = lists.denoise
+    if lists.labels == "judge" and (denoise is None or denoise.positive_above is None or denoise.hybrid):
+        raise UserError(f"{at}.labels is judge, which needs denoise.positive_above and no denoise.hybrid")
+    if lists.labels == "judge" and denoise and denoise.backfill:
+        raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
+    if lists.from_ == RANDOM and (lists.labels != "qrels" or lists.bar_answers):
+        raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
+
+
+def _check_size(ctx: Context, at: str, place: str, lists: Candidates, size: int) -> None:
+    """A list cannot be longer than its window, nor the window than the run."""
+    split = "train" if lists.split == UNLABELLED else lists.split
+    retrieved = ctx.settings.depth.of(split)
+    if (deepest := _deepest(lists)) > retrieved and lists.from_ != RANDOM:
+        raise UserError(
+            f"{at}.{place}.depth is {deepest}, but {lists.from_} retrieves only {retrieved} passages per training "
+            f"query; raise depth.{split} or lower {place}.depth"
+        )
+    window = lists.depth - lists.first_rank + 1
+    available = window if lists.negatives is None else min(window, lists.negatives)
+    if size - 1 > available:
+        raise UserError(
+            f"{at}.train.list_size is {size}, but its {place} give at most {available} negatives per query; "
+            f"raise {place}.depth (and {place}.negatives) or lower train.list_size"
+        )
+
+
+def _deepest(lists: Candidates) -> int:
+    """The last rank that is looked at."""
+    backfill = lists.denoise.backfill if lists.denoise else None
+    return max(lists.depth, backfill.depth if backfill else 0)
+
+
+def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[str, Stage]:
+    """The stages that draw a model's training lists, by role: `candidates`, and of joined ones `candidates.1`, …"""
+    upstream = {"candidates": _draw(ctx, f"{at}.candidates", lists, data)}
+    for i, more in enumerate(lists.also):
+        upstream[f"candidates.{i + 1}"] = _draw(ctx, f"{at}.candidates.also.{i}", more, data)
+    return upstream
+
+
+def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
+    """The stage that draws training lists; `at` is their path in the configuration."""
+    require_split(ctx, data, lists.split, f"{at}: draws lists")
+    pool = None if lists.from_ == RANDOM else run(ctx, lists.from_, lists.split, f"{at}.from", data)
+    params = json_of(lists, *DRAWN) | {"seed": ctx.seed(lists.seed)}
+    upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), "run": pool}
+    if pool is not None:
+        require_depth(pool, _deepest(lists), f"{at}.depth")
+        if lists.bar_answers or lists.labels == "answers":
+            upstream["match"] = match(ctx, pool, lists.split, data)
+    if lists.denoise is not None:
+        params |= {"denoise": json_of(lists.denoise, without=("by",)), **ctx.scoring}
+        upstream |= judges(ctx, list(lists.denoise.by), f"{at}.denoise.by", data, CROSS_PARTS)
+    upstream["tokens"] = tokens(ctx, ctx.settings.encoder, data)
+    return ctx.stage("candidates", data, lists.from_, params, upstream)
+
+
+def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str) -> Stage:
+    """The stage that scores a model's training lists: by a cross-encoder, several, an ensemble, or any run.
+
+    Of a joint model alone, or as `<model>.reranker`, the cross-encoder teaches; as `<model>.retriever`, its run.
+    """
+    where, names = f"{at}.train.distil.from", list(distil.from_)
+    upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
+    if len(names) == 1 and not scores_pairs(ctx, name := names[0]):
+        known = [*(other for key in RUNS for other in getattr(ctx.settings, key)), "bm25", "given"]
+        if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":
+            raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
+        upstream["run"] = run(ctx, name, "train", where, data)
+        return ctx.stage("teacher", data, name, {}, upstream)
+    upstream |= judges(ctx, names, where, data, CROSS_PARTS)
+    return ctx.stage("teacher", data, "-".join(names), ctx.scoring, upstream)
+
+
+def scores_pairs(ctx: Context, name: str) -> bool:
+    """Whether a name means a cross-encoder, or several, rather than a run."""
+    entry = ctx.settings.models.get(ctx.model_name(name))
+    if name in ctx.settings.ensembles or entry is None:
+        return name in ctx.settings.ensembles
+    return entry.objective == "cross" or (entry.objective == "joint" and not name.endswith(".retriever"))

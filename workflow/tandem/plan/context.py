@@ -1,0 +1,202 @@
+"""What is planned so far for one configuration, and how names of its entries are looked up.
+
+Every function of planning takes a `Context`. What a name needs is planned before it (`planner`), so that datasets, runs
+and models only look up what stands here and never call one another in a circle.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tandem.config.base import Model
+from tandem.config.datasets import Dataset
+from tandem.config.settings import Settings
+from tandem.config.training import ModelEntry
+from tandem.errors import NAME, UserError, nearest
+from tandem.plan.graph import Stage, Stages
+from tandem.stages import KINDS
+
+DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
+SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
+# Of `execution`: how a training runs.
+TRAINING = (
+    *("micro_tokens", "graph_tokens", "attention", "compile", "checkpoint_seconds", "stop_seconds", "devices", "nodes"),
+)
+Upstream = Mapping[str, Stage | None]  # role → stage; a role without a stage is left out
+Name = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
+
+
+def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A model's fields, or only some of them, as a stage's parameters."""
+    return model.model_dump(mode="json", by_alias=True, include=set(keys) or None, exclude=set(without) or None)
+
+
+@dataclass(frozen=True)
+class Validated:
+    """A checkpoint and its value on the reduced dataset.
+
+    Attributes:
+        model: the model's name.
+        part: `dual` or `cross`.
+        checkpoint: the stage that is validated.
+        reduced: its value on the reduced dataset.
+    """
+
+    model: str
+    part: str
+    checkpoint: Stage
+    reduced: Stage
+
+    @property
+    def row(self) -> dict[str, str]:
+        """The same for a command line."""
+        folders = {"checkpoint": self.checkpoint.folder, "reduced": self.reduced.folder}
+        return {"model": self.model, "part": self.part, **folders}
+
+
+@dataclass
+class Context:
+    """One configuration and its stages so far.
+
+    Attributes:
+        settings: the configuration.
+        stages: where stages are registered; shared with other variants.
+        datasets: its datasets, and those that planning itself enters.
+        models: name → stage of each model.
+        checkpoints: name → stages of a model that is trained in several.
+        validated: name → its checkpoints with their values on a reduced dataset, part by part.
+        derived: name → stage of each dataset that is made by a run or by models.
+        similar: dataset → the audit of its similar queries, where another variant's is taken.
+        failed: why a model or derived dataset is not planned.
+        memo: runs, token ids and so on that were asked for before.
+    """
+
+    settings: Settings
+    stages: Stages
+    datasets: dict[str, Dataset] = field(init=False)
+    models: dict[str, Stage] = field(default_factory=dict)
+    checkpoints: dict[str, list[Stage]] = field(default_factory=dict)
+    validated: dict[str, list[Validated]] = field(default_factory=dict)
+    derived: dict[str, Stage] = field(default_factory=dict)
+    similar: dict[str, Stage] = field(default_factory=dict)
+    failed: dict[Name, UserError] = field(default_factory=dict)
+    memo: dict[tuple[str, ...], Stage] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.datasets = dict(self.settings.datasets)
+
+    def stage(
+        self,
+        kind: str,
+        dataset: str,
+        name: str,
+        params: Mapping[str, Any],
+        upstream: Upstream,
+        execution: Mapping[str, Any] | None = None,
+    ) -> Stage:
+        """Register a stage, or return the equal one that is there."""
+        inputs = {role: stage for role, stage in upstream.items() if stage is not None}
+        model = KINDS[kind].params
+        typed = model.model_validate(dict(params)) if model else dict(params)
+        return self.stages.put(Stage(kind, dataset, name, typed, inputs, dict(execution or {})))
+
+    def execution(self, *keys: str) -> dict[str, Any]:
+        """Options of `execution` for a stage."""
+        return {key: getattr(self.settings.execution, key) for key in keys}
+
+    def seed(self, own: int | None) -> int:
+        """An entry's own seed, else the configuration's."""
+        return self.settings.seed if own is None else own
+
+    @cached_property
+    def scoring(self) -> dict[str, Any]:
+        """How cross-encoders score pairs: as in re-ranking, so that every stage shares the scores."""
+        return json_of(self.settings.rerank, "precision", "batch_tokens")
+
+    def dataset_entry(self, name: str) -> Dataset:
+        """A dataset's entry."""
+        if name not in self.datasets:
+            raise UserError(f"dataset: {name} is unknown{nearest(name, list(self.datasets))}")
+        require_name("datasets", name)
+        return self.datasets[name]
+
+    def model_entry(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> ModelEntry:
+        """A model's entry; `where` names the key that refers to it, `objectives` what it must be."""
+        models = self.settings.models
+        if name not in models:
+            raise UserError(f"{where}: {name} is no model{nearest(name, list(models))}")
+        entry = models[name]
+        if objectives and entry.objective not in objectives:
+            raise UserError(f"{where}: {name} is a {entry.objective} model, needed is {' or '.join(objectives)}")
+        return entry
+
+    def checkpoint(self, name: str) -> tuple[str, int] | None:
+        """Model and number of a checkpoint's name, `<model>.<number>`; None for any other name."""
+        stem, _, number = name.rpartition(".")
+        models = self.settings.models
+        if name in models or stem not in models or not re.fullmatch(r"[1-9]\d*", number):
+            return None
+        return (stem, int(number)) if int(number) <= (models[stem].train.checkpoints or 0) else None
+
+    def model_name(self, part: str) -> str:
+        """A model's name without `.retriever`, `.reranker` or the number of a checkpoint."""
+        if checkpoint := self.checkpoint(part):
+            return checkpoint[0]
+        stem = re.sub(r"\.(retriever|reranker)$", "", part)
+        return stem if part not in self.settings.models and stem in self.settings.models else part
+
+    def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
+        """The stage that trains a model, or the checkpoint of one that is named (`<model>.<number>`)."""
+        checkpoint = self.checkpoint(name)
+        stem = checkpoint[0] if checkpoint else self.model_name(name)
+        self.model_entry(stem, where, objectives)
+        if checkpoint and stem in self.checkpoints:  # also while the model's own validations are planned
+            return self.checkpoints[stem][checkpoint[1] - 1]
+        if error := self.failed.get(("models", stem)):
+            raise error
+        return self.models[stem]
+
+    def root(self, name: str, part: str) -> str:
+        """The encoder that a model's part (`dual` or `cross`) descends from."""
+        entry = self.settings.models.get(self.model_name(name))
+        if entry is None:
+            return self.settings.encoder if name == "encoder" else name
+        return self.root(self.model_name(start_of(entry, part)), part)
+
+    def trained_on(self, entry: ModelEntry) -> str:
+        """The dataset that a model is trained on."""
+        dataset = entry.dataset or self.settings.train_on or self.settings.dataset
+        return self.settings.dataset if dataset == SEARCHED else dataset
+
+    def members(self, names: list[str]) -> list[str]:
+        """Names with each ensemble replaced by the cross-encoders that it is made of."""
+        ensembles = self.settings.ensembles
+        return [member for name in names for member in (ensembles[name].of if name in ensembles else [name])]
+
+    def is_sparse(self, system: str) -> bool:
+        """Whether an expression names BM25 or a variant of it."""
+        return system not in self.settings.models and (
+            system.partition(".")[0] == "bm25" or system in self.settings.sparse
+        )
+
+
+def start_of(entry: ModelEntry, part: str) -> str:
+    """What a model's part starts from: an encoder or a model."""
+    if isinstance(entry.init, str):
+        return entry.init
+    return entry.init.retriever if part == "dual" else entry.init.reranker
+
+
+def require_name(block: str, name: str) -> None:
+    """Refuse a name that cannot be part of a key."""
+    if not NAME.fullmatch(name):
+        raise UserError(f"{block}.{name}: a name is letters, digits, '_', '-' and '.'")
+
+
+def require_depth(run: Stage, deepest: int, where: str) -> None:
+    """Refuse to look deeper into a fused run than it goes."""
+    if run.kind == "fuse" and deepest > (depth := run.values["depth"]):
+        name = run.name.rpartition(".")[0]
+        raise UserError(f"{where} is {deepest}, but {name} goes only {depth} deep; raise fusions.{name}.depth")

@@ -1,0 +1,177 @@
+"""Datasets as stages, which splits they have, and what is reported on them: the split, the depth, the measures."""
+
+from pathlib import Path
+from typing import Any
+
+from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, Squad, UnionDataset, Unlabelled, Windows
+from tandem.data.select import UNLABELLED
+from tandem.errors import Unavailable, UserError, printable
+from tandem.plan.context import Context, json_of
+from tandem.plan.graph import Stage
+from tandem.store.files import fingerprint
+
+# What an entry says about a dataset, and what is done with its runs: no part of the collection.
+NOTES = (
+    *("licence", "description", "homepage", "access", "where", "bytes", "counts", "tokens"),
+    *("language", "analyzer", "measures", "score_split", "relevance", "match", "ignore_identical_ids", "factor"),
+)
+PLACE = ("path", "files", "checksum")  # where the files are
+IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
+UPSTREAM_KEYS = ("corpus_of", "of", "from_")  # what they name is upstream, not a parameter
+# Formats that read files; the others make or fetch their own.
+FROM_FILES = (
+    *("beir", "files", "squad", "cmedqa2", "dpr", "entity_questions"),
+    *("rocketqa", "rocketqa_tsv", "dureader_retrieval", "dureader2"),
+)
+DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
+# Splits of the formats that always have the same.
+SPLITS = {
+    "pydocs": ("train", "dev", "test"),
+    "cmedqa2": ("train", "dev", "test"),
+    "entity_questions": ("train", "dev", "test"),
+    "dureader_retrieval": ("train", "dev"),
+    "rocketqa_tsv": ("train",),
+}
+NO_QRELS = ("Success", "RR", "P")  # measures that do not ask how many relevant passages there are
+
+
+def dataset(ctx: Context, name: str) -> Stage:
+    """The stage that makes a dataset."""
+    entry = ctx.dataset_entry(name)
+    if error := ctx.failed.get(("datasets", name)):
+        raise error
+    if isinstance(entry, Dissimilar | Reduced):  # which runs or models decide
+        return ctx.derived[name]
+    if ("dataset", name) not in ctx.memo:
+        ctx.memo["dataset", name] = make_dataset(
+            ctx, name, entry, {role: dataset(ctx, of) for role, of in parts(entry)}
+        )
+    return ctx.memo["dataset", name]
+
+
+def parts(entry: Dataset) -> list[tuple[str, str]]:
+    """Role and name of each dataset that a derived one is made of."""
+    match entry:
+        case Pair():
+            return [("corpus", entry.corpus_of), *([("queries", entry.queries_of)] if entry.queries_of else [])]
+        case Unlabelled():
+            return [("of", entry.of), *([("queries", entry.queries_of)] if entry.queries_of else [])]
+        case UnionDataset():
+            return [(f"of.{i}", of) for i, of in enumerate(entry.of)]
+        case Windows() | Dissimilar() | Reduced():
+            return [("of", entry.of)]
+        case _:
+            return []
+
+
+def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, Stage]) -> Stage:
+    """The same, with the stages that a derived dataset is made from by role."""
+    if isinstance(entry, Group):
+        raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
+    upstream_keys = (*UPSTREAM_KEYS, *(() if isinstance(entry, Squad) else ("queries_of",)))
+    params = json_of(entry, without=(*NOTES, *PLACE, *upstream_keys))
+    params = {key: value for key, value in params.items() if value is not None}
+    if isinstance(entry, UnionDataset):
+        params["names"] = list(entry.of)  # which ids begin with
+    counts = None if any(params.get(key) for key in DRAWN_SPLITS) else entry.counts
+    notes = {"checksum": entry.checksum, "counts": counts, "licence": entry.licence}
+    execution: dict[str, Any] = {key: value for key, value in notes.items() if value}
+    if entry.path is not None:
+        if not Path(entry.path).exists():
+            raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder")
+        params["fingerprint"], execution["path"] = fingerprint(Path(entry.path)), entry.path
+    elif entry.files:
+        files = {file: file_entry.model_dump(exclude_none=True) for file, file_entry in entry.files.items()}
+        params["downloads"] = sorted([file, *map(values.get, IDENTITY)] for file, values in files.items())
+        mirrors = [json_of(mirror) for mirror in ctx.settings.execution.mirrors]
+        execution |= {"files": files, "name": name, "mirrors": mirrors}
+    elif entry.source in FROM_FILES or (entry.source == "pair" and "queries" not in upstream):
+        if entry.access == "licence":
+            raise UserError(f"datasets.{name} is not public: {entry.where or 'ask its makers'}")
+        raise UserError(f"datasets.{name}.path is missing; name the folder that holds its files")
+    return ctx.stage("dataset", name, name, params, upstream, execution)
+
+
+def splits(ctx: Context, name: str) -> set[str] | None:
+    """The splits a dataset has, as far as its entry or its folder tell without reading it; None if they do not."""
+    entry = ctx.dataset_entry(name)
+    drawn = {key.partition("_")[0] for key in DRAWN_SPLITS if getattr(entry, key) is not None}
+    for key in ("splits", "queries", "questions", "files_of"):
+        if (by_split := getattr(entry, key, None)) is not None:
+            return set(by_split) | drawn
+    match entry:
+        case Reduced():
+            return {"dev"}
+        case Unlabelled():
+            labelled = splits(ctx, entry.of)
+            return labelled and labelled | {UNLABELLED}
+        case UnionDataset():
+            each = [splits(ctx, of) for of in entry.of]
+            return None if None in each else set().union(*(of for of in each if of))
+        case Dissimilar() | Windows():
+            return splits(ctx, entry.of)
+        case Group():
+            return splits(ctx, entry.of[0])
+        case Pair() if entry.queries_of:
+            return splits(ctx, entry.queries_of)
+    if entry.source in SPLITS:
+        return set(SPLITS[entry.source])
+    if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
+        in_folder = {path.name.split(".tsv")[0] for path in (Path(entry.path) / "qrels").glob("*.tsv*")}
+        return (in_folder | drawn) or {"test"}
+    # An entry of the catalogue that says how many queries each split has.
+    counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}
+    return counted or None
+
+
+def require_split(ctx: Context, name: str, split: str, what: str) -> None:
+    """Refuse what needs a split that a dataset is known to lack."""
+    known = splits(ctx, name)
+    if known is not None and split not in known:
+        have = ", ".join(sorted(known)) or "none"
+        hint = "; name another dataset with train_on" if split == "train" else ""
+        raise Unavailable(f"{what} on split {split}, but dataset {name} has {have}{hint}")
+
+
+def reported_split(ctx: Context, name: str) -> str:
+    """The split whose scores are reported: `score.split`, else the dataset's `score_split`, else test, else dev."""
+    if own := ctx.settings.score.split or ctx.dataset_entry(name).score_split:
+        return own
+    known = splits(ctx, name)
+    return "dev" if known is not None and "test" not in known and "dev" in known else "test"
+
+
+def run_depth(ctx: Context, split: str, name: str) -> int:
+    """How deep runs on a split go; the split that is reported and further test sets as deep as `test`."""
+    depth = ctx.settings.depth
+    split = "train" if split == UNLABELLED else split  # its queries are trained on
+    passages = depth.test if split == reported_split(ctx, name) else depth.of(split)
+    entry = ctx.dataset_entry(name)
+    return passages * (entry.factor if isinstance(entry, Windows) else 1)  # several windows of a document may be found
+
+
+def cutoff(measure: str) -> int:
+    """The rank a measure looks down to: 10 of `nDCG@10`; 1 where it names none."""
+    _, at, rank = measure.partition("@")
+    return int(rank) if at and rank.isdigit() else 1
+
+
+def is_measurable(ctx: Context, measure: str, name: str) -> bool:
+    """Whether runs on a dataset are deep enough for a measure, and its labels are of the right sort."""
+    deep = cutoff(measure) <= run_depth(ctx, reported_split(ctx, name), name)
+    return deep and (ctx.dataset_entry(name).relevance == "qrels" or measure.split("@")[0] in NO_QRELS)
+
+
+def measures(ctx: Context, name: str) -> list[str]:
+    """What is measured: `score.measures`, else the dataset's own, else the usual that its runs and labels allow.
+
+    Raises:
+        UserError: a measure that looks deeper than the runs go.
+    """
+    score, depth = ctx.settings.score, run_depth(ctx, reported_split(ctx, name), name)
+    for measure in score.measures or ():
+        if cutoff(measure) > depth:
+            raise UserError(f"score.measures: {measure} looks deeper than the runs go ({depth}); raise depth.test")
+    if own := score.measures or ctx.dataset_entry(name).measures:
+        return [measure for measure in own if cutoff(measure) <= depth]
+    return [measure for measure in score.usual if is_measurable(ctx, measure, name)]

@@ -1,0 +1,186 @@
+"""Runs made of other runs: fusions (`fusions:`) and runs over windows of long documents (`aggregations:`).
+
+The functions take the stages of the runs that they combine; `runs` plans those.
+"""
+
+from math import comb, isclose, isfinite
+from typing import Any, NamedTuple
+
+from tandem.config.datasets import Windows
+from tandem.config.retrieval import Aggregation, Fusion
+from tandem.errors import Unavailable, UserError, nearest, printable
+from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth, require_name
+from tandem.plan.datasets import cutoff, dataset, measures, reported_split, run_depth
+from tandem.plan.encoders import judges
+from tandem.plan.graph import Stage
+
+
+class Method(NamedTuple):
+    """Keys of a method of fusion: the one that is tuned where it is null, that of `tune` for it, and the others."""
+
+    tuned: str
+    candidates: str
+    others: tuple[str, ...] = ()
+
+
+METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}
+SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
+K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
+RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions")  # what else a run's name may mean
+
+
+def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuning_runs: list[Stage] | None) -> Stage:
+    """The stage that fuses runs on a split; `tuning_runs` are the same on the split that an entry is tuned on."""
+    entry = ctx.settings.fusions[name]
+    method = METHODS[entry.method]
+    params = {"method": entry.method, "depth": fusion_depth(ctx, name, split, data), "split": split}
+    params |= json_of(entry, *method.others) if method.others else {}
+    upstream = _sources(ctx, data, runs)
+    if tuning_runs is not None:
+        tune_upstream, tune_split = _sources(ctx, data, tuning_runs), entry.tune.split
+        upstream["tuned"] = ctx.stage(
+            "tune_fusion", data, f"{name}.{tune_split}", tuning(ctx, name, data), tune_upstream
+        )
+    else:
+        params |= json_of(entry, method.tuned)
+    return ctx.stage("fuse", data, f"{name}.{split}", params, upstream)
+
+
+def _sources(ctx: Context, data: str, runs: list[Stage]) -> dict[str, Stage]:
+    return {"dataset": dataset(ctx, data), **{f"run.{at}": run for at, run in enumerate(runs)}}
+
+
+def is_tuned(entry: Fusion) -> bool:
+    """Whether a fusion's setting is chosen on a split with labels."""
+    return getattr(entry, METHODS[entry.method].tuned) is None
+
+
+def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
+    """How many passages of a query are kept; a `UserError` where the scores of the split look deeper."""
+    depth = ctx.settings.fusions[name].depth
+    if depth is not None and split == reported_split(ctx, data):
+        for measure in measures(ctx, data):
+            if cutoff(measure) > depth:
+                problem = f"fusions.{name}.depth is {depth}, but {measure} looks deeper"
+                raise UserError(f"{problem}; raise it, or set score.measures")
+    return depth or run_depth(ctx, split, data)
+
+
+def tuning(ctx: Context, name: str, data: str) -> dict[str, Any]:
+    """How an entry is tuned; a `UserError` where that is impossible on this dataset."""
+    entry, labelled, at = ctx.settings.fusions[name], ctx.dataset_entry(data), f"fusions.{name}"
+    method, measure, split = METHODS[entry.method], entry.tune.measure, entry.tune.split
+    if labelled.relevance == "answers":
+        problem = f"{at}.{method.tuned} is null: to be tuned, but dataset {data} has answers and no qrels"
+        raise Unavailable(f"{problem}; set it")
+    depth = fusion_depth(ctx, name, split, data)
+    if cutoff(measure) > depth:
+        problem = f"{at}.tune.measure: {measure} looks deeper than the {depth} passages of a query on {split}"
+        raise UserError(f"{problem}; raise depth.{split}" + (f" and {at}.depth" if entry.depth else ""))
+    params = {"method": entry.method, "depth": depth, "split": split, "measure": measure}
+    params |= json_of(entry.tune, method.candidates)
+    params |= json_of(entry, *method.others) if method.others else {}
+    return params | ({"ignore_identical_ids": True} if labelled.ignore_identical_ids else {})
+
+
+def check_fusion(ctx: Context, name: str) -> None:
+    """Refuse an entry whose name is taken, with too few runs, or with weights or steps that do not fit."""
+    entry, at = ctx.settings.fusions[name], f"fusions.{name}"
+    require_name("fusions", name)
+    if _is_taken(ctx, "fusions", name):
+        raise UserError(f"{at} has the name of another run or model; name it otherwise")
+    if len(entry.of) < 2:
+        raise UserError(f"{at}.of is {list(entry.of)}; two runs or more are fused")
+    weights, count, step = entry.weights, len(entry.of), entry.tune.step
+    if entry.method != "weighted":
+        if weights is not None:
+            raise UserError(f"{at}.weights is {list(weights)}, but {entry.method} takes none; used by weighted")
+        return
+    if weights is not None:
+        if len(weights) != count or not any(weights) or not all(map(isfinite, weights)):
+            raise UserError(f"{at}.weights is {list(weights)}; allowed: {count} numbers, one a run, not all 0")
+        return
+    steps = round(1 / step)
+    if not isclose(steps * step, 1, rel_tol=1e-6):
+        raise UserError(f"{at}.tune.step is {step}, which does not divide 1; allowed are 0.5, 0.25, 0.2, 0.1, …")
+    if (points := comb(steps + count - 1, count - 1)) > SETTINGS:
+        problem = f"{at}.tune.step is {step}, which makes {points:,} combinations of {count} weights"
+        raise UserError(f"{problem}; allowed: {SETTINGS:,}; raise it, fuse fewer runs or set weights")
+
+
+def _is_taken(ctx: Context, block: str, name: str) -> bool:
+    """Whether an entry of a block has the name of another run or model."""
+    other = any(name in getattr(ctx.settings, key) for key in RUNS if key != block)
+    return other or name == "given" or name.split(".")[0] == "bm25" or ctx.model_name(name) in ctx.settings.models
+
+
+def documents_of(ctx: Context, name: str) -> str:
+    """The dataset whose windows an aggregation names."""
+    windows = ctx.settings.aggregations[name].windows
+    known = {other: entry for other, entry in ctx.datasets.items() if isinstance(entry, Windows)}
+    if windows not in known:
+        problem = f"aggregations.{name}.windows is {printable(windows)}, which is no dataset of source windows"
+        raise UserError(f"{problem}{nearest(windows, list(known))}")
+    return known[windows].of
+
+
+def aggregate(ctx: Context, name: str, split: str, data: str, run: Stage) -> Stage:
+    """The stage that aggregates a run over windows to a run over the documents of `data`."""
+    entry = ctx.settings.aggregations[name]
+    params = {**_aggregation(entry), "depth": run_depth(ctx, split, data), "split": split}
+    if entry.method in MISSING:
+        # A sum over hundreds of lowest scores would be about the length of a document.
+        params["missing"] = entry.missing or ("zero" if entry.method == "sum" else "lowest")
+    upstream = {"dataset": dataset(ctx, data), "windows": dataset(ctx, entry.windows), "run": run}
+    return ctx.stage("aggregate", data, f"{name}.{split}", params, upstream)
+
+
+def rerank_windows(ctx: Context, name: str, split: str, data: str, run: Stage) -> Stage:
+    """The stage that scores the windows of a run's documents by a cross-encoder, or an ensemble."""
+    entry, at = ctx.settings.aggregations[name], f"aggregations.{name}"
+    params = {**_aggregation(entry), **reranking(ctx, split, data), "split": split}
+    require_depth(run, params["depth"], "rerank.depth")
+    # Most logits are negative: their sum would be the lower the more windows a document has.
+    params["scores"] = entry.scores or ("probability" if entry.method == "sum" else "raw")
+    upstream = {"dataset": dataset(ctx, data), "windows": dataset(ctx, entry.windows), "run": run}
+    upstream |= judges(ctx, [entry.by or ""], f"{at}.by", entry.windows, CROSS_PARTS)
+    return ctx.stage("rerank_windows", data, f"{name}.{split}", params, upstream)
+
+
+def _aggregation(entry: Aggregation) -> dict[str, Any]:
+    """The method's parameters that mean something to it."""
+    return {"method": entry.method} | ({"k": entry.k} if entry.method in K else {})
+
+
+def reranking(ctx: Context, split: str, data: str) -> dict[str, Any]:
+    """How cross-encoders re-rank a run; a `UserError` if runs on the split are not that deep."""
+    rerank, depth = ctx.settings.rerank, run_depth(ctx, split, data)
+    if rerank.depth > depth:
+        raise UserError(f"rerank.depth is {rerank.depth}, but runs on {split} are {depth} deep; raise depth.{split}")
+    return json_of(rerank)
+
+
+def check_aggregation(ctx: Context, name: str) -> None:
+    """Refuse an entry whose name is taken or whose keys do not go together."""
+    entry, at = ctx.settings.aggregations[name], f"aggregations.{name}"
+    require_name("aggregations", name)
+    if _is_taken(ctx, "aggregations", name):
+        taken = [key for key in ("models", "runs", "ensembles") if name in getattr(ctx.settings, key)]
+        raise UserError(f"{at} has the name of another run ({taken[0] if taken else name}); name it otherwise")
+    if entry.by is None and entry.scores is not None:
+        raise UserError(f"{at}.scores is {entry.scores}, but there is no {at}.by: only its scores can be turned")
+    if entry.by is not None and entry.missing is not None:
+        raise UserError(f"{at}.missing is {entry.missing}, but {at}.by scores every window; leave it out")
+    documents_of(ctx, name)
+
+
+def check_ensemble(ctx: Context, name: str) -> None:
+    """Refuse an entry with a model's name, or of which a member is no cross-encoder."""
+    at, ensembles = f"ensembles.{name}", ctx.settings.ensembles
+    require_name("ensembles", name)
+    if ctx.model_name(name) in ctx.settings.models:
+        raise UserError(f"{at} has the name of a model; name it otherwise")
+    for member in ensembles[name].of:
+        if member in ensembles:
+            raise UserError(f"{at}.of: {member} is an ensemble itself; name its cross-encoders")
+        ctx.model(member, f"{at}.of", CROSS_PARTS)

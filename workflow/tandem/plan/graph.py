@@ -1,0 +1,201 @@
+"""The graph of stages: readable, content-addressed keys, and what a rule asks about its jobs.
+
+A stage is (kind, name, params, upstream stages). Its digest covers its kind's version, its resolved params and the
+digests of everything upstream, so two variants share exactly the artifacts they agree on. How work is split is not in
+it.
+"""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+from tandem.config.execution import ExecutionSettings
+from tandem.stages import KINDS, Params
+from tandem.store.artifact import MANIFEST
+
+P = TypeVar("P", bound=Params)
+DIGITS = 10
+ON_INDEXES = ("index", "ann", "tradeoffs")  # on GPUs where `execution.index_gpu` says so
+JSON = dict[str, Any]  # parameters and options as the command line and the manifest have them
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One stage of one variant.
+
+    Attributes:
+        kind: key of `KINDS`.
+        dataset: the folder of results/ it lives in; `shared` for what belongs to no dataset.
+        name: the readable part of its key.
+        params: resolved values that decide the result: its kind's model, a plain mapping where the kind has none.
+        upstream: role → stage.
+        execution: how to run: options that never change the result (a source's path, say).
+    """
+
+    kind: str
+    dataset: str
+    name: str
+    params: Any
+    upstream: dict[str, "Stage"] = field(default_factory=dict)
+    execution: JSON = field(default_factory=dict)
+
+    @cached_property
+    def values(self) -> JSON:
+        """Its params as the command line and the manifest have them."""
+        if not isinstance(self.params, Params):
+            return dict(self.params)
+        return self.params.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def params_as(self, model: type[P]) -> P:
+        """Its params as its kind's model."""
+        return self.params if isinstance(self.params, model) else model.model_validate(self.values)
+
+    @cached_property
+    def digest(self) -> str:
+        """The first 10 hex digits of sha256 over what the stage is."""
+        upstream = {role: stage.digest for role, stage in self.upstream.items()}
+        return digest(self.kind, KINDS[self.kind].version, self.values, upstream)
+
+    @cached_property
+    def key(self) -> str:
+        """`<name>-<digest>`."""
+        return f"{self.name}-{self.digest}"
+
+    @property
+    def folder(self) -> str:
+        """The artifact's folder, relative to the working directory."""
+        return f"results/{self.dataset}/{self.kind}/{self.key}"
+
+    @property
+    def manifest(self) -> str:
+        """The file that says the artifact is done."""
+        return f"{self.folder}/{MANIFEST}"
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Role → manifest of each upstream stage; dots become underscores, as Snakemake's names want it."""
+        return {role.replace(".", "_"): stage.manifest for role, stage in sorted(self.upstream.items())}
+
+    @property
+    def args(self) -> str:
+        """What it is as command-line flags, sorted and quoted for a shell."""
+        flags = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
+        return _flags(flags + [(f"--params.{path}", literal(value)) for path, value in flat(self.values)])
+
+    @property
+    def how(self) -> str:
+        """How it runs as command-line flags: kept apart, so that a change of it reruns nothing."""
+        return _flags([(f"--run.{name}", literal(value)) for name, value in self.execution.items()])
+
+
+def digest(kind: str, version: int, params: JSON, upstream: dict[str, str]) -> str:
+    """The first 10 hex digits of sha256 over what a stage is; `upstream` are its inputs' digests by role."""
+    identity = json.dumps([kind, version, dict(flat(params)), upstream], sort_keys=True)
+    return hashlib.sha256(identity.encode()).hexdigest()[:DIGITS]
+
+
+def _flags(pairs: list[tuple[str, str]]) -> str:
+    return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in sorted(pairs))
+
+
+def flat(params: JSON, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted path and value of every leaf; empty mappings and lists are leaves."""
+    for key, value in params.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def literal(value: Any) -> str:
+    """A value as the command line reads it back: plain text where that is unambiguous, else JSON."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value)
+
+
+class Stages(dict[tuple[str, str], Stage]):
+    """Every planned stage, by (kind, key)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._equal: dict[tuple[str, str], Stage] = {}
+
+    def put(self, stage: Stage) -> Stage:
+        """Register a stage, or return the equal one that is there, whatever its name: equal models are trained once."""
+        known = self._equal.setdefault((stage.dataset, stage.digest), stage)
+        return self.setdefault((known.kind, known.key), known)
+
+    def find(self, kind: str, key: str) -> Stage:
+        """The stage of a key; the KeyError for an unknown one says where keys are listed."""
+        if (kind, key) not in self:
+            raise KeyError(f"the configuration has no {kind} {key}; `snakemake -n` lists its stages")
+        return self[kind, key]
+
+
+class Wildcards(Protocol):
+    """The wildcards of a stage's rule, as Snakemake hands them to functions."""
+
+    kind: str
+    key: str
+
+
+class Hosted:
+    """How stages become jobs: in how many shards, on which devices and nodes. Nothing here changes a result."""
+
+    def __init__(self, stages: Stages, execution: ExecutionSettings) -> None:
+        self.stages, self.execution = stages, execution
+
+    def shards(self, kind: str, key: str) -> list[str]:
+        """The files of the `execution.shards` jobs that share a stage's work before it runs itself.
+
+        Empty for queries' embeddings and where no work is shared. A single shard is no job of its own: the stage
+        computes whatever is missing.
+        """
+        stage, count = self.stages.find(kind, key), self.execution.shards
+        if count == 1 or stage.values.get("side") == "queries" or not KINDS[kind].is_shared(stage.upstream):
+            return []
+        return [f"{stage.folder}/shards/{i}-of-{count}.json" for i in range(count)]
+
+    def state(self, key: str) -> list[str]:
+        """The folder of the state that a checkpoint's training resumes from; empty for the first checkpoint."""
+        after = self.stages.find("checkpoint", key).upstream.get("after")
+        return [f"{after.folder}/state"] if after else []
+
+    def gpus(self, kind: str, key: str) -> int:
+        """GPUs of a job on one node: what Snakemake counts and slurm allocates."""
+        stage, declared = self.stages.find(kind, key), KINDS[kind]
+        if kind in ON_INDEXES:
+            return self.execution.devices if self.execution.index_gpu != "none" else 0
+        if not declared.computes(stage.upstream) or stage.execution.get("engine") == "faiss":
+            return 0
+        return self.execution.devices if declared.ranks else 1
+
+    def training(self) -> dict[str, Any]:
+        """The resources of a training.
+
+        On several nodes it gets as many GPUs on each (`gres`), and `start`, the words before its command: srun starts
+        a launcher on every node of the job's allocation.
+        """
+        devices, nodes = self.execution.devices, self.execution.nodes
+
+        def gpu(wildcards: Wildcards) -> int:
+            """GPUs of the job on one node."""
+            return self.gpus(wildcards.kind, wildcards.key)
+
+        def srun(wildcards: Wildcards, threads: int) -> str:
+            """One launcher a node; what needs no device runs once."""
+            return f"srun --nodes={nodes} --ntasks={nodes} --cpus-per-task={threads} " if gpu(wildcards) else ""
+
+        if nodes == 1:
+            return {"gpu": gpu, "start": "", "nodes": 1}  # slurm may distribute GPUs over nodes
+        # `mpi` has the slurm plugin start the job's shell once instead of under an srun of its own.
+        tasks = {"mpi": "srun", "nodes": nodes, "tasks": nodes, "tasks_per_gpu": 0, "gres": f"gpu:{devices}"}
+        return {"start": srun, **tasks}

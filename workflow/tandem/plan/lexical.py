@@ -1,0 +1,124 @@
+"""BM25 and its variants: which stages index, tune and search.
+
+`bm25` and `bm25.<analyzer>` are the configuration's `bm25`; a name of `sparse:` is a variant of it, which may be tuned,
+expanded by RM3, searched over fields, scored by another formula or by another engine.
+"""
+
+from typing import Any
+
+from tandem.config.retrieval import Sparse
+from tandem.errors import UserError, nearest, printable
+from tandem.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
+from tandem.plan.context import Context, json_of, require_name
+from tandem.plan.datasets import cutoff, dataset, require_split, run_depth
+from tandem.plan.graph import Stage
+
+RESERVED = ("bm25", "given", "encoder")  # names that mean something else, as do those under these keys
+RUNS = ("models", "runs", "fusions", "ensembles", "aggregations")
+ENGLISH = ("default", "porter")  # analyzers of bm25s that stem
+
+
+def search(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:
+    """The stage that writes the run of BM25 or of a variant."""
+    if system in ctx.settings.sparse:
+        return _search(ctx, system, f"sparse.{system}", ctx.settings.sparse[system], split, data)
+    analyzer = system.partition(".")[2]
+    if analyzer and analyzer not in ANALYZERS:
+        raise UserError(f"{where}: bm25.{analyzer} has an unknown analyzer{nearest(analyzer, list(ANALYZERS))}")
+    plain = Sparse()
+    name = "bm25" if analyzer in ("", _analyzer(ctx, plain, data)) else system
+    variant = plain.model_copy(update={"analyzer": analyzer or None})
+    return _search(ctx, name, "bm25", variant, split, data)
+
+
+def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data: str) -> Stage:
+    """The stage that searches; `at` is the variant's path in the configuration."""
+    engine = _engine(ctx, variant)
+    upstream = {"dataset": dataset(ctx, data), engine: _index(ctx, at, variant, data)}
+    method = _method(variant)
+    params: dict[str, Any] = {"depth": run_depth(ctx, split, data), "split": split, **method}
+    if variant.tuned:
+        upstream["tuned"] = _tune(ctx, name, at, method, upstream, data)
+    else:
+        bm25 = ctx.settings.bm25
+        params["k1"] = bm25.k1 if variant.k1 is None else variant.k1
+        params["b"] = bm25.b if variant.b is None else variant.b
+    return ctx.stage("bm25", data, f"{name}.{split}", params, upstream)
+
+
+def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
+    """The index that a variant searches; variants share what they agree on."""
+    engine, analyzer = _engine(ctx, variant), _analyzer(ctx, variant, data)
+    language = ctx.dataset_entry(data).language
+    params: dict[str, Any] = {"analyzer": analyzer, "language": language}
+    if analyzer not in SPLIT_BEFORE:
+        _check_language(at, engine, analyzer, language, data)
+    if engine == "lucene":
+        params |= {"vectors": True} if variant.rm3 else {}
+        params |= {"fields": True} if variant.fields else {}
+    elif analyzer not in WITHOUT_JAVA:
+        raise UserError(f"{at}.analyzer is {analyzer}, which bm25s lacks; allowed: {', '.join(WITHOUT_JAVA)}")
+    return ctx.stage(engine, data, analyzer, params, {"dataset": dataset(ctx, data)})
+
+
+def _tune(ctx: Context, name: str, at: str, method: dict[str, Any], upstream: dict[str, Stage], data: str) -> Stage:
+    """The stage that chooses k1 and b, searching as the variant does."""
+    tune, entry = ctx.settings.bm25.tune, ctx.dataset_entry(data)
+    if entry.relevance == "answers":
+        raise UserError(f"{at}.tuned needs qrels; dataset {data} has answers")
+    require_split(ctx, data, tune.split, f"{at}: is tuned")
+    depth = cutoff(tune.measure) if "@" in tune.measure else run_depth(ctx, tune.split, data)
+    params = json_of(tune) | method | {"depth": depth}
+    if entry.ignore_identical_ids:
+        params["ignore_identical_ids"] = True
+    return ctx.stage("tune_bm25", data, f"{name}.{tune.split}", params, dict(upstream))
+
+
+def _engine(ctx: Context, variant: Sparse) -> str:
+    return variant.engine or ctx.settings.bm25.engine
+
+
+def _analyzer(ctx: Context, variant: Sparse, data: str) -> str:
+    """A variant's own analyzer, else the configuration's, else the dataset's."""
+    analyzer = variant.analyzer or ctx.settings.bm25.analyzer or ctx.dataset_entry(data).analyzer
+    return str(analyzer)
+
+
+def _method(variant: Sparse) -> dict[str, Any]:
+    """How a variant searches, beyond plain BM25."""
+    params: dict[str, Any] = {"rm3": json_of(variant.rm3)} if variant.rm3 else {}
+    params |= {"fields": variant.fields.weights()} if variant.fields else {}
+    if (delta := FORMULAS[variant.formula]) is not None:
+        params |= {"formula": variant.formula, "delta": delta if variant.delta is None else variant.delta}
+    return params
+
+
+def _check_language(at: str, engine: str, analyzer: str, language: str, data: str) -> None:
+    """Refuse a language that the analyzer does not know."""
+    place = f"datasets.{data}.language is {printable(language)}"
+    if engine == "lucene" and language not in LANGUAGES:
+        allowed = f"allowed: {', '.join(LANGUAGES)}, or any with analyzer whitespace or jieba"
+        raise UserError(f"{place}, which Lucene has no analyzer for; {allowed}")
+    if engine == "bm25s" and analyzer in ENGLISH and language != "en":
+        allowed = f"set {at}.analyzer to none, whitespace or jieba"
+        raise UserError(f"{place}, and bm25s stems English alone; {allowed}")
+
+
+def check_sparse(ctx: Context, name: str) -> None:
+    """Refuse a variant whose name is taken or whose keys do not go together."""
+    variant, at = ctx.settings.sparse[name], f"sparse.{name}"
+    engine = _engine(ctx, variant)
+    require_name("sparse", name)
+    if name in RESERVED or name.startswith("bm25.") or any(name in getattr(ctx.settings, key) for key in RUNS):
+        others = ", ".join(("bm25", "bm25.…", "given", *RUNS))
+        raise UserError(f"{at} has the name of another run ({others}); name it otherwise")
+    if engine == "bm25s" and (key := next((key for key in ("rm3", "fields") if getattr(variant, key)), None)):
+        raise UserError(f"{at}.{key} needs Lucene, but the engine is bm25s; set {at}.engine to {ENGINES[0]}")
+    if engine == "lucene" and variant.formula != "lucene":
+        raise UserError(f"{at}.formula is {variant.formula}, which Lucene lacks; set {at}.engine to bm25s")
+    if variant.rm3 and variant.fields:
+        raise UserError(f"{at} has rm3 and fields; RM3 reads passages as a whole, leave one of them out")
+    if variant.delta is not None and FORMULAS[variant.formula] is None:
+        raise UserError(f"{at}.delta is of bm25+ and bm25l, but formula is {variant.formula}; leave it out")
+    if variant.tuned and (key := next((key for key in ("k1", "b") if getattr(variant, key) is not None), None)):
+        raise UserError(f"{at}.{key} is set, but {at}.tuned chooses it; leave one of them out")

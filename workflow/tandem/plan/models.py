@@ -1,0 +1,249 @@
+"""Models as stages: what they start from, are trained on and learn from; their checkpoints and how those are validated.
+
+With `train.checkpoints: N` a training is a chain of N stages `<model>.1` … `<model>.N`, each a system like any other;
+the stage `model` takes one of them over. Checkpoints are validated as such systems on a reduced dataset, by other jobs.
+"""
+
+import re
+from typing import Any
+
+from tandem.config.datasets import Reduced
+from tandem.config.training import JointModel, ModelEntry, Validation
+from tandem.data.select import VALIDATED
+from tandem.errors import UserError, nearest
+from tandem.plan.candidates import check_lists, teacher, training_lists
+from tandem.plan.context import (
+    CROSS_PARTS,
+    DUAL_PARTS,
+    TRAINING,
+    Context,
+    Validated,
+    json_of,
+    require_name,
+    start_of,
+)
+from tandem.plan.datasets import NOTES, cutoff, dataset, make_dataset, require_split, run_depth, splits
+from tandem.plan.encoders import encoder, tokens, towers
+from tandem.plan.graph import Stage
+from tandem.plan.runs import run, score_by, vectors
+
+TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # where neither model nor encoder says
+# Option of `train` or `train.distil` → the losses that take it; 1.0 is every option's default.
+LOSS_OPTIONS = {
+    "margin": ("hinge",),
+    "temperature": ("kl", "kl_t2", "kl_elementwise", "kl_reverse"),
+}
+PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
+OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where")  # not true of a part of a dataset
+
+
+def plan_model(ctx: Context, name: str) -> Stage:
+    """The stage that trains a model. All that the model needs is planned already."""
+    entry, at = ctx.settings.models[name], f"models.{name}"
+    require_name("models", name)
+    data, train = ctx.trained_on(entry), entry.train
+    check_lists(ctx, at, entry)
+    check_losses(at, entry)
+    require_split(ctx, data, "train", f"{at}: is trained")
+    part = "cross" if entry.objective == "cross" else "dual"
+    upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data)}
+    if isinstance(entry, JointModel):
+        upstream["retriever"] = _start(ctx, f"{at}.init.retriever", entry.init.retriever, DUAL_PARTS)
+        upstream["reranker"] = _start(ctx, f"{at}.init.reranker", entry.init.reranker, CROSS_PARTS)
+        upstream["cross_tokens"] = tokens(ctx, ctx.root(name, "cross"), data)
+    else:
+        # A cross-encoder may also start from a dual encoder's passage tower; not the other way round.
+        fit = DUAL_PARTS if part == "dual" else ("cross", "joint", "dual")
+        upstream["start"] = _start(ctx, f"{at}.init", entry.init, fit)
+    params: dict[str, Any] = {
+        "objective": entry.objective,
+        "train": json_of(train) | {"seed": ctx.seed(train.seed)},
+        "lora": json_of(entry.lora) if entry.lora else None,
+        **_towers(ctx, name, entry, part),
+    }
+    upstream["tokens"] = tokens(ctx, ctx.root(name, part), data)
+    upstream |= (lists := training_lists(ctx, at, entry.candidates, data))
+    if distil := getattr(train, "distil", None):
+        upstream["teacher"] = teacher(ctx, at, distil, lists["candidates"], data)
+        params["train"]["distil"] = json_of(distil, without=("from_",))  # the teacher's stage says it
+    if train.validate_every:
+        upstream["validation"] = run(ctx, entry.candidates.from_, "dev", f"{at}.candidates.from", data)
+    elif train.select == "best" and not train.checkpoints:
+        raise UserError(f"{at}.train.select is best, which needs {at}.train.validate_every (or checkpoints)")
+    if train.checkpoints:
+        return _train_in_stages(ctx, name, data, params, upstream)
+    return ctx.stage("model", data, name, params, upstream, ctx.execution(*TRAINING))
+
+
+def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> Stage:
+    """What a model starts from: an encoder, or a trained model with the part that is needed."""
+    if ctx.model_name(name) in ctx.settings.models:
+        return ctx.model(name, where, objectives)
+    known = ctx.settings.encoders
+    try:
+        return encoder(ctx, ctx.settings.encoder if name == "encoder" else name)
+    except UserError:
+        if name == "encoder" or name in known:
+            raise
+        hint = nearest(name, [*ctx.settings.models, *known])
+        raise UserError(f"{where}: {name} is neither a model nor an encoder{hint}") from None
+
+
+def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> dict[str, Any]:
+    """Pooling, and a dual encoder's scale and sharing: the model's own keys, else those of what it starts from."""
+    start = start_of(entry, part)
+    base = ctx.settings.models.get(ctx.model_name(start))
+    if base is not None:
+        inherited = _towers(ctx, ctx.model_name(start), base, part)
+        for key, value in inherited.items():
+            own = getattr(entry, key, None)
+            if (entry.objective, part) != ("joint", "cross") and own not in (None, value):
+                raise UserError(f"models.{name}.{key} is {own}, but {start} has {value}; leave it out")
+        return inherited
+    root = towers(ctx, ctx.settings.encoder if start == "encoder" else start)
+    values: dict[str, Any] = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
+    for key in TOWERS if part == "dual" else ("pooling",):
+        own = getattr(entry, key, None)
+        values[key] = root.get(key, TOWERS[key]) if own is None else own
+    return values
+
+
+def check_losses(at: str, entry: ModelEntry) -> None:
+    """Refuse an option that none of a model's losses takes: one that is set and not used would be a silent mistake."""
+    train = entry.train
+    for where, scope in ((f"{at}.train", train), (f"{at}.train.distil", getattr(train, "distil", None))):
+        keys = ("loss", "supervision", "semantics")
+        losses = [loss for key in keys if isinstance(loss := getattr(scope, key, None), str)]
+        for option, takers in LOSS_OPTIONS.items():
+            if (value := getattr(scope, option, 1.0)) != 1.0 and not set(losses) & set(takers):
+                raise UserError(
+                    f"{where}.{option} is {value}, but {' or '.join(losses)} takes none; used by {', '.join(takers)}"
+                )
+
+
+def _train_in_stages(
+    ctx: Context, name: str, data: str, params: dict[str, Any], upstream: dict[str, Stage | None]
+) -> Stage:
+    """The stage that takes over a model's last or best checkpoint, and the chain that it comes from.
+
+    `params` and `upstream` are those of the training in one piece.
+    """
+    train = ctx.settings.models[name].train
+    count = train.checkpoints or 0
+    _check_checkpoints(ctx, name, data, count)
+    chain: list[Stage] = []
+    # Which one is taken over, and how many there are in all, is no part of a segment but its end.
+    segment = {key: value for key, value in params["train"].items() if key != "checkpoints"} | {"select": "last"}
+    for number in range(1, count + 1):
+        after = {"after": chain[-1]} if chain else {}
+        own = params | {"train": segment, "until": [number, count]}
+        options = ctx.execution(*TRAINING)
+        chain.append(ctx.stage("checkpoint", data, f"{name}.{number}", own, upstream | after, options))
+    ctx.checkpoints[name] = chain
+    ctx.validated[name] = [
+        Validated(name, part, stage, _reduced_value(ctx, name, number, part))
+        for part in (validated_parts(ctx, name) if is_validated(ctx, name) else ())
+        for number, stage in enumerate(chain, 1)
+    ]
+    taken = {f"checkpoint.{number}": stage for number, stage in enumerate(chain, 1)}
+    if train.select == "best":
+        values = ctx.validated[name][:count]
+        taken |= {f"validation.{number}": value.reduced for number, value in enumerate(values, 1)}
+    return ctx.stage("model", data, name, params, taken)
+
+
+def _check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
+    """Refuse checkpoints whose names are taken, more than there are steps, or that cannot be validated."""
+    validation, train = validation_of(ctx, name), ctx.settings.models[name].train
+    for number in range(1, count + 1):
+        if f"{name}.{number}" in ctx.settings.models:
+            raise UserError(
+                f"models.{name}.{number} has the name of checkpoint {number} of models.{name}; name it otherwise"
+            )
+    if train.steps is not None and train.steps < count:
+        raise UserError(f"models.{name}.train.checkpoints is {count}, but there are only {train.steps} steps")
+    deepest = run_depth(ctx, VALIDATED, data)
+    if cutoff(validation.measure) > deepest:
+        raise UserError(
+            f"validation.measure: {validation.measure} looks deeper than runs on {VALIDATED} go ({deepest}); "
+            f"raise depth.{VALIDATED}"
+        )
+    if validation.method == "average_rank" and ctx.dataset_entry(data).relevance == "answers":
+        raise UserError(f"validation.method is average_rank, which needs qrels; dataset {data} has answers")
+
+
+def validation_of(ctx: Context, name: str) -> Validation:
+    """How a model's checkpoints are validated: the configuration's `validation`, with the model's own over it."""
+    return ctx.settings.validation.overridden(ctx.settings.models[name].validation)
+
+
+def validated_parts(ctx: Context, name: str) -> tuple[str, ...]:
+    """A model's parts, the one that decides first."""
+    parts, first = PARTS[ctx.settings.models[name].objective], validation_of(ctx, name).part
+    return parts if first not in parts else (first, *(part for part in parts if part != first))
+
+
+def is_validated(ctx: Context, name: str) -> bool:
+    """Whether a model's checkpoints are validated: where the best is taken, or where there are queries to do it on."""
+    entry = ctx.settings.models[name]
+    if not entry.train.checkpoints:
+        return False
+    known = splits(ctx, ctx.trained_on(entry))
+    return entry.train.select == "best" or known is None or VALIDATED in known
+
+
+def reduced_dataset(ctx: Context, name: str) -> str:
+    """The reduced dataset that a model's checkpoints are validated on, which is entered if it is not there."""
+    validation, base = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
+    size = [f"{key}{value}" for key in ("others", "queries") if (value := getattr(validation, key))]
+    label = re.sub(r"[^\w.-]", "-", "-".join([base, "reduced", validation.from_, str(validation.depth), *size]))
+    whole = ctx.dataset_entry(base)
+    notes = {
+        key: value for key in NOTES if key not in OF_THE_WHOLE and (value := getattr(whole, key, None)) is not None
+    }
+    notes.pop("factor", None)
+    entry = Reduced(
+        source="reduced",
+        of=base,
+        from_=validation.from_,
+        depth=validation.depth,
+        others=validation.others,
+        dev_queries=validation.queries,
+        **notes,
+    )
+    if ctx.datasets.setdefault(label, entry) != entry:
+        raise UserError(f"datasets.{label} has the name of a dataset made for validation; name it otherwise")
+    return label
+
+
+def _reduced_value(ctx: Context, name: str, number: int, part: str) -> Stage:
+    """The stage that validates a checkpoint on the reduced dataset."""
+    validation, data, where = validation_of(ctx, name), reduced_dataset(ctx, name), f"models.{name}.validation"
+    system = f"{name}.{number}"
+    if part == "dual" and validation.method == "average_rank":
+        upstream = vectors(ctx, system, VALIDATED, where, data)
+        return ctx.stage("average_rank", data, f"{system}.{VALIDATED}", {"split": VALIDATED}, upstream)
+    system = f"given+{system}" if part == "cross" else system
+    return score_by(ctx, system, where, data, [validation.measure], VALIDATED)
+
+
+def plan_reduced(ctx: Context, name: str, entry: Reduced) -> Stage:
+    """The stage of a reduced dataset: the reference run decides which passages are kept."""
+    deepest = run_depth(ctx, VALIDATED, entry.of)
+    if entry.depth > deepest:
+        raise UserError(
+            f"datasets.{name}.depth (validation.depth) is {entry.depth}, but runs on {VALIDATED} are {deepest} deep; "
+            f"raise depth.{VALIDATED} or lower it"
+        )
+    reference = run(ctx, entry.from_, VALIDATED, f"datasets.{name}.from", entry.of)
+    return make_dataset(ctx, name, entry, {"of": dataset(ctx, entry.of), "run": reference})
+
+
+def full_value(ctx: Context, validated: Validated) -> Stage:
+    """The stage that measures the same checkpoint on the full corpus, on the same queries."""
+    validation, data = validation_of(ctx, validated.model), ctx.trained_on(ctx.settings.models[validated.model])
+    system = validated.checkpoint.name
+    system = f"{validation.from_}+{system}" if validated.part == "cross" else system
+    subset = dataset(ctx, reduced_dataset(ctx, validated.model)) if validation.queries else None
+    where = f"models.{validated.model}.validation"
+    return score_by(ctx, system, where, data, [validation.measure], VALIDATED, subset=subset)

@@ -1,0 +1,339 @@
+"""Planning of one configuration: what is wanted, after everything that it needs.
+
+The names that a run, model or dataset needs are read off the configuration first (`needs`) and planned in that order,
+so that the functions below only look them up.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from tandem.config.datasets import Dissimilar, Group, Reduced
+from tandem.config.encoders import PretrainedEncoder
+from tandem.config.loading import Raw
+from tandem.config.settings import Settings
+from tandem.config.training import JointModel
+from tandem.config.variants import Variants
+from tandem.errors import Unavailable, UserError
+from tandem.plan import audits, datasets, encoders, fusions, lexical, models, runs
+from tandem.plan.candidates import RANDOM
+from tandem.plan.context import Context, Name, Validated, json_of
+from tandem.plan.graph import Stage, Stages
+from tandem.search.indexes.types import check as check_index
+
+
+class Planner:
+    """One configuration's models and runs; stages it shares with earlier ones are found by digest.
+
+    Attributes:
+        ctx: the configuration and what is planned so far.
+    """
+
+    def __init__(self, settings: Settings, stages: Stages) -> None:
+        self.settings, self.ctx = settings, Context(settings, stages)
+        self._done: set[Name] = set()
+
+    def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
+        """The stage that trains a model; `where` names the key that refers to it."""
+        self.plan_models([name])
+        return self.ctx.model(name, where, objectives)
+
+    def dataset(self, name: str | None = None) -> Stage:
+        """The stage that makes a dataset: the configuration's, unless named."""
+        name = name or self.settings.dataset
+        self.prepare([("datasets", name)])
+        return datasets.dataset(self.ctx, name)
+
+    def encoder(self, name: str) -> Stage:
+        """The stage of a starting encoder."""
+        self.prepare(encoder_needs(self.ctx, name))
+        return encoders.encoder(self.ctx, name)
+
+    def run(self, system: str, split: str, where: str, dataset: str | None = None) -> Stage:
+        """The stage that writes a system's run, on the configuration's dataset unless one is named; see `runs`."""
+        dataset = dataset or self.settings.dataset
+        self.prepare(run_needs(self.ctx, system, dataset))
+        return runs.run(self.ctx, system, split, where, dataset)
+
+    def score(self, system: str, where: str, dataset: str | None = None, **restricted: Stage | None) -> Stage:
+        """The stage that measures a system's run; see `runs.score`."""
+        dataset = dataset or self.settings.dataset
+        entry = self.ctx.dataset_entry(dataset)
+        for name in entry.of if isinstance(entry, Group) else (dataset,):
+            self.prepare(run_needs(self.ctx, system, name))
+        return runs.score(self.ctx, system, where, dataset, **restricted)
+
+    def score_by(
+        self, system: str, where: str, dataset: str, measures: list[str], split: str, **restricted: Stage | None
+    ) -> Stage:
+        """The same for one dataset by any measures on any split."""
+        self.prepare(run_needs(self.ctx, system, dataset))
+        return runs.score_by(self.ctx, system, where, dataset, measures, split, **restricted)
+
+    def split(self, dataset: str | None = None) -> str:
+        """The split whose scores are reported."""
+        return datasets.reported_split(self.ctx, dataset or self.settings.dataset)
+
+    def similar_queries(self, dataset: str) -> Stage:
+        """The audit of training queries that are similar to others."""
+        self.prepare([("datasets", dataset), *audit_needs(self.ctx, dataset)])
+        return audits.similar_queries(self.ctx, dataset)
+
+    def false_negatives(self, dataset: str) -> Stage:
+        """The audit of unlabelled passages that a judge finds relevant."""
+        self._prepare_pool(dataset)
+        return audits.false_negatives(self.ctx, dataset)
+
+    def relabel(self, dataset: str) -> Stage:
+        """The qrels after that audit."""
+        self._prepare_pool(dataset)
+        return audits.relabel(self.ctx, dataset)
+
+    def _prepare_pool(self, dataset: str) -> None:
+        self.prepare([("datasets", dataset), *audit_needs(self.ctx, dataset)])
+        for system in audits.audited_systems(self.ctx, dataset):
+            self.prepare(run_needs(self.ctx, system, dataset))
+
+    def full_value(self, validated: Validated) -> Stage:
+        """The stage that measures a checkpoint on the full corpus; see `models.full_value`."""
+        data = self.ctx.trained_on(self.settings.models[validated.model])
+        self.prepare(run_needs(self.ctx, models.validation_of(self.ctx, validated.model).from_, data))
+        self.prepare([("datasets", models.reduced_dataset(self.ctx, validated.model))])
+        return models.full_value(self.ctx, validated)
+
+    def train_without_similar(self, dataset: str, name: str, similar: Stage) -> None:
+        """Enter the variant of a dataset without similar queries, as another configuration's audit found them."""
+        enter_dissimilar(self.ctx, dataset, name)
+        self.ctx.similar[dataset] = similar
+
+    def prepare(self, needed: Iterable[Name]) -> None:
+        """Plan models and derived datasets after all that they need; a mistake is raised where they are looked up."""
+        for name in needed:
+            self._plan(name, ())
+
+    def plan_models(self, names: Iterable[str]) -> None:
+        """Plan models; a mistake is raised where they are looked up."""
+        self.prepare([("models", self.ctx.model_name(name)) for name in names])
+
+    def _plan(self, name: Name, opened: tuple[Name, ...]) -> None:
+        block, entry = name
+        if name in opened:
+            names = [other for at, other in opened[opened.index(name) :] if at == block]
+            self.ctx.failed[name] = UserError(f"{block} form a cycle: {' -> '.join([*names, entry])}")
+            return
+        if name in self._done or entry not in (self.ctx.datasets if block == "datasets" else self.settings.models):
+            return
+        try:
+            for needed in needs(self.ctx, name):
+                self._plan(needed, (*opened, name))
+            self._plan_itself(name)
+            self.ctx.failed.pop(name, None)
+        except UserError as error:
+            self.ctx.failed[name] = error
+        self._done.add(name)
+
+    def _plan_itself(self, name: Name) -> None:
+        block, entry = name
+        if block == "models":
+            self.ctx.models[entry] = models.plan_model(self.ctx, entry)
+            return
+        match spec := self.ctx.datasets[entry]:
+            case Dissimilar():
+                self.ctx.derived[entry] = audits.plan_dissimilar(self.ctx, entry, spec.of)
+            case Reduced():
+                self.ctx.derived[entry] = models.plan_reduced(self.ctx, entry, spec)
+
+
+class Planners:
+    """One configuration's planner and those of its variants; equal stages are one.
+
+    Args:
+        raw: the configuration as Snakemake gathered it.
+        root: the checkout.
+    Raises:
+        UserError: one line per mistake in the configuration itself.
+    Attributes:
+        base: the planner of the configuration without overrides.
+    """
+
+    def __init__(self, raw: Raw, root: Path) -> None:
+        self.variants, self.stages = Variants(raw, root), Stages()
+        self._planners: dict[int, Planner] = {}
+        self.base = self.of({})
+
+    def of(self, overrides: Mapping[str, object]) -> Planner:
+        """The planner of the configuration with dotted paths overridden, as `Variants.settings` has it."""
+        settings = self.variants.settings(overrides)  # equal overrides give the same object
+        if id(settings) not in self._planners:
+            self._planners[id(settings)] = Planner(settings, self.stages)
+        return self._planners[id(settings)]
+
+
+def needs(ctx: Context, name: Name) -> Iterator[Name]:
+    """The models and datasets that one is made from, in the order of their planning; unknown names are left out."""
+    return model_needs(ctx, name[1]) if name[0] == "models" else dataset_needs(ctx, name[1])
+
+
+def dataset_needs(ctx: Context, name: str) -> Iterator[Name]:
+    """What a dataset is made from."""
+    entry = ctx.datasets[name]
+    yield from (("datasets", of) for _, of in datasets.parts(entry))
+    match entry:
+        case Group():
+            yield from (("datasets", of) for of in entry.of)
+        case Reduced():
+            yield from run_needs(ctx, entry.from_, entry.of)
+        case Dissimilar() if entry.of in ctx.datasets and entry.of not in ctx.similar:
+            yield from audit_needs(ctx, entry.of)
+
+
+def audit_needs(ctx: Context, data: str) -> Iterator[Name]:
+    """The judges and the retriever of a dataset's audits."""
+    for name in (*audits.audit_judges(ctx, data), audits.audit_retriever(ctx, data)):
+        if name:
+            yield "models", ctx.model_name(name)
+
+
+def encoder_needs(ctx: Context, name: str) -> Iterator[Name]:
+    """The datasets that a starting encoder, and those it starts from, are pre-trained on."""
+    opened: list[str] = []
+    while isinstance(entry := ctx.settings.encoders.get(name), PretrainedEncoder) and name not in opened:
+        opened.append(name)
+        yield "datasets", entry.dataset or ctx.settings.dataset
+        name = entry.start or ""
+
+
+def model_needs(ctx: Context, name: str) -> Iterator[Name]:
+    """What a model starts from, is trained on, judged by, taught by and validated on."""
+    entry = ctx.settings.models[name]
+    data = ctx.trained_on(entry)
+    yield "datasets", data
+    starts = [entry.init.retriever, entry.init.reranker] if isinstance(entry, JointModel) else [entry.init]
+    for start in (*starts, "encoder"):
+        yield "models", ctx.model_name(start)
+        yield from encoder_needs(ctx, ctx.settings.encoder if start == "encoder" else start)
+    for lists in (entry.candidates, *entry.candidates.also):
+        if lists.from_ != RANDOM:
+            yield from run_needs(ctx, lists.from_, data)
+        judges = lists.denoise.by if lists.denoise else ()
+        yield from (("models", ctx.model_name(judge)) for judge in ctx.members(list(judges)))
+    if distil := getattr(entry.train, "distil", None):
+        for teacher in distil.from_:
+            yield from run_needs(ctx, teacher, data)
+    if models.is_validated(ctx, name):
+        yield "datasets", models.reduced_dataset(ctx, name)
+
+
+def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()) -> Iterator[Name]:
+    """The models behind a run, and the datasets that are searched."""
+    yield "datasets", data
+    settings = ctx.settings
+    for part in system.split("+"):
+        name = part.partition("@")[0]
+        if part in opened or ctx.is_sparse(part):
+            continue
+        if part in settings.aggregations:
+            entry = settings.aggregations[part]
+            yield from run_needs(ctx, entry.of, entry.windows if entry.by is None else data, (*opened, part))
+            yield "datasets", entry.windows
+            yield from (("models", ctx.model_name(judge)) for judge in ctx.members([entry.by] if entry.by else []))
+        elif part in settings.fusions:
+            for of in settings.fusions[part].of:
+                yield from run_needs(ctx, of, data, (*opened, part))
+        else:
+            yield from (("models", ctx.model_name(member)) for member in ctx.members([name]))
+
+
+def enter_dissimilar(ctx: Context, data: str, name: str) -> None:
+    """Enter the variant of a dataset without similar queries, if it is not there."""
+    base = ctx.dataset_entry(data)
+    notes = {key: value for key in datasets.NOTES if (value := getattr(base, key, None)) is not None}
+    notes.pop("factor", None)
+    ctx.datasets.setdefault(name, Dissimilar(source="dissimilar", of=data, **notes))
+
+
+def check_all(settings: Settings) -> None:
+    """Plan whatever the configuration names, wanted or not: mistakes are reported all at once."""
+    planner, wrong = Planner(settings, Stages()), check_measures(settings)
+    checks: list[Callable[[], object]] = [
+        *(partial(planner.encoder, name) for name, entry in settings.encoders.items() if entry.source == "pretrain"),
+        *(partial(planner.model, name, f"models.{name}") for name in settings.models),
+        *(partial(_check_ensemble, planner, name) for name in settings.ensembles),
+        *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
+        *(partial(_check_fusion, planner, name) for name in settings.fusions),
+        *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
+        *(partial(check_index, json_of(entry), f"indexes.{name}") for name, entry in settings.indexes.items()),
+    ]
+    for check in checks:
+        try:
+            check()
+        except Unavailable:
+            continue
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UserError("\n".join(dict.fromkeys(wrong)))
+
+
+def check_measures(settings: Settings) -> list[str]:
+    """An error for every unknown measure, with its key.
+
+    Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
+    """
+    # Imported here: a plan is asked for often, and this brings numerical libraries.
+    from tandem.scoring.measures import parse_measures
+
+    named = {"score.usual": settings.score.usual, "score.measures": settings.score.measures or ()}
+    named["bm25.tune.measure"] = (settings.bm25.tune.measure,)
+    named["validation.measure"] = (settings.validation.measure,)
+    named |= {f"fusions.{name}.tune.measure": (entry.tune.measure,) for name, entry in settings.fusions.items()}
+    named |= {f"datasets.{name}.measures": entry.measures or () for name, entry in settings.datasets.items()}
+    own = {name: model.validation for name, model in settings.models.items()}
+    named |= {f"models.{name}.validation.measure": (it.measure,) for name, it in own.items() if it.model_fields_set}
+    wrong = []
+    for path, measures in named.items():
+        if not measures:
+            continue
+        try:
+            parse_measures(list(measures))
+        except UserError as error:
+            wrong.append(f"{path}: {str(error).removeprefix('measures: ')}")
+    return wrong
+
+
+def _check_ensemble(planner: Planner, name: str) -> None:
+    planner.plan_models(planner.settings.ensembles[name].of)
+    fusions.check_ensemble(planner.ctx, name)
+
+
+def _check_aggregation(planner: Planner, name: str) -> None:
+    """A released run may have a file for a single split: the run is needed on one of them."""
+    fusions.check_aggregation(planner.ctx, name)
+    data, wrong = fusions.documents_of(planner.ctx, name), list[UserError]()
+    for split in (planner.split(data), "dev", "train"):
+        try:
+            planner.run(name, split, f"aggregations.{name}", data)
+            return
+        except Unavailable:
+            continue
+        except UserError as error:
+            wrong.append(error)
+    if wrong:
+        raise wrong[0]
+
+
+def _check_fusion(planner: Planner, name: str) -> None:
+    """The same of the runs that are fused."""
+    settings, data, wrong = planner.settings, planner.settings.dataset, list[UserError]()
+    fusions.check_fusion(planner.ctx, name)
+    planner.prepare(run_needs(planner.ctx, name, data))
+    for split in (planner.split(), "dev", "train"):
+        try:
+            runs.fused_runs(planner.ctx, name, split, f"fusions.{name}.of", data)
+            break
+        except UserError as error:
+            wrong.append(error)
+    else:
+        raise wrong[0]
+    if fusions.is_tuned(settings.fusions[name]):
+        fusions.tuning(planner.ctx, name, data)

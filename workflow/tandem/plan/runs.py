@@ -1,0 +1,210 @@
+"""Runs and their scores: which stages write and measure the run that an expression names.
+
+`bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); a name of
+`sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:` or `aggregations:`; a dual encoder,
+searched exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-encoder or name of ensembles:>`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from tandem.config.datasets import Group
+from tandem.config.retrieval import Index
+from tandem.errors import UserError, nearest
+from tandem.plan import fusions, lexical
+from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth
+from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
+from tandem.plan.encoders import hidden_size, judges, tokens
+from tandem.plan.graph import Stage
+from tandem.search.indexes.types import SEARCHED, check
+from tandem.store.files import fingerprint
+
+Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
+
+
+def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened = ()) -> Stage:
+    """The stage that writes a system's run on a split of a dataset; `where` names the key that refers to it."""
+    settings, name = ctx.settings, f"{system}.{split}"
+    require_split(ctx, data, split, f"{where}: searches")
+    if ("run", system, split, data) in ctx.memo:
+        return ctx.memo["run", system, split, data]
+    first, plus, judge = system.rpartition("+")
+    if plus:
+        stage = _rerank(ctx, system, run(ctx, first, split, where, data, opened), judge, split, where, data)
+    elif "@" in system:
+        stage = _search_index(ctx, system, split, where, data)
+    elif ctx.is_sparse(system):
+        stage = lexical.search(ctx, system, split, where, data)
+    elif system == "given":
+        params = {"depth": run_depth(ctx, split, data), "split": split}
+        stage = ctx.stage("given", data, name, params, {"dataset": dataset(ctx, data)})
+    elif system in settings.aggregations:
+        stage = _aggregated(ctx, system, split, where, data, opened)
+    elif system in settings.runs:
+        stage = imported(ctx, system, split, data)
+    elif system in settings.fusions:
+        stage = _fused(ctx, system, split, data, opened)
+    else:
+        params = {"depth": run_depth(ctx, split, data), "split": split}
+        upstream, how = vectors(ctx, system, split, where, data), ctx.execution("engine", "search_memory")
+        model = ctx.model(system, where, DUAL_PARTS)
+        stage = ctx.stage("retrieve", data, f"{model.name}.{split}", params, upstream, how)
+    ctx.memo["run", system, split, data] = stage
+    return stage
+
+
+def _opened(opened: Opened, block: str, name: str) -> Opened:
+    """The entries that are being planned with one more; a `UserError` where it is among them."""
+    if (block, name) in opened:
+        names = [other for at, other in opened if at == block]
+        raise UserError(f"{block} form a cycle: {' -> '.join([*names, name])}")
+    return (*opened, (block, name))
+
+
+def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
+    """The stage that takes over a released run."""
+    entry = ctx.settings.runs[system]
+    path = Path(entry.paths.get(split, ""))
+    if not path.is_file():
+        have = ", ".join(entry.paths)
+        raise UserError(f"runs.{system}.paths.{split}: {path} is no file; splits with a file: {have or 'none'}")
+    params = {
+        "format": entry.format,
+        "split": split,
+        "depth": run_depth(ctx, split, data),
+        "fingerprint": fingerprint(path),
+    }
+    upstream = {"dataset": dataset(ctx, data)}
+    return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
+
+
+def fused_runs(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened = ()) -> list[Stage]:
+    """The runs that a fusion is made of."""
+    opened = _opened(opened, "fusions", name)
+    return [run(ctx, part, split, where, data, opened) for part in ctx.settings.fusions[name].of]
+
+
+def _fused(ctx: Context, name: str, split: str, data: str, opened: Opened) -> Stage:
+    entry = ctx.settings.fusions[name]
+    fusions.fusion_depth(ctx, name, split, data)
+    runs, tuning_runs = fused_runs(ctx, name, split, f"fusions.{name}.of", data, opened), None
+    if fusions.is_tuned(entry):
+        fusions.tuning(ctx, name, data)  # before its runs: where it is impossible, that is the reason
+        tuning_runs = fused_runs(ctx, name, entry.tune.split, f"fusions.{name}.tune.split", data, opened)
+    return fusions.fuse(ctx, name, split, data, runs, tuning_runs)
+
+
+def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened) -> Stage:
+    entry, documents = ctx.settings.aggregations[name], fusions.documents_of(ctx, name)
+    if documents != data:
+        raise UserError(f"{where}: {name} searches windows of {documents} ({entry.windows}), not of {data}")
+    opened = _opened(opened, "aggregations", name)
+    searched = entry.windows if entry.by is None else data
+    pool = run(ctx, entry.of, split, f"aggregations.{name}.of", searched, opened)
+    combine = fusions.aggregate if entry.by is None else fusions.rerank_windows
+    return combine(ctx, name, split, data, pool)
+
+
+def _rerank(ctx: Context, system: str, pool: Stage, judge: str, split: str, where: str, data: str) -> Stage:
+    params = fusions.reranking(ctx, split, data)
+    require_depth(pool, params["depth"], "rerank.depth")
+    upstream = {"dataset": dataset(ctx, data), "run": pool}
+    if judge in ctx.settings.ensembles:
+        upstream |= judges(ctx, [judge], where, data, CROSS_PARTS)
+    else:
+        upstream["model"] = ctx.model(judge, where, CROSS_PARTS)
+        upstream["tokens"] = tokens(ctx, ctx.root(ctx.model_name(judge), "cross"), data)
+    return ctx.stage("rerank", data, f"{system}.{split}", params, upstream)
+
+
+def embedded_queries(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:
+    """The stage that embeds a split's queries by a dual encoder."""
+    encode = json_of(ctx.settings.encode, "block", "batch_tokens", "precision")
+    return _embeddings(ctx, system, split, {"side": "queries", "split": split, **encode}, where, data)
+
+
+def vectors(ctx: Context, system: str, split: str, where: str, data: str) -> dict[str, Stage]:
+    """What a dual encoder's retrieval reads: the dataset, its passages' vectors and those of a split's queries."""
+    encode = json_of(ctx.settings.encode, "block", "batch_tokens", "precision", "dtype")
+    passages = _embeddings(ctx, system, "passages", {"side": "passages", **encode}, where, data)
+    queries = embedded_queries(ctx, system, split, where, data)
+    return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}
+
+
+def _embeddings(ctx: Context, system: str, label: str, params: dict[str, Any], where: str, data: str) -> Stage:
+    model = ctx.model(system, where, DUAL_PARTS)
+    # By the system's name: an equal model of another variant may have lent the stage its own.
+    read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data)
+    upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
+    how = ctx.execution("attention", "compile")
+    return ctx.stage("embeddings", data, f"{model.name}.{label}", params, upstream, how)
+
+
+def _search_index(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:
+    model, _, name = system.rpartition("@")
+    entry = index_entry(ctx, name, f"{where}: {system}")
+    upstream = vectors(ctx, model, split, where, data)
+    upstream["index"] = built = index(ctx, upstream["passages"], name, data)
+    own = {key: value for key, value in json_of(entry).items() if key in SEARCHED}
+    params = {"depth": run_depth(ctx, split, data), "split": split, **own}
+    return ctx.stage("ann", data, f"{built.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices"))
+
+
+def index_entry(ctx: Context, name: str, where: str) -> Index:
+    """An index's entry; `where` names the key that refers to it."""
+    known = ctx.settings.indexes
+    if name not in known:
+        raise UserError(f"{where}: {name} is no index{nearest(name, list(known))}")
+    return known[name]
+
+
+def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
+    """The stage that builds an index of a dual encoder's passages."""
+    entry = json_of(index_entry(ctx, name, f"indexes.{name}"))
+    params = {key: value for key, value in entry.items() if key not in SEARCHED}
+    if "seed" in params:
+        params["seed"] = ctx.seed(params["seed"])
+    rows = (ctx.dataset_entry(data).counts or {}).get("passages")
+    check(params, f"indexes.{name}", rows, hidden_size(ctx, passages.upstream["tokens"]) if params.get("m") else None)
+    label = f"{passages.upstream['model'].name}@{name}"
+    return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))
+
+
+def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage | None) -> Stage:
+    """The stage that measures a system's run on the split that is reported.
+
+    Args:
+        ctx: the configuration and its models.
+        system: the run's expression.
+        where: the key that refers to it.
+        data: where the search happens; a group is measured on each member and averaged.
+        restricted: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted.
+    """
+    entry, split = ctx.dataset_entry(data), reported_split(ctx, data)
+    if isinstance(entry, Group):
+        members = {f"member.{i}": score(ctx, system, where, name) for i, name in enumerate(entry.of)}
+        params = {"measures": measures(ctx, data), "split": split, "members": list(entry.of)}
+        return ctx.stage("score", data, f"{system}.{split}", params, members)
+    return score_by(ctx, system, where, data, measures(ctx, data), split, **restricted)
+
+
+def score_by(
+    ctx: Context, system: str, where: str, data: str, by: list[str], split: str, **restricted: Stage | None
+) -> Stage:
+    """The same for one dataset by any measures on any split."""
+    entry, collection = ctx.dataset_entry(data), dataset(ctx, data)
+    ranking = run(ctx, system, split, where, data)
+    params: dict[str, Any] = {"measures": by, "split": split}
+    if entry.ignore_identical_ids:
+        params["ignore_identical_ids"] = True
+    upstream = {"dataset": collection, "run": ranking, **restricted}
+    if entry.relevance == "answers":
+        upstream["match"] = match(ctx, ranking, split, data)
+    return ctx.stage("score", data, ranking.name, params, upstream)
+
+
+def match(ctx: Context, ranking: Stage, split: str, data: str) -> Stage:
+    """The stage that finds the answers in a run's passages."""
+    depth = run_depth(ctx, split, data)
+    params = {"match": ctx.dataset_entry(data).match, "depth": depth, "split": split, "title": False}
+    return ctx.stage("match", data, ranking.name, params, {"dataset": dataset(ctx, data), "run": ranking})

@@ -1,0 +1,309 @@
+"""The tables that a configuration could make: their layouts, their rows with the scores behind them, their targets.
+
+A paper's table whose collection is not here is searched elsewhere: `stand_in: squad` puts one dataset for all of a
+paper's, `stand_in: {msmarco: squad, natural-questions: scifact}` one for each. What it does not name is searched where
+the paper does if the configured dataset is one of the table's own, and else on the configured dataset: with the
+defaults every table runs on the embedded collection and says so.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from tandem.config.datasets import Dataset, Group, Unlabelled
+from tandem.config.loading import read_yaml
+from tandem.config.settings import Settings
+from tandem.errors import NAME, Unavailable, UserError, nearest, printable
+from tandem.plan.datasets import is_measurable, measures
+from tandem.plan.graph import Stage
+from tandem.plan.planner import Planner, Planners
+from tandem.reporting.layout import Layout, LayoutRow, beside, names_dataset
+from tandem.reporting.layouts import load_layout
+
+Row = dict[str, str]
+SHARED = ("printed.csv", "bands.yaml")  # what layouts read beside themselves
+NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits")  # of a configuration file that a layout names
+
+
+def searched(
+    named: str,
+    stand_in: str | Mapping[str, str] | None,
+    configured: str,
+    of_table: Collection[str],
+    otherwise: str | None = None,
+) -> str:
+    """Our dataset for one that a paper names, each as the catalogue does.
+
+    Args:
+        named: the paper's.
+        stand_in: the configuration's key.
+        configured: the configuration's `dataset`.
+        of_table: every dataset that the table names.
+        otherwise: where none of these decides; None: the configured dataset.
+    """
+    if isinstance(stand_in, str):
+        return stand_in
+    if stand_in and named in stand_in:
+        return stand_in[named]
+    return named if configured in of_table else otherwise or configured
+
+
+class StandIns:
+    """The stand-ins of one configuration for the datasets of one layout."""
+
+    def __init__(self, settings: Settings, datasets: Mapping[str, Dataset], layout: Layout) -> None:
+        self.stand_in, self.dataset, self.train_on = settings.stand_in, settings.dataset, settings.train_on
+        self.datasets, self.layout = datasets, layout
+
+    def collection(self, dataset: str) -> str:
+        """The collection that a dataset is, as the layout names it.
+
+        Queries without labels make no other collection of one, nor does what the layout says is the same.
+        """
+        while isinstance(entry := self.datasets.get(dataset), Unlabelled):
+            dataset = entry.of
+        return next((name for name, others in self.layout.same.items() if dataset in others), dataset)
+
+    def searched(self, named: str, otherwise: str = "") -> str:
+        """Our dataset for one that the layout names, as the catalogue does.
+
+        Args:
+            named: empty where the layout names none.
+            otherwise: where neither `stand_in` nor the layout decides; empty: the configured dataset.
+        """
+        if not named:
+            return self.dataset
+        configured = self.collection(self.dataset)
+        ours = searched(named, self.stand_in, configured, self.layout.datasets, otherwise or self.dataset)
+        return self.dataset if ours == named == configured else ours
+
+    def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """A row's changes of the configuration, the datasets among them replaced by those that stand in."""
+        return {
+            path: self.searched(value, self.train_on or "") if value and names_dataset(path) else value
+            for path, value in changes.items()
+        }
+
+
+class Tables(dict[str, list[tuple[Row, Stage]]]):
+    """Table → its rows with their scores, of each table that can be made.
+
+    Args:
+        planners: of the configuration and of its variants, for rows that change it.
+        folder: the layouts, config/papers.
+        root: the checkout, where layouts' own configuration files are.
+    Attributes:
+        layouts: table → its file, of all that are known.
+        missing: table → why it cannot be made.
+        absent: table → its rows that cannot be made, each with the reason.
+    Raises:
+        UserError: a layout is unknown or broken, or a wanted table names what the configuration lacks.
+    """
+
+    def __init__(self, planners: Planners, folder: Path, root: Path) -> None:
+        super().__init__()
+        self.planners, self.root = planners, root
+        self.settings = planners.base.settings
+        self.layouts = _layouts(self.settings, folder)
+        self.missing: dict[str, str] = {}
+        self.absent: dict[str, list[Row]] = {}
+        for table, file in self.layouts.items():
+            try:
+                self[table], self.absent[table] = self._rows(file)
+            except UserError as error:
+                # A layout whose models or splits are not there is only a mistake if its table is wanted.
+                if table in self.wanted() and not isinstance(error, Unavailable):
+                    raise
+                self.missing[table] = str(error)
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """Target of the command line → table: `rocketqav2_table4` → `rocketqav2/table4`."""
+        return {table.replace("/", "_").replace("-", "_"): table for table in self.layouts}
+
+    @property
+    def papers(self) -> dict[str, list[str]]:
+        """Target of a whole paper → its tables, which stand in a folder of config/papers/."""
+        tables: dict[str, list[str]] = {}
+        for table in self.layouts:
+            if "/" in table:
+                tables.setdefault(table.split("/")[0], []).append(table)
+        return tables
+
+    def reasons(self, paper: str) -> list[str]:
+        """A line for each table of a paper that cannot be made: which, and why."""
+        return [f"{table} is not made: {self.missing[table]}" for table in self.papers[paper] if table in self.missing]
+
+    def beside(self, table: str) -> list[str]:
+        """What a table's layout reads beside itself: printed numbers, bands."""
+        return [str(file) for name in SHARED if (file := beside(self.layouts[table], name))]
+
+    def wanted(self) -> list[str]:
+        """Names of the tables of `rule all`."""
+        return [_table_name(table) for table in self.settings.tables]
+
+    def files(self, *tables: str) -> list[str]:
+        """The files of tables, of the wanted ones if none is named.
+
+        Raises:
+            UserError: a table needs a split that the dataset lacks, or a model that the configuration lacks.
+        """
+        for table in tables or self.wanted():
+            if table not in self:
+                raise UserError(f"table {table} cannot be made: {self.missing[table]}")
+        return [f"results/tables/{table}.csv" for table in tables or self.wanted()]
+
+    def scores(self, table: str) -> list[str]:
+        """Manifests of the scores that a table shows."""
+        return list(dict.fromkeys(stage.manifest for _, stage in self[table]))
+
+    def wanted_scores(self) -> list[Stage]:
+        """The scores that the tables of `rule all` show, as far as they can be made, table after table."""
+        return [stage for table in self.wanted() for _, stage in self.get(table, ())]
+
+    def rows(self, table: str) -> list[Row]:
+        """A table's rows for the command line, with their scores or why they have none."""
+        return [{**row, "scores": stage.folder} for row, stage in self[table]] + self.absent[table]
+
+    def systems(self) -> list[Row]:
+        """The rows of all wanted tables, each system once; another run under a name that is taken says its table.
+
+        Of several seeds the first, and only where the first row is searched: they are compared query by query.
+        """
+        systems: dict[tuple[str, str], Row] = {}
+        rows = [(table, row) for table in self.wanted() if table in self for row in self.rows(table) if "scores" in row]
+        first: tuple[str, ...] = ()
+        for table, row in rows:
+            place = row["dataset"], row["split"], row["seed"]
+            first = first or place
+            if place != first:
+                continue
+            system = {key: row[key] for key in ("system", "first_stage", "scores")}
+            if systems.setdefault((row["system"], row["first_stage"]), system)["scores"] != row["scores"]:
+                named = f"{row['system']} ({table})"
+                systems[named, row["first_stage"]] = {**system, "system": named}
+        return list(systems.values())
+
+    def _rows(self, file: Path) -> tuple[list[tuple[Row, Stage]], list[Row]]:
+        """The scores of a layout's rows, one for each of its datasets and seeds, and the printed rows without one.
+
+        A row says what `tandem table` must know: system and first stage; dataset and split where it is scored, and the
+        collection that this is; the layout's dataset whose columns it fills; the seed; the key of its run; which
+        datasets stand in where it is trained. Quoted rows have no score.
+
+        Raises:
+            UserError: a measure, model, split or dataset that the configuration does not have.
+        """
+        layout, measured = load_layout(file), self.settings.score.measures
+        for column in layout.columns if measured else ():
+            if column.measure not in (measured or ()):
+                have = ", ".join(measured or ())
+                raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({have})")
+        groups = list(dict.fromkeys(column.dataset for column in layout.columns)) or [""]
+        seeds = self.settings.seeds or (self.settings.seed,)
+        scored: list[tuple[Row, Stage]] = []
+        absent: list[Row] = []
+        for row in (row for row in layout.rows if not row.quoted):
+            for group in (group for group in groups if group in row.columns or not row.columns):
+                try:
+                    scored += [self._scored(file, layout, row, group, seed) for seed in seeds]
+                except Unavailable as error:
+                    if not row.hidden and all(value is None for value in row.printed.values()):
+                        raise
+                    named = {"system": row.system, "first_stage": row.first_stage}
+                    absent.append({**named, "column": group, "absent": str(error)})
+        if not scored:
+            reasons = "; ".join(dict.fromkeys(row["absent"] for row in absent))
+            raise Unavailable(reasons or f"{file}: all rows are quoted; a table needs one with a run")
+        return scored, absent
+
+    def _scored(self, file: Path, layout: Layout, row: LayoutRow, group: str, seed: int) -> tuple[Row, Stage]:
+        """A row's score for the columns of one dataset, with one seed."""
+        settings, base = self.settings, self.planners.base
+        stand_ins = StandIns(settings, base.ctx.datasets, layout)
+        named = row.dataset or group or (layout.printed_on["dataset"] if layout.printed_on else "")
+        dataset, changes = stand_ins.searched(named), self._configured(layout, stand_ins, named)
+        own = stand_ins.changed(row.changes)
+        dataset = changes.get("dataset", dataset)
+        if dataset != settings.dataset:
+            changes["dataset"] = dataset
+        changes |= own | (row.changes_own if stand_ins.collection(dataset) == named else {})
+        recipes = changes.get("recipes") or settings.recipes
+        if lacking := [name for name in layout.recipes if name not in recipes]:
+            changes["recipes"] = [*recipes, *lacking]
+        if seed != settings.seed:
+            changes["seed"] = seed
+        planner = audited = self.planners.of(changes)
+        if row.variant:  # its audits are those of the dataset as it is: the variant is made from them
+            name = f"{dataset}-{row.variant}"
+            planner = self.planners.of({**changes, "train_on": name})
+            planner.train_without_similar(dataset, name, audited.similar_queries(dataset))
+        stage = _score(planner, audited, row, layout, str(file), dataset)
+        run = stage.upstream.get("run")
+        instead = [
+            f"{own[at]} for {value}" for at, value in row.changes.items() if stand_ins.collection(own[at]) != value
+        ]
+        return {
+            "system": row.system,
+            "first_stage": row.first_stage,
+            "dataset": dataset,
+            "split": planner.split(dataset),
+            "collection": StandIns(planner.settings, planner.ctx.datasets, layout).collection(dataset),
+            "column": group,
+            "seed": str(seed),
+            "run": run.key if run else "",
+            "instead": ", ".join(instead),
+        }, stage
+
+    def _configured(self, layout: Layout, stand_ins: StandIns, named: str) -> dict[str, Any]:
+        """What the layout's own configuration for a dataset changes, where another is configured."""
+        if named not in layout.configs or stand_ins.searched(named) != named or named == self.settings.dataset:
+            return {}
+        changes: dict[str, Any] = read_yaml(self.root / layout.configs[named])
+        return {key: value for key, value in changes.items() if key not in NOT_TAKEN}
+
+
+def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
+    """The score of a row: by the dataset's labels or corrected ones, of all queries or some."""
+    subsets = {"similar": audited.similar_queries, "pooled": audited.false_negatives}
+    labels = audited.relabel(dataset) if row.labels else None
+    subset = subsets[layout.subset](dataset) if layout.subset else None
+    if more := _printed_measures(planner, layout, dataset):
+        by, split = [*measures(planner.ctx, dataset), *more], planner.split(dataset)
+        return planner.score_by(row.run, where, dataset, by, split, labels=labels, subset=subset)
+    return planner.score(row.run, where, dataset, labels=labels, subset=subset)
+
+
+def _printed_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:
+    """The measures that a paper prints and that a dataset's scores do not have, as far as runs and labels allow."""
+    if planner.settings.score.measures or isinstance(planner.ctx.dataset_entry(dataset), Group):
+        return []
+    have = measures(planner.ctx, dataset)
+    printed = {column for row in layout.rows for column, value in row.printed.items() if value is not None}
+    return [
+        measure
+        for measure in dict.fromkeys(column.measure for column in layout.columns if column.id in printed)
+        if measure not in have and is_measurable(planner.ctx, measure, dataset)
+    ]
+
+
+def _layouts(settings: Settings, folder: Path) -> dict[str, Path]:
+    """Table name → layout file: those of config/papers/ and the user's own."""
+    layouts = {str(path.relative_to(folder).with_suffix("")): path for path in sorted(folder.rglob("*.yaml"))}
+    layouts.pop("bands", None)
+    for table in settings.tables:
+        if table.endswith(".yaml"):
+            if not Path(table).is_file():
+                raise UserError(f"tables: {table} is no file")
+            if not NAME.fullmatch(_table_name(table)):
+                allowed = "a layout's file name may hold letters, digits, `_`, `.` and `-`"
+                raise UserError(f"tables: {printable(table)}: {allowed}")
+            layouts[_table_name(table)] = Path(table)
+        elif table not in layouts:
+            raise UserError(f"tables: {table} is unknown{nearest(table, sorted(layouts))}")
+    return layouts
+
+
+def _table_name(table: str) -> str:
+    """A table's name: as the configuration has it, or the stem of a layout file."""
+    return Path(table).stem if table.endswith(".yaml") else table
