@@ -92,8 +92,8 @@ class FullPlan(Plan):
 
     def by_name(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
-        checks: list[Check] = [self.audits, self.tradeoffs]
-        for check in [*checks, *(partial(self.analyses.stage, name) for name in NOTEBOOKS)]:
+        analyses: list[Check] = [partial(self.analyses.stage, name) for name in NOTEBOOKS]
+        for check in (self.audits, self.tradeoffs, *analyses):
             with suppress(UserError):
                 check()
 

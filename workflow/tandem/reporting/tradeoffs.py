@@ -66,11 +66,11 @@ def table(lines: list[Line]) -> tuple[list[str], list[list[str]]]:
 
 def caption(artifact: Artifact) -> str:
     """What was measured, on what."""
-    told, params = artifact.manifest, artifact.params
+    manifest, params = artifact.manifest, artifact.params
     asked = f"at most {params['queries']:,} {params['split']} queries"
     return (
         f"{artifact.key}: recall of the exact top, on {asked}; one query at a time by one thread, all together by "
-        f"{told['threads']} threads, on {told['machine']['cores']} cores; medians of {params['repeats']}. "
+        f"{manifest.facts['threads']} threads, on {manifest.machine.cores} cores; medians of {params['repeats']}. "
         "For exact scores the embeddings are read as well; their bytes are not counted."
     )
 
