@@ -2,10 +2,10 @@
 
 import pytest
 
-from tandem.artifact import Job, plain
 from tandem.config.training import JointTrain
 from tandem.errors import UserError
 from tandem.stages.training import CrossTraining, DualTraining
+from tandem.store.job import Job, plain
 
 
 def job(params, kind="model", tmp_path=None):

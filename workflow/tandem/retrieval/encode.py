@@ -19,10 +19,9 @@ from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
 from tandem.models.acceleration import accelerate
-from tandem.models.device import device, resolve_precision, use_workers
+from tandem.models.device import device, kernels, resolve_precision, use_workers
 from tandem.models.dual import STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
-from tandem.models.linear import kernels
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, BlockFacts, Blocks, Vectors, block_name

@@ -16,8 +16,7 @@ from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import STEP, CrossEncoder
-from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.device import device, kernels, resolve_precision
+from tandem.models.device import device, kernels, resolve_precision, use_workers
 from tandem.models.hub import check_length
 from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array

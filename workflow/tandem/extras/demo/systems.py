@@ -9,7 +9,6 @@ from tandem.errors import UserError, nearest
 from tandem.extras.operations.configurations import Configuration
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
-from tandem.plan.plan import Plan
 from tandem.stages.lexical import ANALYZERS
 from tandem.store.artifact import MANIFEST, open_artifact
 
@@ -110,7 +109,7 @@ def needs(run: Stage) -> Iterator[Stage]:
         yield run.upstream["tuned"]
 
 
-def comparable_parts(plan: Plan, run: Stage) -> list[Part]:
+def comparable_parts(plan: FullPlan, run: Stage) -> list[Part]:
     """Parts whose scores may stand beside those of a run, in the order of preference.
 
     BM25 of the configuration; then what the tables' systems use, the last row first, but before all others those that

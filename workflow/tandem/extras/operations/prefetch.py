@@ -16,8 +16,8 @@ from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
+from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
-from tandem.plan.plan import Plan
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 NEEDED = ("config.json", "model.safetensors")  # of an encoder, in the cache
@@ -72,14 +72,14 @@ def prefetch(
     return 0 if dry_run else fetch_all([item for item in items.values() if not item.here])
 
 
-def needed(plan: Plan) -> list[Item]:
+def needed(plan: FullPlan) -> list[Item]:
     """What the stages of `rule all` read from elsewhere, in the order in which they need it."""
     items: list[Item] = []
     for stage in stages_of_all(plan):
         if stage.kind == "dataset":
-            items += of_dataset(stage, plan.config["datasets"])
+            items += of_dataset(stage, plan.document()["datasets"])
         elif stage.kind == "encoder" and stage.params["source"] == "hub":
-            items.append(of_hub(stage, stage.name in plan.config["encoders"]))
+            items.append(of_hub(stage, stage.name in plan.settings.encoders))
     return items
 
 
