@@ -42,7 +42,7 @@ def scores(folder: Path, precision: str) -> np.ndarray:
 
     made = stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")
     budget = 4096 if device().type == "cpu" else 32768
-    passages = np.arange(made.manifest["passages"])
+    passages = np.arange(made.manifest.facts["passages"])
     model = stages.made(folder, "model")["model"]
     return PairScores(model, made, precision, budget).score(passages // SIZE, passages)
 

@@ -25,11 +25,11 @@ import numpy as np
 from figures import markdown
 from made_vectors import embeddings, vectors
 
-from tandem.artifact import open_artifact
-from tandem.memory import peak_mib
-from tandem.progress import Progress
+from tandem.cluster.progress import Progress
 from tandem.retrieval.embeddings import Embeddings, Stretches
 from tandem.retrieval.exact import unpack
+from tandem.store.artifact import open_artifact
+from tandem.store.environment import peak_mib
 
 DIMENSION, WARM, ROUNDS = 768, 32, 3
 MS_MARCO = (8_841_823, 6_980)

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, write_beir
 
-from tandem.artifact import sha256
+from tandem.store.files import sha256
 
 COLUMNS = [
     *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from pydantic import ConfigDict
 
-from tandem.artifact import Job, open_artifact, writing
 from tandem.evaluation.scores import run as score
 from tandem.stages import KINDS
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job, writing
 
 MEASURES = ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]
 

@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from tandem.config.loading import catalogue, load_settings
-from tandem.data.catalogue import table
+from tandem.data.catalogue import Presence, format_catalogue, presences, read_entries
 from tandem.data.irds_needs import needs
-from tandem.data.presence import Presence, presence
-from tandem.data.sources import SOURCES
+from tandem.data.sources import dataset_format
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +34,10 @@ def folders(tmp_path, monkeypatch):
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "irds"))
     monkeypatch.setenv("TANDEM_DATA", str(tmp_path / "data"))
     return tmp_path
+
+
+def presence(name, spec):
+    return presences([name], read_entries({**ENTRIES, name: spec}))[name]
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +84,9 @@ def test_the_surveys_29_datasets_and_the_papers_own_are_there():
 
 def test_every_entry_has_the_keys_of_its_source(configured):
     config = load_settings(configured(), ROOT)
-    assert set(config["datasets"]) == set(ENTRIES)
+    assert set(config.datasets) == set(ENTRIES)
     derived = {"group", "dissimilar", "pair"}
-    assert {spec["source"] for spec in ENTRIES.values()} <= set(SOURCES) | derived
+    assert {spec["source"] for spec in ENTRIES.values()} <= set(dataset_format) | derived
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -178,7 +181,7 @@ def test_a_download_put_by_hand_counts(folders):
 
 
 def test_a_download_that_several_share_counts_once():
-    assert presence("cqadupstack", ENTRIES["cqadupstack"], ENTRIES).bytes == ENTRIES["cqadupstack"]["bytes"]
+    assert presence("cqadupstack", ENTRIES["cqadupstack"]).bytes == ENTRIES["cqadupstack"]["bytes"]
 
 
 def test_files_are_found_in_the_data_folder(folders):
@@ -210,7 +213,8 @@ def test_path_licence_and_local(folders):
 
 
 def test_the_catalogue_is_a_line_each():
-    lines = table({name: ENTRIES[name] for name in ("squad", "signal-1m", "pydocs")}).split("\n")
+    entries = read_entries({name: ENTRIES[name] for name in ("squad", "signal-1m", "pydocs")})
+    lines = format_catalogue(entries).split("\n")
     assert [line.split()[0] for line in lines] == ["dataset", "pydocs", "signal-1m", "squad"]
     where = ENTRIES["signal-1m"]["where"]
     assert lines[2].split("  ")[0:1] == ["signal-1m"]

@@ -17,12 +17,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tandem.artifact import Job
+from tandem.config.execution import Mirror
 from tandem.data.archives import unpack
-from tandem.data.download import Expected, fetch, readable
+from tandem.data.fetch import Expected, alternatives, cache_path, fetch, readable
 from tandem.data.files import Files
-from tandem.data.mirrors import alternatives, kept_at
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 BYTES = random.Random(5).randbytes(3_000_000)
 SHA256 = hashlib.sha256(BYTES).hexdigest()
@@ -201,9 +201,9 @@ def test_a_download_that_does_not_fit_the_disk_is_refused(server, tmp_path):
 
 def test_mirrors_come_first_and_the_url_last(server, tmp_path):
     mirrors = [
-        {"from": "https://far.org/", "to": f"{server.url}/none/"},
-        {"from": "https://elsewhere.org/", "to": "http://127.0.0.1:9/"},
-        {"from": "https://far.org/a/", "to": f"{server.url}/d/"},
+        Mirror(from_="https://far.org/", to=f"{server.url}/none/"),
+        Mirror(from_="https://elsewhere.org/", to="http://127.0.0.1:9/"),
+        Mirror(from_="https://far.org/a/", to=f"{server.url}/d/"),
     ]
     assert alternatives("https://far.org/a/x", mirrors)[1:] == [f"{server.url}/d/x", "https://far.org/a/x"]
     path = fetch("https://far.org/a/x.bin", tmp_path / "x.bin", Expected(sha256=SHA256), mirrors, pause=0.01)
@@ -214,16 +214,16 @@ def test_mirrors_come_first_and_the_url_last(server, tmp_path):
 def test_a_mirror_may_be_a_folder_and_is_used_in_place(tmp_path):
     (tmp_path / "my data").mkdir()
     (tmp_path / "my data" / "x.bin").write_bytes(b"right")
-    mirror = {"from": "https://far.org/a", "to": (tmp_path / "my data").as_uri()}
+    mirror = Mirror(from_="https://far.org/a", to=(tmp_path / "my data").as_uri())
     path = fetch("https://far.org/a/x.bin", tmp_path / "x.bin", Expected(size=5), [mirror])
     assert path == tmp_path / "my data" / "x.bin"
 
 
 def test_where_urls_are_kept(folder):
-    assert kept_at("https://h.org/a/b%20c.gz?v=1&w=/") == folder / "h.org" / "a" / "b c.gz?v=1&w=%2F"
+    assert cache_path("https://h.org/a/b%20c.gz?v=1&w=/") == folder / "h.org" / "a" / "b c.gz?v=1&w=%2F"
     for url in ("https://h.org/", "https://h.org/a/../../x", "https://h.org/a/%2e%2e/x", "https:///x"):
         with pytest.raises(UserError, match="names no file"):
-            kept_at(url)
+            cache_path(url)
 
 
 def test_sizes_are_readable():
@@ -235,7 +235,7 @@ def test_sizes_are_readable():
 # Two processes, and one that dies
 
 FETCH = (
-    "import sys; from pathlib import Path; from tandem.data.download import Expected, fetch;"
+    "import sys; from pathlib import Path; from tandem.data.fetch import Expected, fetch;"
     "fetch(sys.argv[1], Path(sys.argv[2]), Expected(sha256=sys.argv[3]))"
 )
 
@@ -383,7 +383,7 @@ def test_a_broken_archive_is_one_line(tmp_path, kind):
 
 def files(tmp_path, entries, **execution):
     out = tmp_path / "results" / "mine" / "dataset" / "mine-0"
-    return Files(Job("dataset", out, {}, {}, {"files": entries, **execution}))
+    return Files(Job("dataset", out, {"source": "files"}, {}, {"files": entries, **execution}))
 
 
 def test_files_are_fetched_when_asked_for_and_kept(server, tmp_path, folder):
@@ -397,7 +397,7 @@ def test_files_are_fetched_when_asked_for_and_kept(server, tmp_path, folder):
     there = files(tmp_path, entries)
     assert server.asked == []
     assert there.find("b.tsv").read_bytes() == b"b"
-    assert there.maybe("c.tsv") is None
+    assert there.find_optional("c.tsv") is None
     assert [path.name for path in there.glob("*.bin")] == ["a.bin"]
     assert [path for path, _ in server.asked] == ["/d/b.tsv.gz", "/d/x.bin"]
     kept = folder / f"127.0.0.1%3A{server.server_port}" / "d" / "x.bin"
@@ -420,7 +420,7 @@ def test_members_of_an_archive_are_files(server, tmp_path, folder):
     assert there.find("questions").read_bytes() == b"q"
     assert [path.read_bytes() for path in there.glob("data/a/*.json")] == [b"1", b"2"]
     assert there.find("data/b/P3.json").read_bytes() == b"3"
-    assert there.maybe("data/b/P4.json") is None
+    assert there.find_optional("data/b/P4.json") is None
     assert len(server.asked) == 1
     next(folder.rglob("x.tar.gz")).unlink()  # to save space
     assert files(tmp_path, entries).find("questions").read_bytes() == b"q"
@@ -434,7 +434,7 @@ def test_a_folder_of_an_archive_may_be_all_there_is(server, tmp_path):
     assert there.find("para.txt").read_bytes() == b"p"
     assert there.find("dev/q").read_bytes() == b"q"
     assert [path.name for path in there.glob("*.query.txt*")] == ["train.query.txt"]
-    assert there.maybe("x.tar.gz") is None
+    assert there.find_optional("x.tar.gz") is None
     assert len(server.asked) == 1
 
 
@@ -477,7 +477,7 @@ def test_an_archive_of_a_mirror_folder_is_unpacked_in_the_data_folder(tmp_path, 
 def test_path_is_the_only_place_where_it_is_told(tmp_path):
     (tmp_path / "here").mkdir()
     there = files(tmp_path, {"a": {"url": "https://far.org/a"}}, path=str(tmp_path / "here"))
-    assert there.maybe("a") is None
+    assert there.find_optional("a") is None
     with pytest.raises(UserError, match="here: holds no a"):
         there.find("a")
 

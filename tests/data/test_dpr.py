@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dpr_files import items, passages, questions
+from tandem.data.sources.dpr import items, passages, read_questions
 from tandem.errors import UserError
 
 PASSAGES = (
@@ -88,8 +88,8 @@ def test_a_pool_and_a_file_of_answers(folder, make):
     assert collection.qrels("train") == {"train-0": {"1": 2, "4": 1}}
     assert collection.answers("train") == {"train-0": ["a prophet", "Moses' brother"], "train-1": []}
     assert collection.answers("test") == {"test-0": ["a song", "Al's song"], "test-1": ['"Weird Al"']}
-    assert made.manifest["qrels"] == {"train": 2, "test": 0}
-    assert made.manifest["source"] == {"contexts_without_id": 1}
+    assert made.manifest.facts["qrels"] == {"train": 2, "test": 0}
+    assert made.manifest.facts["source"] == {"contexts_without_id": 1}
 
 
 def test_a_pool_gives_training_lists_in_its_order(folder, make):
@@ -98,12 +98,12 @@ def test_a_pool_gives_training_lists_in_its_order(folder, make):
 
 
 def test_packed_files_and_a_byte_order_mark_make_no_difference(folder, make):
-    plain = make("plain", PARAMS, path=str(folder)).manifest["checksum"]
+    plain = make("plain", PARAMS, path=str(folder)).manifest.facts["checksum"]
     for name in ("psgs_w100.tsv", "biencoder-train.json", "test.qa.csv"):
         data = (folder / name).read_bytes()
         (folder / name).unlink()
         (folder / f"{name}.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n")))
-    assert make("packed", PARAMS, path=str(folder)).manifest["checksum"] == plain
+    assert make("packed", PARAMS, path=str(folder)).manifest.facts["checksum"] == plain
 
 
 def test_real_questions_come_back_from_their_csv_form(tmp_path, make, real):
@@ -114,7 +114,7 @@ def test_real_questions_come_back_from_their_csv_form(tmp_path, make, real):
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES, encoding="utf-8")
     params = {"source": "dpr", "questions": {split: f"nq-{split}.qa.csv" for split in splits}}
     made = make("nq", params, path=str(tmp_path))
-    assert made.manifest["queries"] == {"dev": 8757, "test": 3610}
+    assert made.manifest.facts["queries"] == {"dev": 8757, "test": 3610}
     collection = Collection(made)
     for split in splits:
         assert list(collection.answers(split).items()) == [(one, a) for one, _, a in rows if one.startswith(split)]
@@ -126,27 +126,27 @@ def test_real_patterns_survive_with_and_without_doubled_backslashes(tmp_path, re
     assert len(rows) == 694
     path = tmp_path / "curated.qa.csv"
     path.write_text(qa_csv([(q, a) for _, q, a in rows]), encoding="utf-8")
-    assert [one.answers for one in questions(path)] == [answers for _, _, answers in rows]
+    assert [one.answers for one in read_questions(path)] == [answers for _, _, answers in rows]
     path.write_text("how tall\t['20\\s?,?\\s?320']\n")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert [one.answers for one in questions(path)] == [["20\\s?,?\\s?320"]]
+        assert [one.answers for one in read_questions(path)] == [["20\\s?,?\\s?320"]]
 
 
-FIRST = {passages: "id\ttext\ttitle\n", questions: "good\t['a']\n"}  # a right first line, by reader
+FIRST = {passages: "id\ttext\ttitle\n", read_questions: "good\t['a']\n"}  # a right first line, by reader
 BAD_LINES = {
     "two columns": (passages, "1\ttext\n", "2 columns by tabs; a line is id, text, title: 3 columns"),
     "an empty line": (passages, "\n", "1 columns by tabs"),
     "a quote left open": (passages, '1\t"text\tTitle\n2\tb\t"c"\n', "a quoted column is not closed"),
     "one left open at the end": (passages, '1\t"text\tTitle', "a quoted column is not closed"),
     "a quoted text without end": (passages, f'1\t"{"a" * 200000}"\tTitle\n', "field larger than field limit"),
-    "no literal": (questions, "q\tChina\n", "the answers 'China' are no list; write ['first', 'second']"),
-    "a call": (questions, "q\t__import__('os').getcwd()\n", "are no list"),
-    "a number": (questions, "q\t[1995]\n", "answers is [1995]; a list of texts is needed"),
-    "a bare text": (questions, "q\t'a'\n", "a list of texts is needed"),
-    "half a pair": (questions, "q\t['\\ud800']\n", "answers holds half of a surrogate pair"),
-    "no answers": (questions, "q\n", "1 columns by tabs; a line is question, list of answers: 2 columns"),
-    "deep": (questions, f"q\t{'[' * 9999}\n", "are no list"),
+    "no literal": (read_questions, "q\tChina\n", "the answers 'China' are no list; write ['first', 'second']"),
+    "a call": (read_questions, "q\t__import__('os').getcwd()\n", "are no list"),
+    "a number": (read_questions, "q\t[1995]\n", "answers is [1995]; a list of texts is needed"),
+    "a bare text": (read_questions, "q\t'a'\n", "a list of texts is needed"),
+    "half a pair": (read_questions, "q\t['\\ud800']\n", "answers holds half of a surrogate pair"),
+    "no answers": (read_questions, "q\n", "1 columns by tabs; a line is question, list of answers: 2 columns"),
+    "deep": (read_questions, f"q\t{'[' * 9999}\n", "are no list"),
 }
 
 
@@ -182,7 +182,7 @@ def test_a_wrong_pool_is_named(tmp_path, name):
     path = tmp_path / "pool.json"
     path.write_bytes(data)
     with pytest.raises(UserError) as error:
-        list(questions(path))
+        list(read_questions(path))
     assert str(error.value).startswith(str(path))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
@@ -193,7 +193,7 @@ def test_a_truncated_pool_is_named(tmp_path):
     packed = gzip.compress(json.dumps([{"question": str(i * 7919), "answers": []} for i in range(9999)]).encode())
     path.write_bytes(packed[:-500])
     with pytest.raises(UserError, match="packed file is truncated after item 9[0-9]{3}; fetch it again"):
-        list(questions(path))
+        list(read_questions(path))
 
 
 BAD_CONTEXTS = {
@@ -220,7 +220,7 @@ def test_a_pool_that_names_no_passage_is_refused(folder, make):
 
 
 def test_questions_must_name_files(folder, make):
-    with pytest.raises(UserError, match="questions: None; write"):
+    with pytest.raises(UserError, match="questions: None; at least one of train, dev, test with a file"):
         make("none", {"source": "dpr"}, path=str(folder))
     with pytest.raises(UserError, match=r"holds no nq\.json \(plain or \.gz\)"):
         make("missing", {"source": "dpr", "questions": {"dev": "nq.json"}}, path=str(folder))

@@ -8,12 +8,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.dureader2 import spans
-from tandem.data.sources.dureader2.label import Rules, digest, is_positive, labelled, tokens
-from tandem.data.sources.dureader2.parallel import ordered_map
-from tandem.data.sources.dureader2.passages import passages
-from tandem.data.sources.dureader2.records import Question
-from tandem.data.sources.dureader2.spans import Span, best_span
+from tandem.data.sources.dureader2 import (
+    Question,
+    Rules,
+    digest,
+    is_positive,
+    join_paragraphs,
+    label,
+    ordered_map,
+    tokens,
+)
+from tandem.data.sources.span_f1 import Span, best_span
 from tandem.errors import UserError
 
 PAPER = Rules("characters", 0.5, 256)
@@ -57,7 +62,7 @@ def every_span(paragraph, answer, threshold):
 
 @pytest.mark.parametrize("cells", [1, 7, 1 << 18])
 def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
-    monkeypatch.setattr(spans, "CELLS", cells)
+    monkeypatch.setattr("tandem.data.sources.span_f1.CELLS", cells)
     draw = random.Random(cells)
     for _ in range(400):
         letters = "abcdef"[: draw.randint(1, 6)]
@@ -68,7 +73,7 @@ def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
 
 
 def lengths(paragraphs, enough=10):
-    return [[len(one) for one in together] for together in passages(["x" * n for n in paragraphs], enough)]
+    return [[len(one) for one in together] for together in join_paragraphs(["x" * n for n in paragraphs], enough)]
 
 
 def test_short_paragraphs_are_joined_until_longer_than_the_limit():
@@ -87,7 +92,7 @@ def test_algorithm_1_on_a_record_by_hand():
     # "多喝水" against "多喝水。": 2·3 / (3+4) = 0.86; the first document is one passage, the second two
     assert is_positive("医生说多喝水", [list("多喝水。")], PAPER)
     assert not is_positive("另一段", [list("多喝水。")], PAPER)
-    assert labelled(question, PAPER) == [
+    assert label(question, PAPER) == [
         (digest("医生说多喝水另一段"), True),
         (digest(long), False),
         (digest("其他没有"), False),
@@ -151,7 +156,7 @@ def test_a_tiny_package_becomes_a_collection(raw, make):
         ("4", name_of("绿色的水别的文档"), 1, "dev"),
     ]
     assert Collection(made).answers("train") == {"1": ["绿色的水"], "3": ["绿色的水"]}
-    assert made.manifest["source"] == {
+    assert made.manifest.facts["source"] == {
         "questions_without_positive": {"train": 1, "test": 1},
         "positives_per_query": {"train": 1.5, "dev": 1.0},
         "passages": 6,
@@ -182,9 +187,9 @@ def test_any_number_of_workers_gives_the_same_bytes(raw, make):
             answers = ["".join(draw.choices(letters, k=draw.randint(3, 30)))]
             file.write(json.dumps(record(number, documents, answers)) + "\n")
     one, two = (make(f"w{n}", PARAMS, path=str(raw), workers=n) for n in (1, 2))
-    assert one.manifest["files"] == two.manifest["files"]
-    assert one.manifest["checksum"] == two.manifest["checksum"]
-    assert one.manifest["source"] == two.manifest["source"]
+    assert one.manifest.files == two.manifest.files
+    assert one.manifest.facts["checksum"] == two.manifest.facts["checksum"]
+    assert one.manifest.facts["source"] == two.manifest.facts["source"]
 
 
 def test_a_map_over_processes_reads_only_a_little_ahead():
@@ -223,11 +228,11 @@ BAD = {
         "search.train.json:4: a document has neither paragraphs nor segmented_paragraphs; one is needed",
     ),
     "answers": (add(record(9, []) | {"answers": "水"}), {}, "search.train.json:4: answers is "),
-    "unit": (None, {"unit": "bytes"}, "unit: 'bytes'; allowed are characters, words"),
-    "threshold": (None, {"threshold": 0}, "threshold: 0; a number above 0, at most 1, is allowed"),
-    "length": (None, {"passage_characters": 0}, "passage_characters: 0; a whole number from 1 is allowed"),
+    "unit": (None, {"unit": "bytes"}, 'unit is "bytes"; allowed: characters, words'),
+    "threshold": (None, {"threshold": 0}, "threshold is 0; allowed: > 0"),
+    "length": (None, {"passage_characters": 0}, "passage_characters is 0; allowed: ≥ 1"),
     "file": (None, {"splits": {"train": ["no.json"]}}, "holds no no.json (plain or .gz)"),
-    "list": (None, {"splits": {"train": "a.json"}}, "splits.train: 'a.json'; a list of file names is needed"),
+    "list": (None, {"splits": {"train": "a.json"}}, "splits.train is "),
     "splits": (None, {"splits": {}}, "splits: {}; at least one of train, dev, test"),
 }
 
@@ -254,11 +259,11 @@ def released(real):
         for line in (samples / f"{name}.train.tsv").read_text(encoding="utf-8").split("\n")[:-1]:
             query, *columns = line.split("\t")
             told = [(columns[1], 1), (columns[3], 0)] if name == "dual" else [(columns[1], int(columns[2]))]
-            for text, label in told:
-                labels[text] = (query, label or labels.get(text, ("", 0))[1])
+            for text, value in told:
+                labels[text] = (query, value or labels.get(text, ("", 0))[1])
     corpus = [json.loads(line) for line in (demo / "corpus.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     documents = [[one["text"] for one in group] for _, group in groupby(corpus, key=lambda one: one["title"])]
-    made = {"".join(together): together for document in documents for together in passages(document, 256)}
+    made = {"".join(together): together for document in documents for together in join_paragraphs(document, 256)}
     return {text: told for text, told in labels.items() if text in made}, made
 
 
@@ -277,11 +282,11 @@ def test_released_positives_reach_the_threshold_in_characters_not_in_words(relea
     asked = [json.loads(line) for line in (demo / "queries.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     ids = {one["text"]: one["_id"] for one in asked}
     found = Counter()
-    for text, (query, label) in known.items():
+    for text, (query, value) in known.items():
         for unit in ("characters", "words"):
             rules = Rules(unit, 0.5, 256)
             cut = [tokens(answer, unit) for answer in answers[ids[query]]]
-            found[unit, label] += any(is_positive(one, cut, rules) for one in made[text])
+            found[unit, value] += any(is_positive(one, cut, rules) for one in made[text])
     assert sum(label for _, label in known.values()) == 10
     assert found["characters", 1] == 10
     assert found["words", 1] == 6

@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.sources.own import trec, tsv
-from tandem.data.sources.own.roles import PASSAGES, QRELS
+from tandem.data.sources.own_files import PASSAGES, QRELS, header, read_trec
 from tandem.errors import UserError
 
 PASSAGE_ROWS = [("d1", "One", "alpha beta"), ("d2", "", "gamma")]
@@ -86,7 +85,7 @@ def test_every_corpus_format_gives_the_same_passages(name, packed, built):
     content = CORPORA[name]
     made = built((name + packed, content), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
     assert told(made) == SAME
-    assert made.artifact.manifest["warnings"] == []
+    assert made.artifact.manifest.facts["warnings"] == []
 
 
 @pytest.mark.parametrize("packed", ["", ".gz"])
@@ -152,7 +151,7 @@ def test_answers_alone_make_a_test_set(name, content, built, tmp_path):
     corpus, queries = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"])
     made = built(corpus, queries, ("unused.tsv", ""), qrels={}, answers=name)
     assert made.answers("test") == {"q1": ["alpha", "beta"], "q2": ["gamma"]}
-    assert made.artifact.manifest["qrels"] == {"test": 0}
+    assert made.artifact.manifest.facts["qrels"] == {"test": 0}
 
 
 def test_trec_text_loses_tags_references_and_line_ends(tmp_path):
@@ -162,7 +161,7 @@ def test_trec_text_loses_tags_references_and_line_ends(tmp_path):
         "<TEXT><P>Profit &lt; loss,</P>\n<!-- page\n2 -->a < b > c</TEXT><TEXT>&eacute;nd</TEXT></doc>\n"
         "<DOC>\n<DOCNO>AP-2</DOCNO>\n<DATE>1991</DATE> All of it.\n</DOC>"
     )
-    assert list(trec.read(path, PASSAGES)) == [
+    assert list(read_trec(path, PASSAGES)) == [
         (f"{path}:2", {"id": "AP-1", "title": "Bulls & Bears", "text": "Profit < loss, a < b > c énd"}),
         (f"{path}:7", {"id": "AP-2", "title": "", "text": "1991 All of it."}),
     ]
@@ -181,7 +180,7 @@ def test_trec_documents_that_do_not_end_or_begin(content, message, tmp_path):
     path = tmp_path / "a.trec"
     path.write_text(content)
     with pytest.raises(UserError) as error:
-        list(trec.read(path, PASSAGES))
+        list(read_trec(path, PASSAGES))
     assert str(error.value) == message.format(path)
 
 
@@ -194,8 +193,8 @@ def test_a_header_is_told_from_a_record(tmp_path):
         "query-id\tcorpus-id": None,
     }.items():
         path.write_text(f"{line}\n")
-        assert tsv.header(path, PASSAGES) == fields
-    assert tsv.header(path, QRELS) == ("query", "document")
+        assert header(path, PASSAGES) == fields
+    assert header(path, QRELS) == ("query", "document")
 
 
 BESIDE = {
@@ -212,7 +211,7 @@ WRONG = {
     ),
     "queries of no split": (
         {"queries": "q.tsv"},
-        "queries: 'q.tsv'; a file by split is needed, as in queries: {test: FILE}",
+        "queries is ",
     ),
     "unknown end": (
         {"corpus": "qrels/t.qrels"},
@@ -246,7 +245,7 @@ WRONG = {
     ),
     "unknown key": (
         {"corpora": "c.tsv"},
-        "corpora: no parameter of source files; allowed are",
+        "corpora is not a known key; did you mean corpus?",
     ),
 }
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tandem.data import order as module
+from tandem.data import rows as module
 from tandem.data.collection import Collection
-from tandem.data.order import IDS, RANKS, ROWS, TOLD, Order, make
+from tandem.data.rows import IDS, META, RANKS, ROWS, Order, write_order
 from tandem.errors import UserError
 
 
@@ -29,7 +29,7 @@ def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_pa
     monkeypatch.setattr(module, "PART", part)
     monkeypatch.setattr(Collection.batches, "__defaults__", (450, ("doc_id", "title", "text")))
     folder = tmp_path / "order" / collection.key
-    make(Collection(collection), folder, collection.manifest["files"]["corpus.parquet"]["sha256"], part)
+    write_order(Collection(collection), folder, collection.manifest.files["corpus.parquet"].sha256, part)
     order = Order(collection)
     alphabetical = sorted(ids)
     assert [alphabetical[rank] for rank in order.ranks] == ids
@@ -37,7 +37,7 @@ def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_pa
     assert order.ids(np.array([1999, 0, 5, 5])) == [alphabetical[rank] for rank in (1999, 0, 5, 5)]
     assert order.rows(ids[::-1]).tolist() == list(range(2000))[::-1]
     assert (folder / IDS).read_bytes() == "".join(alphabetical).encode()
-    assert sorted(path.name for path in folder.iterdir()) == sorted((RANKS, ROWS, "ends.npy", IDS, TOLD))
+    assert sorted(path.name for path in folder.iterdir()) == sorted((RANKS, ROWS, "ends.npy", IDS, META))
 
 
 def test_ids_that_are_not_there_are_named_or_minus_one(collection):
@@ -52,9 +52,9 @@ def test_ids_that_are_not_there_are_named_or_minus_one(collection):
 def test_an_order_of_an_older_kind_is_made_again(collection, tmp_path):
     folder = tmp_path / "order" / collection.key
     whole = Order(collection).rows(["nope"], missing_ok=True).tolist()
-    told = json.loads((folder / TOLD).read_text())
+    told = json.loads((folder / META).read_text())
     del told["files"][ROWS]
-    (folder / TOLD).write_text(json.dumps(told))
+    (folder / META).write_text(json.dumps(told))
     (folder / ROWS).unlink()
     assert Order(collection).rows(["nope"], missing_ok=True).tolist() == whole
 
@@ -76,7 +76,7 @@ def test_what_is_damaged_or_of_another_corpus_is_made_again(collection, make_dat
     assert Order(collection).ranks.tolist() == whole
     other = make_dataset(tmp_path / "dataset" / collection.key, [("b", "", "x"), ("a", "", "x")])
     assert Order(other).ranks.tolist() == [1, 0]
-    assert json.loads((folder / TOLD).read_text())["corpus"] == other.manifest["files"]["corpus.parquet"]["sha256"]
+    assert json.loads((folder / META).read_text())["corpus"] == other.manifest.files["corpus.parquet"].sha256
 
 
 def test_a_corpus_that_was_changed_is_refused(collection):

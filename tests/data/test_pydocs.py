@@ -4,12 +4,8 @@ import textwrap
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.data.sources.pydocs import heading
-from tandem.data.sources.pydocs.clean import plain, summary_and_body
-from tandem.data.sources.pydocs.collect import split_of
-from tandem.data.sources.pydocs.docstrings import Documented, docstrings
-from tandem.data.sources.pydocs.pairs import Pair, is_query, masked, pair_of
-from tandem.data.sources.pydocs.walk import find_modules
+from tandem.data.sources.docstrings import Documented, docstrings, plain, summary_and_body
+from tandem.data.sources.pydocs import Pair, find_modules, heading, is_query, masked, pair_of, split_of
 from tandem.errors import UserError
 
 NUMPY_STYLE = """
@@ -192,9 +188,9 @@ def test_modules_are_not_imported(package):
 def test_equal_bodies_are_one_passage_and_equal_summaries_one_query(package, make):
     made = make("tiny", {"source": "pydocs", "packages": ["tinypkg"]})
     # 60 numbered ones; "the first thing" twice; the bodies of alpha (name masked) and beta are equal
-    assert made.manifest["passages"] == 62
-    assert sum(made.manifest["queries"].values()) == 62
-    assert made.manifest["source"] == {"files": 3, "pairs": 63}
+    assert made.manifest.facts["passages"] == 62
+    assert sum(made.manifest.facts["queries"].values()) == 62
+    assert made.manifest.facts["source"] == {"files": 3, "pairs": 63}
     rows = pq.read_table(made.path("qrels.parquet")).to_pylist()
     query = "q" + hashlib.sha1(b"make the first thing").hexdigest()[:10]
     first = {row["doc_id"] for row in rows if row["query_id"] == query}
@@ -214,15 +210,15 @@ def test_equal_bodies_are_one_passage_and_equal_summaries_one_query(package, mak
 def test_one_and_two_processes_give_the_same_bytes(package, make):
     params = {"source": "pydocs", "packages": ["tinypkg", "click"]}
     one, two = (make(f"w{workers}", params, workers=workers) for workers in (1, 2))
-    assert one.manifest["files"] == two.manifest["files"]
-    assert one.manifest["passages"] > 200
+    assert one.manifest.files == two.manifest.files
+    assert one.manifest.facts["passages"] > 200
 
 
 def test_the_order_of_packages_does_not_show(package, make):
     one, other = (
         make("".join(p), {"source": "pydocs", "packages": p}) for p in (["json", "tinypkg"], ["tinypkg", "json"])
     )
-    assert one.manifest["checksum"] == other.manifest["checksum"]
+    assert one.manifest.facts["checksum"] == other.manifest.facts["checksum"]
 
 
 @pytest.mark.parametrize(
@@ -255,8 +251,8 @@ def test_headings_are_the_words_of_the_module(package, make):
     ("params", "message"),
     [
         ({}, "packages: None; a list of names of installed packages is needed"),
-        ({"packages": ["json"], "heading": "full"}, "heading: 'full'; allowed are none, module"),
-        ({"packages": ["json"], "passage_words": 0}, "passage_words: 0; a whole number from 1 is allowed"),
+        ({"packages": ["json"], "heading": "full"}, 'heading is "full"; allowed: none, module'),
+        ({"packages": ["json"], "passage_words": 0}, "passage_words is 0; allowed: ≥ 1"),
         ({"packages": ["os.path"]}, "packages: 'os.path' is not installed; install it or leave it out"),
         ({"packages": ["_heapq"]}, "packages: '_heapq' is not written in Python; leave it out"),
     ],

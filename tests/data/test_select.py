@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from tandem.data.select import dev_from_train, first_splits, position, subset
+from tandem.data.splits import first_splits, move_share, position, subset
 from tandem.errors import UserError
 
 
@@ -32,7 +32,7 @@ def test_a_larger_subset_contains_the_smaller_and_other_splits_stay():
 
 def test_dev_is_carved_out_of_train_by_hash():
     splits = {**{f"q{i}": "train" for i in range(1000)}, "t": "test"}
-    moved = dev_from_train(splits, 0.1)
+    moved = move_share(splits, 0.1, "train", "dev")
     assert {q for q, s in moved.items() if s == "dev"} == {q for q in splits if q != "t" and position(q) < 0.1}
     assert 60 < sum(s == "dev" for s in moved.values()) < 140
     assert moved["t"] == "test"
@@ -40,4 +40,4 @@ def test_dev_is_carved_out_of_train_by_hash():
 
 def test_dev_is_not_carved_where_there_is_one():
     with pytest.raises(UserError, match=r"dev_from_train: the source has a dev split"):
-        dev_from_train({"a": "dev"}, 0.1)
+        move_share({"a": "dev"}, 0.1, "train", "dev")

@@ -75,7 +75,7 @@ def hashes(*texts):
 def test_hashes_find_what_was_added():
     ids = hashes("a", "b", "c", "b", "a", "b")
     assert ids.has(["c", "x", "a"]).tolist() == [True, False, True]
-    assert ids.repeats() == 3
+    assert ids.count_repeats() == 3
     assert list(ids.pairs()) == [(1, 3), (0, 4), (3, 5)]
     assert hashes("p", "q", "r").rows(hashes("r", "x", "p", "r")).tolist() == [2, -1, 0, 2]
     ids.add(["x"])
@@ -84,7 +84,7 @@ def test_hashes_find_what_was_added():
         assert not empty.any()
     assert hashes().rows(hashes("a")).tolist() == [-1]
     assert hashes("a").rows(hashes()).tolist() == []
-    assert hashes().repeats() == len(list(hashes("a").pairs())) == 0
+    assert hashes().count_repeats() == len(list(hashes("a").pairs())) == 0
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
-from tandem.data.select import position, train_from_test
-from tandem.data.stage import run
+from tandem.data.dataset import run
+from tandem.data.splits import move_share, position
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_share_of_the_training_queries_loses_its_labels(base, derive):
         collection.qrels("unlabelled")
     answered = {row["query_id"] for row in pq.read_table(made.path("answers.parquet")).to_pylist()}
     assert answered == {"q1", "q2", "q3"} - lost
-    assert made.manifest["warnings"] == []
+    assert made.manifest.facts["warnings"] == []
 
 
 def test_another_datasets_training_queries(base, derive, beir, make):
@@ -62,7 +63,7 @@ def test_another_datasets_training_queries(base, derive, beir, make):
     made = derive("more", {"of": base, "queries": other})
     # the same id is another query; a text that is asked in the test set would leak it; a test query is none of training
     assert Collection(made).queries("unlabelled") == {"unlabelled-q1": "another question"}
-    assert made.manifest["source"]["asked_already"] == 1
+    assert made.manifest.facts["source"]["asked_already"] == 1
     assert len(Collection(made).queries("train")) == 8
 
 
@@ -82,7 +83,7 @@ def test_queries_come_from_one_place(base, derive):
 
 def test_a_train_split_is_carved_out_of_test_by_hash():
     splits = {f"q{i}": "test" for i in range(100)}
-    moved = train_from_test(splits, 0.5)
+    moved = move_share(splits, 0.5, "test", "train")
     assert {q for q, s in moved.items() if s == "train"} == {q for q in splits if position(q) < 0.5}
     with pytest.raises(UserError, match="train_from_test: the source has a train split of its own"):
-        train_from_test(splits | {"t": "train"}, 0.5)
+        move_share(splits | {"t": "train"}, 0.5, "test", "train")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.data.windowing import count, cut, document_of, window_id
+from tandem.data.text import count_windows, cut, document_of, window_id
 
 SPACES = st.sampled_from([" ", "  ", "\n", "\t \n", "\u2028", "\u3000"])
 WORDS = st.lists(st.text("ab.é中", min_size=1, max_size=3), max_size=40)
@@ -45,7 +45,7 @@ def test_every_word_stands_in_the_windows_it_belongs_to(words, space, lengths):
     length, stride = lengths
     text = space + space.join(words)
     windows = cut(text, length, stride, "words")
-    assert len(windows) == count(len(words), length, stride)
+    assert len(windows) == count_windows(len(words), length, stride)
     assert [window.split() for window in windows] == [
         words[number * stride : number * stride + length] for number in range(len(windows))
     ]
@@ -63,7 +63,7 @@ def test_every_character_stands_in_the_windows_it_belongs_to(text, lengths):
     windows = cut(text, length, stride, "characters")
     rebuilt = windows[0] + "".join(window[length - stride :] for window in windows[1:])
     assert rebuilt == text
-    assert len(windows) == count(len(text), length, stride)
+    assert len(windows) == count_windows(len(text), length, stride)
 
 
 @given(st.lists(st.tuples(st.text("x#0", max_size=4), st.integers(0, 12)), unique=True))

@@ -7,11 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.evaluation.average_rank import run
 from tandem.retrieval.embeddings import block_name
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import writing
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_ranks_by_hand(five, ranked):
     assert ranks == {"q1": 2, "q2": 4}
     told = json.loads(made.path("statistics.json").read_text())
     assert told == {"mean": {"average rank": 3.0}, "queries": 2, "ties": 0, "missing": 1}
-    assert made.manifest["queries"] == 2
+    assert made.manifest.facts["queries"] == 2
 
 
 def test_a_negative_query_turns_the_order(five, ranked):

@@ -6,13 +6,14 @@ import random
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact, writing
 from tandem.data import tables
 from tandem.errors import UserError
 from tandem.evaluation import matching
 from tandem.evaluation import scores as score
 from tandem.evaluation.matching import run
 from tandem.evaluation.scores import read_scores, read_summary
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job, writing
 
 PASSAGES = [
     ("d1", "Whale", "The blue whale eats krill."),
@@ -100,14 +101,14 @@ def test_matches_in_the_order_of_the_run(toy, matched):
         ("q3", "d3", 2, False),
         ("q4", "d1", 1, False),
     ]
-    told = made.manifest
+    told = made.manifest.facts
     assert (told["questions"], told["pairs"], told["passages"], told["missing"]) == (5, 9, 4, 1)
     assert (told["broken_patterns"], told["empty_answers"], told["timeouts"]) == (0, 2, 0)
     assert told["success"] == {"1": 0.0}
 
 
 def test_the_share_of_questions_with_a_hit_counts_all_of_them(toy, matched):
-    assert matched(toy(), depth=20).manifest["success"] == {"1": 0, "5": 2 / 5, "10": 2 / 5, "20": 2 / 5}
+    assert matched(toy(), depth=20).manifest.facts["success"] == {"1": 0, "5": 2 / 5, "10": 2 / 5, "20": 2 / 5}
 
 
 def test_titles_count_only_when_told(toy, matched):
@@ -120,7 +121,7 @@ def test_patterns_and_kilt(toy, matched):
     inputs = toy(answers={"q1": ["(", r"^the .*\bkrill\."], "q2": ["19[67]3"]})
     made = matched(inputs, match="regex")
     assert [row[:2] for row in rows(made) if row[3]] == [("q2", "d3"), ("q1", "d1")]
-    assert made.manifest["broken_patterns"] == 1
+    assert made.manifest.facts["broken_patterns"] == 1
     part = toy(answers={"q1": ["rill eu"]})
     assert [row[1] for row in rows(matched(part, "k", match="kilt")) if row[3]] == ["d3"]
 
@@ -129,7 +130,7 @@ def test_a_hanging_pattern_is_counted_and_the_rest_is_done(toy, matched, monkeyp
     monkeypatch.setattr("tandem.evaluation.answers.TIMEOUT", 0.02)
     inputs = toy(answers={"q1": ["(a|aa)+$"], "q2": ["crabs"]}, passages=[("d1", "", "a" * 90 + "b"), *PASSAGES[1:]])
     made = matched(inputs, match="regex")
-    assert ([row[:2] for row in rows(made) if row[3]], made.manifest["timeouts"]) == ([("q2", "d4")], 1)
+    assert ([row[:2] for row in rows(made) if row[3]], made.manifest.facts["timeouts"]) == ([("q2", "d4")], 1)
 
 
 def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
@@ -141,21 +142,21 @@ def test_one_and_two_processes_give_the_same_bytes(toy, matched, monkeypatch):
     ranked = {q: [(f"d{n}", 50 - at) for at, n in enumerate(draw.sample(range(300), 50))] for q in answers}
     inputs = toy(answers, ranked, passages)
     made = [matched(inputs, f"{rule}{n}", n, depth=30, match=rule) for rule in ("string", "regex") for n in (1, 2)]
-    files = [one.manifest["files"] for one in made]
+    files = [one.manifest.files for one in made]
     assert files[0] == files[1]
     assert files[2] == files[3]
     texts = {doc: text for doc, _, text in passages}
     for doc, query, rank, relevant in ((row[1], row[0], row[2], row[3]) for row in rows(made[1])):
         assert relevant == (f" {answers[query][0]} " in f" {texts[doc]} ")
         assert ranked[query][rank - 1][0] == doc
-    assert [one.manifest["broken_patterns"] for one in made] == [0, 0, 40, 40]
-    assert made[0].manifest["success"] == made[1].manifest["success"]
+    assert [one.manifest.facts["broken_patterns"] for one in made] == [0, 0, 40, 40]
+    assert made[0].manifest.facts["success"] == made[1].manifest.facts["success"]
 
 
 @pytest.mark.parametrize(
     ("options", "params", "told"),
     [
-        ({}, {"match": "fuzzy"}, "match.*'string', 'regex' or 'kilt'"),
+        ({}, {"match": "fuzzy"}, "allowed: string, regex, kilt"),
         ({"split": "dev"}, {}, "is a run of split dev, but split is test"),
         ({"ranked": {"other": [("d1", 1)]}}, {}, "holds none of the 5 questions with answers"),
         ({"ranked": {"q1": [("d1", 2), ("d77", 1)]}}, {}, r"names 1 passages that .* lacks, the first d77"),
@@ -187,7 +188,7 @@ def test_scores_by_matches(toy, matched, tmp_path):
     assert values.tolist() == [pytest.approx(row) for row in expected.values()]
     told = read_summary(made).model_dump()
     assert told["mean"] == pytest.approx({"Success@1": 0, "Success@3": 0.4, "RR@3": 0.2, "P@3": 4 / 15})
-    assert (told["queries"], told["missing"], made.manifest["relevance"]) == (5, 1, "match")
+    assert (told["queries"], told["missing"], made.manifest.facts["relevance"]) == (5, 1, "match")
 
 
 def test_a_subset_of_matched_questions(toy, matched, make, tmp_path):
@@ -254,11 +255,11 @@ def test_squad_by_qrels_and_by_answers(make, matched, real, tmp_path):
         "run": make("bm25", {"run.trec": trec(ranked)}, {"split": "test"}),
     }
     made = matched(inputs, depth=5)
-    assert made.manifest["questions"] == 2834
+    assert made.manifest.facts["questions"] == 2834
     second = [row[3] for row in rows(made) if row[2] == 2]
     assert (len(second), all(second)) == (len(ranked), True)
     told = read_summary(scored(tmp_path, inputs | {"match": made}, ["Success@1", "Success@5"])).mean
     by_hand = sum(row[3] for row in rows(made) if row[2] == 1) / 2834
-    assert told["Success@1"] == made.manifest["success"]["1"] == pytest.approx(by_hand)
-    assert told["Success@5"] == made.manifest["success"]["5"] == pytest.approx(len(ranked) / 2834)
+    assert told["Success@1"] == made.manifest.facts["success"]["1"] == pytest.approx(by_hand)
+    assert told["Success@5"] == made.manifest.facts["success"]["5"] == pytest.approx(len(ranked) / 2834)
     assert 0 < told["Success@1"] < 0.2

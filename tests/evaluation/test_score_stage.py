@@ -6,10 +6,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact, writing
 from tandem.data import tables
 from tandem.errors import UserError
 from tandem.evaluation.scores import read_aligned, read_scores, read_summary, run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job, writing
 
 RUN = "q2 Q0 d1 1 5 t\nq2 Q0 d2 2 5 t\nq1 Q0 d3 1 2 t\nother Q0 d1 1 1 t\n"
 
@@ -78,7 +79,7 @@ def test_values_statistics_and_order(tmp_path, inputs):
         "ties": 1,
         "missing": 1,
     }
-    assert (made.manifest["queries"], made.manifest["relevance"]) == (3, "qrels")
+    assert (made.manifest.facts["queries"], made.manifest.facts["relevance"]) == (3, "qrels")
     queries, values = read_scores(made, ["R@50"])
     assert (queries, values.tolist()) == (["q1", "q2", "q3"], [[1.0], [0.5], [0.0]])
 
@@ -87,7 +88,7 @@ def test_same_bytes_twice(tmp_path, inputs):
     given = inputs()
     for name in "ab":
         run(job(tmp_path, given, name))
-    files = [open_artifact(tmp_path / f"score/{name}-0123456789").manifest["files"] for name in "ab"]
+    files = [open_artifact(tmp_path / f"score/{name}-0123456789").manifest.files for name in "ab"]
     assert files[0] == files[1]
 
 
@@ -153,7 +154,7 @@ def test_labels_replace_the_qrels_of_the_split(tmp_path, inputs, given):
     made = open_artifact(tmp_path / "score/a-0123456789")
     queries, values = read_scores(made, ["RR@10", "R@50"])
     assert (queries, values.tolist()) == (["q2", "q4"], [[1, 1], [0, 0]])
-    assert made.manifest["relevance"] == "labels"
+    assert made.manifest.facts["relevance"] == "labels"
 
 
 def test_a_subset_leaves_the_queries_it_names_for_the_split(tmp_path, inputs, given):

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import write_json
 from tandem.errors import UserError
 from tandem.extras import fidelity
 from tandem.extras.fidelity import read_curves, read_validations
 from tandem.report.sections import trained_models
-from tandem.reporting.lineage import walk
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.lineage import walk
 
 # Four checkpoints by the reduced and by the full corpus: pairs 5 to 1, and other winners.
 REDUCED, FULL = [0.1, 0.2, 0.3, 0.4], [0.05, 0.15, 0.30, 0.25]
@@ -35,9 +36,9 @@ def rows(empty_world):
                 pq.write_table(log, draft.path("log.parquet"))
 
             made = world.make("checkpoint", f"de.{number}", {"until": [number, 4]}, files, **after)
-            made.manifest.update(steps=10 * number, seconds=2.0 * number)
-            write_json(made.folder / "stage.json", made.manifest)
-            return made
+            changes = {"facts": {"steps": 10 * number}, "seconds": 2.0 * number}
+            write_json(made.folder / "stage.json", made.manifest.model_copy(update=changes).model_dump())
+            return open_artifact(made.folder)
 
         def value(kind, number, name, mean, of):
             told, split = json.dumps({"mean": {name: mean}}), {"split": f"dev.{mean}"}
@@ -119,7 +120,7 @@ def test_the_report_shows_a_model_and_not_each_of_its_checkpoints(rows, empty_wo
     assert shown.additions == addition.training
     assert shown.additions[0].charts == [curve.line, curve.points]
     assert "choose different checkpoints" in shown.additions[0].note
-    took = [one.manifest["seconds"] for one in (made, *curve.checkpoints)]
+    took = [one.manifest.seconds for one in (made, *curve.checkpoints)]
     assert shown.seconds == pytest.approx(sum(took))
     # a checkpoint that no model took over is shown itself, those before it are not
     (shown,) = trained_models(walk(curve.checkpoints).values())

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tandem.artifact import Job
 from tandem.config.loading import read_statistics
-from tandem.data.stage import run
+from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.extras.statistics import QUANTITIES, PrintedNumber, count, main, read_printed_numbers, verdict
+from tandem.store.job import Job
 
 STATISTICS = Path(__file__).parents[2] / "config/statistics"
 NUMBERS = Path(__file__).parents[2] / ".." / "shared/facts/paper_numbers.csv"

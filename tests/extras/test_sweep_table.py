@@ -27,7 +27,7 @@ VALUES = {
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, make_job):
     """Name → folder of a score artifact with its values."""
-    from tandem.artifact import writing
+    from tandem.store.job import writing
 
     root, made = tmp_path_factory.mktemp("sweep"), {}
     for at, (name, values) in enumerate(VALUES.items()):

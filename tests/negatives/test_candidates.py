@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, sha256
 from tandem.errors import UserError
 from tandem.negatives.candidates import run, subset
 from tandem.negatives.lists import denoised, make_pool, undenoised
 from tandem.stages.negatives import Denoising
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
 
 TEXTS = {1: b"cat", 2: b"dog", 3: b"cat", 4: b"cow", 5: b"hen", 6: b"ewe", 7: b"ram"}
 RUN = (np.array([2, 1, 3, 4, 5, 6, 7]), np.array([7, 6, 5, 4, 3, 2, 1], np.float32))

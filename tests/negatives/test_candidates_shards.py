@@ -6,9 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from tandem.__main__ import SHARDS, run_shard
-from tandem.artifact import open_artifact, plain, sha256
+from tandem.__main__ import SHARDS
 from tandem.negatives import candidates, teacher
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
+from tandem.store.job import plain
 
 SCORING = {"precision": "fp32", "batch_tokens": 256}
 DENOISE = {"negative_below": 0.6, "positive_above": None, "hybrid": True, "backfill": None}
@@ -32,7 +34,7 @@ def kept_pairs(folder):
 
 
 def files(folder):
-    return {name: sha256(folder / name) for name in open_artifact(folder).manifest["files"]}
+    return {name: sha256(folder / name) for name in open_artifact(folder).manifest.files}
 
 
 @pytest.mark.parametrize("kind", ["candidates", "teacher"])

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, writing
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.errors import UserError
@@ -15,8 +14,10 @@ from tandem.negatives.candidates import draw_lists, run
 from tandem.negatives.lists import denoised, judge_labelled, make_pool, undenoised
 from tandem.negatives.sources import at_random
 from tandem.stages.negatives import CandidatesParams, Denoising
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 from tandem.training.lists import batches, joined, read_lists
-from tandem.training.stage import known_positives, labelled_otherwise
+from tandem.training.stage import known_positives
 
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
 SCORES = np.arange(8.0, 0, -1, dtype=np.float32)

@@ -79,4 +79,4 @@ def test_the_last_model_has_learned_from_both(made):
     assert drawn == {"candidates", "candidates.1"}
     reports = [json.loads((Path(made) / folder / "report.json").read_text())
                for role, folder in manifest["upstream"].items() if role in drawn]  # fmt: skip
-    assert manifest["lists"] == sum(sum(report["lists"].values()) for report in reports)
+    assert manifest["facts"]["lists"] == sum(sum(report["lists"].values()) for report in reports)

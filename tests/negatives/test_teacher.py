@@ -9,14 +9,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, writing
 from tandem.config.execution import Execution
 from tandem.data.runs import write_run
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.execution import accelerate
 from tandem.models.tokens import Tokens
 from tandem.negatives import candidates, teacher
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 SCORING = {"precision": "fp32", "batch_tokens": 256}
 HYBRID = {"negative_below": 0.6, "positive_above": None, "hybrid": True, "backfill": None}
@@ -92,7 +93,9 @@ def test_a_cross_encoder_teaches_its_own_logits_and_scores_no_pair_twice(
     assert scores.tobytes() == logits(cross_model, own_tokens, rows).tobytes()
     assert {row["list"] for row in rows} == {"undenoised", "denoised"}
     assert kept_pairs(tmp_path) == scored
-    facts = {name: manifest[name] for name in ("pairs", "scored", "missing", "missing_positives", "lowest", "highest")}
+    facts = {
+        name: manifest.facts[name] for name in ("pairs", "scored", "missing", "missing_positives", "lowest", "highest")
+    }
     bounds = {"lowest": float(scores.min()), "highest": float(scores.max())}
     assert facts == {"pairs": len(rows), "scored": len(rows), "missing": 0, "missing_positives": 0, **bounds}
     monkeypatch.setattr(teacher, "GROUP", 7)
@@ -137,8 +140,8 @@ def test_a_run_teaches_its_scores_and_leaves_out_what_it_lacks(teach, lists, rel
         else:
             assert score == expected
     assert missing > 15
-    assert (manifest["missing"], manifest["missing_positives"]) == (missing, positives)
-    assert (manifest["scored"], manifest["lowest"]) == (len(scores) - missing, np.nanmin(scores))
+    assert (manifest.facts["missing"], manifest.facts["missing_positives"]) == (missing, positives)
+    assert (manifest.facts["scored"], manifest.facts["lowest"]) == (len(scores) - missing, np.nanmin(scores))
 
 
 def test_a_reranked_run_teaches_down_to_its_depth(teach, lists, release, train_run):

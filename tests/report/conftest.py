@@ -10,9 +10,10 @@ import pytest
 from table_plans import make_table
 from toy_world import World
 
-from tandem.artifact import Artifact, open_artifact, write_json
 from tandem.data.runs import write_run
 from tandem.extras.report import main as report_main
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 NASTY = '</script><script>alert("x")</script><!-- & <b>bold</b> \u2028'

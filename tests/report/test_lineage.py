@@ -2,9 +2,10 @@
 
 import shutil
 
-from tandem.artifact import open_artifact
 from tandem.report.figures import direct_inputs, draw_graph, layers
-from tandem.reporting.lineage import leaves, stage_name, tree, walk
+from tandem.stages.flags import flatten
+from tandem.store.artifact import open_artifact
+from tandem.store.lineage import stage_name, tree, walk
 
 
 def test_every_stage_above_once_and_inputs_first(artifact_of):
@@ -52,7 +53,7 @@ def test_moved_results_are_found_beside(empty_world, tmp_path):
 
 
 def test_leaves_and_names():
-    assert leaves({"a": {"b": 1, "c": {}}, "d": [1]}) == {"a.b": 1, "a.c": {}, "d": [1]}
+    assert flatten({"a": {"b": 1, "c": {}}, "d": [1]}) == {"a.b": 1, "a.c": {}, "d": [1]}
     assert stage_name("ce.w-x-0123456789") == "ce.w-x"
 
 

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from table_plans import make_table
 
-from tandem.artifact import open_artifact, write_json
 from tandem.errors import UserError
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.scores import run as score
@@ -21,7 +20,9 @@ from tandem.report.compare import compare, difference_steps
 from tandem.report.figures import group_by_box, overview
 from tandem.report.page import embedded
 from tandem.report.sections import count_negatives, describe_dataset
-from tandem.reporting.lineage import walk
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.lineage import walk
 
 LOADS = {"src", "srcset", "action", "formaction", "data", "poster", "background", "ping"}
 

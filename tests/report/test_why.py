@@ -2,8 +2,8 @@
 
 import pytest
 
+from tandem.cli import run
 from tandem.errors import UserError
-from tandem.provenance import why
 
 
 def chain(world, lr=1e-5, steps=100, k1=0.9, source="bm25"):
@@ -17,7 +17,7 @@ def chain(world, lr=1e-5, steps=100, k1=0.9, source="bm25"):
 
 
 def told(capsys, *words):
-    assert why.main([str(word) for word in words]) == 0
+    assert run(["why", *map(str, words)]) == 0
     return capsys.readouterr().out.splitlines()
 
 
@@ -81,6 +81,6 @@ def test_keys_are_found_below_results(empty_world, capsys, monkeypatch):
     monkeypatch.chdir(empty_world.root)
     assert told(capsys, new.key, old.key) == [f"{new.key} differs from {old.key}: train.lr is 2e-05, was 1e-05"]
     with pytest.raises(UserError, match="model-0000000000: no finished artifact"):
-        why.main(["model-0000000000"])
-    with pytest.raises(UserError, match="takes one or two"):
-        why.main([])
+        run(["why", "model-0000000000"])
+    with pytest.raises(UserError, match="parameter ARTIFACT requires an argument"):
+        run(["why"])

@@ -4,8 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, open_artifact, write_json, writing
 from tandem.retrieval.embeddings import block_name, quantise
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 DIM, CLUSTERS = 32, 40
 

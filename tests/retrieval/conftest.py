@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandem.artifact import open_artifact
+from tandem.store.artifact import open_artifact
 
 ENCODE = {"block": 16, "batch_tokens": 256, "precision": "fp32"}
 

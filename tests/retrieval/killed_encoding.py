@@ -16,8 +16,8 @@ from pathlib import Path
 import transformers.models.bert.modeling_bert
 import transformers.models.bert.tokenization_bert  # noqa: F401
 
-from tandem.__main__ import read_job
 from tandem.retrieval.encode import run
+from tandem.store.job import read_job
 
 SLOWER = 0.015  # seconds, of every file that gets its name: there is time to be killed in
 

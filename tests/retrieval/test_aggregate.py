@@ -2,11 +2,12 @@
 
 import pytest
 
-from tandem.artifact import open_artifact, writing
+from tandem.data.dataset import run as cut
 from tandem.data.runs import iter_run, write_run
-from tandem.data.stage import run as cut
 from tandem.errors import UserError
 from tandem.retrieval.windows import run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 CUT = {"length": 2, "stride": 2, "unit": "words", "most": None, "titles": "repeat", "label": "all"}
 DOCUMENTS = [("a", "", "1 2 3 4 5 6"), ("b", "", "1"), ("c", "", "1 2 3"), ("a#0", "", ""), ("e", "", "1 2 3 4 5")]

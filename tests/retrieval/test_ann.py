@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
-from tandem.artifact import open_artifact
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.retrieval import retrieve
 from tandem.retrieval.indexes import ann
 from tandem.retrieval.indexes import index as stage
 from tandem.retrieval.indexes.ann import run
+from tandem.store.artifact import open_artifact
 
 ROWS, ASKED = 1500, 70
 PARAMS = {"depth": 20, "split": "test", "rescore": True, "rescore_factor": 2, "recall_queries": 30}
@@ -87,8 +87,8 @@ def test_all_lists_with_exact_scores_are_exact_search(searched, exact):
     made = searched("ivf_flat", nprobe=16)
     assert lines(made) == exact
     assert made.path("run.trec").read_text().split("\n")[0].endswith(" de@x.test-0123456789")
-    assert made.manifest["recall"] == {"10": 1.0, "20": 1.0}
-    assert made.manifest["recall_queries"] == 30
+    assert made.manifest.facts["recall"] == {"10": 1.0, "20": 1.0}
+    assert made.manifest.facts["recall_queries"] == 30
 
 
 def test_few_lists_find_less_and_recall_says_how_much(searched, inputs, index):
@@ -99,8 +99,8 @@ def test_few_lists_find_less_and_recall_says_how_much(searched, inputs, index):
     # Ties of copies are broken by id: both are wanted, or the same one.
     by_id = np.argsort([f"{row * 7919 % ROWS:04d}" for row in range(ROWS)])
     true = by_id[brute(vectors(ASKED, 2), stored[by_id], 100)]
-    assert made.manifest["recall"]["100"] == pytest.approx(recall(found, true.tolist()), abs=1e-4)
-    assert 0.2 < made.manifest["recall"]["100"] < 0.95
+    assert made.manifest.facts["recall"]["100"] == pytest.approx(recall(found, true.tolist()), abs=1e-4)
+    assert 0.2 < made.manifest.facts["recall"]["100"] < 0.95
 
 
 def test_scores_are_the_exact_ones_whatever_the_index_rounds(searched, exact):
@@ -119,8 +119,8 @@ def test_scores_are_the_exact_ones_whatever_the_index_rounds(searched, exact):
 
 def test_exact_scores_mend_what_the_index_rounds(searched):
     with_exact, own = searched("sq"), searched("sq", rescore=False, name="own")
-    assert with_exact.manifest["recall"]["20"] >= own.manifest["recall"]["20"]
-    assert with_exact.manifest["recall"]["20"] > 0.98
+    assert with_exact.manifest.facts["recall"]["20"] >= own.manifest.facts["recall"]["20"]
+    assert with_exact.manifest.facts["recall"]["20"] > 0.98
 
 
 @pytest.mark.parametrize("kind", INDEXES)
@@ -171,4 +171,4 @@ def test_the_command_line_brings_no_torch(tmp_path, make_job, command, inputs, i
     subprocess.run([sys.executable, "-c", script, "ann", *command(job)], check=True, capture_output=True)
     made = open_artifact(job.out)
     assert lines(made) == exact
-    assert json.loads((job.out / "stage.json").read_text())["gpu"] == "none"
+    assert json.loads((job.out / "stage.json").read_text())["facts"]["gpu"] == "none"

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from tandem.artifact import open_artifact, sha256, write_json, writing
 from tandem.retrieval.embeddings import BlockFacts, Blocks, Embeddings, block_name
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256, write_json
+from tandem.store.job import writing
 
 VECTORS = np.random.default_rng(2).normal(size=(10, 6)).astype(np.float32)
 

@@ -13,26 +13,26 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tandem.__main__ import SHARDS, run_shard
-from tandem.artifact import MANIFEST, open_artifact
+from tandem.__main__ import SHARDS
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import run
+from tandem.store.artifact import MANIFEST, open_artifact
 
 PARAMS = {"side": "passages", "block": 16, "batch_tokens": 256, "precision": "fp32"}
 
 
 def contents(artifact):
     """sha256 of every file the manifest lists."""
-    return {name: file["sha256"] for name, file in artifact.manifest["files"].items()}
+    return artifact.manifest.checksums
 
 
 def test_vectors_are_the_models(passages, queries, dual_model, tokens):
     model, opened = DualEncoder.load(dual_model.folder / "dual").eval(), Tokens.open(tokens)
     sides = {"passage": (passages, opened.passages, range(60)), "query": (queries, opened.queries, range(40, 60))}
     for tower, (artifact, texts, rows) in sides.items():
-        files = sorted(name for name in artifact.manifest["files"] if name.endswith(".npy"))
+        files = sorted(name for name in artifact.manifest.files if name.endswith(".npy"))
         made = np.concatenate([np.load(artifact.path(name)) for name in files])
         assert made.dtype == np.float16
         with torch.inference_mode():

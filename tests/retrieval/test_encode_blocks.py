@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from tandem import artifact
-from tandem.__main__ import SHARDS, run_shard
-from tandem.artifact import MANIFEST, open_artifact
+from tandem.__main__ import SHARDS
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import embeddings as blocks
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import Encoder, run
+from tandem.store import artifact
+from tandem.store.artifact import MANIFEST, open_artifact
 
 MAPS = Path("/proc/self/maps")
 PARAMS = {"side": "passages", "block": 16, "batch_tokens": 256, "precision": "fp32"}
@@ -60,7 +60,7 @@ def test_shards_and_threads_change_no_byte_of_int8(tmp_path, make_job, command, 
     finally:
         torch.set_num_threads(before)
     run(make_job("embeddings", out, params, dual_inputs))
-    assert open_artifact(out).manifest["files"] == in_int8.manifest["files"]
+    assert open_artifact(out).manifest.files == in_int8.manifest.files
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_killed_at_random_moments_it_ends_the_same(killed, tmp_path, embed, dual
     assert any(death["half"] for death in deaths)  # while the thread that writes was at it
     made = open_artifact(killed / f"{dtype}-0123456789")
     undisturbed = embed(tmp_path / f"{dtype}-0123456789", dual_inputs, side="passages", block=7, dtype=dtype)
-    assert made.manifest["files"] == undisturbed.manifest["files"]
+    assert made.manifest.files == undisturbed.manifest.files
     left = {path.name for path in made.folder.glob("blocks/*")}
     assert left == {f"0000{number}.{kind}" for number in range(9) for kind in ("npy", "json")}
 
@@ -102,7 +102,7 @@ def test_a_block_that_is_there_is_read_once(tmp_path, make_job, dual_inputs, emb
         monkeypatch.setattr(module, "sha256", noted)
     run(make_job("embeddings", made.folder, PARAMS, dual_inputs))
     assert sorted(name for name in seen if name.endswith(".npy")) == [f"0000{number}.npy" for number in range(4)]
-    assert open_artifact(made.folder).manifest["files"] == passages.manifest["files"]
+    assert open_artifact(made.folder).manifest.files == passages.manifest.files
 
 
 @pytest.mark.skipif(not MAPS.exists(), reason="the system does not tell what is mapped")

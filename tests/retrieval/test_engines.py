@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.artifact import open_artifact, write_json, writing
-from tandem.progress import Progress
+from tandem.cluster.progress import Progress
 from tandem.retrieval import faiss_search, torch_search
 from tandem.retrieval.embeddings import Blocks, Embeddings, Stretches, block_name
 from tandem.retrieval.exact import ROUNDING, SLACK, pack, pair_scores, rounding_width, settled
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import writing
 
 ENGINES = {"faiss": faiss_search.search, "torch": torch_search.search}
 MEMORY = 64 << 20

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
-from tandem.__main__ import SHARDS, run_shard
-from tandem.artifact import open_artifact, sha256
+from tandem.__main__ import SHARDS
 from tandem.errors import UserError
 from tandem.retrieval.indexes import index as module
 from tandem.retrieval.indexes.index import run
 from tandem.retrieval.indexes.search import Index
 from tandem.retrieval.indexes.threads import alone
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
 
 ROWS = 3000
 LEARNED = {"train_sample": None, "seed": 42}
@@ -70,7 +71,7 @@ def found(artifact, queries, k, nprobe=4, ef_search=64, workers=2):
 
 
 def bytes_of(artifact):
-    return {name: told["sha256"] for name, told in artifact.manifest["files"].items()}
+    return artifact.manifest.checksums
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.evaluation.average_rank import run as average_rank
 from tandem.retrieval.retrieve import run as retrieve
+from tandem.store.artifact import open_artifact
 
 
 @pytest.fixture(scope="module")

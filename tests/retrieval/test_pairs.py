@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.artifact import open_artifact
 from tandem.config.execution import Execution
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.execution import accelerate
-from tandem.models.frozen import by_onednn
+from tandem.models.linear import by_onednn
 from tandem.models.tokens import Tokens
 from tandem.retrieval import pair_scores as module
 from tandem.retrieval.pair_scores import PairScores, mean_probability, probability
+from tandem.store.artifact import open_artifact
 
 QUERIES, PASSAGES = (grid.ravel() for grid in np.meshgrid(np.arange(40, 60), np.arange(0, 60, 3), indexing="ij"))
 

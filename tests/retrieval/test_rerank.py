@@ -7,18 +7,19 @@ import shutil
 import numpy as np
 import pytest
 
-from tandem.__main__ import SHARDS, run_shard
-from tandem.artifact import open_artifact, writing
+from tandem.__main__ import SHARDS
 from tandem.config.execution import Execution
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, write_run
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.execution import accelerate
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
 from tandem.retrieval.rerank import run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 PARAMS = {"depth": 10, "precision": "fp32", "batch_tokens": 512}
 
@@ -78,7 +79,7 @@ def test_order_equals_direct_scoring(
         expected += [f"{query} Q0 {doc} {n} {-score:.9g} ce-0123456789" for n, (score, doc) in enumerate(ranked, 1)]
     assert (job.out / "run.trec").read_text().splitlines() == expected
     assert len(expected) == 19 * 15 + 4
-    assert open_artifact(job.out).manifest["scored"] == 19 * 10 + 4
+    assert open_artifact(job.out).manifest.facts["scored"] == 19 * 10 + 4
 
 
 def test_going_deeper_scores_only_what_is_new(tmp_path, make_job, make_run, lists, dataset, cross_model, tokens):
@@ -87,7 +88,7 @@ def test_going_deeper_scores_only_what_is_new(tmp_path, make_job, make_run, list
     for depth in (5, 10, 10):
         job = make_job("rerank", tmp_path / "tiny" / "rerank" / f"{len(scored)}", {**PARAMS, "depth": depth}, inputs)
         run(job)
-        scored.append(open_artifact(job.out).manifest["scored"])
+        scored.append(open_artifact(job.out).manifest.facts["scored"])
         assert {len(docs) for _, docs, _ in iter_run(job.out / "run.trec")} == {4, 15}
     assert scored == [19 * 5 + 4, 19 * 5, 0]
 
@@ -110,7 +111,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, make_run, lists, dat
     assert sum(scored) == 19 * 10 + 4
     assert min(scored) > 40
     run(job)
-    assert open_artifact(job.out).manifest["scored"] == 0
+    assert open_artifact(job.out).manifest.facts["scored"] == 0
     assert (job.out / "run.trec").read_bytes() == alone
     words = command(make_job("rerank", job.out, PARAMS, inputs, {"shard": 3, "shards": 3}), "shards/3-of-3.json")
     with pytest.raises(UserError, match="--run.shard is 3; of 3 shards, 0 to 2 are allowed"):
@@ -155,13 +156,13 @@ def test_an_ensemble_reranks_by_the_mean_of_its_logits(
         inputs = {"dataset": dataset, "run": ensemble["run"], "model": model, "tokens": tokens}
         alone = make_job("rerank", tmp_path / "tiny" / "rerank" / f"{number}", PARAMS, inputs)
         run(alone)
-        assert open_artifact(alone.out).manifest["scored"] == 0  # the ensemble has asked both for every pair
+        assert open_artifact(alone.out).manifest.facts["scored"] == 0  # the ensemble has asked both for every pair
         found = {
             query: dict(zip(docs[:10], scores, strict=False))
             for query, docs, scores in iter_run(alone.out / "run.trec")
         }
         tops.append(found)
-    assert open_artifact(job.out).manifest["scored"] == 2 * (19 * 10 + 4)
+    assert open_artifact(job.out).manifest.facts["scored"] == 2 * (19 * 10 + 4)
     for query, docs, scores in iter_run(job.out / "run.trec"):
         means = {doc: np.float32((float(one) + float(tops[1][query][doc])) / 2) for doc, one in tops[0][query].items()}
         assert docs[: len(means)] == sorted(means, key=lambda doc, means=means: (-means[doc], doc))
@@ -183,5 +184,5 @@ def test_shards_of_an_ensemble_change_no_byte(tmp_path, make_job, command, ensem
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == 2 * (19 * 10 + 4)
     run(job)
-    assert open_artifact(job.out).manifest["scored"] == 0
+    assert open_artifact(job.out).manifest.facts["scored"] == 0
     assert (job.out / "run.trec").read_bytes() == alone

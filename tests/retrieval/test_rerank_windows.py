@@ -7,16 +7,17 @@ import shutil
 import numpy as np
 import pytest
 
-from tandem.__main__ import SHARDS, run_shard
-from tandem.artifact import open_artifact, writing
+from tandem.__main__ import SHARDS
 from tandem.data.collection import Collection
+from tandem.data.dataset import run as cut
 from tandem.data.runs import ranked_order, write_run
-from tandem.data.stage import run as cut
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
 from tandem.retrieval.rerank import run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 CUT = {"length": 6, "stride": 4, "unit": "words", "most": None, "titles": "repeat", "label": "all"}
 PARAMS = {"depth": 7, "precision": "fp32", "batch_tokens": 512, "split": "test"}
@@ -106,7 +107,7 @@ def test_the_aggregate_of_direct_scores(method, group, inputs, ranked, logit, ma
     lines, hand = written(job), expected(ranked[0], logit, method)
     assert [line[:2] for line in lines] == [line[:2] for line in hand]
     np.testing.assert_allclose([line[2] for line in lines], [line[2] for line in hand], rtol=1e-6, atol=1e-6)
-    scored = open_artifact(job.out).manifest["scored"]
+    scored = open_artifact(job.out).manifest.facts["scored"]
     assert scored == 19 * 7 + 4 if method == "first" else scored > 19 * 7 + 4
 
 
@@ -127,7 +128,7 @@ def test_methods_share_the_scores_and_judges_are_averaged(inputs, cross_model, j
         params = PARAMS | {"method": method, "scores": "raw"}
         job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / name, params, told)
         run(job)
-        return {line[:2]: line[2] for line in written(job)}, open_artifact(job.out).manifest["scored"]
+        return {line[:2]: line[2] for line in written(job)}, open_artifact(job.out).manifest.facts["scored"]
 
     one, scored = made("one", [cross_model], "sum")
     assert scored > 0
@@ -146,7 +147,7 @@ def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
     params = PARAMS | {"method": "max", "scores": "raw"}
     job = make_job("rerank_windows", tmp_path / "tiny" / "rerank_windows" / "ce-0123456789", params, inputs)
     run(job)
-    alone, total = (job.out / "run.trec").read_bytes(), open_artifact(job.out).manifest["scored"]
+    alone, total = (job.out / "run.trec").read_bytes(), open_artifact(job.out).manifest.facts["scored"]
     shutil.rmtree(job.out)
     shutil.rmtree(tmp_path / "w" / "pairs")
     scored = []
@@ -158,7 +159,7 @@ def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
     assert sum(scored) == total
     assert min(scored) > total / 5
     run(job)
-    assert open_artifact(job.out).manifest["scored"] == 0
+    assert open_artifact(job.out).manifest.facts["scored"] == 0
     assert (job.out / "run.trec").read_bytes() == alone
 
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tandem.__main__ import SHARDS, read_job, run_shard
-from tandem.artifact import open_artifact
+from tandem.__main__ import SHARDS
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.retrieval import faiss_search, torch_search
 from tandem.retrieval import retrieve as module
 from tandem.retrieval.retrieve import Retrieval, run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import read_job
 
 PARAMS = {"depth": 7, "split": "test"}
 
@@ -26,7 +27,7 @@ def inputs(dataset, passages, queries):
 
 
 def vectors(artifact):
-    files = sorted(name for name in artifact.manifest["files"] if name.endswith(".npy"))
+    files = sorted(name for name in artifact.manifest.files if name.endswith(".npy"))
     return np.concatenate([np.load(artifact.path(name)) for name in files]).astype(np.float64)
 
 
@@ -139,7 +140,7 @@ def test_shards_change_no_byte(make_job, inputs, shard, alone, count, engine, mo
     job = make_job("retrieve", shard.out, PARAMS, inputs)
     run(job)
     assert (job.out / "run.trec").read_bytes() == alone
-    assert open_artifact(job.out).manifest["shards"] == min(count, 4)
+    assert open_artifact(job.out).manifest.facts["shards"] == min(count, 4)
     assert sorted(path.suffix for path in (job.out / "shards").iterdir()) == [".json"] * count
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
-from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.extras.index_tradeoffs import main
 from tandem.retrieval.indexes import index as stage
 from tandem.retrieval.indexes.ann import median_seconds, run_tradeoffs
 from tandem.retrieval.indexes.search import Index
 from tandem.retrieval.indexes.threads import alone
+from tandem.store.artifact import open_artifact
 
 ROWS, ASKED = 800, 60
 INDEXES = {
@@ -80,7 +80,7 @@ def artifact_of(artifact, name):
 def test_bytes_are_those_of_the_files(artifact, measured):
     for line in measured:
         made = artifact_of(artifact, line["index"])
-        assert float(line["bytes_per_vector"]) == made.manifest["bytes_per_vector"]
+        assert float(line["bytes_per_vector"]) == made.manifest.facts["bytes_per_vector"]
     flat = next(line for line in measured if line["index"] == "exact")
     size = (artifact_of(artifact, "exact").folder / "index.faiss").stat().st_size
     assert 32 * 4 <= float(flat["bytes_per_vector"]) == pytest.approx(size / ROWS, abs=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tandem.data.stage import run
+from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 

@@ -5,8 +5,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, write_json, writing
 from tandem.data.collection import Collection
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import writing
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tandem.artifact import Artifact, open_artifact
 from tandem.extras.analysis.dynamics import compare, run, sample
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
+from tandem.store.artifact import Artifact, open_artifact
 
 SCORING = {"precision": "fp32", "batch_tokens": 2048}
 
@@ -18,7 +18,10 @@ SCORING = {"precision": "fp32", "batch_tokens": 2048}
 def inputs(dataset, tokens, drawn, joint_model, make_model, results, dual_model, cross_model):
     """A joint model after four steps, its checkpoint after two, and what it started from."""
     before = make_model(results / "model" / "joint.1-00000000d1", ("dual", "cross"), seed=9, temperature=0.5)
-    after = [Artifact(one.folder, {**one.manifest, "steps": steps}) for one, steps in ((joint_model, 4), (before, 2))]
+    after = [
+        Artifact(one.folder, one.manifest.model_copy(update={"facts": {**one.manifest.facts, "steps": steps}}))
+        for one, steps in ((joint_model, 4), (before, 2))
+    ]
     return {
         "dataset": dataset, "candidates": drawn, "tokens": tokens, "cross_tokens": tokens,
         "point.0": after[1], "point.1": after[0], "retriever": dual_model, "reranker": cross_model,

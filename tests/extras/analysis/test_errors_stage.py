@@ -7,14 +7,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import write_run
-from tandem.data.select import position
+from tandem.data.splits import position
 from tandem.errors import UserError
 from tandem.extras.analysis import error_table
 from tandem.extras.analysis.error_types import ENTITY, OTHER, TYPES
 from tandem.extras.analysis.errors import read_types, run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 PRINTED = Path(__file__).parents[3] / "config/papers/printed.csv"
 

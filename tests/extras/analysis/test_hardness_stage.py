@@ -7,11 +7,12 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.extras.analysis import views
 from tandem.extras.analysis.hardness import run, summary
+from tandem.extras.pretraining.bottleneck import views
 from tandem.retrieval.pair_scores import PairScores, probability
+from tandem.store.artifact import open_artifact
 
 ROWS = pd.DataFrame(
     [

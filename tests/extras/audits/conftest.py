@@ -4,9 +4,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact, write_json, writing
 from tandem.data import tables
 from tandem.data.runs import write_run
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import writing
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.extras.audits.false_negatives import run
 from tandem.extras.audits.pools import fused
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
+from tandem.store.artifact import open_artifact
 
 PARAMS = {"split": "test", "depth": 2, "top": 2, "threshold": 0.5}
 PASSAGES = [(f"p{i}", "A title" if i == 4 else "", f"passage number {i}") for i in range(1, 8)]
@@ -72,7 +72,7 @@ def test_without_a_judge_the_runs_rank(make_job, inputs, tmp_path):
     assert sheet[0]["query"] == "first query"
     assert sheet[2]["query"] == "'=second"
     assert (sheet[2]["title"], sheet[2]["passage"]) == ("A title", "passage number 4")
-    assert summary["scored_by"] == "reciprocal rank fusion (k = 60)" == made.manifest["scored_by"]
+    assert summary["scored_by"] == "reciprocal rank fusion (k = 60)" == made.manifest.facts["scored_by"]
     assert "above_threshold" not in summary
     assert summary["queries"] == 3
     assert summary["without_result"] == 1

@@ -10,13 +10,13 @@ import subprocess
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
 from tandem.extras.audits.false_negatives import run as pool_stage
 from tandem.extras.audits.relabel import run
-from tandem.fingerprint import fingerprint
+from tandem.store.artifact import open_artifact
+from tandem.store.files import fingerprint
 
 CHROMIUM = shutil.which("chromium")
 NASTY = '</script><script>alert("x")</script>, <b>bold</b>'
@@ -82,7 +82,7 @@ def test_annotators_add_positives(make_job, inputs, tmp_path):
         "positives_per_query": {"before": 1.0, "after": 1.6667},
         "changes": {"q1": {"before": 1, "after": 3}},
     }
-    assert made.manifest["verdict"] == "annotators"
+    assert made.manifest.facts["verdict"] == "annotators"
 
 
 @pytest.mark.parametrize("how", ["as written", "windows", "semicolons", "tabs", "columns moved", "empty rows"])
@@ -155,12 +155,12 @@ def test_the_machines_verdict_is_marked_as_such(make_job, make_run, dataset, tok
     made, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", both, threshold=middle)
     likely = [(r["query_id"], r["doc_id"], 1, "test") for r in rows if r["asked"] and r["score"] > middle]
     assert qrels[20:] == likely != []
-    assert made.manifest["verdict"] == "machine"
+    assert made.manifest.facts["verdict"] == "machine"
     told = json.loads((out / "summary.json").read_text())
     assert changes["changed"] == told["above_threshold"]["queries"]
     assert changes["positives_per_query"]["after"] == told["positives"]["per_query_with_likely"]
     none, _, _ = relabel(make_job, tmp_path / "b-0123456789", both, threshold=1.0)
-    assert none.manifest["new_positives"] == 0
+    assert none.manifest.facts["new_positives"] == 0
 
 
 def test_the_score_stage_takes_the_new_labels(make_job, inputs, tmp_path):

@@ -5,10 +5,11 @@ import json
 
 import pytest
 
-from tandem.artifact import Job, open_artifact, writing
 from tandem.extras.audits.report import noise_audits
 from tandem.report.page import environment
-from tandem.reporting.lineage import Stage
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job, writing
+from tandem.store.lineage import Stage
 
 NASTY = '</p><script>alert("x")</script>'
 SUMMARY = {"normalisation": "title and text", "search": {"recall_at_threshold": 0.952, "skipped": 1234}}

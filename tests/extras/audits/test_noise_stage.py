@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact, writing
+from tandem.data.dataset import run as make_dataset
 from tandem.data.rows import IdRows
 from tandem.data.runs import write_run
-from tandem.data.stage import run as make_dataset
 from tandem.errors import UserError
 from tandem.extras.audits.duplicates import Duplicates, pack
 from tandem.extras.audits.labels import Split, holes
 from tandem.extras.audits.noise import run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job, writing
 
 PARAMS = {"threshold": 0.7, "permutations": 64, "shingle": {"unit": "words", "size": 1}, "seed": 1, "depths": [1, 2]}
 PARAMS["split"] = "test"
@@ -178,8 +179,8 @@ def test_examples_can_be_read(audit):
 
 def test_workers_change_no_byte(audit):
     one, two = audit("one"), audit("two", workers=2)
-    assert one.manifest["files"] == two.manifest["files"]
-    assert sorted(p.name for p in two.folder.iterdir()) == sorted([*two.manifest["files"], "stage.json"])
+    assert one.manifest.files == two.manifest.files
+    assert sorted(p.name for p in two.folder.iterdir()) == sorted([*two.manifest.files, "stage.json"])
 
 
 def test_a_dataset_alone_can_be_audited(audit):

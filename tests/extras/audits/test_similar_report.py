@@ -2,7 +2,6 @@
 
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.evaluation.scores import run as score_stage
 from tandem.extras.audits import report  # noqa: F401  (its templates)
 from tandem.extras.audits.effects import false_negative_audits, similar_audits
@@ -10,7 +9,8 @@ from tandem.extras.audits.false_negatives import run as pool_stage
 from tandem.extras.audits.relabel import run as relabel_stage
 from tandem.extras.audits.similar_queries import run as similar_stage
 from tandem.report.page import environment
-from tandem.reporting.lineage import walk
+from tandem.store.artifact import open_artifact
+from tandem.store.lineage import walk
 
 NASTY = "<b>bold</b>"
 PASSAGES = [("p1", "", "one"), ("p2", "", "two"), ("p3", "", "three")]

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.extras.audits.similar_queries import query_pairs, run
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import run as encode
 from tandem.stages.audits import PairScoring
+from tandem.store.artifact import open_artifact
 
 PARAMS = {"depth": 3, "threshold": 0.5}
 QUERIES = [
@@ -77,7 +77,7 @@ def test_counts_of_a_collection_by_hand(make_job, collection, tmp_path):
     assert summary["pairs"]["same"] == 3
     assert summary["decided_by"] == "cosine of TF-IDF vectors of words"
     assert sum(summary["histogram"]["pairs"]) == len(told["pairs"]) == summary["pairs"]["proposed"]
-    assert made.manifest["train_similar"] == 4
+    assert made.manifest.facts["train_similar"] == 4
 
 
 def test_rows_are_sorted_and_a_higher_threshold_keeps_only_the_same_words(make_job, collection, tmp_path):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tandem.artifact import open_artifact, writing
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 
 @pytest.fixture

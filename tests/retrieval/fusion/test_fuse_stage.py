@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from tandem.artifact import open_artifact, write_json, writing
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run, ranked_order
 from tandem.errors import UserError
 from tandem.retrieval.fuse import pools, run
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import writing
 
 RRF = {"method": "rrf", "k": 60.0, "depth": 8, "split": "test"}
 WEIGHTED = {"method": "weighted", "normalize": "min_max", "depth": 8, "split": "test"}
@@ -61,7 +63,7 @@ def test_ranks_are_fused_query_by_query(fuse, release, found, dataset):
         ranked = sorted(((np.float32(score), doc) for doc, score in scores.items()), key=lambda p: (-p[0], p[1]))[:8]
         expected += [(query, doc, rank, pytest.approx(score, rel=1e-7)) for rank, (score, doc) in enumerate(ranked, 1)]
     assert lines(made) == expected
-    assert (made.manifest["queries"], made.manifest["lines"]) == (19, 19 * 8)
+    assert (made.manifest.facts["queries"], made.manifest.facts["lines"]) == (19, 19 * 8)
 
 
 def test_weights_decide_whose_order_it_is(fuse, release, found):
@@ -81,7 +83,7 @@ def test_tuned_settings_are_those_of_the_artifact(fuse, tuned, release, found):
     told = fuse(WEIGHTED | {"weights": [0.3, 0.7]}, *runs)
     made = fuse(WEIGHTED, *runs, tuned=tuned({"weights": [0.3, 0.7]}, runs))
     assert lines(made) == lines(told)
-    assert made.manifest["tuned"] == {"weights": [0.3, 0.7]}
+    assert made.manifest.facts["tuned"] == {"weights": [0.3, 0.7]}
     assert lines(made) != lines(fuse(WEIGHTED | {"weights": [0.7, 0.3]}, *runs))
 
 

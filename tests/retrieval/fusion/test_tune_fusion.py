@@ -7,7 +7,6 @@ import ir_measures
 import numpy as np
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
@@ -15,6 +14,7 @@ from tandem.evaluation import scores as scoring
 from tandem.evaluation.scores import read_summary
 from tandem.retrieval import fuse
 from tandem.stages.retrieval import FuseParams
+from tandem.store.artifact import open_artifact
 
 WEIGHTED = {
     "method": "weighted",
@@ -103,8 +103,12 @@ def test_the_chosen_weights_are_the_best_of_the_grid(tune, measured, runs):
     best = int(np.argmax(values))
     assert chosen == {"weights": [rows[best]["weights.0"], rows[best]["weights.1"]]}
     assert chosen["weights"] != [0.5, 0.5]
-    assert (made.manifest["chosen"], made.manifest["settings"], made.manifest["queries"]) == (chosen, 11, 20)
-    assert made.manifest["value"] == pytest.approx(values[best])
+    assert (made.manifest.facts["chosen"], made.manifest.facts["settings"], made.manifest.facts["queries"]) == (
+        chosen,
+        11,
+        20,
+    )
+    assert made.manifest.facts["value"] == pytest.approx(values[best])
 
 
 def test_the_constant_of_reciprocal_ranks_is_tuned_likewise(tune, measured, runs):
@@ -119,7 +123,7 @@ def test_the_constant_of_reciprocal_ranks_is_tuned_likewise(tune, measured, runs
 def test_of_equally_good_weights_the_most_even_are_chosen(tune, runs):
     made = tune(WEIGHTED | {"step": 0.25}, runs[0], runs[0], runs[0])
     assert len({round(row["nDCG@10"], 12) for row in grid(made)}) == 1
-    assert made.manifest["chosen"] == {"weights": [0.5, 0.25, 0.25]}
+    assert made.manifest.facts["chosen"] == {"weights": [0.5, 0.25, 0.25]}
 
 
 def test_a_measure_without_a_cutoff_sees_the_whole_list(tune, measured, runs):
@@ -140,9 +144,9 @@ def test_a_querys_own_id_is_left_out_where_the_dataset_says_so(tune, measured, r
 
 
 def test_queries_are_measured_in_groups_to_the_same_bytes(tune, runs, monkeypatch):
-    whole = tune(WEIGHTED, *runs).manifest["files"]
+    whole = tune(WEIGHTED, *runs).manifest.files
     monkeypatch.setattr(fuse, "CHUNK", 7)
-    assert tune(WEIGHTED, *runs).manifest["files"] == whole
+    assert tune(WEIGHTED, *runs).manifest.files == whole
 
 
 def test_mistakes_leave_nothing_behind(tune, release, found, runs, tmp_path):

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tandem.artifact import Job
-from tandem.data.stage import run
+from tandem.data.dataset import run
+from tandem.store.job import Job
 
 DRIVER = """
 import json, sys
-from tandem.__main__ import load, read_job
+from tandem.store.job import load, read_job
 from tandem.errors import UserError
 from tandem.stages import KINDS
 

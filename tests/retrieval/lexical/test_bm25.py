@@ -7,11 +7,12 @@ from pathlib import Path
 import ir_measures
 import pytest
 
-from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
+from tandem.data.dataset import run as make_dataset
 from tandem.data.runs import iter_run
-from tandem.data.stage import run as make_dataset
 from tandem.stages.lexical import LANGUAGES
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
 
 DATASET = {"dataset": "dataset"}
 BOTH = {"dataset": "dataset", "lucene": "index"}

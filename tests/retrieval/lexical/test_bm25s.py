@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.retrieval.lexical import bm25s, java
 from tandem.retrieval.lexical.analyzers import STOP_WORDS, term_splitter
 from tandem.retrieval.lexical.bm25 import run as search
 from tandem.stages.lexical import Bm25sParams
+from tandem.store.artifact import open_artifact
 
 SPLIT = {"analyzer": "whitespace", "language": "en"}
 ENGLISH = {"analyzer": "default", "language": "en"}

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from tandem.artifact import open_artifact
 from tandem.data.runs import iter_run
+from tandem.store.artifact import open_artifact
 
 DATASET = {"dataset": "dataset"}
 BOTH = {"dataset": "dataset", "lucene": "index"}
@@ -165,7 +165,7 @@ def test_the_best_of_the_grid_is_chosen_and_searched_with(stages, words, collect
     best = max(points, key=points.get)
     assert (chosen["k1"], chosen["b"], chosen["mean"]) == (*best, pytest.approx(points[best]))
     assert hits(tmp_path / "run") == hits(tmp_path / f"{best[0]}-{best[1]}")
-    assert open_artifact(tmp_path / "tuned").manifest["queries"] == 10
+    assert open_artifact(tmp_path / "tuned").manifest.facts["queries"] == 10
 
 
 def test_wrong_tunings_are_one_line(stages, words, collection, tmp_path):

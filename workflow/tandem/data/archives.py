@@ -1,18 +1,35 @@
-"""Files out of a zip or tar archive (plain, gzip, bzip2, xz): only those asked for, nothing outside their folder."""
+"""Files out of a zip or tar archive (plain, gzip, bzip2, xz): only the requested ones, nothing outside their folder."""
 
 import fcntl
+import lzma
 import os
 import shutil
-from collections.abc import Collection, Iterator
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import IO, NamedTuple
 
-from tandem.data.packed import BROKEN, Entry, broken, entries
+from tandem.cluster.progress import say
 from tandem.errors import UserError
-from tandem.progress import say
+
+# What reading a broken archive raises; RuntimeError is zipfile's for one with a password or an unknown compression.
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, OSError)
 
 
-def plain(name: str) -> bool:
+class Entry(NamedTuple):
+    """An entry of an archive: a path, whether it is a plain file (no link, no device), and how to read it."""
+
+    name: str
+    is_file: bool
+    open: Callable[[], IO[bytes] | None]
+
+
+def is_below(name: str) -> bool:
     """Whether a relative path stays below its folder: no `..`, no empty part, no leading slash."""
     return bool(name) and not name.startswith("/") and not {"", ".", ".."} & set(name.removesuffix("/").split("/"))
 
@@ -20,25 +37,24 @@ def plain(name: str) -> bool:
 def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
     """Unpack members of an archive in one pass, unless they are there from the same archive.
 
-    Each appears under its name only when it is whole, with the archive's modification time as the mark of what it came
-    from.
+    Each gets its name only when it is whole, with the archive's modification time as the mark of its origin.
 
     Args:
         archive: the archive.
-        members: paths inside it; the end of a file's path does where it is the only one that ends so. A path with `/`
-            at its end is a folder with all that is in it.
-        folder: what they are put into.
+        members: paths inside it; the end of a file's path is enough where only that file ends so. A path with `/` at
+            its end is a folder with all that is in it.
+        folder: where they go.
     Returns:
         Member → path.
     Raises:
         UserError: a broken archive, a member it lacks, a path that leaves `folder`, or a link.
     """
     for member in members:
-        if not plain(member):
+        if not is_below(member):
             raise UserError(f"member {member!r} of {archive}: a path inside the archive, without `..`, is needed")
     mark, paths = archive.stat().st_mtime_ns, {member: folder / member for member in members}
-    with _alone(folder):
-        missing = [member for member, path in paths.items() if not _has(path, mark)]
+    with _locked(folder):
+        missing = [name for name, path in paths.items() if not (path.exists() and path.stat().st_mtime_ns == mark)]
         if missing:
             say(f"unpack {archive.name} · {', '.join(missing)}")
             _unpack(archive, missing, folder, mark)
@@ -46,33 +62,67 @@ def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, P
 
 
 def _unpack(archive: Path, members: list[str], folder: Path, mark: int) -> None:
-    """`unpack` of members that are not there, into a folder that nobody else writes."""
+    """`unpack` of missing members, into a folder that nobody else writes."""
     temporary = folder / ".partial"
     shutil.rmtree(temporary, ignore_errors=True)
-    found: dict[str, list[str]] = {member: [] for member in members}
+    names: dict[str, list[str]] = {member: [] for member in members}
     try:
         for entry in entries(archive):
             name = entry.name.removeprefix("./")
-            wanted = [member for member in members if _matches(name, member)]
-            if wanted and not (entry.plain and plain(name)):
+            matching = [m for m in members if (name.startswith(m) if m.endswith("/") else f"/{name}".endswith(f"/{m}"))]
+            if matching and not (entry.is_file and is_below(name)):
                 raise UserError(f"{archive}: {entry.name} is a link or leaves its folder; only plain files are taken")
-            if wanted:
+            if matching:
                 _copy(archive, entry, temporary / name)
-            for member in wanted:
-                found[member].append(name)
-        for member, names in found.items():
-            _move(archive, member, names, temporary, folder / member, mark)
+            for member in matching:
+                names[member].append(name)
+        for member, matches in names.items():
+            _move(archive, member, matches, temporary, folder / member, mark)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _matches(name: str, member: str) -> bool:
-    """Whether an archive's path is a member: the same path, one that ends so, or one below that folder."""
-    return name.startswith(member) if member.endswith("/") else f"/{name}".endswith(f"/{member}")
+def entries(archive: Path) -> Iterator[Entry]:
+    """The files of an archive, in its order; an entry must be read before the next one is requested."""
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as packed:
+                for info in packed.infolist():
+                    if not info.is_dir():
+                        is_link = stat.S_ISLNK(info.external_attr >> 16)
+                        yield Entry(info.filename, not is_link, partial(packed.open, info))
+        else:
+            with tarfile.open(archive, "r|*") as tape:
+                for part in tape:
+                    if not part.isdir():
+                        yield Entry(part.name, part.isfile(), partial(tape.extractfile, part))
+    except BROKEN as error:
+        raise _broken(archive, error) from None
+
+
+def _broken(archive: Path, error: Exception) -> UserError:
+    """The error of an archive that could not be read to its end."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return UserError(f"{archive}: cannot be unpacked ({error.strerror}); mend that and try again")
+    why = str(error) or type(error).__name__
+    return UserError(f"{archive}: is no whole zip or tar archive ({why}); delete it and try again")
+
+
+def _copy(archive: Path, entry: Entry, target: Path) -> None:
+    """Write an entry's bytes to a file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(target, "wb") as out:
+        try:
+            source = entry.open()
+            if source is not None:
+                with source:
+                    shutil.copyfileobj(source, out, 1 << 20)
+        except BROKEN as error:
+            raise _broken(archive, error) from None
 
 
 def _move(archive: Path, member: str, names: list[str], temporary: Path, path: Path, mark: int) -> None:
-    """Put what was found of a member under its final name."""
+    """Give the unpacked file or folder of a member its final name."""
     if not names:
         raise UserError(f"{archive}: holds no {member}; look what it is called there, or put the file in place by hand")
     exact = member.endswith("/") or member in names
@@ -88,32 +138,14 @@ def _move(archive: Path, member: str, names: list[str], temporary: Path, path: P
     os.replace(source, path)
 
 
-def _has(path: Path, mark: int) -> bool:
-    """Whether a member was unpacked from an archive of this modification time."""
-    return path.exists() and path.stat().st_mtime_ns == mark
-
-
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """One process at a time unpacks into a folder; the others wait."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / ".lock", "wb")  # noqa: SIM115 (closed below, and a failure has a line of its own)
+        file = open(folder / ".lock", "wb")  # noqa: SIM115 (closed below, and a failure has a message of its own)
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror}); make it writable") from None
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _copy(archive: Path, entry: Entry, to: Path) -> None:
-    """Write an entry's bytes to a file."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    with open(to, "wb") as out:
-        try:
-            source = entry.open()
-            if source is not None:
-                with source:
-                    shutil.copyfileobj(source, out, 1 << 20)
-        except BROKEN as error:
-            raise broken(archive, error) from None

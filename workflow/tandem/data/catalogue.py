@@ -1,40 +1,89 @@
-"""The command `datasets`: one line for each dataset of the catalogue and of one's own."""
+"""The command `datasets`: the catalogue and one's own datasets, and where each is.
+
+A dataset is here, to be downloaded (and how much), or available on request. Nothing is changed to find out.
+"""
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.config.loading import load_settings, read_yaml
-from tandem.data.download import readable
-from tandem.data.presence import Presence, Spec, presences
+from tandem.config.datasets import SOURCES, Dataset, File, Group, IrDatasets
+from tandem.config.loading import gathered, load_settings
+from tandem.config.validation import read
+from tandem.data.fetch import data_folder, readable
+from tandem.data.files import Downloads
+from tandem.data.irds_needs import Need, Part, home, needs
+from tandem.data.splits import USUAL
 from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[3]  # the checkout
 COLUMNS = ("dataset", "passages", "queries", "state", "licence")
+UPSTREAM_KEYS = ("of", "corpus_of", "queries_of")  # keys that name other datasets
+
+Entries = Mapping[str, Dataset]
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Where a dataset is.
+
+    Attributes:
+        state: `here`, `download`, `licence` (on request), `local` (made on this machine) or `missing` (its `path` does
+            not exist).
+        place: the folder it is in or will be in; for `licence` where to ask.
+        bytes: what remains to be downloaded, as far as sizes are known; None if no size is.
+        exact: whether `bytes` is all of it.
+    """
+
+    state: str
+    place: str = ""
+    bytes: int | None = None
+    exact: bool = True
+
+    def __str__(self) -> str:
+        """The state in a few words."""
+        match self.state:
+            case "download":
+                size = readable(self.bytes) if self.bytes else "of unknown size"
+                return f"download {size}{'' if self.exact or not self.bytes else ' or more'}"
+            case "licence":
+                return f"licence: {self.place}"
+            case "here" | "missing":
+                return f"{self.state}: {self.place}"
+            case _:
+                return self.state
 
 
 def main(words: list[str]) -> None:
     """Print the catalogue: `--datasets FILE.json` (entries by name), or without it that of the checkout."""
     if words and (len(words) != 2 or words[0] != "--datasets"):
         raise UserError(f"datasets: {' '.join(words)!r} is unknown; allowed is --datasets FILE.json")
-    if words:
-        datasets: Any = _read(Path(words[1]))
-    else:
-        datasets = {
-            name: entry.model_dump(mode="json", by_alias=True, exclude_unset=True)
-            for name, entry in load_settings(read_yaml(ROOT / "config/config.yaml"), ROOT).datasets.items()
-        }
-    print(table(datasets), file=sys.stdout)
+    datasets = load_settings(gathered([], ROOT), ROOT).datasets if not words else _read_file(Path(words[1]))
+    print(format_catalogue(datasets), file=sys.stdout)
 
 
-def table(datasets: Mapping[str, Spec]) -> str:
+def _read_file(path: Path) -> dict[str, Dataset]:
+    """The entries in a JSON file."""
+    try:
+        return read_entries(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); --datasets takes a JSON file of entries by name") from None
+
+
+def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
+    """Entries as JSON, by name, as models of their sources."""
+    return {name: read(SOURCES[entry["source"]], entry, f"datasets.{name}") for name, entry in entries.items()}
+
+
+def format_catalogue(datasets: Entries) -> str:
     """The catalogue as text, by name; the parts `<group>-…` of a group are counted in its line."""
-    groups = {name: spec["of"] for name, spec in datasets.items() if spec.get("source") == "group"}
+    groups = {name: entry.of for name, entry in datasets.items() if isinstance(entry, Group)}
     parts = {part for name, of in groups.items() for part in of if part.startswith(f"{name}-")}
-    found = presences([name for name in sorted(datasets) if name not in parts], datasets)
-    rows = [COLUMNS, *(_row(name, datasets[name], one) for name, one in found.items())]
+    by_name = presences([name for name in sorted(datasets) if name not in parts], datasets)
+    rows = [COLUMNS, *(_row(name, datasets[name], presence) for name, presence in by_name.items())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     right = (COLUMNS.index("passages"),)
     lines = []
@@ -47,31 +96,76 @@ def table(datasets: Mapping[str, Spec]) -> str:
     return "\n".join(lines)
 
 
-def state(found: Presence) -> str:
-    """A dataset's state in a few words."""
-    match found.state:
-        case "download":
-            size = readable(found.bytes) if found.bytes else "of unknown size"
-            return f"download {size}{'' if found.exact or not found.bytes else ' or more'}"
-        case "licence":
-            return f"licence: {found.place}"
-        case "here" | "missing":
-            return f"{found.state}: {found.place}"
-        case _:
-            return found.state
-
-
-def _row(name: str, spec: Spec, found: Presence) -> tuple[str, ...]:
-    counts = dict(spec.get("counts", {}))
+def _row(name: str, entry: Dataset, presence: Presence) -> tuple[str, ...]:
+    counts = dict(entry.counts or {})
     passages = f"{counts.pop('passages'):,}" if "passages" in counts else ""
     queries = " · ".join(f"{split} {count:,}" for split, count in counts.items() if not split.endswith("_qrels"))
-    of = f" ({len(spec['of'])} datasets)" if spec.get("source") == "group" else ""
-    return f"{name}{of}", passages, queries, state(found), spec.get("licence", "")
+    of = f" ({len(entry.of)} datasets)" if isinstance(entry, Group) else ""
+    return f"{name}{of}", passages, queries, str(presence), entry.licence or ""
 
 
-def _read(path: Path) -> Any:
-    """The entries in a JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); --datasets takes a JSON file of entries by name") from None
+def presences(names: Iterable[str], datasets: Entries) -> dict[str, Presence]:
+    """Where several datasets are, by name: one query of ir_datasets for all, which takes a second or two.
+
+    Args:
+        names: the datasets.
+        datasets: all entries of the configuration, for those made of others.
+    """
+    parts = {name: _irds_parts(datasets[name], datasets) for name in names}
+    downloads = needs(tuple(dict.fromkeys(part for many in parts.values() for part in many)))
+    return {
+        name: _presence(name, datasets, [need for part in many for need in downloads[part]])
+        for name, many in parts.items()
+    }
+
+
+def _presence(name: str, datasets: Entries, needed: list[Need]) -> Presence:
+    """Where a dataset is; `needed` are the downloads of ir_datasets for it."""
+    entry = datasets[name]
+    if entry.path:
+        return Presence("here" if Path(entry.path).exists() else "missing", entry.path)
+    files = dict(_files(name, entry, datasets))
+    public = entry.access != "licence"
+    absent = [need for need in needed if not any((home() / path).exists() for path in need.paths)]
+    if any(need.on_request for need in absent) or not (public or needed or files):
+        return Presence("licence", entry.where or "")
+    if not needed and not files:
+        return Presence("local")
+    missing = {need.paths[0]: need.size for need in absent}
+    for dataset, entries in files.items():
+        downloads = Downloads(dataset, entries)
+        for file in (file for key, file in entries.items() if not downloads.is_present(key)):
+            missing[file.url] = file.bytes or missing.get(file.url)
+    place = str(home() if needed else data_folder())
+    if not missing:
+        return Presence("here", place)
+    known = [size for size in missing.values() if size is not None]
+    if not known and entry.bytes is not None:
+        return Presence("download", place, entry.bytes)
+    return Presence("download", place, sum(known) or None, exact=len(known) == len(missing))
+
+
+def _upstream(entry: Dataset, datasets: Entries) -> list[str]:
+    """The datasets that a dataset is made of."""
+    values = [getattr(entry, key, None) or () for key in UPSTREAM_KEYS]
+    names = [name for value in values for name in ([value] if isinstance(value, str) else value)]
+    return [name for name in names if name in datasets]
+
+
+def _irds_parts(entry: Dataset, datasets: Entries) -> list[Part]:
+    """The parts of ir_datasets that a dataset, or those it is made of, reads."""
+    parts: list[Part] = []
+    if isinstance(entry, IrDatasets) and entry.id is not None:
+        # without splits they are found by name, as the source does
+        by_name = (entry.id, *(f"{entry.id}/{split}" for split in USUAL))
+        ids = [name for names in entry.splits.values() for name in names] if entry.splits else by_name
+        parts += [(entry.id, "docs"), *((name, part) for name in ids for part in ("queries", "qrels"))]
+    return parts + [part for name in _upstream(entry, datasets) for part in _irds_parts(datasets[name], datasets)]
+
+
+def _files(name: str, entry: Dataset, datasets: Entries) -> Iterator[tuple[str, dict[str, File]]]:
+    """(dataset, `files`) of a dataset and of those it is made of."""
+    if entry.files:
+        yield name, entry.files
+    for other in _upstream(entry, datasets):
+        yield from _files(other, datasets[other], datasets)

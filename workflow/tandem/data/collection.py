@@ -1,4 +1,4 @@
-"""A dataset artifact as its readers see it: passages stream by, queries and qrels are looked up by split."""
+"""A dataset artifact for its readers: passages are streamed, queries and qrels are looked up by split."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -8,27 +8,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact
 from tandem.data.tables import streaming
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
 
 CORPUS, QUERIES, QRELS = "corpus.parquet", "queries.parquet", "qrels.parquet"
 # Relevance of a training passage that only holds the answer's words, or is a window of a relevant document whose label
-# another window carries: no positive and, as in RocketQA, no negative.
-# -1 is left to collections that use it for what was judged irrelevant.
+# another window carries: no positive and, as in RocketQA, no negative. Some collections use -1 for irrelevant passages.
 LITERAL_MATCH = -2
 ANSWERS, LISTS = "answers.parquet", "lists.parquet"  # only where the source has them
 
 
 def contents(title: str, text: str) -> str:
-    """What every stage indexes, encodes or shows of a passage: `title text`, or the text alone without a title."""
+    """The text that every stage indexes, encodes or shows of a passage: `title text`, or without a title the text."""
     return f"{title} {text}" if title else text
 
 
 class Collection:
-    """Passages, queries and qrels of a dataset artifact; rows come in the order its source gave them.
+    """Passages, queries and qrels of a dataset artifact, in the order of its source.
 
-    Nothing is read before it is asked for, and no method holds more than one batch of the corpus' texts.
+    Everything is read when it is needed, and no method holds more than one batch of the corpus' texts.
     """
 
     def __init__(self, artifact: Artifact) -> None:
@@ -38,7 +37,7 @@ class Collection:
     def batches(
         self, rows: int = 16384, columns: Sequence[str] = ("doc_id", "title", "text")
     ) -> Iterator[pa.RecordBatch]:
-        """The corpus as record batches of at most `rows` passages, with the columns asked for, in row order."""
+        """The corpus as record batches of at most `rows` passages, with the named columns, in row order."""
         with streaming(self.artifact.path(CORPUS)) as file:
             yield from file.iter_batches(batch_size=rows, columns=list(columns))
 
@@ -63,18 +62,18 @@ class Collection:
     def answers(self, split: str) -> dict[str, list[str]]:
         """Query id → answers of a split's questions, in file order; a `UserError` if none of them has any."""
         queries = self.queries(split)
-        if ANSWERS not in self.artifact.manifest["files"]:
+        if ANSWERS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no answers; only a dataset with answers can be matched")
         table = pq.read_table(self.artifact.path(ANSWERS))
-        told = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))
-        found = {query: told[query] for query in queries if query in told}
-        if not found:
+        answers = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))
+        of_split = {query: answers[query] for query in queries if query in answers}
+        if not of_split:
             raise UserError(f"{self.artifact.path(ANSWERS)}: no query of split {split} has answers")
-        return found
+        return of_split
 
     def lists(self) -> Iterator[tuple[str, list[tuple[str, int, float | None]]]]:
         """(query id, its (document id, label, score)) of the source's own training lists, in its order."""
-        if LISTS not in self.artifact.manifest["files"]:
+        if LISTS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no training lists of its own; name a run instead")
         with streaming(self.artifact.path(LISTS)) as file:
             rows = (
@@ -87,15 +86,15 @@ class Collection:
 
     def texts(self, doc_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Document id → (title, text) of a few passages, by one streaming pass; unknown ids are absent."""
-        wanted = pa.array(sorted(set(doc_ids)), pa.string())
-        found: dict[str, tuple[str, str]] = {}
+        ids = pa.array(sorted(set(doc_ids)), pa.string())
+        texts: dict[str, tuple[str, str]] = {}
         for batch in self.batches():
-            hits = batch.filter(pc.is_in(batch["doc_id"], value_set=wanted))
+            hits = batch.filter(pc.is_in(batch["doc_id"], value_set=ids))
             rows = zip(*(hits[name].to_pylist() for name in ("doc_id", "title", "text")), strict=True)
-            found.update((doc, (title, text)) for doc, title, text in rows)
-            if len(found) == len(wanted):
+            texts.update((doc, (title, text)) for doc, title, text in rows)
+            if len(texts) == len(ids):
                 break
-        return found
+        return texts
 
     def _split(self, name: str, split: str, columns: list[str]) -> pa.Table:
         """The rows of one split of queries or qrels."""

@@ -1,118 +1,178 @@
-"""The stage `imported`: a run that somebody released, checked against a dataset, in this project's format.
+"""Runs that are not computed here: a dataset's own training lists (`given`) and released runs (`imported`)."""
 
-Formats: `trec` (`query Q0 passage rank score tag`), ordered by score; `ranks` (`query`, `passage`, `rank` and perhaps
-`score`, by tabs: MS MARCO's and RocketQA's), ordered by rank: their reference scripts measure by rank, and equal scores
-would change it. The score of such a line becomes minus its rank; its own score is left out. `margin_mse`: triples with
-a teacher's scores (`triples.py`), ordered by score.
-"""
-
+from array import array
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from tandem.artifact import Job, writing
+import numpy as np
+
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
-from tandem.data.reading import fields, lines, number, whole
+from tandem.data.queries import Warnings
+from tandem.data.reading import fields, lines, parse_number, parse_whole
 from tandem.data.rows import doc_rows
 from tandem.data.runs import ranked_order, write_run
-from tandem.data.triples import scored_triples
-from tandem.data.warnings import Warnings
 from tandem.errors import UserError
-from tandem.progress import Progress
+from tandem.stages.data import GivenParams, ImportedParams
+from tandem.store.job import Job, writing
+
+PIECE = 1 << 16  # scored pairs that are converted at once
+TRIPLE = "positive's score, negative's score, query id, positive's id, negative's id"
+# Reasons to drop a line.
+UNKNOWN_QUERY = "lines name queries that the split lacks"
+UNKNOWN_PASSAGE = "lines name passages that the corpus lacks"
+REPEATED = "lines name a passage of their query again"
 
 Line = tuple[str, str, str, float]  # query id, passage id, place for errors, score
-# What may be wrong with a line that is dropped.
-QUERY = "lines name queries that the split lacks"
-PASSAGE = "lines name passages that the corpus lacks"
-AGAIN = "lines name a passage of their query again"
+Ranking = tuple[str, list[str], list[float]]  # query id, passage ids, scores
 
 
-def run(job: Job) -> None:
+def run_given(job: Job[GivenParams]) -> None:
+    """Write run.trec from the negatives of the training lists of the input `dataset`, to draw candidates from.
+
+    A run has no order but that of its scores, so a negative's score is minus its place in the list: what the format
+    lists first ranks first. DPR's pools list hard negatives before the others, RocketQA's files what their sampler
+    drew. A query without a negative has no line.
+    """
+    collection = Collection(job.inputs["dataset"])
+    queries = collection.queries(job.params.split)
+    with writing(job) as draft, Progress(f"given {job.key}", len(queries), "queries") as progress:
+        lists = _negatives(collection, queries, job.params.depth, progress)
+        lines = write_run(draft.path("run.trec"), lists, job.key)
+        if not lines:
+            error = f"{collection.artifact.folder}: its training lists hold no negative"
+            raise UserError(f"{error} for a query of split {job.params.split}; name a run instead of given")
+        draft.facts.update(queries=progress.done, lines=lines, without_negative=len(queries) - progress.done)
+
+
+def _negatives(collection: Collection, queries: dict[str, str], depth: int, progress: Progress) -> Iterator[Ranking]:
+    """The negatives of every query that has one; a passage that is also a positive is not a negative."""
+    for query, listed in collection.lists():
+        if query in queries:
+            positives = {doc for doc, label, _ in listed if label > 0}
+            docs = list(dict.fromkeys(doc for doc, _, _ in listed if doc not in positives))[:depth]
+            if docs:
+                progress.add(1)
+                yield query, docs, [-float(place) for place in range(1, len(docs) + 1)]
+
+
+def run_imported(job: Job[ImportedParams]) -> None:
     """Write run.trec from the file that `path` of `job.execution` names, for the input `dataset`.
 
-    Parameters: `format` (of `FORMATS`), `split`, `depth` (passages kept of a query). Dropped and counted: queries
-    that the split lacks, passages that the corpus lacks, and a passage's later mentions for a query.
+    Dropped and counted: queries that the split lacks, passages that the corpus lacks, and a passage's later mentions
+    for a query.
 
     Raises:
         UserError: a malformed line, a query whose lines are not together, or nothing left.
     """
-    path, split = Path(str(job.execution.path)), job.params["split"]
-    read = FORMATS.get(job.params["format"])
+    params, path = job.params, Path(str(job.execution.path))
+    read = FORMATS.get(params.format)
     if read is None:
-        raise UserError(f"format: {job.params['format']!r}; allowed are {', '.join(FORMATS)}")
+        raise UserError(f"format: {params.format!r}; allowed are {', '.join(FORMATS)}")
     collection = Collection(job.inputs["dataset"])
-    imported = Imported(collection, split, job.params["depth"])
+    selection = Selection(collection, params.split, params.depth)
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
-        written = write_run(draft.path("run.trec"), imported.queries(read(path), progress), job.key)
+        written = write_run(draft.path("run.trec"), selection.rankings(read(path), progress), job.key)
         if not written:
-            found = f"{path}: holds no line about split {split} of {collection.artifact.folder}"
-            raise UserError(f"{found} ({imported.told()}); its ids must be those of the dataset")
+            error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
+            dropped = "; ".join(f"{count:,} {what}" for what, count in selection.dropped.items() if count)
+            raise UserError(f"{error} ({dropped or 'it is empty'}); its ids must be those of the dataset")
         warnings = Warnings(job.key)
-        for what, count in imported.dropped.items():
+        for what, count in selection.dropped.items():
             warnings.count(count, f"{what} and were dropped")
-        missing = len(imported.wanted) - progress.done
+        missing = len(selection.split_queries) - progress.done
         draft.facts.update(queries=progress.done, lines=written, without_run=missing, warnings=warnings.lines)
 
 
-class Imported:
-    """What is kept of a released run, and how much is not.
+class Selection:
+    """The lines of a released run that are about a split and its corpus.
 
     Attributes:
-        wanted: the split's queries.
-        dropped: what was wrong with lines → their number.
+        split_queries: the split's queries.
+        dropped: reason to drop lines → their number.
     """
 
     def __init__(self, collection: Collection, split: str, depth: int) -> None:
-        self.wanted, self.depth = collection.queries(split), depth
+        self.split_queries, self.depth = collection.queries(split), depth
         self._docs = doc_rows(collection)
-        self.dropped = dict.fromkeys((QUERY, PASSAGE, AGAIN), 0)
+        self.dropped = dict.fromkeys((UNKNOWN_QUERY, UNKNOWN_PASSAGE, REPEATED), 0)
 
-    def told(self) -> str:
-        """What was dropped, for an error."""
-        return "; ".join(f"{count:,} {what}" for what, count in self.dropped.items() if count) or "it is empty"
-
-    def queries(self, found: Iterator[Line], progress: Progress) -> Iterator[tuple[str, list[str], list[float]]]:
-        """(query id, passage ids, scores) of each query of the split, its best `depth`."""
+    def rankings(self, lines: Iterator[Line], progress: Progress) -> Iterator[Ranking]:
+        """The best `depth` passages of each query of the split."""
         done: set[str] = set()
-        for query, group in groupby(found, key=itemgetter(0)):
+        for query, group in groupby(lines, key=itemgetter(0)):
             scored = list(group)
             if query in done:
                 raise UserError(f"{scored[0][2]}: query {query} again; the lines of a query must stand together")
             done.add(query)
-            if query not in self.wanted:
-                self.dropped[QUERY] += len(scored)
+            if query not in self.split_queries:
+                self.dropped[UNKNOWN_QUERY] += len(scored)
             elif ranked := self._ranked(scored):
                 progress.add(1)
                 yield query, [doc for doc, _ in ranked], [score for _, score in ranked]
 
     def _ranked(self, scored: list[Line]) -> list[tuple[str, float]]:
-        """A query's known passages, each where it stands best, cut to the depth."""
-        there = self._docs.rows([doc for _, doc, _, _ in scored], missing_ok=True) >= 0
-        known = [(doc, score) for (_, doc, _, score), is_there in zip(scored, there, strict=True) if is_there]
+        """A query's known passages, each at its best place, cut to the depth."""
+        is_known = self._docs.rows([doc for _, doc, _, _ in scored], missing_ok=True) >= 0
+        known = [(doc, score) for (_, doc, _, score), in_corpus in zip(scored, is_known, strict=True) if in_corpus]
         best: dict[str, float] = {}
         for doc, score in ranked_order([doc for doc, _ in known], [score for _, score in known]):
             best.setdefault(doc, score)
-        self.dropped[PASSAGE] += len(scored) - len(known)
-        self.dropped[AGAIN] += len(known) - len(best)
+        self.dropped[UNKNOWN_PASSAGE] += len(scored) - len(known)
+        self.dropped[REPEATED] += len(known) - len(best)
         return list(best.items())[: self.depth]
 
 
-def _trec(path: Path) -> Iterator[Line]:
-    """The lines of a run in TREC's format."""
+def read_trec(path: Path) -> Iterator[Line]:
+    """The lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
     for at, line in lines(path):
         where, columns = f"{path}:{at}", line.split()
         if len(columns) != 6:
             raise UserError(f"{where}: {line[:60]!r} is no run line; it is `query Q0 passage rank score tag`")
-        yield columns[0], columns[2], where, number(where, "score", columns[4])
+        yield columns[0], columns[2], where, parse_number(where, "score", columns[4])
 
 
-def _ranks(path: Path) -> Iterator[Line]:
-    """The lines of a run of ranks, with scores or without."""
+def read_ranks(path: Path) -> Iterator[Line]:
+    """The lines `query`, `passage`, `rank` and perhaps `score`, by tabs: MS MARCO's and RocketQA's format.
+
+    Their reference scripts measure by rank, and equal scores would change it: the score becomes minus the rank.
+    """
     for where, columns in fields(path, "query id, passage id, rank and perhaps score", 3, 4):
         if len(columns) == 4:
-            number(where, "score", columns[3])
-        yield columns[0], columns[1], where, -float(whole(where, "rank", columns[2]))
+            parse_number(where, "score", columns[3])
+        yield columns[0], columns[1], where, -float(parse_whole(where, "rank", columns[2]))
 
 
-FORMATS: dict[str, Callable[[Path], Iterator[Line]]] = {"trec": _trec, "ranks": _ranks, "margin_mse": scored_triples}
+def read_margin_mse(path: Path) -> Iterator[Line]:
+    """Triples with a teacher's scores, as published for Margin-MSE (Hofstätter et al. 2020), as that teacher's run.
+
+    A line is `positive's score`, `negative's score`, `query`, `positive`, `negative`, by tabs, in any order. A pair on
+    several lines has the score of the first. The pairs of a query come together, queries as they first appear.
+
+    Memory: about 30 bytes a line, and the ids once.
+    """
+    queries: dict[str, int] = {}
+    passages: dict[str, int] = {}
+    keys, scores, positives = array("Q"), array("d"), set()
+    for where, (positive_score, negative_score, query, positive, negative) in fields(path, TRIPLE, 5):
+        row = queries.setdefault(query, len(queries)) << 32
+        for doc, value in ((positive, positive_score), (negative, negative_score)):
+            key, score = row | passages.setdefault(doc, len(passages)), parse_number(where, "score", value)
+            if key not in positives:
+                keys.append(key)
+                scores.append(score)
+            if doc is positive:
+                positives.add(key)  # it stands on every line of its query
+    pairs, first = np.unique(np.frombuffer(keys, np.uint64), return_index=True)
+    pair_scores, query_ids, doc_ids, place = np.frombuffer(scores), list(queries), list(passages), str(path)
+    for start in range(0, len(pairs), PIECE):
+        part = slice(start, start + PIECE)
+        for key, score in zip(pairs[part].tolist(), pair_scores[first[part]].tolist(), strict=True):
+            yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score
+
+
+FORMATS: dict[str, Callable[[Path], Iterator[Line]]] = {
+    "trec": read_trec, "ranks": read_ranks, "margin_mse": read_margin_mse,
+}  # fmt: skip

@@ -1,7 +1,7 @@
-"""What ir_datasets downloads for its ids, found out without touching its home folder.
+"""The downloads that ir_datasets needs for its ids, listed without touching its home folder.
 
-Importing ir_datasets creates folders below its home, so it is asked in a process of its own with an empty home: this
-file is also that process's script, which is why it imports nothing of this package.
+Importing ir_datasets creates folders below its home, so another process with an empty home imports it. This file is
+also that process's script, which is why it imports nothing of this package.
 """
 
 import json
@@ -13,21 +13,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-Wanted = tuple[str, str]  # id, part: `docs`, `queries` or `qrels`
+Part = tuple[str, str]  # id, part: `docs`, `queries` or `qrels`
 
 
 class Need(NamedTuple):
     """One download: it is not needed where one of `paths` (relative to ir_datasets' home) exists.
 
     Attributes:
-        paths: the download itself, where it may be put by hand, and what is made of it.
+        paths: the download itself, where it may be put by hand, and what is unpacked from it.
         size: in bytes; None if unknown.
-        asked: whether it must be asked for: there is no URL.
+        on_request: whether there is no URL: its owner must be asked.
     """
 
     paths: tuple[str, ...]
     size: int | None
-    asked: bool
+    on_request: bool
 
 
 def home() -> Path:
@@ -36,59 +36,60 @@ def home() -> Path:
 
 
 @lru_cache(maxsize=8)
-def needs(wanted: tuple[Wanted, ...]) -> dict[Wanted, tuple[Need, ...]]:
+def needs(parts: tuple[Part, ...]) -> dict[Part, tuple[Need, ...]]:
     """The downloads of each id's part, in a second or two for all; none for what ir_datasets does not know."""
-    if not wanted:
+    if not parts:
         return {}
     with tempfile.TemporaryDirectory() as empty:
         done = subprocess.run(
             [sys.executable, "-P", __file__],
-            input=json.dumps(wanted),
+            input=json.dumps(parts),
             env={**os.environ, "IR_DATASETS_HOME": empty},
             capture_output=True,
             text=True,
             check=True,
         )
-    told = [tuple(Need(tuple(paths), size, asked) for paths, size, asked in one) for one in json.loads(done.stdout)]
-    return dict(zip(wanted, told, strict=True))
+    lists = json.loads(done.stdout)
+    downloads = [tuple(Need(tuple(paths), size, on_request) for paths, size, on_request in needs) for needs in lists]
+    return dict(zip(parts, downloads, strict=True))
 
 
 def _print_needs() -> None:
-    """Read wanted parts from standard input, write their needs to standard output, both as JSON."""
+    """Read parts from standard input, write their needs to standard output, both as JSON."""
     import ir_datasets
 
-    told = []
+    lists = []
     for name, part in json.load(sys.stdin):
         try:
             dataset = ir_datasets.load(name)
-            there = getattr(dataset, f"has_{part}")()
+            exists = getattr(dataset, f"has_{part}")()
         except KeyError:
-            there = False
-        told.append(list(_of(getattr(dataset, f"{part}_handler")(), (), set()).values()) if there else [])
-    json.dump(told, sys.stdout)
+            exists = False
+        lists.append(list(_downloads(getattr(dataset, f"{part}_handler")(), (), set()).values()) if exists else [])
+    json.dump(lists, sys.stdout)
 
 
-def _of(thing: Any, made: tuple[str, ...], seen: set[int]) -> dict[str, tuple[list[str], int | None, bool]]:
-    """Every download below an object of ir_datasets, by path; `made` is what the objects above make of them."""
+def _downloads(thing: Any, unpacked: tuple[str, ...], seen: set[int]) -> dict[str, tuple[list[str], int | None, bool]]:
+    """Every download below an object of ir_datasets, by path; `unpacked` is where the objects above unpack them."""
     kind = type(thing).__name__
     if isinstance(thing, list | tuple | dict):
         parts = list(thing.values()) if isinstance(thing, dict) else list(thing)
     elif not type(thing).__module__.startswith("ir_datasets") or id(thing) in seen:
         return {}
     elif kind == "Download":
-        puts = [getattr(mirror, "_path", None) for mirror in thing.mirrors]
-        paths = [_relative(path) for path in (thing._cache_path, *puts) if path]
-        asked = all(type(mirror).__name__ == "LocalDownload" for mirror in thing.mirrors)
-        return {str(paths): ([*dict.fromkeys([*paths, *made])], thing._size_hint, asked)}
+        by_hand = [getattr(mirror, "_path", None) for mirror in thing.mirrors]
+        paths = [_relative(path) for path in (thing._cache_path, *by_hand) if path]
+        on_request = all(type(mirror).__name__ == "LocalDownload" for mirror in thing.mirrors)
+        return {str(paths): ([*dict.fromkeys([*paths, *unpacked])], thing._size_hint, on_request)}
     else:
         own = {"Cache": "_path", "TarExtractAll": "_extract_path", "ZipExtractCache": "extract_path"}.get(kind)
-        made = (*made, _relative(getattr(thing, own))) if own else made
+        unpacked = (*unpacked, _relative(getattr(thing, own))) if own else unpacked
         parts = list(vars(thing).values())
     seen = seen | {id(thing)}
-    found: dict[str, tuple[list[str], int | None, bool]] = {}
+    downloads: dict[str, tuple[list[str], int | None, bool]] = {}
     for part in parts:
-        found |= _of(part, made, seen)
-    return found
+        downloads |= _downloads(part, unpacked, seen)
+    return downloads
 
 
 def _relative(path: Any) -> str:

@@ -1,8 +1,8 @@
-"""Reading text files line by line: every format's reader goes through here, so that bad bytes get one clear line.
+"""Reading text files line by line: every format's reader goes through here, so that bad bytes give one clear error.
 
 Lines end at "\\n" only, with or without "\\r" before it: texts carry U+2028 and other characters that Python's
 `splitlines` takes for line ends. A byte-order mark at the start is dropped. gzip, and a zip archive of one file, are
-told by their first bytes.
+recognised by their first bytes.
 """
 
 import gzip
@@ -23,6 +23,7 @@ GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
 PIECE = 1 << 18  # bytes read at a time
 DECODER = json.JSONDecoder()
+JsonObject = dict[str, Any]  # of a file, unchecked
 
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
@@ -61,18 +62,18 @@ def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
     number = 0
     with open_bytes(path) as file:
         try:
-            for some in _raw_lines(file, longest):
-                for line in some:
+            for piece in _raw_lines(file, longest):
+                for line in piece:
                     number += 1
                     if len(line) >= longest:
-                        mend = "split it or mend its line ends"
-                        raise UserError(f"{path}:{number}: longer than {longest >> 20} MiB; {mend}")
+                        error = f"{path}:{number}: longer than {longest >> 20} MiB"
+                        raise UserError(f"{error}; split it or mend its line ends")
                     if number == 1 and line.startswith(BOM):
                         line = line[len(BOM) :]
                     yield number, line.rstrip(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:
-            found = f"{path}:{number}: not UTF-8, {error.reason} at byte {error.start + 1} of the line"
-            raise UserError(f"{found}; convert the file to UTF-8") from None
+            where = f"{path}:{number}: not UTF-8, {error.reason} at byte {error.start + 1} of the line"
+            raise UserError(f"{where}; convert the file to UTF-8") from None
         except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
             why = "truncated" if isinstance(error, EOFError) else f"broken ({error})"
             packed = "gzip" if isinstance(file, gzip.GzipFile) else "zip"
@@ -95,30 +96,23 @@ def _raw_lines(file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
         yield [b"".join(begun)]
 
 
-def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def records(path: Path) -> Iterator[tuple[str, JsonObject]]:
     """(`file:line`, JSON object) of each line of a JSON-lines file."""
     name = str(path)
     for number, line in lines(path):
         where = f"{name}:{number}"
         try:
-            record = _parsed(line)
+            record, end = DECODER.raw_decode(line) if line.startswith("{") else (None, -1)
+            if end != len(line):  # `json.loads` takes longer
+                record = json.loads(line)
         except json.JSONDecodeError as error:
-            found = f"{where}: not valid JSON, {error.msg} at column {error.colno}"
-            raise UserError(f"{found}; one JSON object a line is allowed") from None
+            message = f"{where}: not valid JSON, {error.msg} at column {error.colno}"
+            raise UserError(f"{message}; one JSON object a line is allowed") from None
         except RecursionError:
             raise UserError(f"{where}: JSON nested too deep; one flat object a line is allowed") from None
         if not isinstance(record, dict):
             raise UserError(f"{where}: a JSON {type(record).__name__}; one JSON object a line is allowed")
         yield where, record
-
-
-def _parsed(line: str) -> Any:
-    """`json.loads`, in less time where the value is all of the line."""
-    if line.startswith("{"):
-        value, end = DECODER.raw_decode(line)
-        if end == len(line):
-            return value
-    return json.loads(line)
 
 
 def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
@@ -138,15 +132,8 @@ def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]
         yield f"{name}:{number}", columns
 
 
-def text_of(where: str, record: dict[str, Any], key: str, number: bool = False) -> str:
-    """A record's field as text.
-
-    Args:
-        where: the record's place, for the error.
-        record: a JSON object.
-        key: the field's name.
-        number: whether a whole number is taken as text too, as for ids.
-    """
+def text_of(where: str, record: JsonObject, key: str, number: bool = False) -> str:
+    """A record's field as text; with `number` also a whole number, as for ids. `where` is its place, for the error."""
     value = record.get(key)
     if type(value) is str and value.isascii():
         return value
@@ -159,10 +146,10 @@ def text_of(where: str, record: dict[str, Any], key: str, number: bool = False) 
 
 def texts_of(where: str, key: str, value: Any) -> list[str]:
     """A value that must be a list of texts, such as answers."""
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        found = json.dumps(value, default=str, skipkeys=True)[:60]
-        raise UserError(f"{where}: {key} is {found}; a list of texts is needed")
-    return [clean(where, key, one) for one in value]
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        shown = json.dumps(value, default=str, skipkeys=True)[:60]
+        raise UserError(f"{where}: {key} is {shown}; a list of texts is needed")
+    return [clean(where, key, text) for text in value]
 
 
 def clean(where: str, key: str, value: str) -> str:
@@ -174,18 +161,18 @@ def clean(where: str, key: str, value: str) -> str:
     return value
 
 
-def number(where: str, what: str, value: str) -> float:
+def parse_number(where: str, what: str, value: str) -> float:
     """A column as a number, infinite ones included."""
     try:
-        made = float(value)
+        number = float(value)
     except ValueError:
-        made = float("nan")
-    if isnan(made):
+        number = float("nan")
+    if isnan(number):
         raise UserError(f"{where}: {what} is {value[:40]!r}; a number is needed")
-    return made
+    return number
 
 
-def whole(where: str, what: str, value: str) -> int:
+def parse_whole(where: str, what: str, value: str) -> int:
     """A column as a whole number of 32 bits, which is how relevance is stored."""
     try:
         number = int(value)

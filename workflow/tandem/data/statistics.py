@@ -1,8 +1,8 @@
-"""What a dataset is like: counts, lengths, positives and repetitions. Words are what white space separates."""
+"""Counts of a dataset: lengths, positives and repetitions. White space separates words."""
 
 from array import array
 from collections.abc import Iterable
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -11,14 +11,54 @@ from numpy.typing import NDArray
 
 from tandem.data import tables
 from tandem.data.collection import LITERAL_MATCH
+from tandem.data.sources import Judgement, Query
 from tandem.data.validate import Hashes
 
 # white space of Python's `str.split` beyond ASCII
 WIDE_SPACE = r"[\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
 
 
-def spread(values: Iterable[int] | NDArray[np.uint32]) -> dict[str, float] | None:
-    """Mean, median, 90th percentile and maximum, rounded to two digits; None of nothing."""
+class Distribution(TypedDict):
+    """Mean, median, 90th percentile and maximum, rounded to two digits."""
+
+    mean: float
+    median: float
+    p90: float
+    max: int
+
+
+class PassageStatistics(TypedDict):
+    """A number of passages and the lengths of those that exist."""
+
+    count: int
+    words: Distribution | None
+    characters: Distribution | None
+
+
+class CorpusSummary(PassageStatistics):
+    """Statistics of a corpus: also passages without a word, and passages that repeat an earlier text."""
+
+    empty: int
+    duplicates: int
+
+
+class SplitStatistics(TypedDict):
+    """Statistics of a split's queries and judgements.
+
+    `relevant` is about the passages of positive judgements, those of two queries twice.
+    """
+
+    queries: int
+    words: Distribution | None
+    characters: Distribution | None
+    qrels: int
+    positives: Distribution | None
+    without_positive: int
+    relevant: PassageStatistics
+
+
+def distribution(values: Iterable[int] | NDArray[np.uint32]) -> Distribution | None:
+    """The distribution of some values; None of no value."""
     numbers = np.asarray(values if isinstance(values, array | np.ndarray) else list(values))
     if numbers.size == 0:
         return None
@@ -41,15 +81,15 @@ def word_counts(texts: pa.Array) -> NDArray[np.int64]:
     begins[1:] &= space[:-1]
     firsts = bounds[:-1][bounds[:-1] < bounds[1:]]
     begins[firsts] = ~space[firsts]
-    counts = tables.marks(begins, bounds)
-    wide = np.flatnonzero(tables.marks(letters > 127, bounds))
+    counts = tables.count_marked(begins, bounds)
+    wide = np.flatnonzero(tables.count_marked(letters > 127, bounds))
     wide = wide[np.asarray(pc.match_substring_regex(texts.take(pa.array(wide)), WIDE_SPACE))]
     counts[wide] = [len(text.split()) for text in texts.take(pa.array(wide)).to_pylist()]
     return counts
 
 
 class CorpusStatistics:
-    """Lengths and repetitions of passages as they pass; 16 bytes a passage, 16 more to count repetitions.
+    """Lengths and repetitions of passages as they stream by; 16 bytes a passage, 16 more to count repetitions.
 
     Attributes:
         texts: takes the contents of every passage.
@@ -71,31 +111,27 @@ class CorpusStatistics:
         self._characters.frombytes(np.asarray(pc.utf8_length(texts)).astype(np.uint32).tobytes())
         self.empty += int((words == 0).sum())
 
-    def of_rows(self, rows: NDArray[np.int64]) -> dict[str, Any]:
-        """Number, words and characters of the passages in some rows; -1 is a passage that is not there."""
-        there = rows[rows >= 0]
-        words, characters = (np.frombuffer(lengths, np.uint32)[there] for lengths in (self._words, self._characters))
-        return {"count": len(rows), "words": spread(words), "characters": spread(characters)}
+    def of_rows(self, rows: NDArray[np.int64]) -> PassageStatistics:
+        """Statistics of the passages in some rows; -1 is a passage that does not exist."""
+        present = rows[rows >= 0]
+        words, characters = (np.frombuffer(lengths, np.uint32)[present] for lengths in (self._words, self._characters))
+        return {"count": len(rows), "words": distribution(words), "characters": distribution(characters)}
 
-    def summary(self) -> dict[str, Any]:
-        """Number, empty ones, repetitions of an earlier text, words and characters of passages."""
+    def summary(self) -> CorpusSummary:
+        """Statistics of all passages."""
         return {
             "count": len(self._words),
             "empty": self.empty,
-            "duplicates": self.texts.repeats(),
-            "words": spread(self._words),
-            "characters": spread(self._characters),
+            "duplicates": self.texts.count_repeats(),
+            "words": distribution(self._words),
+            "characters": distribution(self._characters),
         }
 
 
 def split_statistics(
-    queries: Iterable[tuple[str, str, str]],
-    judged: Iterable[tuple[str, str, int, str]],
-    ids: Hashes,
-    corpus: CorpusStatistics,
-) -> dict[str, dict[str, Any]]:
-    """Split → number and lengths of its queries, its qrels, positives per query, queries without a positive, and
-    `relevant`: the number of positive judgements and the lengths of their passages, one of two queries twice.
+    queries: Iterable[Query], judged: Iterable[Judgement], ids: Hashes, corpus: CorpusStatistics
+) -> dict[str, SplitStatistics]:
+    """Split → statistics.
 
     Args:
         queries: (query id, text, split).
@@ -122,10 +158,10 @@ def split_statistics(
     return {
         split: {
             "queries": len(counts),
-            "words": spread(counts),
-            "characters": spread(characters[split]),
+            "words": distribution(counts),
+            "characters": distribution(characters[split]),
             "qrels": qrels.get(split, 0),
-            "positives": spread(positives[split].values()),
+            "positives": distribution(positives[split].values()),
             "without_positive": sum(n == 0 for n in positives[split].values()),
             "relevant": corpus.of_rows(ids.rows(relevant.get(split, Hashes()))),
         }

@@ -1,4 +1,4 @@
-"""Rows to Parquet in row groups of a fixed size, so that the same rows give the same bytes; and their checksum."""
+"""Rows in Parquet, in row groups of a fixed size, so that the same rows give the same bytes; and their checksum."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tandem import overlap
+from tandem.cluster import background
 
 ROWS = 16384
 SWITCH = 5e-5  # seconds
@@ -47,7 +47,7 @@ class Checksum:
             yield row
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows of strings alone, a batch at once: the same digest as `of`, for a quarter of its time."""
+        """Add a batch whose columns are all strings: the same digest as `of`, in a quarter of its time."""
         inside = [_spelled(column) for column in batch.columns]
         between = [word for column in inside for word in ('", "', column)][1:]
         _, ends, text = pc.binary_join_element_wise('["', *between, '"]\n', "").buffers()
@@ -62,7 +62,7 @@ class Checksum:
 def _spelled(texts: pa.Array) -> pa.Array:
     """The texts as they stand between the quotes of a JSON string; most stand as they are."""
     letters, bounds = utf8(texts)
-    odd = marks((letters - 32 > 94) | (letters == QUOTE) | (letters == BACKSLASH), bounds) > 0
+    odd = count_marked((letters - 32 > 94) | (letters == QUOTE) | (letters == BACKSLASH), bounds) > 0
     if not odd.any():
         return texts
     escaped = [json.dumps(text)[1:-1] for text in texts.filter(pa.array(odd)).to_pylist()]
@@ -77,7 +77,7 @@ def utf8(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return letters, bounds - bounds[0]
 
 
-def marks(marked: NDArray[np.bool_], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+def count_marked(marked: NDArray[np.bool_], bounds: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many marked bytes each text holds; see `utf8`."""
     return np.diff(np.searchsorted(np.flatnonzero(marked), bounds))
 
@@ -106,12 +106,12 @@ def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.R
 
 
 def ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """`overlap.ahead` for items that are used by Arrow and numpy."""
+    """`background.ahead` for items that are used by Arrow and numpy."""
     before = sys.getswitchinterval()
     # These give Python's lock up dozens of times an item, and would get it back only after the usual 5 ms each time.
     sys.setswitchinterval(SWITCH)
     try:
-        with overlap.ahead(items) as coming:
+        with background.ahead(items) as coming:
             yield from coming
     finally:
         sys.setswitchinterval(before)

@@ -1,18 +1,21 @@
-"""One file over HTTP into a part file: what is there is kept, and only the rest is asked for.
+"""One URL's bytes into a part file over HTTP: resumed where it broke off, tried again where the fault may pass."""
 
-The server compares the validator of the version that was begun (`If-Range`, RFC 9110 §13.1.5): of a changed file it
-sends the whole.
-"""
-
+import fcntl
+import json
+import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
 
 import requests
 import urllib3
 
-from tandem.data.part import Part, Version
-from tandem.progress import Progress, say
+from tandem.cluster.progress import Progress, say
+from tandem.store.files import write_json
 
 TRIES = 5  # in a row without a new byte
 LONGEST_PAUSE = 60.0  # seconds
@@ -24,15 +27,112 @@ RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
 
 class TransferError(Exception):
-    """What one URL answered, for the line that names them all."""
+    """A URL's failure in a few words, for a message that lists those of all URLs."""
 
 
 class InterruptedTransferError(TransferError):
-    """A fault that may pass: another try is worth it, after `pause` seconds if the server said so."""
+    """A fault that may pass: another try is worth it, after `pause` seconds if the server demands it."""
 
     def __init__(self, why: str, pause: float = 0.0) -> None:
         super().__init__(why)
         self.pause = pause
+
+
+@dataclass(frozen=True)
+class Version:
+    """The file that a part belongs to.
+
+    Attributes:
+        url: where it comes from.
+        validator: ETag or Last-Modified (RFC 9110 §8.8); None if the server sends none.
+        size: of the whole, in bytes; None if unknown.
+    """
+
+    url: str
+    validator: str | None
+    size: int | None
+
+
+class Part:
+    """A file that is being downloaded, open for appending by this process alone.
+
+    Its bytes are in `<target>.part`, its version in `<target>.part.json`.
+    """
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self.path, self.file = path, file
+        self._notes = path.with_name(f"{path.name}.json")
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        self.file.flush()
+        return os.fstat(self.file.fileno()).st_size
+
+    @property
+    def version(self) -> Version | None:
+        """The version that it is a part of, None if unknown."""
+        try:
+            return Version(**json.loads(self._notes.read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def restart(self, version: Version | None = None) -> None:
+        """Empty it, for the beginning of a version."""
+        self.file.truncate(0)
+        self._notes.unlink(missing_ok=True)
+        if version:
+            write_json(self._notes, asdict(version))
+
+    def finish(self, target: Path) -> None:
+        """Give it its final name, once its bytes are on the disk."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        os.replace(self.path, target)
+        self._notes.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Delete it with its version."""
+        self.path.unlink()
+        self._notes.unlink(missing_ok=True)
+
+
+@contextmanager
+def open_part(target: Path) -> Iterator[Part | None]:
+    """The part of a file, locked; None if the file exists, or another process finishes it meanwhile.
+
+    The lock ends with its process. A lock on a part that was renamed or removed meanwhile protects nothing, so it is
+    taken again.
+    """
+    path = target.with_name(f"{target.name}.part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    while not target.is_file():
+        with open(path, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"download {target.name} · another process is at it: waiting")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_open_at(file, path):
+                continue
+            if target.is_file():
+                path.unlink()
+                break
+            try:
+                yield Part(path, file)
+            finally:
+                if _is_open_at(file, path) and not path.stat().st_size:
+                    Part(path, file).remove()
+            return
+    yield None
+
+
+def _is_open_at(file: IO[bytes], path: Path) -> bool:
+    """Whether an open file is still the one at its path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> None:
@@ -40,9 +140,9 @@ def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> Non
 
     Args:
         url: http or https.
-        part: what it holds is kept if it is of the same version.
+        part: continued if it is of the same version.
         label: for progress.
-        trust: go on with a part that has no validator: a checksum decides in the end.
+        trust: continue a part that has no validator: a checksum decides in the end.
         pause: seconds before the second try, doubled each time.
     Raises:
         TransferError: refused, or no new byte in `TRIES` tries in a row.
@@ -50,7 +150,7 @@ def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> Non
     furthest, failures = part.size, 0
     while True:
         try:
-            return _once(url, part, label, trust)
+            return _request(url, part, label, trust)
         except InterruptedTransferError as error:
             failures = failures + 1 if part.size <= furthest else 0
             furthest = max(furthest, part.size)
@@ -61,21 +161,21 @@ def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> Non
             time.sleep(wait)
 
 
-def _once(url: str, part: Part, label: str, trust: bool) -> None:
+def _request(url: str, part: Part, label: str, trust: bool) -> None:
     """One request; returns when the part is complete."""
-    have, known = part.size, part.version
+    present, known = part.size, part.version
     headers = dict(HEADERS)
-    if have and known and known.url == url and (known.validator or trust):
-        if have == known.size:
+    if present and known and known.url == url and (known.validator or trust):
+        if present == known.size:
             return
-        headers |= {"Range": f"bytes={have}-"} | ({"If-Range": known.validator} if known.validator else {})
+        headers |= {"Range": f"bytes={present}-"} | ({"If-Range": known.validator} if known.validator else {})
     try:
         response = requests.get(url, headers=headers, stream=True, timeout=TIMEOUT)
     except requests.RequestException as error:
         raise _fault(error) from None
     with response:
         start, size = _place(response)
-        if start is None or (start and (start != have or known is None or size != known.size)):
+        if start is None or (start and (start != present or known is None or size != known.size)):
             part.restart()
             raise InterruptedTransferError("the file is not the one that was begun")
         if start == 0:
@@ -91,10 +191,10 @@ def _once(url: str, part: Part, label: str, trust: bool) -> None:
 
 
 def _place(response: requests.Response) -> tuple[int | None, int | None]:
-    """(first byte of the answer, size of the file); the first is None if the range asked for is not there."""
-    told = RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    if response.status_code == 206 and told and told[1]:
-        return int(told[1]), None if told[2] == "*" else int(told[2])
+    """(first byte of the answer, size of the file); the first is None if the requested range does not exist."""
+    match = RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if response.status_code == 206 and match and match[1]:
+        return int(match[1]), None if match[2] == "*" else int(match[2])
     if response.status_code == 200:
         length = response.headers.get("Content-Length", "")
         return 0, int(length) if length.isdigit() else None
@@ -116,12 +216,12 @@ def _pieces(response: requests.Response) -> Iterator[bytes]:
 
 
 def _fault(error: Exception) -> TransferError:
-    """What a library's exception says in a few words; a URL nobody can ask for is no passing fault."""
+    """A library's exception in a few words; an invalid URL is no passing fault."""
     if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
         return TransferError("no valid URL")
     cause: BaseException = error
     while isinstance(inner := getattr(cause, "reason", None) or next(iter(cause.args), None), BaseException):
         cause = inner
-    told = cause.args[0] if cause.args and isinstance(cause.args[0], str) else str(cause)
-    text = re.sub(r"^<[^>]*>: |^\w+\([^)]*\): ", "", told)
+    message = cause.args[0] if cause.args and isinstance(cause.args[0], str) else str(cause)
+    text = re.sub(r"^<[^>]*>: |^\w+\([^)]*\): ", "", message)
     return InterruptedTransferError(f"the connection failed ({text[:160]})")

@@ -1,4 +1,4 @@
-"""Checks on ids that stay small for any corpus: ids are kept as 64-bit hashes, 8 bytes each.
+"""Checks on ids in little memory for any corpus: ids are stored as 64-bit hashes, 8 bytes each.
 
 A duplicate is first a pair of equal hashes and then confirmed on the ids themselves; membership trusts the hash (a
 wrong answer among 8.8 million ids has odds of 1 to 10¹²). Finding duplicates sorts the hashes: about 24 bytes an id at
@@ -32,7 +32,7 @@ class Hashes:
         """All hashes, int64, without a copy."""
         return np.frombuffer(self._values, np.int64)
 
-    def repeats(self) -> int:
+    def count_repeats(self) -> int:
         """How many texts repeat an earlier one."""
         ordered = np.sort(self.array())
         return int((ordered[1:] == ordered[:-1]).sum())
@@ -48,43 +48,50 @@ class Hashes:
 
     def has(self, texts: Iterable[str]) -> NDArray[np.bool_]:
         """For each text whether it was added."""
-        wanted, ordered = Hashes(), self._in_order()
-        wanted.add(texts)
+        others, ordered = Hashes(), self._in_order()
+        others.add(texts)
         if not len(ordered):
-            return np.zeros(len(wanted), np.bool_)
-        at = np.searchsorted(ordered, wanted.array()).clip(max=len(ordered) - 1)
-        found: NDArray[np.bool_] = ordered[at] == wanted.array()
-        return found
+            return np.zeros(len(others), np.bool_)
+        at = np.searchsorted(ordered, others.array()).clip(max=len(ordered) - 1)
+        hits: NDArray[np.bool_] = ordered[at] == others.array()
+        return hits
 
-    def rows(self, wanted: "Hashes") -> NDArray[np.int64]:
-        """The row of each of some other hashes, -1 where there is none."""
-        distinct, back = np.unique(wanted.array(), return_inverse=True)
-        found = np.full(len(distinct), -1)
+    def rows(self, others: "Hashes") -> NDArray[np.int64]:
+        """The first row of each of some other hashes, -1 for an unknown one."""
+        distinct, back = np.unique(others.array(), return_inverse=True)
+        rows = np.full(len(distinct), -1)
         if len(distinct):
             at = np.searchsorted(distinct, self.array()).clip(max=len(distinct) - 1)
-            hit = distinct[at] == self.array()
-            found[at[hit]] = np.flatnonzero(hit)
-        return found[back]
+            hits = np.flatnonzero(distinct[at] == self.array())[::-1]  # of repeated values the last one wins
+            rows[at[hits]] = hits
+        return rows[back]
 
     def _in_order(self) -> NDArray[np.int64]:
-        """The hashes, sorted; kept, as training lists ask for a few at a time."""
+        """The hashes, sorted; cached, as training lists look up a few at a time."""
         if len(self._sorted) != len(self):
             self._sorted = np.sort(self.array())
         return self._sorted
 
 
-def require_unique_hashes(what: str, place: str, hashes: Hashes, at: Callable[[int], str]) -> None:
+def first_occurrences(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """For each value whether no earlier one equals it."""
+    first = np.zeros(len(values), np.bool_)
+    first[np.unique(values, return_index=True)[1]] = True
+    return first
+
+
+def require_unique_hashes(what: str, place: str, hashes: Hashes, id_at: Callable[[int], str]) -> None:
     """Refuse ids that occur twice.
 
     Args:
         what: `document` or `query`, for the message.
         place: where the rows are, for the message; see `Source.places`.
         hashes: of all ids.
-        at: the id of a row, counted from 0.
+        id_at: the id of a row, counted from 0.
     """
     for first, second in hashes.pairs():
-        if at(first) == at(second):
-            again = f"{place}:{second + 1}: {what} id {at(second)!r} again, first at {first + 1}"
+        if id_at(first) == id_at(second):
+            again = f"{place}:{second + 1}: {what} id {id_at(second)!r} again, first at {first + 1}"
             raise UserError(f"{again}; every id must be unique")
 
 
@@ -95,10 +102,10 @@ def require_unique(what: str, place: str, ids: list[str]) -> None:
     require_unique_hashes(what, place, hashes, ids.__getitem__)
 
 
-def require_all_usable(what: str, place: str, first: int, names: Sequence[str]) -> None:
+def require_all_usable(what: str, place: str, first: int, ids: Sequence[str]) -> None:
     """`require_usable` of many ids at once, the first of them in row `first`."""
-    if " ".join(names).split() != list(names):
-        for row, name in enumerate(names, start=first):
+    if " ".join(ids).split() != list(ids):
+        for row, name in enumerate(ids, start=first):
             require_usable(what, place, row, name)
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.errors import UserError
 from tandem.evaluation.measures import Evaluation
 from tandem.evaluation.scores import write_scores
-from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings, Vectors
 from tandem.retrieval.exact import ROUNDING, pack, pair_scores, unpack
 from tandem.retrieval.retrieve import open_embeddings
 from tandem.stages.evaluation import AverageRankParams
+from tandem.store.job import Job, writing
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MEASURE = "average rank"

@@ -19,14 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact, Job, writing
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run, ranked_order
 from tandem.errors import UserError
 from tandem.evaluation.answers import Matcher
-from tandem.progress import Progress, say
 from tandem.stages.evaluation import MatchParams
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]

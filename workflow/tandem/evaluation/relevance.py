@@ -7,12 +7,12 @@ from pathlib import Path
 import ir_measures
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact
 from tandem.data.collection import QUERIES, Collection
 from tandem.errors import UserError
 from tandem.evaluation.matching import MATCHES
 from tandem.evaluation.measures import Qrels, answerable
 from tandem.stages.evaluation import MatchParams
+from tandem.store.artifact import Artifact
 
 # Values that follow from the top k alone; the others divide by what is relevant anywhere in the corpus.
 MATCHABLE = ("Success", "RR", "P")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from tandem.artifact import Artifact, Draft, Job, writing
+from tandem.cluster.progress import say
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.evaluation.matching import run_path
@@ -21,8 +21,9 @@ from tandem.evaluation.measures import (
     without_identical_ids,
 )
 from tandem.evaluation.relevance import relevance
-from tandem.progress import say
 from tandem.stages.evaluation import ScoreParams
+from tandem.store.artifact import Artifact
+from tandem.store.job import Draft, Job, writing
 
 SCORES, STATISTICS = "scores.parquet", "statistics.json"
 ROW_GROUP = 131_072

@@ -8,14 +8,15 @@ import numpy as np
 from markupsafe import Markup
 from scipy import stats
 
-from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.config.base import Model
 from tandem.report import page
 from tandem.report.charts import Series, line_chart, scatter
 from tandem.report.flags import csv_out, parse_json, read_flags
 from tandem.report.grid import csv_text
 from tandem.report.sections import Addition, Extra, TrainingCharts
-from tandem.training.chosen import best, validated, worth
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_text
+from tandem.training.selection import best, validated, worth
 
 page.FOLDERS.append(Path(__file__).parent / "assets")
 MEASURED = ["step", "measure", "reduced", "full_measure", "full"]
@@ -63,7 +64,7 @@ class Curve:
     @property
     def steps(self) -> list[int]:
         """Steps of each checkpoint."""
-        return [int(checkpoint.manifest["steps"]) for checkpoint in self.checkpoints]
+        return [int(checkpoint.manifest.facts["steps"]) for checkpoint in self.checkpoints]
 
     @property
     def measures(self) -> tuple[str, str]:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from tandem.config.loading import Raw, read_statistics
 from tandem.config.training import ModelEntry
-from tandem.data.catalogue import state
-from tandem.data.presence import presences
+from tandem.data.catalogue import presences, read_entries
 from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits
 from tandem.plan.context import CROSS_PARTS, json_of
@@ -230,9 +229,10 @@ def count(layout: Path, planner: Planner, catalogue: Raw) -> Counted:
     named = [name for entry in read_statistics(layout).datasets.values() for name in entry.datasets]
     stages: dict[str, Stage] = {}
     absent = {}
-    for name, presence in presences([name for name in dict.fromkeys(named) if name in catalogue], catalogue).items():
+    known = [name for name in dict.fromkeys(named) if name in catalogue]
+    for name, presence in presences(known, read_entries(catalogue)).items():
         if presence.state not in ("here", "local"):
-            absent[name] = f"not here ({state(presence).removeprefix('download ')})"
+            absent[name] = f"not here ({str(presence).removeprefix('download ')})"
             continue
         try:
             stages[name] = planner.dataset(name)

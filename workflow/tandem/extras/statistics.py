@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem.artifact import open_artifact, write_text
 from tandem.config.loading import read_statistics
 from tandem.config.tables import CountedDataset, StatisticsLayout
 from tandem.errors import UserError
@@ -15,7 +14,9 @@ from tandem.report.flags import csv_out, parse_json, read_flags
 from tandem.report.grid import Grid, csv_text, markdown
 from tandem.report.page import render
 from tandem.report.sections import number_text
-from tandem.reporting.lineage import leaves
+from tandem.stages.flags import flatten
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_text
 
 HEAD = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
 PRINTED = ["source", "table", "dataset", "split", "quantity", "value", "note"]
@@ -135,11 +136,11 @@ def count(statistics: list[Statistics], split: str, quantity: str) -> float | No
         return None
     try:
         if "passage" in quantity:
-            parts = [leaves(dataset["passages"]) for dataset in statistics]
+            parts = [flatten(dataset["passages"]) for dataset in statistics]
         else:
             splits = [dataset["splits"] for dataset in statistics]
             names = split.split("+")
-            parts = [leaves(own[name]) for own in splits for name in (own if split == "all" else names)]
+            parts = [flatten(own[name]) for own in splits for name in (own if split == "all" else names)]
         if quantity in SUMS:
             return float(sum(part[SUMS[quantity]] for part in parts))
         if quantity == PER_QUERY:

@@ -1,29 +1,87 @@
-"""Attention registered with transformers: over packed rows, by PyTorch's variable-length kernel or padding within; and
-over padded ones in float32.
+"""Attention over packed rows (texts laid end to end in one row of tokens, without padding) and in float32.
+
+Encoders of `FAMILIES` take both through transformers' attention interface: `set_attn_implementation(PACKED)` or
+`(FLOAT32)` after `register`. Where the texts of a packed row lie reaches the attention through keyword arguments.
 """
 
 import importlib
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-NAME, FLOAT32 = "tandem_packed", "tandem_float32"
+from tandem.models.ragged import ends, ranges
+from tandem.models.tokens import Inputs
+
+PACKED, FLOAT32 = "tandem_packed", "tandem_float32"
+# Encoders of transformers that hand keyword arguments down to an attention over whole texts.
+# True: positions count from behind the padding id, not from 0.
+FAMILIES = {
+    "bert": False,
+    "camembert": True,
+    "distilbert": False,
+    "electra": False,
+    "ernie": False,
+    "roberta": True,
+    "xlm-roberta": True,
+}
+BLOCK = 128  # the length of a row's longest text is rounded up to a multiple of it, so that few values occur
+HALVINGS = 4  # a row is filled up to the budget or to its half, quarter, eighth or sixteenth
+
+
+def row_length(tokens: int, budget: int) -> int:
+    """The length that a row of so many tokens is filled up to, of few values: compiled code then meets few shapes.
+
+    The budget, or its half, quarter, eighth or sixteenth where that is enough; the next multiple of 8 for a text longer
+    than the budget.
+    """
+    steps = [budget >> halvings for halvings in range(HALVINGS + 1)]
+    return min((step for step in steps if step >= tokens), default=-(-tokens // 8) * 8)
+
+
+def pack(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
+    """Keyword arguments for an encoder: all texts in one row, filled up to `row_length` by texts of padding.
+
+    The filler is cut into texts no longer than the longest one, so that each has positions.
+
+    Args:
+        inputs: at least one text.
+        budget: tokens of a full row.
+        config: the encoder's configuration.
+    Returns:
+        `input_ids`, `position_ids` and perhaps `token_type_ids`, int64, shape (1, tokens); `cu_seq_lens_q`, where texts
+        begin and end, the filler's behind the others', int32, shape (texts + filler + 1,); `max_length_q`.
+    """
+    longest, tokens = int(inputs.lengths.max()), len(inputs.ids)
+    empty = row_length(tokens, budget) - tokens
+    filler = np.minimum(longest, empty - np.arange(0, empty, longest))
+    lengths = np.concatenate([inputs.lengths, filler])
+    first = config.pad_token_id + 1 if FAMILIES[config.model_type] else 0
+    rows = {
+        "input_ids": np.pad(inputs.ids, (0, empty), constant_values=inputs.pad),
+        "position_ids": ranges(np.full(len(lengths), first), lengths),
+    }
+    if inputs.types is not None:
+        rows["token_type_ids"] = np.pad(inputs.types, (0, empty))
+    tensors: dict[str, Any] = {name: torch.from_numpy(row)[None] for name, row in rows.items()}
+    bounds = torch.from_numpy(ends(lengths).astype(np.int32))
+    return tensors | {"cu_seq_lens_q": bounds, "max_length_q": -(-longest // BLOCK) * BLOCK}
 
 
 def register() -> None:
-    """Make both known to transformers; an encoder takes one by `set_attn_implementation(NAME)` or `(FLOAT32)`."""
+    """Make both attentions known to transformers."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
     if torch.cuda.is_available():
         importlib.import_module("torch.nn.attention.varlen")  # before layers are compiled that call it
-    for name, made in ((NAME, attention), (FLOAT32, in_float32)):
-        AttentionInterface.register(name, made)
+    for name, function in ((PACKED, packed_attention), (FLOAT32, attention_in_float32)):
+        AttentionInterface.register(name, function)
         AttentionMaskInterface.register(name, sdpa_mask)
 
 
-def attention(
+def packed_attention(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -33,51 +91,47 @@ def attention(
     dropout: float = 0.0,
     cu_seq_lens_q: Tensor | None = None,
     max_length_q: int = 0,
-    **more: Any,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     """softmax(q kᵀ · scaling) v within each text, as transformers calls it; padded inputs go to PyTorch's usual kernel.
 
     Args:
-        module: the layer that asks.
+        module: the calling layer.
         query, key, value: shape (1, heads, tokens, dim); for padded inputs (texts, heads, length, dim).
         attention_mask: of padded inputs.
         scaling: factor on the scores.
         dropout: probability that a weight is dropped.
         cu_seq_lens_q: where packed texts begin and end, int32, shape (texts + 1,); None for padded inputs.
         max_length_q: no text is longer.
-        more: what other attentions are told.
+        options: further keyword arguments of transformers.
     Returns:
         Shape (1, tokens, heads, dim), and no weights.
     """
     if cu_seq_lens_q is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        made: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **more)[0]
-        return made, None
+        mixed: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)[
+            0
+        ]
+        return mixed, None
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     compute = by_kernel if has_kernel(q) else by_padding
     return compute(q, k, v, cu_seq_lens_q, max_length_q, scaling, dropout)[None], None
 
 
-def in_float32(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **more: Any
+def attention_in_float32(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """PyTorch's usual kernel in float32, whatever comes in: on a CPU it is faster than in bf16, casts included.
 
-    Args:
-        module: the layer that asks.
-        query, key, value: shape (texts, heads, length, dim).
-        attention_mask: where tokens stand.
-        more: as transformers tells it.
-    Returns:
-        Shape (texts, length, heads, dim), float32, and no weights.
+    Args and returns: as `packed_attention` for padded inputs; shape (texts, length, heads, dim), float32.
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     with torch.autocast(query.device.type, enabled=False):
         parts = (part.float() for part in (query, key, value))
-        made: Tensor = sdpa_attention_forward(module, *parts, attention_mask, **more)[0]
-    return made, None
+        mixed: Tensor = sdpa_attention_forward(module, *parts, attention_mask, **options)[0]
+    return mixed, None
 
 
 def has_kernel(query: Tensor) -> bool:
@@ -91,19 +145,19 @@ def by_kernel(
 ) -> Tensor:
     """`by_padding` by the kernel.
 
-    `varlen_attn` drops no weights; where some are to be dropped, the operation that it is made of is called, which
-    can, and which nested tensors' attention calls likewise.
+    `varlen_attn` drops no weights. With dropout, the operation that it consists of is called directly, as nested
+    tensors' attention does.
     """
     # PyTorch's compiler comes with it: two seconds of every process that no CPU needs.
     from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
-    told = (query, key, value, bounds, bounds, longest, longest)
-    made: Tensor
+    arguments = (query, key, value, bounds, bounds, longest, longest)
+    mixed: Tensor
     if dropout:
-        made, *_ = torch.ops.aten._flash_attention_forward(*told, dropout, False, False, scale=scaling)
+        mixed, *_ = torch.ops.aten._flash_attention_forward(*arguments, dropout, False, False, scale=scaling)
     else:
-        made, _ = varlen_attn(*told, scale=scaling, return_aux=AuxRequest(lse=True))
-    return made
+        mixed, _ = varlen_attn(*arguments, scale=scaling, return_aux=AuxRequest(lse=True))
+    return mixed
 
 
 def by_padding(
@@ -128,5 +182,5 @@ def by_padding(
     q, k, v = (part[place].transpose(1, 2) for part in (query, key, value))
     scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~stands[:, None, None], torch.finfo(query.dtype).min)
     weights = nn.functional.dropout(scores.softmax(-1), dropout)
-    made: Tensor = (weights @ v).transpose(1, 2)[text, tokens - bounds[text]]
-    return made
+    mixed: Tensor = (weights @ v).transpose(1, 2)[text, tokens - bounds[text]]
+    return mixed

@@ -9,18 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, write_json, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, make_pool, undenoised
 from tandem.negatives.sources import Labels, ranked, source_name
-from tandem.progress import Progress
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_probability, open_judges, score_shard
 from tandem.stages.negatives import CandidatesParams
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 GROUP = 1024  # queries judged together
 PERCENTILES = (5, 25, 50, 75, 95)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.stages.negatives import Denoising
 
 

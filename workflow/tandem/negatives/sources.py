@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job
 from tandem.data.collection import LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids
 from tandem.stages.negatives import CandidatesParams
+from tandem.store.job import Job
 
 NAMES = {"qrels": "qrels", "answers": "answer", "judge": "judge"}  # `labels` → the origin of a positive
 RANDOM = 2  # of the draw's seed, beside 0 and 1 for undenoised and denoised lists

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.artifact import Artifact, Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.ragged import spread
-from tandem.models.template import Ids
-from tandem.progress import Progress
+from tandem.models.ragged import Ids
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import Requests, mean_logit, open_judges, score_shard
 from tandem.retrieval.pair_store import pair_keys
 from tandem.stages.negatives import TeacherParams
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
 from tandem.training.lists import Lists, read_lists
 
 GROUP = 1 << 20  # pairs scored together

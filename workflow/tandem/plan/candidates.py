@@ -1,7 +1,7 @@
 """Training lists: the stages that draw them and have a teacher score them, and whether a configuration allows them."""
 
 from tandem.config.training import Candidates, Distil, ModelEntry
-from tandem.data.select import UNLABELLED
+from tandem.data.splits import UNLABELLED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split

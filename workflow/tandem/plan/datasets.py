@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, Squad, UnionDataset, Unlabelled, Windows
-from tandem.data.select import UNLABELLED
+from tandem.data.splits import UNLABELLED
 from tandem.errors import Unavailable, UserError, printable
-from tandem.fingerprint import fingerprint
 from tandem.plan.context import Context, json_of
 from tandem.plan.graph import JSON, Stage
+from tandem.store.files import fingerprint
 
 # What an entry says about a dataset, and what is done with its runs: no part of the collection.
 NOTES = (

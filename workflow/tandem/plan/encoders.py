@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-from tandem.artifact import sha256
 from tandem.config.encoders import NEW, AnyPretrained, PretrainedEncoder, PublishedEncoder
 from tandem.errors import UserError, nearest
 from tandem.plan.context import TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import JSON, Stage
+from tandem.store.files import sha256
 
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ("source", "package", "folder", "name", "revision", "sha256", "layers")  # keys that decide an encoder's files

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from tandem.artifact import MANIFEST
 from tandem.config.execution import ExecutionSettings
 from tandem.stages import KINDS, Params
+from tandem.store.artifact import MANIFEST
 
 P = TypeVar("P", bound=Params)
 DIGITS = 10

@@ -7,8 +7,9 @@ the stage `model` takes one of them over. Checkpoints are validated as such syst
 import re
 
 from tandem.config.datasets import Reduced
+from tandem.config.losses import option_takers
 from tandem.config.training import JointModel, ModelEntry, Validation
-from tandem.data.select import VALIDATED
+from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, teacher, training_lists
 from tandem.plan.context import (
@@ -27,11 +28,6 @@ from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import run, score_by, vectors
 
 TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # where neither model nor encoder says
-# Option of `train` or `train.distil` → the losses that take it; 1.0 is every option's default.
-LOSS_OPTIONS = {
-    "margin": ("hinge",),
-    "temperature": ("kl", "kl_t2", "kl_elementwise", "kl_reverse"),
-}
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
 OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where")  # not true of a part of a dataset
 
@@ -113,7 +109,8 @@ def check_losses(at: str, entry: ModelEntry) -> None:
     for where, scope in ((f"{at}.train", train), (f"{at}.train.distil", getattr(train, "distil", None))):
         keys = ("loss", "supervision", "semantics")
         losses = [loss for key in keys if isinstance(loss := getattr(scope, key, None), str)]
-        for option, takers in LOSS_OPTIONS.items():
+        for option, takers in option_takers().items():
+            # 1.0 is the default of every option
             if (value := getattr(scope, option, 1.0)) != 1.0 and not set(losses) & set(takers):
                 raise UserError(
                     f"{where}.{option} is {value}, but {' or '.join(losses)} takes none; used by {', '.join(takers)}"

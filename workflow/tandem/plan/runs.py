@@ -10,7 +10,6 @@ from pathlib import Path
 from tandem.config.datasets import Group
 from tandem.config.retrieval import Index
 from tandem.errors import UserError, nearest
-from tandem.fingerprint import fingerprint
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
@@ -18,6 +17,7 @@ from tandem.plan.encoders import judges, tokens
 from tandem.plan.graph import JSON, Stage
 from tandem.retrieval.indexes.types import SEARCHED, check
 from tandem.stages.retrieval import IndexParams
+from tandem.store.files import fingerprint
 
 Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tandem.errors import UserError
-from tandem.models.encoder import package_folder
+from tandem.models.hub import package_folder
 from tandem.plan.graph import Stage
 
 # transformers' families call the same numbers by different names.

@@ -7,14 +7,14 @@ import altair
 import numpy as np
 from markupsafe import Markup
 
-from tandem.artifact import Artifact
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.evaluation.layouts import System, system_name
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.report.charts import HEIGHT, figure, inline
-from tandem.reporting.lineage import input_of
 from tandem.stages.evaluation import ScoreParams
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import input_of
 
 Json = dict[str, object]  # a part of the page's data
 DIGITS = 4  # of a query's value

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from jinja2.filters import do_filesizeformat
 from markupsafe import Markup, escape
 
-from tandem.progress import duration
-from tandem.reporting.lineage import Stage
+from tandem.cluster.progress import duration
 from tandem.stages import KINDS
+from tandem.store.lineage import Stage
 
 WIDTH, HEIGHT, ACROSS, MIDDLE, BELOW = 144, 76, 20, 118, 268  # of the boxes of the overview, in pixels
 # Box: its column and height; what a run always passes through stands in one line, what may join it below.
@@ -74,7 +74,7 @@ class Part:
 
 def bytes_of(stage: Stage) -> int:
     """Bytes of its files."""
-    return sum(file["bytes"] for file in stage.artifact.manifest["files"].values())
+    return stage.artifact.manifest.bytes
 
 
 def group_by_box(stages: Iterable[Stage]) -> dict[str, Part]:

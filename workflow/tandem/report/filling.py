@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tandem.artifact import Artifact
 from tandem.config.tables import Band
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout, LayoutRow, System, system_name
@@ -17,8 +16,8 @@ from tandem.evaluation.significance import bootstrap_interval, holm, randomisati
 from tandem.report.bands import Place, select_band, verdict
 from tandem.report.results import Cell, FilledColumn, Lineage, Row, Table, percent
 from tandem.report.scored import Block, Scored, origin, read_block, run_folder
-from tandem.reporting.lineage import open_upstream
-from tandem.why import Cause, causes
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import Cause, causes, open_upstream
 
 MOST_DIFFERENCES = 12  # of a row from its neighbour
 
@@ -249,5 +248,5 @@ def differences(scores: Artifact, other: Artifact) -> list[str]:
 
 def _difference(cause: Cause) -> str:
     """One difference: `model rocketqav2: train.lr is 1e-05, there 2e-05`."""
-    kind, name = str(cause.stage.manifest["kind"]), Path(cause.stage.folder).name.rpartition("-")[0]
+    kind, name = str(cause.stage.manifest.kind), Path(cause.stage.folder).name.rpartition("-")[0]
     return f"{kind} {name}: {cause.what} is {cause.now}, there {cause.before}"

@@ -9,7 +9,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from tandem.progress import duration
+from tandem.cluster.progress import duration
 from tandem.report import formats, grid
 
 FOLDERS = [Path(__file__).parent / "assets"]  # of templates; extras append theirs

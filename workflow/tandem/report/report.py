@@ -8,10 +8,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tandem.artifact import Artifact, open_artifact, write_text
+from tandem.cluster.progress import duration
 from tandem.errors import UserError
 from tandem.evaluation.layouts import System, system_name
-from tandem.progress import duration
 from tandem.report.charts import bundle
 from tandem.report.compare import compare, explore
 from tandem.report.figures import draw_graph, group_by_box, overview
@@ -27,8 +26,10 @@ from tandem.report.sections import (
     trained_models,
     training_lists,
 )
-from tandem.reporting.lineage import Stage, input_of, tree, walk
 from tandem.stages.evaluation import ScoreParams
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_text
+from tandem.store.lineage import Stage, input_of, tree, walk
 
 
 def main(words: list[str], extras: Sequence[Extra] = ()) -> int:
@@ -96,5 +97,5 @@ def run_folders(row: Row) -> list[str]:
 
 def _commits(stages: dict[str, Stage]) -> list[str]:
     """The commits the stages were run at, shortened, `+` where the checkout had changes."""
-    commits = {(stage.artifact.manifest["commit"], stage.artifact.manifest["dirty"]) for stage in stages.values()}
+    commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
     return sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits)

@@ -9,11 +9,12 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from tandem.artifact import Artifact
-from tandem.progress import duration
+from tandem.cluster.progress import duration
 from tandem.report.charts import Series, bars, histogram, line_chart
 from tandem.report.figures import Part, bytes_of
-from tandem.reporting.lineage import Stage, leaves
+from tandem.stages.flags import flatten
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import Stage
 
 DEV = ("dev/", "dev ")  # how a log names what was measured on dev
 LOSSES = ("loss", "kl", "sup")
@@ -77,7 +78,7 @@ class TrainedModel:
 
 def trained_models(stages: Iterable[Stage], additions: Sequence[TrainingCharts] = ()) -> list[TrainedModel]:
     """The models that were trained; a checkpoint that another one or a model goes on from is part of that training."""
-    logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest["files"]}
+    logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files}
     above = {key: _checkpoints(stage, logged) for key, stage in logged.items()}
     inner = set().union(*above.values())
     models = []
@@ -115,7 +116,7 @@ def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
     """Loss parts, dev measures and learning rate against the step."""
     losses = [log[name] for name in LOSSES if name in log]
     dev = [Series(name[len(DEV[0]) :], line.x, line.y) for name, line in sorted(log.items()) if name.startswith(DEV)]
-    unit = "loss, in scores" if OF_SCORES & set(map(str, leaves(model.params).values())) else "loss, nats"
+    unit = "loss, in scores" if OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
     charts = [line_chart("Loss and its parts", losses, "step", unit)] if losses else []
     charts += [line_chart("On the dev queries", dev, "step", "mean over queries")] if dev else []
     charts += [line_chart("Learning rate", [log["lr"]], "step", "learning rate")] if "lr" in log else []
@@ -190,7 +191,7 @@ def count_negatives(candidates: Artifact, edges: Sequence[float], column: str) -
 
     By the judge only denoised lists count: a hybrid has them beside undenoised ones.
     """
-    if "candidates.parquet" not in candidates.manifest["files"]:
+    if "candidates.parquet" not in candidates.manifest.files:
         return []
     counts = np.zeros(len(edges) - 1, np.int64)
     with pq.ParquetFile(candidates.path("candidates.parquet")) as file:
@@ -221,7 +222,7 @@ def stage_costs(stages: Iterable[Stage]) -> list[StageCost]:
         StageCost(
             stage,
             100 * stage.seconds / total,
-            stage.artifact.manifest.get("peak_memory_mib"),
+            stage.artifact.manifest.peak_memory_mib,
             bytes_of(stage),
         )
         for stage in listed
@@ -252,9 +253,9 @@ class DatasetFacts:
 
 def describe_dataset(statistics: dict[str, object]) -> DatasetFacts:
     """The content of statistics.json in words: the corpus as a list, the splits side by side."""
-    corpus = leaves({name: value for name, value in statistics.items() if name != "splits"})
+    corpus = flatten({name: value for name, value in statistics.items() if name != "splits"})
     by_split = statistics.get("splits", {})
-    splits = {name: leaves(values) for name, values in by_split.items()} if isinstance(by_split, dict) else {}
+    splits = {name: flatten(values) for name, values in by_split.items()} if isinstance(by_split, dict) else {}
     names = dict.fromkeys(name for values in splits.values() for name in values)
     rows = [(_title(name), [_text(values.get(name)) for values in splits.values()]) for name in names]
     return DatasetFacts([(_title(name), _text(value)) for name, value in corpus.items()], list(splits), rows)

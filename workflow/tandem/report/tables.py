@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from tandem.artifact import MANIFEST, write_text
 from tandem.errors import UserError
 from tandem.evaluation.layouts import TablePlan, system_name
 from tandem.report.filling import fill
@@ -16,6 +15,8 @@ from tandem.report.grid import aligned, latex, markdown
 from tandem.report.page import render
 from tandem.report.results import Row, Table, read_table
 from tandem.report.scored import Scored, read_scored
+from tandem.store.artifact import MANIFEST
+from tandem.store.files import write_text
 
 
 def main(words: list[str]) -> int:

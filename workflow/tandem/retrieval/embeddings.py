@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from tandem.artifact import Artifact
+from tandem.cluster.progress import Progress
 from tandem.config.base import Model
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.retrieval.exact import Array
 from tandem.retrieval.pieces import Pieces
+from tandem.store.artifact import Artifact
 
 Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Rows = list[Array]  # rows as they are stored, memory-mapped

@@ -14,22 +14,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from tandem.artifact import Job, plain, write_json, writing
+from tandem.cluster.background import ahead, behind
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
+from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dual import DualEncoder
-from tandem.models.encoding import STEP, encode_all
-from tandem.models.execution import accelerate
-from tandem.models.frozen import kernels
+from tandem.models.dual import STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
+from tandem.models.linear import kernels
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.overlap import ahead, behind
-from tandem.progress import Progress, say
 from tandem.retrieval.embeddings import FP16, BlockFacts, Blocks, Vectors, block_name
 from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_tokenizer
 from tandem.stages.retrieval import EmbeddingsParams
+from tandem.store.files import write_json
+from tandem.store.job import Job, plain, writing
 
 TOWERS = {"passages": "passage", "queries": "query"}
 
@@ -95,7 +95,7 @@ def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
 
 def open_blocks(job: Job[EmbeddingsParams], rows: Rows | range) -> Blocks:
     """The blocks that `rows` are encoded in; their origin covers the parameters and the very files that are read."""
-    files = {role: job.inputs[role].manifest["files"] for role in ("dataset", "tokens")}
+    files = {role: job.inputs[role].manifest.files for role in ("dataset", "tokens")}
     files["model"] = part_files(job.inputs["model"], "dual")
     origin = hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
     return Blocks(job.out, len(rows), job.params.block, origin, job.params.dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from tandem.overlap import ahead
+from tandem.cluster.background import ahead
 from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors
 from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, Best, pack, query_scores
 

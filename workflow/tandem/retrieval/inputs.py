@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import NOTES, Artifact, Job
 from tandem.errors import UserError
 from tandem.models.hub import tokenizer_digest
+from tandem.store.artifact import NOTES, Artifact
+from tandem.store.job import Job
 
 
 def require_dataset(job: Job[Any], *roles: str) -> None:
@@ -42,7 +43,7 @@ def part_files(model: Artifact, part: str) -> dict[str, dict[str, Any]]:
 
     Notes on the training are left out: the same weights trained again have another pace, and may have another commit.
     """
-    files = model.manifest["files"].items()
+    files = model.manifest.files.items()
     return {name: file for name, file in files if f"{part}/" in name and Path(name).name not in NOTES}
 
 

@@ -11,20 +11,22 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tandem.artifact import Artifact, Job, write_json
+from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import STEP, CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.execution import accelerate
-from tandem.models.frozen import kernels
 from tandem.models.hub import check_length
+from tandem.models.linear import kernels
 from tandem.models.tokens import Tokens
-from tandem.progress import Progress
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import part_files, require_part, require_tokenizer
 from tandem.retrieval.pair_store import PairStore, pair_keys, store_name
 from tandem.stages.retrieval import ScoringParams
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job
 
 CHUNK = 2048  # pairs between two looks at the clock
 SECONDS, PENDING = 30.0, 1 << 15  # pairs are stored after this time, or when there are this many
@@ -58,8 +60,8 @@ class PairScores:
     def _place(self, model: Artifact, tokens: Artifact) -> Path:
         """The store's folder: its digest covers whatever may change a bit of a score."""
         identity = {
-            "model": {name: file["sha256"] for name, file in part_files(model, "cross").items()},
-            "tokens": {name: file["sha256"] for name, file in tokens.manifest["files"].items()},
+            "model": part_files(model, "cross"),
+            "tokens": tokens.manifest.checksums,
             "precision": self.mode,
             "batch_tokens": self.budget,
             "device": kernels(),

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.artifact import sha256
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
+from tandem.store.files import sha256
 
 Part = tuple[Array, Array]
 

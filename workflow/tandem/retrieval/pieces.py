@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import sha256, write_json
+from tandem.store.files import sha256, write_json
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,17 @@ from itertools import islice
 
 import numpy as np
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import Floats, followed, iter_run, ranked_order, write_run
 from tandem.models.device import use_workers
-from tandem.progress import Progress
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset, require_depth
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, mean_probability, open_judges, score_shard
 from tandem.retrieval.windows import Spans, aggregate, require_windows
 from tandem.stages.retrieval import RerankParams, RerankWindowsParams
+from tandem.store.job import Job, writing
 
 GROUP = 1 << 20  # pairs looked up and scored together
 SCORES = {"raw": mean_logit, "probability": mean_probability}  # what of a window is aggregated

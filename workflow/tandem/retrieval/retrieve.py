@@ -16,17 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, check_files, plain, writing
-from tandem.data.order import Order
+from tandem.cluster.leases import offered
+from tandem.cluster.progress import Progress
+from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
-from tandem.leases import offered
-from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors, block_name
 from tandem.retrieval.exact import Array, Best
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pieces import Pieces
 from tandem.stages.retrieval import RetrieveParams
+from tandem.store.artifact import check_files
+from tandem.store.job import Job, plain, writing
 
 MEMORY = 2048  # MiB, the default of `execution.search_memory`
 Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
@@ -130,7 +131,7 @@ class Retrieval:
         # Of a query: its best passages and a copy of them, and its vector as fp16, float32 and float64.
         per_query = 16 * self.depth + 16 * self.passages.dimension
         self.group = min(self.queries.rows, max(1, self.memory // 4 // per_query))
-        files = {role: job.inputs[role].manifest["files"] for role in ("dataset", "passages", "queries")}
+        files = {role: job.inputs[role].manifest.files for role in ("dataset", "passages", "queries")}
         origin = json.dumps([plain(job.params), files], sort_keys=True)
         self.partials = Partials(job.out, hashlib.sha256(origin.encode()).hexdigest())
 

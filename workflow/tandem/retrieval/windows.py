@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, Rows, doc_rows
 from tandem.data.runs import Floats, iter_run, ranked_order, scored_depth, write_run
-from tandem.data.windowing import document_of, window_id
+from tandem.data.text import document_of, window_id
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.retrieval.exact import Array
 from tandem.stages.retrieval import AggregateParams
+from tandem.store.job import Job, writing
 
 Method = Callable[[Array, Array, int], Array]
 

@@ -1,9 +1,64 @@
-"""Collections, starting encoders' texts and imported runs."""
+"""Collections and the runs that come with them: datasets, their own training lists as runs, and released runs."""
 
-from tandem.stages.base import Kind
+from typing import Literal
 
-DATASET = Kind(name="dataset", run="data.stage:run", env="data", threads="all", box="Data")
-GIVEN = Kind(name="given", run="data.given:run", env="data", box="Data")
-IMPORTED = Kind(name="imported", run="data.imported:run", env="data", box="Data")
+from pydantic import ConfigDict, Field
+
+from tandem.stages.base import Kind, Params
+
+
+class DatasetParams(Params):
+    """Parameters of every dataset. The others are those of its source, which validates them by a model of its own."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    source: str = Field("files", description="the format, or how the dataset is derived from others")
+    title: bool = Field(True, description="false blanks titles")
+    train_queries: int | None = Field(None, ge=1, description="most training queries, chosen by a hash; null: all")
+    dev_queries: int | None = Field(None, ge=1, description="most dev queries, likewise")
+    test_queries: int | None = Field(None, ge=1, description="most test queries, likewise")
+    dev_from_train: float | None = Field(
+        None, gt=0, lt=1, description="share of the training queries that become dev queries where the source has none"
+    )
+    train_from_test: float | None = Field(
+        None, gt=0, lt=1, description="share of the test queries that become training queries, likewise"
+    )
+    unknown_documents: Literal["warn", "drop", "error"] = Field(
+        "warn", description="qrels that name a document which the corpus lacks: kept, dropped or refused"
+    )
+    blank_queries: Literal["drop", "error"] = Field("drop", description="queries without text: dropped or refused")
+    checksum: str | None = Field(None, description="expected sha256 of the source's rows; another one is a warning")
+    fingerprint: str | None = Field(None, description="of the files that `path` names")
+    downloads: list[list[str | None]] | None = Field(
+        None, description="(file, url, member, sha256, md5) of each file that is downloaded"
+    )
+
+    def most_queries(self, split: str) -> int | None:
+        """The largest number of queries of a split; None for all."""
+        limits = {"train": self.train_queries, "dev": self.dev_queries, "test": self.test_queries}
+        return limits.get(split)
+
+
+class GivenParams(Params):
+    """Parameters of the run that a dataset's own training lists are."""
+
+    split: str = Field("train", description="whose queries")
+    depth: int = Field(1000, ge=1, description="most negatives of a query")
+
+
+class ImportedParams(Params):
+    """Parameters of a released run."""
+
+    format: str = Field("trec", description="of the file: trec, ranks or margin_mse")
+    split: str = Field("test", description="whose queries")
+    depth: int = Field(1000, ge=1, description="passages kept of a query")
+    fingerprint: str | None = Field(None, description="of the file")
+
+
+DATASET = Kind(
+    name="dataset", run="data.dataset:run", params=DatasetParams, env="data", threads="all", box="Collection"
+)
+GIVEN = Kind(name="given", run="data.imported:run_given", params=GivenParams, env="data", box="Collection")
+IMPORTED = Kind(name="imported", run="data.imported:run_imported", params=ImportedParams, env="data", box="Collection")
 
 KINDS = (DATASET, GIVEN, IMPORTED)

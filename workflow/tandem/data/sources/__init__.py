@@ -1,61 +1,51 @@
-"""Where datasets come from: one small module a format, found by name and imported only when it is used.
+"""Where datasets come from: a class per format, and one per way to derive a dataset from others.
 
-A source streams the corpus, the queries and the qrels in an order that is the same on every machine. It may hold what
-it likes of queries and qrels, never the whole corpus. To add one, write a module with a subclass of `Source`, name it
-in `SOURCES` and give its parameters to the schema.
+A source streams the corpus, the queries and the qrels in an order that is the same on every machine. It may hold all
+queries and qrels in memory, but never the whole corpus. To add a format, write a module of this package with a subclass
+of `Source` under `@dataset_format("<name>")`: nothing else lists formats. Models of the entries of this project's own
+formats stand in `tandem.config.datasets`, so that planning imports no format.
 """
 
-import importlib
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
+from typing import Any, TypeVar
 
-from tandem.artifact import Job
+from tandem.config.datasets import SOURCES, Dataset
+from tandem.config.validation import read
 from tandem.errors import UserError
-
-SOURCES = {
-    "beir": "beir:Beir",
-    "ir_datasets": "irds:IrDatasets",
-    "files": "files:OwnFiles",
-    "squad": "squad:Squad",
-    "cmedqa2": "cmedqa2:CMedQA2",
-    "dureader_retrieval": "dureader_retrieval:DureaderRetrieval",
-    "dureader2": "dureader2:Dureader2",
-    "pydocs": "pydocs:PyDocs",
-    "dpr": "dpr:Dpr",
-    "entity_questions": "entity_questions:EntityQuestions",
-    "rocketqa": "rocketqa:RocketQa",
-    "rocketqa_tsv": "rocketqa_tsv:RocketQaTsv",
-    "pair": "pair:Pair",
-    "dissimilar": "dissimilar:Dissimilar",
-    "reduced": "reduced:Reduced",
-    "windows": "windows:Windows",
-    "unlabelled": "unlabelled:Unlabelled",
-    "union": "union:Union",
-}
+from tandem.registry import Registry
+from tandem.stages.data import DatasetParams
+from tandem.store.job import Job
 
 Passage = tuple[str, str, str]  # document id, title, text
-Query = tuple[str, str, str]  # query id, text, split; the split is empty where only qrels or answers tell it
+Query = tuple[str, str, str]  # query id, text, split; the split is empty where only qrels or answers decide it
 Judgement = tuple[str, str, int, str]  # query id, document id, relevance, split
-Answers = tuple[str, list[str]]  # query id, what counts as an answer
+Answers = tuple[str, list[str]]  # query id, the texts that count as an answer
 Listed = tuple[str, str, int, float | None]  # query id, document id, label, its teacher's score if there is one
+DatasetJob = Job[DatasetParams]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+CHUNK = 32  # items that a process gets at once
+AHEAD = 4  # chunks that a process may be ahead of the reader
 
 
 class Source(ABC):
     """What a dataset is read from.
 
     Attributes:
-        PARAMS: names of the parameters that this format takes beside those of every dataset.
-        places: what to call the corpus and the queries in an error: `corpus` and `queries` → a file or a phrase; a row
-            number is added, counted from 1, which is the line number where the format is one record a line.
+        places: names of the corpus and the queries in errors: `corpus` and `queries` → a file or a phrase; a row number
+            is added, counted from 1, which is the line number where the format has one record a line.
         facts: counts worth keeping in the manifest; complete once everything has been read.
     """
 
-    PARAMS: ClassVar[frozenset[str]] = frozenset()
-
-    @abstractmethod
-    def __init__(self, job: Job) -> None:
-        """Check parameters and files, a `UserError` if they are wrong; nothing long."""
+    def __init__(self, job: DatasetJob, entry: Any) -> None:
+        """Check the entry's own keys and the files; nothing that takes long."""
         self.places: dict[str, str] = {}
         self.facts: dict[str, Any] = {}
 
@@ -65,10 +55,10 @@ class Source(ABC):
 
     @abstractmethod
     def queries(self) -> Iterator[Query]:
-        """(query id, text, split) of every query; the split is empty where only the qrels tell it."""
+        """(query id, text, split) of every query; the split is empty where only the qrels decide it."""
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, document id, relevance, split) of every judgement; none where only answers tell."""
+        """(query id, document id, relevance, split) of every judgement; empty where answers decide relevance."""
         yield from ()
 
     def answers(self) -> Iterator[Answers]:
@@ -83,10 +73,61 @@ class Source(ABC):
         yield from ()
 
 
-def source_class(name: str) -> type[Source]:
-    """The class of a source by its name in the configuration."""
-    if name not in SOURCES:
-        raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(SOURCES)}")
-    module, attribute = SOURCES[name].split(":")
-    found: type[Source] = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
-    return found
+class Formats(Registry[type[Source]]):
+    """Sources by name."""
+
+    def __call__(self, name: str) -> Callable[[type[Source]], type[Source]]:
+        """Register a source as `source: <name>`; the configuration gets the model of its entries."""
+        register = super().__call__(name)
+
+        def decorate(source: type[Source]) -> type[Source]:
+            SOURCES.setdefault(name, entry_model(source))
+            return register(source)
+
+        return decorate
+
+
+dataset_format = Formats("dataset format", "dataset_format", "data.sources")
+
+
+def entry_model(source: type[Source]) -> type[Dataset]:
+    """The model of a source's entries: the annotation of `entry` in its `__init__`."""
+    model: type[Dataset] = inspect.signature(source, eval_str=True).parameters["entry"].annotation
+    return model
+
+
+def open_source(job: DatasetJob) -> Source:
+    """The source of a dataset, its own keys validated.
+
+    Raises:
+        UserError: an unknown source, an unknown or wrong key, or a missing file.
+    """
+    name, values = job.params.source, job.params.model_extra or {}
+    if name not in dataset_format:
+        raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(sorted(dataset_format))}")
+    source = dataset_format[name]
+    return source(job, read(entry_model(source), {"source": name, **values}))
+
+
+def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+    """`map(work, items)` by `workers` processes, in the order of the items; one worker is this process.
+
+    Unlike the pool's own map it reads only a few chunks ahead, so that a stream of any length fits into memory.
+    """
+    if workers <= 1:
+        yield from map(work, items)
+        return
+    stream = iter(items)
+    waiting: deque[Future[list[Result]]] = deque()
+    # Spawned, not forked: this process may hold threads of Arrow.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        while chunk := list(islice(stream, CHUNK)):
+            waiting.append(pool.submit(_map_chunk, work, chunk))
+            if len(waiting) >= AHEAD * workers:
+                yield from waiting.popleft().result()
+        while waiting:
+            yield from waiting.popleft().result()
+
+
+def _map_chunk(work: Callable[[Item], Result], items: list[Item]) -> list[Result]:
+    return [work(item) for item in items]

@@ -2,31 +2,29 @@
 
 from collections.abc import Iterator
 
-from tandem.artifact import Job
+from tandem.config.datasets import Dataset
 from tandem.data.files import Files
-from tandem.data.reading import lines, records, text_of, texts_of, whole
-from tandem.data.select import order
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source
+from tandem.data.reading import lines, parse_whole, records, text_of, texts_of
+from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
+from tandem.data.splits import order
 from tandem.errors import UserError
 
 
-class Beir(Source):
-    """The folder named by `path`; any file may be gzipped."""
+class BeirQueries(Source):
+    """A folder in BEIR's layout without a corpus: queries.jsonl with answers.jsonl, qrels/, or both."""
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        files = Files(job)
-        self._corpus, self._queries = files.find("corpus.jsonl"), files.find("queries.jsonl")
-        self._answers = files.maybe("answers.jsonl")
-        found = {path.name.split(".tsv")[0]: path for path in files.glob("qrels/*.tsv*", needed=not self._answers)}
-        self._qrels = {split: found[split] for split in sorted(found, key=order)}
-        self.places = {"corpus": str(self._corpus), "queries": str(self._queries)}
+    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
+        super().__init__(job, entry)
+        self.files = Files(job)
+        self._queries, self._answers = self.files.find("queries.jsonl"), self.files.find_optional("answers.jsonl")
+        paths = self.files.glob("qrels/*.tsv*", required=not self._answers)
+        by_split = {path.name.split(".tsv")[0]: path for path in paths}
+        self._qrels = {split: by_split[split] for split in sorted(by_split, key=order)}
+        self.places = {"queries": str(self._queries)}
 
     def corpus(self) -> Iterator[Passage]:
-        """(document id, title, text) of each line of corpus.jsonl; a missing title is empty."""
-        for where, record in records(self._corpus):
-            title = text_of(where, record, "title") if record.get("title") else ""
-            yield text_of(where, record, "_id", number=True), title, text_of(where, record, "text")
+        """No passage."""
+        yield from ()
 
     def queries(self) -> Iterator[Query]:
         """(query id, text, "") of each line of queries.jsonl: the split is that of the qrels naming the query."""
@@ -42,12 +40,28 @@ class Beir(Source):
                     continue
                 where = f"{path}:{number}"
                 if len(columns) != 3:
-                    found = f"{where}: {line[:60]!r} is no judgement"
-                    raise UserError(f"{found}; a line is query-id, corpus-id and a whole number, by tabs")
-                yield columns[0], columns[1], whole(where, "relevance", columns[2]), split
+                    error = f"{where}: {line[:60]!r} is no judgement"
+                    raise UserError(f"{error}; a line is query-id, corpus-id and a whole number, by tabs")
+                yield columns[0], columns[1], parse_whole(where, "relevance", columns[2]), split
 
     def answers(self) -> Iterator[Answers]:
         """(query id, answers) of each line of answers.jsonl, if there is one."""
         for where, record in records(self._answers) if self._answers else ():
             answers = texts_of(where, "answers", record.get("answers"))
             yield text_of(where, record, "_id", number=True), answers
+
+
+@dataset_format("beir")
+class Beir(BeirQueries):
+    """The folder named by `path`; any file may be gzipped."""
+
+    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
+        self._corpus = Files(job).find("corpus.jsonl")
+        super().__init__(job, entry)
+        self.places["corpus"] = str(self._corpus)
+
+    def corpus(self) -> Iterator[Passage]:
+        """(document id, title, text) of each line of corpus.jsonl; a missing title is empty."""
+        for where, record in records(self._corpus):
+            title = text_of(where, record, "title") if record.get("title") else ""
+            yield text_of(where, record, "_id", number=True), title, text_of(where, record, "text")

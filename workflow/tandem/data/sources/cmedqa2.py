@@ -15,27 +15,27 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
-from tandem.artifact import Job
+from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import lines
-from tandem.data.sources import Judgement, Listed, Passage, Query, Source
+from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 
 
+@dataset_format("cmedqa2")
 class CMedQA2(Source):
     """The folder named by `path`; candidates of at least one split are needed."""
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
+    def __init__(self, job: DatasetJob, entry: datasets.CMedQA2) -> None:
+        super().__init__(job, entry)
         files = Files(job)
         self._questions, self._answers = (files.find(f"{name}.csv", f"{name}.zip") for name in ("question", "answer"))
         names = {split: f"{split}_candidates" for split in ("train", "dev", "test")}
-        found = {split: files.maybe(f"{name}.txt", f"{name}.zip") for split, name in names.items()}
-        self._candidates = {split: path for split, path in found.items() if path is not None}
+        paths = {split: files.find_optional(f"{name}.txt", f"{name}.zip") for split, name in names.items()}
+        self._candidates = {split: path for split, path in paths.items() if path is not None}
         if not self._candidates:
-            raise UserError(
-                f"{files.folder}: holds no candidates; at least one of {', '.join(names.values())} is needed"
-            )
+            allowed = ", ".join(names.values())
+            raise UserError(f"{files.folder}: holds no candidates; at least one of {allowed} is needed")
         self.places = {"corpus": f"{self._answers} record", "queries": f"{self._questions} record"}
 
     def corpus(self) -> Iterator[Passage]:
@@ -74,7 +74,7 @@ class CMedQA2(Source):
 
 
 def _rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
-    """(`file:line`, the columns asked for) of each record of a CSV file with a header; a record may span lines."""
+    """(`file:line`, the named columns) of each record of a CSV file with a header; a record may span lines."""
     reader = csv.reader((f"{line}\n" for _, line in lines(path)), strict=True)
     before = 0
     try:
@@ -91,5 +91,5 @@ def _rows(path: Path, *columns: str) -> Iterator[tuple[str, list[str]]]:
             yield where, [row[index] for index in at]
             before = reader.line_num
     except csv.Error as error:
-        found = f"{path}:{before + 1}: no valid CSV, {error}"
-        raise UserError(f"{found}; a text with commas or line ends stands in quotes, quotes inside doubled") from None
+        where = f"{path}:{before + 1}: no valid CSV, {error}"
+        raise UserError(f"{where}; a text with commas or line ends stands in quotes, quotes inside doubled") from None

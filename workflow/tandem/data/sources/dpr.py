@@ -1,53 +1,74 @@
-"""DPR's collections: Wikipedia passages, and per split a pool of training passages or a file of questions and answers.
+"""DPR's Wikipedia passages with its own questions or those of EntityQuestions.
 
-A pool (`biencoder-*.json`) gives judgements of its positives as ir_datasets' dpr-w100 grades them: 2 for the gold
-passage (its score is 1000), 1 for another that holds an answer. It also gives training lists: positives, then hard
-negatives, then the other negatives. A `.qa.csv` file has no judgements: answers decide what is relevant.
+A pool of training passages (`biencoder-*.json`) gives judgements of its positives as ir_datasets' dpr-w100 grades them:
+2 for the gold passage (its score is 1000), 1 for another that holds an answer. It also gives training lists: positives,
+then hard negatives, then the other negatives. A `.qa.csv` file has no judgements: answers decide what is relevant.
+
+TSV columns may be quoted as in csv, quotes inside them doubled: DPR reads both kinds of TSV through Python's csv, and
+so does this. But a record is one line: a quote left open is a mistake, where csv would go on reading.
 """
 
+import ast
+import csv
+import gzip
 import json
+import re
+import warnings
+import zipfile
+import zlib
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from io import BufferedIOBase
+from pathlib import Path
+from typing import NamedTuple
 
-from tandem.artifact import Job
+import ijson
+
+from tandem.config import datasets
 from tandem.data.files import Files
-from tandem.data.select import SPLIT
-from tandem.data.sources import Answers, Judgement, Listed, Passage, Query, Source
-from tandem.data.sources.dpr_files import Asked, passages, questions
+from tandem.data.reading import BOM, JsonObject, lines, open_bytes, text_of, texts_of
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.splits import order, require_splits
 from tandem.errors import UserError
 
 GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever
 POOL = ("positive_ctxs", "hard_negative_ctxs", "negative_ctxs")
+DEEPEST = 500  # levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
+RELATION_FILE = re.compile(r"(P\d+)\.(train|dev|test)\.json(?:\.gz)?")
+
+
+class QuestionRecord(NamedTuple):
+    """A question: its place for errors, its text, its answers, and the JSON object it came from (empty for TSV)."""
+
+    where: str
+    text: str
+    answers: list[str]
+    record: JsonObject
 
 
 class Question(NamedTuple):
-    """What is kept of a question in memory; positives are (passage id, grade)."""
+    """What stays of a question in memory; positives are (passage id, grade)."""
 
-    name: str
+    id: str
     split: str
     text: str
     answers: list[str]
     positives: list[tuple[str, int]]
 
 
-class Dpr(Source):
-    """`corpus` and the files of `questions: {split: name}` in the folder of `path`, plain or gzip.
+class WikipediaQuestions(Source):
+    """Questions over the passages of the file `corpus` in the folder of `path`, plain or gzip."""
 
-    A question's id is its split and its place in the file, counted from 0: `dev-17`.
-    """
-
-    PARAMS = frozenset({"corpus", "questions"})
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        told = job.params.get("questions")
-        if not isinstance(told, dict) or not told or not all(map(SPLIT.fullmatch, told)):
-            raise UserError(f"questions: {told!r}; write {{train: biencoder-nq-train.json, test: nq-test.qa.csv}}")
-        files = Files(job)
-        self._corpus = files.find(job.params.get("corpus", "psgs_w100.tsv"))
-        self._files = {split: files.find(name) for split, name in told.items()}
+    def __init__(self, job: DatasetJob, entry: datasets.Dpr | datasets.EntityQuestions) -> None:
+        super().__init__(job, entry)
+        self.files = Files(job)
+        self._corpus = self.files.find(entry.corpus)
         self.places = {"corpus": f"{self._corpus} passage", "queries": "question"}
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """All questions, read once."""
+        raise NotImplementedError
 
     def corpus(self) -> Iterator[Passage]:
         """(id, title, text) of every passage."""
@@ -55,26 +76,39 @@ class Dpr(Source):
 
     def queries(self) -> Iterator[Query]:
         """(id, text, split) of every question."""
-        return ((one.name, one.text, one.split) for one in self._questions)
+        return ((question.id, question.text, question.split) for question in self.questions)
 
     def answers(self) -> Iterator[Answers]:
         """(id, answers) of every question."""
-        return ((one.name, one.answers) for one in self._questions)
+        return ((question.id, question.answers) for question in self.questions)
+
+
+@dataset_format("dpr")
+class Dpr(WikipediaQuestions):
+    """`corpus` and the files of `questions: {split: name}` in the folder of `path`, plain or gzip.
+
+    A question's id is its split and its place in the file, counted from 0: `dev-17`.
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.Dpr) -> None:
+        super().__init__(job, entry)
+        questions = require_splits("questions", entry.questions, "a file")
+        self._paths = {split: self.files.find(name) for split, name in questions.items()}
 
     def qrels(self) -> Iterator[Judgement]:
         """(id, passage id, 2 for gold or 1, split) of every positive of the pools."""
-        for one in self._questions:
-            for doc, grade in one.positives:
-                yield one.name, doc, grade, one.split
+        for question in self.questions:
+            for doc, grade in question.positives:
+                yield question.id, doc, grade, question.split
 
     def lists(self) -> Iterator[Listed]:
         """(id, passage id, 1 or 0, BM25's score) of the pools; a passage listed twice counts where it stands first."""
         self.facts["contexts_without_id"] = 0
-        for split, path in self._files.items():
-            for number, asked in enumerate(questions(path)):
+        for split, path in self._paths.items():
+            for number, question in enumerate(read_questions(path)):
                 seen: set[str] = set()
                 for key in POOL:
-                    for doc, score in _contexts(asked, key):
+                    for doc, score in _contexts(question, key):
                         if doc is None:
                             self.facts["contexts_without_id"] += 1
                         elif doc not in seen:
@@ -82,39 +116,163 @@ class Dpr(Source):
                             yield f"{split}-{number}", doc, int(key == POOL[0]), None if score == GOLD else score
 
     @cached_property
-    def _questions(self) -> list[Question]:
+    def questions(self) -> list[Question]:
         """Everything but the negatives, read once: a pool takes minutes."""
-        kept = []
-        for split, path in self._files.items():
+        questions = []
+        for split, path in self._paths.items():
             contexts = named = 0
-            for number, asked in enumerate(questions(path)):
+            for number, record in enumerate(read_questions(path)):
                 positives: dict[str, int] = {}
-                for doc, score in _contexts(asked, POOL[0]):
+                for doc, score in _contexts(record, POOL[0]):
                     contexts += 1
                     named += doc is not None
                     if doc is not None:
                         positives.setdefault(doc, 2 if score == GOLD else 1)
-                kept.append(Question(f"{split}-{number}", split, asked.text, asked.answers, list(positives.items())))
+                question = Question(f"{split}-{number}", split, record.text, record.answers, list(positives.items()))
+                questions.append(question)
             if contexts and not named:
                 raise UserError(f"{path}: no positive_ctxs has a passage_id or psg_id; name the passages of the corpus")
-        return kept
+        return questions
 
 
-def _contexts(asked: Asked, key: str) -> Iterator[tuple[str | None, float | None]]:
+@dataset_format("entity_questions")
+class EntityQuestions(WikipediaQuestions):
+    """EntityQuestions: questions about 24 relations of Wikidata; answers decide what is relevant.
+
+    `corpus` and `dataset/<split>/<relation>.<split>.json` in the folder of `path`, plain or gzip. A question's id is
+    its split, its relation and its place in the file, counted from 0: `test-P36-17`.
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.EntityQuestions) -> None:
+        super().__init__(job, entry)
+        matches = [(path, RELATION_FILE.fullmatch(path.name)) for path in self.files.glob("dataset/*/P*.json*")]
+        named = [(match[2], match[1], path) for path, match in matches if match and path.parent.name == match[2]]
+        if not named:
+            raise UserError(
+                f"{self.files.folder}: holds no dataset/test/P36.test.json or the like; unpack dataset.zip there"
+            )
+        self._paths = sorted(named, key=lambda file: (order(file[0]), int(file[1][1:])))
+
+    @cached_property
+    def questions(self) -> list[Question]:
+        """All questions, by split and relation."""
+        return [
+            Question(f"{split}-{relation}-{number}", split, record.text, record.answers, [])
+            for split, relation, path in self._paths
+            for number, record in enumerate(read_questions(path))
+        ]
+
+
+def _contexts(question: QuestionRecord, key: str) -> Iterator[tuple[str | None, float | None]]:
     """(passage id, score) of one list of a question's pool; either may be missing."""
-    listed = asked.record.get(key) or []
-    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
-        raise UserError(f"{asked.where}: {key} is {json.dumps(listed)[:60]}; a list of objects is needed")
-    for one in listed:
-        name = next((one[id_key] for id_key in ("passage_id", "psg_id") if one.get(id_key) not in (None, "")), None)
+    contexts = question.record.get(key) or []
+    if not isinstance(contexts, list) or not all(isinstance(context, dict) for context in contexts):
+        raise UserError(f"{question.where}: {key} is {json.dumps(contexts)[:60]}; a list of objects is needed")
+    for context in contexts:
+        ids = (context[id_key] for id_key in ("passage_id", "psg_id") if context.get(id_key) not in (None, ""))
+        name = next(ids, None)
         if name is not None and not isinstance(name, str | int):
-            raise UserError(f"{asked.where}: {key} names a passage {name!r}; a text or a whole number is needed")
-        yield None if name is None else str(name), _score(asked.where, key, one.get("score"))
+            raise UserError(f"{question.where}: {key} names a passage {name!r}; a text or a whole number is needed")
+        score = context.get("score")
+        try:
+            value = None if score in (None, "") else float(score)  # some files write it as text
+        except (TypeError, ValueError):
+            error = f"{question.where}: a score of {key} is {str(score)[:40]!r}; a number is needed"
+            raise UserError(error) from None
+        yield None if name is None else str(name), value
 
 
-def _score(where: str, key: str, score: Any) -> float | None:
-    """A score, which some files write as text."""
-    try:
-        return None if score in (None, "") else float(score)
-    except (TypeError, ValueError):
-        raise UserError(f"{where}: a score of {key} is {str(score)[:40]!r}; a number is needed") from None
+def passages(path: Path) -> Iterator[Passage]:
+    """(id, title, text) of each line `id, text, title` of a file like psgs_w100.tsv, after its header.
+
+    Double quotes at both ends of the text are dropped, as DPR's `CsvCtxSrc` does with what it indexes; the title keeps
+    its own.
+    """
+    for number, line in lines(path):
+        row = _columns(f"{path}:{number}", line, "id, text, title", 3)
+        if number > 1 or row[0] != "id":
+            yield row[0], row[2], row[1].strip('"')
+
+
+def read_questions(path: Path) -> Iterator[QuestionRecord]:
+    """Every question of a file, in order: a JSON array if it is named `.json` (or `.json.gz`), else `.qa.csv`."""
+    if path.name.removesuffix(".gz").endswith(".json"):
+        for where, record in items(path):
+            text, answers = text_of(where, record, "question"), texts_of(where, "answers", record.get("answers") or [])
+            yield QuestionRecord(where, text, answers, record)
+    else:
+        for number, line in lines(path):
+            where = f"{path}:{number}"
+            text, literal = _columns(where, line, "question, list of answers", 2)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # unknown escapes (`\\s` of a pattern) stay as they are
+                    answers = ast.literal_eval(literal.strip())
+            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                error = f"{where}: the answers {literal[:60]!r} are no list; write ['first', 'second']"
+                raise UserError(error) from None
+            yield QuestionRecord(where, text, texts_of(where, "answers", answers), {})
+
+
+def items(path: Path) -> Iterator[tuple[str, JsonObject]]:
+    """(`file: item n`, object) of a JSON array of objects, n from 1; only one object is in memory at a time.
+
+    Raises:
+        UserError: no array, invalid JSON, a member that is no object, deep nesting, or a broken gzip or zip file.
+    """
+    number = 0
+    with open_bytes(path) as file:
+        try:
+            start = file.read(1024)
+            skip = len(BOM) if start.startswith(BOM) else 0
+            if not start[skip:].lstrip().startswith(b"["):
+                raise UserError(f"{path}: begins with {start[skip : skip + 20]!r}; a JSON array of objects is needed")
+            file.seek(skip)
+            shallow = _Shallow(path, file)
+            for number, record in enumerate(ijson.items(shallow, "item", use_float=True), start=1):
+                shallow.open = 0
+                if not isinstance(record, dict):
+                    raise UserError(f"{path}: item {number}: a JSON {type(record).__name__}; an object is needed")
+                yield f"{path}: item {number}", record
+        except (ijson.JSONError, UnicodeDecodeError) as error:
+            detail = error.args[0]  # bytes where the file's own are quoted
+            why = (detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(error)).partition("\n")[0]
+            raise UserError(f"{path}: item {number + 1}: not valid JSON ({why}); mend it or fetch it again") from None
+        except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
+            why = "truncated" if isinstance(error, EOFError) else f"broken ({error})"
+            raise UserError(f"{path}: packed file is {why} after item {number}; fetch it again") from None
+
+
+class _Shallow:
+    """A file that is read until more brackets stand open than an item has; `open` is set to 0 after each item.
+
+    Brackets inside texts count too, which is why the limit is far from what an item needs.
+    """
+
+    def __init__(self, path: Path, file: BufferedIOBase) -> None:
+        self.path, self.file, self.open = path, file, 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        data = self.file.read(size)
+        self.open += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
+        if self.open > DEEPEST:
+            raise UserError(f"{self.path}: JSON nested deeper than {DEEPEST} levels; an array of objects is needed")
+        return data
+
+
+def _columns(where: str, line: str, what: str, count: int) -> list[str]:
+    """The columns of a line by tabs, csv quoting undone."""
+    row = line.split("\t")
+    if '"' in line:
+        # The empty second line is only read if a quote of the first is still open.
+        reader = csv.reader((line, ""), delimiter="\t")
+        try:
+            row = next(reader)
+        except csv.Error as error:
+            raise UserError(f"{where}: {error}; quote columns as csv does") from None
+        if reader.line_num > 1:
+            raise UserError(f"{where}: a quoted column is not closed; a record is one line, with quotes doubled inside")
+    if len(row) != count:
+        raise UserError(f"{where}: {len(row)} columns by tabs; a line is {what}: {count} columns")
+    return row

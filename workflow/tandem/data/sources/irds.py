@@ -1,7 +1,7 @@
 """Any collection of the ir_datasets catalogue: documents by one id, queries and qrels of each split by another.
 
-ir_datasets downloads what it misses into `IR_DATASETS_HOME` (by default `~/.ir_datasets`); files put there by hand are
-used as they are, so that a machine without network can have them too.
+ir_datasets downloads missing files into `IR_DATASETS_HOME` (by default `~/.ir_datasets`). Files that were put there by
+hand are used as they are, so that a machine without network can read them too.
 """
 
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from typing import Any
 
 import ir_datasets
 
-from tandem.artifact import Job
-from tandem.data.select import SPLIT
-from tandem.data.sources import Judgement, Passage, Query, Source
+from tandem.config import datasets
+from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
+from tandem.data.splits import USUAL, require_splits
 from tandem.errors import UserError
 
 TEXT_FIELDS = ("text", "body", "abstract")
@@ -21,32 +21,25 @@ GRADES = {"cranfield": {1: 4, 2: 3, 3: 2, 4: 1, -1: 0}}
 TITLE_IN_TEXT = frozenset({"cranfield"})
 
 
+@dataset_format("ir_datasets")
 class IrDatasets(Source):
-    """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`.
+    """Documents of `id`, queries and qrels of `splits: {train: id, dev: [id, id], test: id, …}`."""
 
-    Without `splits`: `id/train`, `id/dev`, `id/test` as far as the catalogue has them, else `id` as test.
-    """
-
-    PARAMS = frozenset({"id", "splits"})
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        params = job.params
-        if not isinstance(params.get("id"), str):
-            raise UserError(f"id: {params.get('id')!r}; the id of an ir_datasets collection is needed")
-        splits = params.get("splits") or _found(params["id"])
-        if not isinstance(splits, dict) or not splits or not all(map(SPLIT.fullmatch, splits)):
-            raise UserError(f"splits: {splits!r}; at least one of train, dev, test with an ir_datasets id is needed")
-        self._documents = _load("id", params["id"], "docs")
+    def __init__(self, job: DatasetJob, entry: datasets.IrDatasets) -> None:
+        super().__init__(job, entry)
+        if entry.id is None:
+            raise UserError("id: None; the id of an ir_datasets collection is needed")
+        splits = require_splits("splits", entry.splits or _splits_of(entry.id), "an ir_datasets id")
+        self._documents = _load("id", entry.id, "docs")
         self._splits = {
             split: [
                 (_load(f"splits.{split}", name, "queries"), _load(f"splits.{split}", name, "qrels"), GRADES.get(name))
-                for name in ([told] if isinstance(told, str) else told)
+                for name in names
             ]
-            for split, told in splits.items()
+            for split, names in splits.items()
         }
-        self._titles = params["id"] not in TITLE_IN_TEXT
-        self.places = {"corpus": f"ir_datasets {params['id']} document", "queries": "ir_datasets query"}
+        self._titles = entry.id not in TITLE_IN_TEXT
+        self.places = {"corpus": f"ir_datasets {entry.id} document", "queries": "ir_datasets query"}
 
     def corpus(self) -> Iterator[Passage]:
         """(document id, title, text): the text is the field `text`, `body` or `abstract`, else ir_datasets' own."""
@@ -72,18 +65,21 @@ class IrDatasets(Source):
                     yield judged.query_id, judged.doc_id, relevance, split
 
 
-def _found(name: str) -> dict[str, str]:
+def _splits_of(name: str) -> dict[str, tuple[str, ...]]:
     """The splits that a collection's own ids suggest."""
+
     known = ir_datasets.registry
-    there = {split: f"{name}/{split}" for split in ("train", "dev", "test") if f"{name}/{split}" in known}
-    if there or name not in known:
-        return there
+    ids = {split: f"{name}/{split}" for split in USUAL}
+    splits: dict[str, tuple[str, ...]] = {split: (part,) for split, part in ids.items() if part in known}
+    if splits or name not in known:
+        return splits
     whole = ir_datasets.load(name)
-    return {"test": name} if whole.has_queries() and whole.has_qrels() else {}
+    return {"test": (name,)} if whole.has_queries() and whole.has_qrels() else {}
 
 
 def _load(key: str, name: str, part: str) -> Any:
     """A collection of the catalogue that has `part` (docs, queries or qrels); nothing is downloaded yet."""
+
     try:
         dataset = ir_datasets.load(name)
     except KeyError:

@@ -1,43 +1,54 @@
-"""The corpora that RocketQA released (MS MARCO with titles, Natural Questions): tab-separated files of one folder.
+"""What RocketQA released: corpora (MS MARCO with titles, Natural Questions) and training files with texts.
 
-`para.txt` (id, text), `para.title.txt` (id, title; line by line the same ids), `<split>.query.txt` (id, text),
-`qrels.<split>.tsv` (query id, passage id), `<split>.answers.txt` (query id, answers), and `qrels.train.addition.tsv`:
-passages that match an answer literally.
+A corpus is a folder of tab-separated files: `para.txt` (id, text), `para.title.txt` (id, title; line by line the same
+ids), `<split>.query.txt` (id, text), `qrels.<split>.tsv` (query id, passage id), `<split>.answers.txt` (query id,
+answers), and `qrels.train.addition.tsv`: passages that match an answer literally.
+
+Training files hold texts without ids, `dual` for dual encoders and `cross` for cross-encoders. As a collection of their
+own the mentioned passages and training queries are identified by their texts; an id is 64 bits of a blake2b hash (odds
+of one collision among 8.8 million passages: 1 to 500,000).
 """
 
 import re
+from array import array
 from collections.abc import Iterator
+from functools import cached_property
+from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
-from tandem.artifact import Job
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import Files
-from tandem.data.reading import fields, lines, whole
-from tandem.data.select import SPLIT, order
-from tandem.data.sources import Answers, Judgement, Passage, Query, Source
+from tandem.data.reading import fields, lines, parse_whole
+from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.splits import SPLIT, order
+from tandem.data.validate import first_occurrences
 from tandem.errors import UserError
 
-QUERIES = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
+QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
+
+Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
 
 
-def title_of(column: str) -> str:
-    """A title; RocketQA's files write `-` for none."""
-    return "" if column == "-" else column
-
-
+@dataset_format("rocketqa")
 class RocketQa(Source):
     """The folder named by `path`; any file may be gzipped. With `title: false` the titles are not even read."""
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
+    def __init__(self, job: DatasetJob, entry: datasets.RocketQA) -> None:
+        super().__init__(job, entry)
         files = Files(job)
         self._texts = files.find("para.txt")
-        self._titles = files.maybe("para.title.txt") if job.params.get("title", True) else None
-        found = {match[1]: path for path in files.glob("*.query.txt*") if (match := QUERIES.fullmatch(path.name))}
-        self._queries = {split: found[split] for split in sorted(found, key=order)}
-        self._qrels = {split: path for split in self._queries if (path := files.maybe(f"qrels.{split}.tsv"))}
-        self._answers = [path for split in self._queries if (path := files.maybe(f"{split}.answers.txt"))]
-        self._addition = files.maybe("qrels.train.addition.tsv")
+        self._titles = files.find_optional("para.title.txt") if job.params.title else None
+        paths = {match[1]: path for path in files.glob("*.query.txt*") if (match := QUERY_FILE.fullmatch(path.name))}
+        self._queries = {split: paths[split] for split in sorted(paths, key=order)}
+        self._qrels = {split: path for split in self._queries if (path := files.find_optional(f"qrels.{split}.tsv"))}
+        self._answers = [path for split in self._queries if (path := files.find_optional(f"{split}.answers.txt"))]
+        self._addition = files.find_optional("qrels.train.addition.tsv")
         if not self._qrels and not self._answers:
             raise UserError(f"{files.folder}: neither qrels.<split>.tsv nor <split>.answers.txt; put one of them there")
         self.places = {"corpus": str(self._texts), "queries": "query"}
@@ -47,19 +58,19 @@ class RocketQa(Source):
         untitled = 0
         titles = fields(self._titles, "passage id, title", 2) if self._titles else None
         for where, (doc, text) in fields(self._texts, "passage id, text", 2):
-            title = self._title(titles, where, doc) if titles else ""
+            title = self._next_title(titles, where, doc) if titles else ""
             untitled += not title
             yield doc, title, text
         self.facts["without_title"] = untitled
         for where, (doc, _) in titles or ():
             raise UserError(f"{where}: the title of passage {doc}, but {self._texts} has no line left for it")
 
-    def _title(self, titles: Iterator[tuple[str, list[str]]], where: str, doc: str) -> str:
+    def _next_title(self, titles: Iterator[tuple[str, list[str]]], where: str, doc: str) -> str:
         """The next title, which must be that of passage `doc`."""
         there, (named, title) = next(titles, ("", ["", ""]))
         if named != doc:
-            found = f"{there} is the title of {named}" if there else f"{self._titles} has ended"
-            raise UserError(f"{where}: passage {doc}, but {found}; both files must list the same ids in the same order")
+            error = f"{there} is the title of {named}" if there else f"{self._titles} has ended"
+            raise UserError(f"{where}: passage {doc}, but {error}; both files must list the same ids in the same order")
         return title_of(title)
 
     def queries(self) -> Iterator[Query]:
@@ -72,12 +83,12 @@ class RocketQa(Source):
         """(query id, passage id, relevance, split); what only matches literally has the relevance `LITERAL_MATCH`."""
         train: set[tuple[str, str]] = set()
         for split, path in self._qrels.items():
-            for query, doc, relevance in _judged(path):
+            for query, doc, relevance in _judgements(path):
                 yield query, doc, relevance, split
                 if split == "train":
                     train.add((query, doc))
         self.facts["literal_matches"] = 0
-        for query, doc, _ in _judged(self._addition) if self._addition else ():
+        for query, doc, _ in _judgements(self._addition) if self._addition else ():
             if (query, doc) not in train:
                 train.add((query, doc))
                 self.facts["literal_matches"] += 1
@@ -88,13 +99,115 @@ class RocketQa(Source):
         for path in self._answers:
             for _, line in lines(path):
                 query, *answers = line.split("\t")
-                yield query, [one for one in answers if one]
+                yield query, [answer for answer in answers if answer]
 
 
-def _judged(path: Path) -> Iterator[tuple[str, str, int]]:
+def title_of(column: str) -> str:
+    """A title; RocketQA's files write `-` for none."""
+    return "" if column == "-" else column
+
+
+def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
     """(query id, passage id, relevance) of a file of pairs, or of MS MARCO's own four columns."""
     for where, columns in fields(path, "query id, passage id (or query id, 0, passage id, relevance)", 2, 4):
         if len(columns) == 2:
             yield columns[0], columns[1], 1
         else:
-            yield columns[0], columns[2], whole(where, "relevance", columns[3])
+            yield columns[0], columns[2], parse_whole(where, "relevance", columns[3])
+
+
+@dataset_format("rocketqa_tsv")
+class RocketQaTsv(Source):
+    """The files `dual` and `cross`, one of them or both, in the folder of `path`. All queries are training queries."""
+
+    def __init__(self, job: DatasetJob, entry: datasets.RocketQATsv) -> None:
+        super().__init__(job, entry)
+        if not entry.dual and not entry.cross:
+            raise UserError("dual, cross: neither is set; name a training file of the folder, as dual: dual.train.tsv")
+        files = Files(job)
+        self._dual = files.find(entry.dual) if entry.dual else None
+        self._cross = files.find(entry.cross) if entry.cross else None
+        self.places = {"corpus": "passage", "queries": "query"}
+
+    def corpus(self) -> Iterator[Passage]:
+        """(id, title, text) of each different passage, by first mention."""
+        for is_first, (_, title, text, _) in zip(self._mentions.first(), self._read(), strict=True):
+            if is_first:
+                yield f"{digest(title, text):016x}", title, text
+
+    def queries(self) -> Iterator[Query]:
+        """(id, text, train) of each different query, by first mention."""
+        return ((f"{digest(text):016x}", text, "train") for text in self._mentions.queries)
+
+    def qrels(self) -> Iterator[Judgement]:
+        """(query id, passage id, 1, train) of each positive."""
+        return ((query, doc, 1, "train") for query, doc, label, _ in self.lists() if label > 0)
+
+    def lists(self) -> Iterator[Listed]:
+        """(query id, passage id, 1 or 0, None), each pair once; a passage that is both is a positive, and counted."""
+        self.facts["both_positive_and_negative"] = 0
+        texts = list(self._mentions.queries)
+        for query, pairs in self._mentions.by_query():
+            positives = {doc for doc, label in pairs if label}
+            negatives = {doc for doc, label in pairs if not label}
+            self.facts["both_positive_and_negative"] += len(positives & negatives)
+            for doc in dict.fromkeys(doc for doc, _ in pairs):
+                yield f"{digest(texts[query]):016x}", f"{doc:016x}", int(doc in positives), None
+
+    @cached_property
+    def _mentions(self) -> "Mentions":
+        return Mentions(self._read())
+
+    def _read(self) -> Iterator[Mention]:
+        """Every mention of the files, with clean titles."""
+        for query, title, text, label in read_mentions(self._dual, self._cross):
+            yield query, title_of(title), text, label
+
+
+class Mentions:
+    """Every pair of a query and a passage that the files mention, in their order: 13 bytes each, and the queries.
+
+    Attributes:
+        queries: text → number, by first appearance.
+    """
+
+    def __init__(self, pairs: Iterator[Mention]) -> None:
+        self.queries: dict[str, int] = {}
+        self._query, self._doc, self._label = array("i"), array("Q"), array("b")
+        for query, title, text, label in pairs:
+            self._query.append(self.queries.setdefault(query, len(self.queries)))
+            self._doc.append(digest(title, text))
+            self._label.append(label)
+
+    def first(self) -> NDArray[np.bool_]:
+        """For each mention whether its passage is mentioned for the first time."""
+        return first_occurrences(np.frombuffer(self._doc, np.uint64))
+
+    def by_query(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """(query's number, its (passage's digest, label) in the files' order), queries by first appearance."""
+        by_number = np.argsort(np.frombuffer(self._query, np.int32), kind="stable")
+        rows = ((self._query[at], self._doc[at], self._label[at]) for at in by_number)
+        for query, group in groupby(rows, key=itemgetter(0)):
+            yield query, [(doc, label) for _, doc, label in group]
+
+
+def read_mentions(dual: Path | None, cross: Path | None) -> Iterator[Mention]:
+    """Every labelled pair of both training files, in order; a line of `dual` is two. Titles are as they stand there.
+
+    Raises:
+        UserError: another number of columns, or a label that is neither 0 nor 1.
+    """
+    if dual:
+        for _, columns in fields(dual, "query, title, positive, title, negative, 0", 6):
+            yield columns[0], columns[1], columns[2], 1
+            yield columns[0], columns[3], columns[4], 0
+    if cross:
+        for where, (query, title, text, label) in fields(cross, "query, title, text, label", 4):
+            if label not in ("0", "1"):
+                raise UserError(f"{where}: label is {label[:40]!r}; 0 and 1 are allowed")
+            yield query, title, text, int(label)
+
+
+def digest(*texts: str) -> int:
+    """64 bits of the blake2b hash of texts that hold no tab."""
+    return int.from_bytes(blake2b("\t".join(texts).encode(), digest_size=8).digest(), "big")

@@ -8,17 +8,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.stats import kendalltau
 
-from tandem.artifact import Artifact, Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.rows import query_rows
-from tandem.data.select import subset
+from tandem.data.splits import subset
 from tandem.models.device import use_workers
-from tandem.models.template import Ids
-from tandem.progress import Progress
+from tandem.models.ragged import Ids
 from tandem.retrieval.encode import Encoder
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores
 from tandem.stages.audits import DynamicsParams
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
 from tandem.training.lists import draw, read_lists
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -114,7 +115,7 @@ def run(job: Job[DynamicsParams]) -> None:
 def points(job: Job) -> list[tuple[int, Artifact, Artifact]]:
     """(step, model with the dual encoder, model with the cross-encoder), in the order of steps."""
     starts = [job.inputs[role] for role in ("retriever", "reranker") if role in job.inputs]
-    steps = [(int(model.manifest["steps"]), model, model) for model in job.many("point")]
+    steps = [(int(model.manifest.facts["steps"]), model, model) for model in job.many("point")]
     if len(starts) == 2 and (starts[0].folder / "dual").is_dir() and (starts[1].folder / "cross").is_dir():
         steps.append((0, starts[0], starts[1]))
     return sorted(steps, key=lambda point: point[0])

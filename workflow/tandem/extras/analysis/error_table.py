@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.errors import UserError
 from tandem.evaluation.printed import read_printed
 from tandem.extras.analysis.error_types import TYPES
@@ -16,6 +15,8 @@ from tandem.report.flags import csv_out, read_flags
 from tandem.report.grid import Grid, latex, markdown
 from tandem.report.grid import csv_text as write_csv
 from tandem.report.page import render
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_text
 
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
 PRINTED_PAIRS = 500  # 100 queries with their top 5 (§3.5)

@@ -11,10 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact, Draft, Job, write_json, writing
 from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, ranked_order
-from tandem.data.select import subset
+from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels
 from tandem.evaluation.relevance import relevance
@@ -23,6 +22,9 @@ from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_s
 from tandem.extras.words import Rarity, terms
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.audits import ErrorsParams
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Draft, Job, writing
 
 SHEET, PAIRS, SUMMARY = "sheet.csv", "pairs.parquet", "summary.json"
 TEXTS = ("query", "title", "passage", "positive", "why")

@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact, Job, write_json, writing
-from tandem.data.select import subset
+from tandem.cluster.progress import Progress
+from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.progress import Progress
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores, mean_probability, open_judges
 from tandem.stages.audits import HardnessParams
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 NEGATIVES = "negatives.parquet"
 COLUMNS = ("query_id", "doc_id", "label", "rank", "score", "list", "query_row", "passage_row")

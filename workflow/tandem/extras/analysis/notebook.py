@@ -16,9 +16,10 @@ import nbformat
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
-from tandem.artifact import open_artifact, write_text
 from tandem.errors import UserError
 from tandem.report.flags import read_flags
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_text
 
 PARAMETERS = "parameters"  # the tag of the cell whose values are replaced
 SECONDS = 1800.0  # for a cell

@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from tandem.artifact import open_artifact
 from tandem.report import page
 from tandem.report.charts import bars
 from tandem.report.flags import parse_json
 from tandem.report.sections import Addition, Extra, Section
-from tandem.reporting.lineage import Stage
+from tandem.store.artifact import open_artifact
+from tandem.store.lineage import Stage
 
 page.FOLDERS.append(Path(__file__).parent / "assets")
 MOST, CHARACTERS = 200, 400  # pairs of a sheet on the page, and of each text

@@ -6,8 +6,8 @@ from typing import Any
 import altair
 import pandas as pd
 
-from tandem.artifact import Artifact
 from tandem.extras.analysis.error_types import TYPES
+from tandem.store.artifact import Artifact
 
 WIDTH, HEIGHT = 420, 220
 BINS = 20

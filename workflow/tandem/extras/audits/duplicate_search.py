@@ -19,12 +19,12 @@ from typing import NamedTuple, Self, TypeVar
 import numpy as np
 import pyarrow.parquet as pq
 
+from tandem.cluster.progress import Progress
 from tandem.data.collection import contents
 from tandem.data.rows import Rows
 from tandem.data.tables import streaming
 from tandem.extras.audits.duplicates import Duplicates, Firsts, Similarities, bucket_pairs, first_of_equal, unpack
 from tandem.extras.audits.minhash import Hashes, Shingling, Sketcher, normalised, pieces
-from tandem.progress import Progress
 
 SETS = "shingles.u64"  # in the scratch folder
 PAIRS = 20_000  # compared in one task

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from tandem.artifact import Artifact
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_scores, read_summary
 from tandem.report.charts import before_after, histogram
-from tandem.reporting.lineage import Stage
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import Stage
 
 PLOTTED = 2  # measures
 Means = list[float | None]  # in percent, with and without; None where there is nothing to average

@@ -13,18 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Draft, Job, write_json, write_text, writing
+from tandem.cluster.progress import Progress
 from tandem.data import tables
 from tandem.data.collection import QRELS, QUERIES, Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
-from tandem.data.select import subset
+from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.extras.audits.pools import FUSION, Array, Counts, Pool, fused, pools, read_run, system_names
 from tandem.extras.sheets import FORMULA, one_line, safe, shortened, write_sheet
-from tandem.progress import Progress
 from tandem.report.page import render
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.audits import FalseNegativesParams
+from tandem.store.files import write_json, write_text
+from tandem.store.job import Draft, Job, writing
 
 GROUP = 32  # queries judged together: a line of progress after each
 PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all

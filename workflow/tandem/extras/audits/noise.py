@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tandem.artifact import Job, write_json, writing
 from tandem.data.collection import CORPUS, Collection, contents
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import iter_run
@@ -37,6 +36,8 @@ from tandem.extras.audits.labels import (
 from tandem.extras.audits.minhash import Shingling, Sketcher
 from tandem.extras.audits.pools import require_split
 from tandem.stages.audits import NoiseParams
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 MOST = 5  # examples of a finding, and passages of an example
 CHARACTERS = 200  # of an example's text

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tandem.artifact import Artifact, Job
 from tandem.data import statistics
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run, ranked_order
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Results = dict[str, Array]  # query id → rows of its passages, best first

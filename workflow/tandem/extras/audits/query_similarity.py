@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy import sparse
 
+from tandem.cluster.progress import Progress
 from tandem.data.collection import QUERIES, Collection
-from tandem.data.select import order
+from tandem.data.splits import order
 from tandem.extras.words import normal, terms
-from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings
 
 Array = np.ndarray[Any, np.dtype[Any]]

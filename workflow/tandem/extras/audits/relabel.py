@@ -6,15 +6,16 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact, Job, write_json, writing
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.errors import UserError
 from tandem.extras.audits.false_negatives import judgements
 from tandem.extras.sheets import filled_rows
-from tandem.fingerprint import fingerprint
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.audits import FalseNegativesParams, RelabelParams
+from tandem.store.artifact import Artifact
+from tandem.store.files import fingerprint, write_json
+from tandem.store.job import Job, writing
 
 COLUMNS = ("query_id", "doc_id", "verdict")
 VERDICTS = {"1": True, "yes": True, "0": False, "no": False}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.artifact import Artifact, open_artifact, write_text
 from tandem.extras.audits.effects import (
     Examples,
     Summary,
@@ -19,7 +18,10 @@ from tandem.report import page
 from tandem.report.flags import parse_json, read_flags
 from tandem.report.grid import Grid, csv_text
 from tandem.report.sections import Addition, Extra, Section, describe_dataset
-from tandem.reporting.lineage import Stage, leaves, walk
+from tandem.stages.flags import flatten
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_text
+from tandem.store.lineage import Stage, walk
 
 page.FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["audit", "finding", "where", "count", "share", "stage"]
@@ -137,7 +139,7 @@ def _noise_rows(artifact: Artifact) -> Iterator[list[str]]:
 
 def _summary_rows(artifact: Artifact) -> Iterator[list[str]]:
     """The same of summary.json: what it calls percent is a share."""
-    for path, value in leaves(json.loads(artifact.path("summary.json").read_text(encoding="utf-8"))).items():
+    for path, value in flatten(json.loads(artifact.path("summary.json").read_text(encoding="utf-8"))).items():
         if path.split(".")[0] not in SETTINGS and isinstance(value, int | float) and not isinstance(value, bool):
             is_share = "percent" in path
             yield [path, "", "" if is_share else str(value), f"{value / 100:.6f}" if is_share else ""]

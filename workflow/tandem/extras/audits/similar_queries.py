@@ -12,16 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact, Job, write_json, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
-from tandem.data.select import order
+from tandem.data.splits import order
 from tandem.errors import UserError
 from tandem.extras.audits import query_similarity as similarity
 from tandem.extras.audits.query_similarity import Array, Proposer, Queries
-from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.audits import PairScoring, SimilarQueriesParams
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 if TYPE_CHECKING:
     from tandem.retrieval.pair_scores import PairScores

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from tandem.artifact import MANIFEST
 from tandem.config.execution import ExecutionSettings
 from tandem.config.loading import read_yaml
 from tandem.errors import UserError, nearest
@@ -22,6 +21,7 @@ from tandem.plan.graph import Stage
 from tandem.plan.shapes import Shape, value
 from tandem.registry import Registry
 from tandem.stages import KINDS
+from tandem.store.artifact import MANIFEST
 
 MIB = 1 << 20
 PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for

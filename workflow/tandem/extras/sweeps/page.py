@@ -10,7 +10,6 @@ from typing import Any
 import altair
 from markupsafe import Markup
 
-from tandem.artifact import MANIFEST, write_text
 from tandem.extras.sweeps.results import (
     Line,
     Result,
@@ -28,7 +27,9 @@ from tandem.report.formats import four_decimals, mark, number, probability
 from tandem.report.grid import Grid, csv_text, markdown
 from tandem.report.results import Origin
 from tandem.report.sections import Addition, Extra, Section
-from tandem.reporting.lineage import Stage
+from tandem.store.artifact import MANIFEST
+from tandem.store.files import write_text
+from tandem.store.lineage import Stage
 
 page.FOLDERS.append(Path(__file__).parent / "assets")
 MEASURED = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "stage"]

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from tandem.artifact import Artifact
 from tandem.config.base import Model
 from tandem.config.tables import PrintedPoint
 from tandem.errors import UserError
@@ -18,6 +17,7 @@ from tandem.evaluation.scores import measures_of, read_aligned
 from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test
 from tandem.report.results import Origin, percent, read_json, to_json
 from tandem.report.scored import open_scores, origin, run_folder
+from tandem.store.artifact import Artifact
 
 Point = dict[str, object]  # dotted path → value
 Cell = tuple[str, str]  # a point as JSON, and a system

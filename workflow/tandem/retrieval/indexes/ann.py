@@ -16,12 +16,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.config.retrieval import TradeoffSweep
-from tandem.data.order import Order
+from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
 from tandem.retrieval.faiss_search import exact_ranks, recall
@@ -29,6 +28,7 @@ from tandem.retrieval.indexes.search import Index, Searcher
 from tandem.retrieval.indexes.threads import Threads, alone, lease_gpus
 from tandem.retrieval.retrieve import open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
+from tandem.store.job import Job, writing
 
 GROUP = 1024  # queries searched and rescored together
 ALONE = 100  # queries that are searched for one at a time
@@ -148,7 +148,7 @@ def tradeoffs(job: Job[TradeoffsParams], threads: Threads) -> Iterator[Line]:
                 searcher = Searcher(index, passages, ranks, rescore, sweep.rescore_factor)
                 line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
                 line |= measure(searcher, queries, exact, params.k, params.repeats)
-                line |= {"factory": index.factory, "bytes_per_vector": artifact.manifest["bytes_per_vector"]}
+                line |= {"factory": index.factory, "bytes_per_vector": artifact.manifest.facts["bytes_per_vector"]}
                 yield line | {"key": artifact.key}
             progress.add(1)
 

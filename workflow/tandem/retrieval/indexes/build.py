@@ -13,8 +13,8 @@ import faiss
 import numpy as np
 from faiss.contrib.ondisk import merge_ondisk
 
+from tandem.cluster.progress import Progress
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.indexes.kmeans import Floats, Labels, centroids, pieces, read
 from tandem.retrieval.indexes.threads import Nearest, Threads, faiss_error

@@ -15,9 +15,8 @@ from typing import Any
 
 import faiss
 
-from tandem.artifact import Draft, Job, check_files, plain, write_json, writing
+from tandem.cluster.progress import Progress, say
 from tandem.errors import UserError
-from tandem.progress import Progress, say
 from tandem.retrieval.embeddings import Embeddings, block_name
 from tandem.retrieval.indexes.build import INDEX, empty, fill, is_merged, merge, train
 from tandem.retrieval.indexes.kmeans import sample
@@ -25,6 +24,9 @@ from tandem.retrieval.indexes.threads import Threads, alone, faiss_error, lease_
 from tandem.retrieval.indexes.types import LEAST, check, factory, sample_size, sized, uses
 from tandem.retrieval.pieces import Pieces
 from tandem.stages.retrieval import IndexParams
+from tandem.store.artifact import check_files
+from tandem.store.files import write_json
+from tandem.store.job import Draft, Job, plain, writing
 
 TRAINED, PARTS = "trained.faiss", "work"
 
@@ -51,7 +53,7 @@ class Build:
         self.factory = factory(self.params, dimension)
         size = self.params.part
         self.parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
-        origin = json.dumps([plain(job.params), job.inputs["passages"].manifest["files"]], sort_keys=True)
+        origin = json.dumps([plain(job.params), job.inputs["passages"].manifest.files], sort_keys=True)
         self.pieces = Pieces(job.out / PARTS, hashlib.sha256(origin.encode()).hexdigest())
         self.gpu = lease_gpus(job)
         self.unchecked = set(range(len(self.passages)))

@@ -10,14 +10,14 @@ from typing import Any
 import faiss
 import numpy as np
 
-from tandem.artifact import Artifact
+from tandem.cluster.progress import say
 from tandem.errors import UserError
-from tandem.progress import say
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import CHUNK, Array, Best, pack, pair_scores
 from tandem.retrieval.indexes.build import LISTS, chain
 from tandem.retrieval.indexes.kmeans import Floats, Labels
 from tandem.retrieval.indexes.threads import MOST, NONE, Threads, on_gpus
+from tandem.store.artifact import Artifact
 
 BATCH = 32  # queries of one call; FAISS's last bits depend on it
 TOGETHER = 2048  # pairs that a thread scores at a time
@@ -35,7 +35,7 @@ class Index:
         self.rows: int = meta["rows"]
         self.factory: str = meta["factory"]
         self.threads, self.gpu = threads, gpu
-        flags = LISTED if LISTS in artifact.manifest["files"] else MAPPED
+        flags = LISTED if LISTS in artifact.manifest.files else MAPPED
         indexes = [faiss.read_index(str(artifact.path(part["file"])), flags) for part in meta["indexes"]]
         self.firsts: list[int] = [part["first"] for part in meta["indexes"]]
         inner = chain(indexes[0])[1]

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import faiss
 import numpy as np
 
-from tandem.artifact import Job
+from tandem.cluster.leases import lease
 from tandem.errors import UserError
-from tandem.leases import lease
+from tandem.store.job import Job
 
 T = TypeVar("T")
 R = TypeVar("R")

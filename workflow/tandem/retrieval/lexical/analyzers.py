@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from tandem.data.segment import segmenter
+from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.retrieval.lexical.java import JavaClass
 from tandem.stages.lexical import SPLIT_BEFORE, STEMMERS, Bm25sParams, LuceneParams

@@ -14,13 +14,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.artifact import Artifact, Job, writing
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import answerable, evaluate, parse_measures, without_identical_ids
-from tandem.progress import Progress, say
 from tandem.stages.lexical import ENGINES, Bm25Params, Bm25Variant, LuceneParams, TuneBm25Params
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
 
 CHOSEN, GRID = "chosen.json", "grid.csv"
 

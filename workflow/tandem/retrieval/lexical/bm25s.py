@@ -25,14 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact, Job, writing
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection, contents
 from tandem.data.runs import Floats, ranked_order
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged
-from tandem.progress import Progress, say
 from tandem.retrieval.lexical import analyzers
 from tandem.stages.lexical import FORMULAS, Bm25sParams, Bm25Variant
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
 
 NAME, DTYPE, VOCABULARY = "terms", "int32", "vocabulary.json"
 ROWS = 8192  # passages whose terms are lists at a time

@@ -14,8 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tandem.config.execution import HEAP
 from tandem.errors import UserError
-from tandem.stages.lexical import HEAP
 
 OLDEST_JAVA = 21
 HOME_VARIABLE = "TANDEM_JAVA_HOME"

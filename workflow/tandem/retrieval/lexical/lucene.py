@@ -28,12 +28,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection, contents
-from tandem.progress import Progress, say
 from tandem.retrieval.lexical import analyzers, java
 from tandem.retrieval.lexical.java import JavaClass
 from tandem.stages.lexical import SPLIT_BEFORE, Bm25Variant, LuceneParams
+from tandem.store.job import Job, writing
 
 FIELDS = ("title", "text")
 FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read

@@ -1,0 +1,173 @@
+"""Docstrings of a module's functions, classes and methods, by reading its syntax tree."""
+
+import ast
+import inspect
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+ATTACHING = frozenset({"add_newdoc", "add_docstr"})  # how NumPy and torch document what is written in C
+
+
+@dataclass(frozen=True)
+class Documented:
+    """An object and its docstring.
+
+    Attributes:
+        name: the last part of the object's name.
+        docstring: without the indentation of the source.
+    """
+
+    name: str
+    docstring: str
+
+
+def docstrings(source: str) -> list[Documented]:
+    """Documented objects of a module's source, in order; none if this Python cannot parse it.
+
+    Functions within functions are left out: nobody can call them.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old escapes in other people's strings
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError):
+            return []
+    return list(_documented(tree))
+
+
+def _documented(node: ast.AST) -> Iterator[Documented]:
+    """Documented objects below a node, conditional definitions included."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, DEFINITIONS):
+            if text := ast.get_docstring(child):
+                yield Documented(child.name, text)
+            if isinstance(child, ast.ClassDef):
+                yield from _documented(child)
+        elif isinstance(child, ast.If | ast.Try | ast.With):
+            yield from _documented(child)
+        elif isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
+            yield from _attached(child.value)
+
+
+def _attached(call: ast.Call) -> Iterator[Documented]:
+    """The docstring in `add_newdoc(module, object, text | (method, text))` or `add_docstr(object, text)`."""
+    function = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+    if function not in ATTACHING or not call.args:
+        return
+    texts = [node.value for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Constant)]
+    names = [text for text in texts if isinstance(text, str) and "\n" not in text]
+    if function == "add_docstr":
+        names = [ast.unparse(call.args[0])]
+    if docs := [text for text in texts if isinstance(text, str) and "\n" in text]:
+        yield Documented(names[-1].split(".")[-1] if names else "", inspect.cleandoc("".join(docs)))
+
+
+SIGNATURE = re.compile(r"^[\w\.]+\s*\(.*\)\s*(->.*)?$", re.DOTALL)
+UNDERLINE = re.compile(r"^\s*[-=~^]{3,}\s*$")
+# A line that starts something else than prose, and so ends a summary.
+FIELD = re.compile(r"^\s*(:param|:return|@param|>>>|\.\. )")
+HEAD = re.compile(r"^\s*(Args|Arguments|Parameters|Returns|Raises|Yields|Examples?|Notes?)\s*:?\s*$")
+# Heads without an underline: after the first kind everything is left out until one of the second kind.
+SKIPPED_HEAD = re.compile(r"^\s*(Examples?|References|See Also|Doctest|Usage)\s*:{0,2}\s*$", re.IGNORECASE)
+PROSE_HEAD = re.compile(
+    r"^\s*(Args|Arguments|Parameters|Keyword args|Attributes|Returns?|Raises|Yields|Notes?|Inputs?|Outputs?|Shape)"
+    r"\s*:\s*$",
+    re.IGNORECASE,
+)
+SKIPPED_TITLE = re.compile(r"^\s*(Examples?|References|See Also)\s*$", re.IGNORECASE)
+CODE = re.compile(r"^\s*(>>>|\.\.\. |```)")
+SENTENCE_END = re.compile(r"(?<=[a-z0-9\)\]`'\"])\.(?=\s+[A-Z`]|\s*$)")
+SPACE = re.compile(r"\s+")
+MARKUP = [
+    (re.compile(r":[a-zA-Z:]+:`~?([^`<]*?)(?:\s*<[^>]*>)?`"), r"\1"),  # :func:`~name <target>`
+    (re.compile(r"``([^`]*)``"), r"\1"),
+    (re.compile(r"`([^`]*)`_*"), r"\1"),
+    (re.compile(r"\[([^\]]+)\]\([^)]+\)"), r"\1"),  # [text](target)
+    (re.compile(r"https?://\S+"), " "),
+    (re.compile(r"\*\*([^*]+)\*\*"), r"\1"),
+    (re.compile(r"\{[a-zA-Z_]+\}|%\([a-zA-Z_]+\)s"), " "),  # {placeholder} %(placeholder)s
+    (re.compile(r"\[\d+\]_"), " "),  # [1]_
+    (re.compile(r"\.\. (math|versionadded|versionchanged|deprecated|note|warning|seealso)::"), " "),
+]
+
+
+def plain(text: str) -> str:
+    """Text without markup, white space run together."""
+    for pattern, replacement in MARKUP:
+        text = pattern.sub(replacement, text)
+    return SPACE.sub(" ", text).strip()
+
+
+def summary_and_body(docstring: str) -> tuple[str, str] | None:
+    """The first sentence of a docstring and what follows, both plain; None if it starts with no prose.
+
+    The summary has no final full stop. The rest of its paragraph begins the body.
+    """
+    paragraphs = _without_signatures(_paragraphs(docstring))
+    if not paragraphs:
+        return None
+    first, after = _until_section(paragraphs[0])
+    if not first:
+        return None
+    summary, rest = _first_sentence(plain(" ".join(line.strip() for line in first)))
+    following = [line for paragraph in [after, *paragraphs[1:]] for line in [*paragraph, ""]]
+    return summary, plain(" ".join([rest, *_prose(following)]))
+
+
+def _paragraphs(docstring: str) -> list[list[str]]:
+    """Runs of lines that are not blank."""
+    paragraphs: list[list[str]] = [[]]
+    for line in docstring.expandtabs().split("\n"):
+        if line.strip():
+            paragraphs[-1].append(line)
+        elif paragraphs[-1]:
+            paragraphs.append([])
+    return paragraphs if paragraphs[-1] else paragraphs[:-1]
+
+
+def _without_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
+    """Paragraphs after the call signatures that open docstrings of what is written in C."""
+    start = 0
+    while start < len(paragraphs) and SIGNATURE.match(" ".join(line.strip() for line in paragraphs[start])):
+        start += 1
+    prose = paragraphs[start:]
+    if prose and len(prose[0]) > 1 and SIGNATURE.match(prose[0][0].strip()):
+        prose[0] = prose[0][1:]
+    return prose
+
+
+def _until_section(paragraph: list[str]) -> tuple[list[str], list[str]]:
+    """A paragraph's lines before a section's head, and from the head on."""
+    for at, line in enumerate(paragraph):
+        if UNDERLINE.match(line):
+            return paragraph[: max(at - 1, 0)], paragraph[max(at - 1, 0) :]
+        if HEAD.match(line) or FIELD.match(line):
+            return paragraph[:at], paragraph[at:]
+    return paragraph, []
+
+
+def _first_sentence(text: str) -> tuple[str, str]:
+    """(first sentence without its full stop, rest) of plain text."""
+    if end := SENTENCE_END.search(text):
+        return text[: end.start()], text[end.end() :].strip()
+    return text.rstrip(" .:"), ""
+
+
+def _prose(lines: list[str]) -> Iterator[str]:
+    """Lines of prose, without the sections that are left out."""
+    selected, at = True, 0
+    while at < len(lines):
+        line = lines[at]
+        underlined = at + 1 < len(lines) and line.strip() and UNDERLINE.match(lines[at + 1])
+        if underlined:
+            selected = not SKIPPED_TITLE.match(line)
+        elif SKIPPED_HEAD.match(line):
+            selected = False
+        elif PROSE_HEAD.match(line):
+            selected = True
+        elif selected and line.strip() and not CODE.match(line):
+            yield line.strip()
+        at += 2 if underlined else 1

@@ -1,0 +1,269 @@
+"""DuReader 2.0 as passage retrieval: what DuReader-retrieval was built from, by the steps of its paper (§2.2.2).
+
+A question's documents are cut into passages of some length, a passage is positive if a span of it matches an answer
+that a person wrote, and titles are left out. Questions without a positive passage are dropped, and their passages stay:
+another question may retrieve them. Equal passages are one, named by its md5.
+"""
+
+import hashlib
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import tee
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.cluster.progress import Progress
+from tandem.config import datasets
+from tandem.data.files import Files
+from tandem.data.reading import JsonObject, records, text_of, texts_of
+from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
+from tandem.data.sources.span_f1 import best_span
+from tandem.data.splits import order, require_splits
+from tandem.data.text import segmenter
+from tandem.data.validate import first_occurrences
+from tandem.errors import UserError
+
+
+@dataclass(frozen=True)
+class Question:
+    """One record of DuReader 2.0: a question, its answers by people, and the documents that a search engine returned.
+
+    Attributes:
+        id: question_id as text.
+        text: the question.
+        answers: the answers that hold text; none where they are secret.
+        documents: paragraphs of each document, stripped, without blank ones; titles are left out, as the paper does.
+    """
+
+    id: str
+    text: str
+    answers: list[str]
+    documents: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How passages are made and labelled.
+
+    Attributes:
+        unit: what a token of the span-level F1 is, `characters` or `words`, which the paper leaves open. Of ten
+            released positives whose paragraphs and answers are at hand, ten reach 0.5 in characters and six in words.
+        threshold: the least F1 of a positive paragraph.
+        enough: the length at which a passage is long enough, in characters.
+    """
+
+    unit: str
+    threshold: float
+    enough: int
+
+
+@dataset_format("dureader2")
+class Dureader2(Source):
+    """Files of `splits: {train: [file, …], dev: [file, …], …}` below `path`, each of JSON lines."""
+
+    def __init__(self, job: DatasetJob, entry: datasets.DuReader2) -> None:
+        super().__init__(job, entry)
+        self._rules = Rules(entry.unit, entry.threshold, entry.passage_characters)
+        self._workers = job.execution.workers or 1
+        splits = require_splits("splits", entry.splits, "a list of files")
+        for split, names in splits.items():
+            if not names:
+                raise UserError(f"splits.{split}: {names!r}; a list of file names is needed")
+        files = Files(job)
+        self._files: list[tuple[str, Path]] = [
+            (split, files.find(name)) for split in sorted(splits, key=order) for name in splits[split]
+        ]
+        self.places = {"corpus": "dureader2 passages", "queries": "dureader2 questions"}
+        self._labels: Labels | None = None
+
+    def corpus(self) -> Iterator[Passage]:
+        """(md5 of its text, "", text) of each different passage, where it first occurs."""
+        first = iter(self._labelled().first_of_equal())
+        passages = characters = 0
+        for _, _, question in self._questions():
+            for paragraphs in passages_of(question, self._rules):
+                if next(first):
+                    text = "".join(paragraphs)
+                    passages += 1
+                    characters += len(text)
+                    yield digest(text).hex(), "", text
+        self.facts |= {"passages": passages, "mean_characters": characters / max(1, passages)}
+
+    def queries(self) -> Iterator[Query]:
+        """(question id, text, split) of each question with a positive passage."""
+        for query, (text, split) in self._labelled().queries.items():
+            yield query, text, split
+
+    def qrels(self) -> Iterator[Judgement]:
+        """(question id, md5 of the passage, 1, split) of each positive passage of each question."""
+        labels = self._labelled()
+        for query, positives in labels.positives.items():
+            for positive in positives:
+                yield query, positive.hex(), 1, labels.queries[query][1]
+
+    def answers(self) -> Iterator[Answers]:
+        """(question id, its answers) of each question with a positive passage."""
+        queries = self._labelled().queries
+        for _, _, question in self._questions():
+            if question.id in queries:
+                yield question.id, question.answers
+
+    def _questions(self) -> Iterator[tuple[str, str, Question]]:
+        """(split, `file:line`, question) of all questions, file by file."""
+        for split, path in self._files:
+            for where, question in read_questions(path):
+                yield split, where, question
+
+    def _labelled(self) -> "Labels":
+        """The labels of all questions, computed at the first call: this is the long work."""
+        if self._labels is None:
+            labels = Labels()
+            located, again = tee(self._questions())  # as far apart as the processes are ahead
+            results = ordered_map(partial(label, rules=self._rules), map(itemgetter(2), again), self._workers)
+            with Progress("dureader2", 0, "questions") as progress:
+                for (split, where, question), passages in zip(located, results, strict=True):
+                    labels.add(where, split, question, passages)
+                    progress.add(1)
+            self.facts["questions_without_positive"] = dict(labels.without)
+            self.facts["positives_per_query"] = labels.positives_per_query()
+            self._labels = labels
+        return self._labels
+
+
+def read_questions(path: Path) -> Iterator[tuple[str, Question]]:
+    """(`file:line`, question) of each line of a raw or preprocessed file of DuReader 2.0."""
+    for where, record in records(path):
+        answers = texts_of(where, "answers", record.get("answers", []))
+        documents = record.get("documents")
+        if not isinstance(documents, list) or not all(isinstance(document, dict) for document in documents):
+            raise UserError(f"{where}: documents is {json.dumps(documents)[:60]}; a list of objects is needed")
+        yield (
+            where,
+            Question(
+                text_of(where, record, "question_id", number=True),
+                text_of(where, record, "question"),
+                [answer for answer in answers if answer.strip()],
+                [_paragraphs(where, document) for document in documents],
+            ),
+        )
+
+
+def _paragraphs(where: str, document: JsonObject) -> list[str]:
+    """A document's paragraphs; where it has only their words, these are joined."""
+    paragraphs = document.get("paragraphs")
+    if paragraphs is None:
+        segmented = document.get("segmented_paragraphs")
+        if not isinstance(segmented, list):
+            raise UserError(f"{where}: a document has neither paragraphs nor segmented_paragraphs; one is needed")
+        paragraphs = ["".join(texts_of(where, "segmented_paragraphs", words)) for words in segmented]
+    stripped = (paragraph.strip() for paragraph in texts_of(where, "paragraphs", paragraphs))
+    return [paragraph for paragraph in stripped if paragraph]
+
+
+def passages_of(question: Question, rules: Rules) -> Iterator[list[str]]:
+    """The paragraphs of each passage of a question's documents, in order; equal passages are repeated."""
+    for paragraphs in question.documents:
+        yield from join_paragraphs(paragraphs, rules.enough)
+
+
+def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
+    """Passage length control: the paragraphs of each passage of a document; joined they are its text.
+
+    A document shorter than `enough` is one passage. In another, a paragraph shorter than `enough` takes the next one,
+    and the next, until together they are longer than `enough`; any other paragraph is a passage by itself.
+    DuReader-retrieval §2.2.2, with what its text leaves open read from the released passages: paragraphs meet without a
+    blank, every character counts (also punctuation and white space), and the rest of a document is a passage.
+
+    Args:
+        paragraphs: the document's, none of them blank.
+        enough: in characters.
+    """
+    together: list[str] = []
+    length = 0
+    for paragraph in paragraphs:
+        together.append(paragraph)
+        length += len(paragraph)
+        alone = len(together) == 1 and length >= enough
+        if alone or length > enough:
+            yield together
+            together, length = [], 0
+    if together:
+        yield together
+
+
+def label(question: Question, rules: Rules) -> list[tuple[bytes, bool]]:
+    """(digest, whether it is positive) of each passage of a question: it is if one of its paragraphs is."""
+    answers = [tokens(answer, rules.unit) for answer in question.answers]
+    return [
+        (digest("".join(paragraphs)), any(is_positive(paragraph, answers, rules) for paragraph in paragraphs))
+        for paragraphs in passages_of(question, rules)
+    ]
+
+
+def is_positive(paragraph: str, answers: list[list[str]], rules: Rules) -> bool:
+    """Whether a span of a paragraph has an F1 of at least the threshold with one of the answers (Algorithm 1)."""
+    if not answers:
+        return False
+    paragraph_tokens = tokens(paragraph, rules.unit)
+    return any(best_span(paragraph_tokens, answer, rules.threshold) for answer in answers)
+
+
+def tokens(text: str, unit: str) -> list[str]:
+    """A text's characters without white space, or its words by `segmenter`: lower case, no punctuation."""
+    return segmenter()(text) if unit == "words" else list("".join(text.split()))
+
+
+def digest(text: str) -> bytes:
+    """A passage's md5, 16 bytes: in hex it is its id, as the ids of the released collection look."""
+    return hashlib.md5(text.encode()).digest()
+
+
+class Labels:
+    """Questions with positives, and 8 bytes of the digest of every passage to recognise repeated ones.
+
+    Attributes:
+        queries: question id → (text, split), of questions with a positive passage.
+        positives: question id → digests of its positive passages, each once, in order.
+        without: questions without a positive passage, by split.
+    """
+
+    def __init__(self) -> None:
+        self.queries: dict[str, tuple[str, str]] = {}
+        self.positives: dict[str, list[bytes]] = {}
+        self.without: Counter[str] = Counter()
+        self._places: dict[str, str] = {}
+        self._hashes = array("Q")
+
+    def add(self, where: str, split: str, question: Question, passages: list[tuple[bytes, bool]]) -> None:
+        """Add a question and the (digest, whether positive) of its passages; a `UserError` on a repeated id."""
+        first = self._places.setdefault(question.id, where)
+        if first is not where:
+            raise UserError(f"{where}: question_id {question.id} again, first at {first}; every id must be unique")
+        self._hashes.extend(int.from_bytes(digest[:8], "little") for digest, _ in passages)
+        positives = list(dict.fromkeys(digest for digest, positive in passages if positive))
+        if positives:
+            self.queries[question.id] = question.text, split
+            self.positives[question.id] = positives
+        else:
+            self.without[split] += 1
+
+    def first_of_equal(self) -> NDArray[np.bool_]:
+        """For each passage in order whether no earlier one is the same, by 64 bits of its digest (ten million different
+        passages coincide with odds of 1 to 400,000)."""
+        return first_occurrences(np.frombuffer(self._hashes, np.uint64))
+
+    def positives_per_query(self) -> dict[str, float]:
+        """The mean number of positives of a split's queries."""
+        queries: Counter[str] = Counter()
+        positives: Counter[str] = Counter()
+        for query, (_, split) in self.queries.items():
+            queries[split] += 1
+            positives[split] += len(self.positives[query])
+        return {split: positives[split] / count for split, count in queries.items()}

@@ -1,0 +1,269 @@
+"""The released package of DuReader-retrieval: 8.1 million Chinese passages, training texts, labelled dev queries.
+
+    passage-collection/part-*                one passage a line, in four columns: `-`, title or `-`, text, 0
+    passage-collection/passage2id.map.json   line number over all parts, from 0 → passage id
+    dev/dev.json                             a query a line, with its positive passages
+    train/dual.train.tsv, cross.train.tsv    labelled pairs of texts, without ids
+
+`dev/q2qid.dev.json` and `dev.q.format` repeat what dev.json says. The labels of the test set were never published.
+"""
+
+import hashlib
+import zipfile
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import ijson
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tandem.cluster.progress import Progress
+from tandem.config import datasets
+from tandem.data.files import Files
+from tandem.data.reading import BOM, JsonObject, clean, fields, open_bytes, parse_whole, records, text_of
+from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
+from tandem.data.sources.rocketqa import read_mentions, title_of
+from tandem.data.validate import Hashes
+from tandem.errors import UserError
+
+COLLECTION = "passage-collection"
+CHUNK = 1 << 16  # ids that are Python objects at once
+
+Integers = NDArray[np.int64]
+
+
+class Pairs(NamedTuple):
+    """Training pairs: numbers of their queries, rows of their passages in the collection, and labels."""
+
+    queries: Integers
+    rows: Integers
+    labels: Integers
+
+
+class Release(NamedTuple):
+    """Everything that one pass over the collection finds out: passage ids by line, training queries, their pairs."""
+
+    ids: pa.ChunkedArray
+    queries: list[str]
+    pairs: Pairs
+
+
+@dataset_format("dureader_retrieval")
+class DureaderRetrieval(Source):
+    """The folder named by `path`, as the package unpacks; training files may be missing, both or one.
+
+    A training passage is known by its text and looked up in the collection by it; missing ones are counted and left
+    out. Training queries are named by a hash of their text.
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.DuReaderRetrieval) -> None:
+        super().__init__(job, entry)
+        files = Files(job)
+        self._parts = files.glob(f"{COLLECTION}/part-*")
+        self._map = files.find(f"{COLLECTION}/passage2id.map.json")
+        self._dev = files.find("dev/dev.json")
+        self._dual = files.find_optional("train/dual.train.tsv")
+        self._cross = files.find_optional("train/cross.train.tsv")
+        self.places = {"corpus": f"{self._parts[0].parent}/part-*", "queries": str(self._dev)}
+
+    def corpus(self) -> Iterator[Passage]:
+        """(passage id, title, text) of each line of the parts."""
+        ids = (doc for chunk in self._release.ids.chunks for doc in chunk.to_pylist())
+        for doc_id, (title, text) in zip(ids, self._lines(), strict=True):
+            yield doc_id, title, text
+
+    def queries(self) -> Iterator[Query]:
+        """(query id, text, split): dev queries, then training queries, which stay if one has a known positive."""
+        for where, record in records(self._dev):
+            yield _question_id(where, record), text_of(where, record, "question"), "dev"
+        for query in self._release.queries:
+            yield training_id(query), query, ""
+
+    def qrels(self) -> Iterator[Judgement]:
+        """(query id, passage id, 1, split): the labelled passages of dev, and the positives of both training files."""
+        yield from ((query, doc, 1, "dev") for query, doc, _ in self._labelled())
+        yield from ((query, doc, 1, "train") for query, doc, label, _ in self.lists() if label)
+
+    def lists(self) -> Iterator[Listed]:
+        """(query id, passage id, label, None) of both training files, each pair once."""
+        ids, queries, pairs = self._release
+        names = [training_id(query) for query in queries]
+        docs = ids.take(pa.array(pairs.rows)).to_pylist()
+        for number, doc, label in zip(pairs.queries.tolist(), docs, pairs.labels.tolist(), strict=True):
+            yield names[number], doc, label, None
+
+    def _labelled(self) -> Iterator[tuple[str, str, str]]:
+        """(query id, passage id, text) of each labelled passage of dev.json; the text is empty if it is missing."""
+        for where, record in records(self._dev):
+            query, paragraphs = _question_id(where, record), record.get("answer_paragraphs")
+            if not isinstance(paragraphs, list) or not all(isinstance(paragraph, dict) for paragraph in paragraphs):
+                raise UserError(f"{where}: answer_paragraphs is no list of objects; each has paragraph_id and its text")
+            for paragraph in paragraphs:
+                text = text_of(where, paragraph, "paragraph_text") if "paragraph_text" in paragraph else ""
+                yield query, text_of(where, paragraph, "paragraph_id", number=True), text
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """(title, text) of each line of all parts; a line may be the text alone."""
+        for part in self._parts:
+            for _, columns in fields(part, "the text, or -, title or -, text, 0", 1, 4):
+                text, title = (columns[0], "") if len(columns) == 1 else (columns[2], columns[1])
+                yield title_of(title), text
+
+    @cached_property
+    def _release(self) -> Release:
+        """Read everything, with one pass over the collection."""
+        training = Training(self._dual, self._cross)
+        ids = read_ids(self._map)
+        labelled = [(doc, text) for _, doc, text in self._labelled() if text]
+        collection = word_hashes(self._counted(len(ids)))
+        rows, dev = collection.rows(training.passages), collection.rows(word_hashes(text for _, text in labelled))
+        self._require_fit(ids, [doc for doc, _ in labelled], dev)
+        missing = len(np.unique(training.passages.array()[rows < 0]))
+        pairs, both = training.pairs(rows)
+        self.facts |= {
+            "training_passages": len(np.unique(training.passages.array())) - missing,
+            "training_passages_not_in_the_collection": missing,
+            "training_pairs_of_both_labels": both,
+            "dev_passages_not_in_the_collection": int((dev < 0).sum()),
+        }
+        return Release(ids, list(training.queries), pairs)
+
+    def _counted(self, passages: int) -> Iterator[str]:
+        """All texts; a `UserError` if they are not as many as the ids."""
+        lines = 0
+        with Progress("dureader_retrieval", passages, "passages") as progress:
+            for _, text in self._lines():
+                lines += 1
+                progress.add(1)
+                yield text
+        if lines != passages:
+            error = f"{self._map}: names {passages:,} lines, but the {len(self._parts)} parts beside it have {lines:,}"
+            raise UserError(f"{error}; fetch what is missing")
+
+    def _require_fit(self, ids: pa.ChunkedArray, docs: list[str], rows: Integers) -> None:
+        """Refuse a map by which most dev passages stand at lines of another id; some texts stand twice."""
+        present = np.flatnonzero(rows >= 0)
+        mapped = ids.take(pa.array(rows[present])).to_pylist()
+        wrong = sum(docs[at] != doc for at, doc in zip(present.tolist(), mapped, strict=True))
+        if 2 * wrong > len(mapped):
+            error = f"{self._map}: gives another id to {wrong:,} of {len(mapped):,} passages of {self._dev}"
+            raise UserError(f"{error}; the map or the order of the parts is not the release's")
+
+
+def _question_id(where: str, record: JsonObject) -> str:
+    return text_of(where, record, "question_id", number=True)
+
+
+def training_id(query: str) -> str:
+    """The id of a training query, which the release names by its text alone."""
+    return f"train-{hashlib.sha1(query.encode()).hexdigest()[:16]}"
+
+
+class Training:
+    """Every (query, passage, label) of `dual.train.tsv` and `cross.train.tsv`: 24 bytes each.
+
+    A query may come back later, with a passage of another label: questions of DuReader with the same words are one
+    query here, and a passage that one of them calls positive is positive.
+
+    Attributes:
+        queries: text → number, in order of appearance.
+        passages: hashes of each pair's passage.
+    """
+
+    def __init__(self, dual: Path | None, cross: Path | None) -> None:
+        self.queries: dict[str, int] = {}
+        self.passages = Hashes()
+        queries, labels = array("q"), array("b")
+        for query, _, passage, label in read_mentions(dual, cross):
+            queries.append(self.queries.setdefault(query, len(self.queries)))
+            self.passages.add([normalised(passage)])
+            labels.append(label)
+        self._queries, self._labels = np.array(queries, np.int64), np.array(labels, np.int64)
+
+    def pairs(self, rows: Integers) -> tuple[Pairs, int]:
+        """Each pair of query and passage once, the pairs of a query together, both in order of first appearance.
+
+        Args:
+            rows: of the passages in the collection; pairs of those that are negative are left out.
+        Returns:
+            The pairs, and how many of them had both labels: they are positive.
+        """
+        present = rows >= 0
+        queries, passages, labels = self._queries[present], rows[present], self._labels[present]
+        width = int(passages.max(initial=0)) + 1
+        _, first, back = np.unique(queries * width + passages, return_index=True, return_inverse=True)
+        highest, lowest = np.zeros(len(first), np.int64), np.ones(len(first), np.int64)
+        np.maximum.at(highest, back, labels)
+        np.minimum.at(lowest, back, labels)
+        order = np.lexsort((first, queries[first]))
+        chosen = first[order]
+        return Pairs(queries[chosen], passages[chosen], highest[order]), int((highest > lowest).sum())
+
+
+def normalised(text: str) -> str:
+    """A form that texts share if they differ only in white space."""
+    return " ".join(text.split())
+
+
+def word_hashes(texts: Iterable[str]) -> Hashes:
+    """Hashes of texts, equal for those that differ only in white space."""
+    hashes = Hashes()
+    hashes.add(map(normalised, texts))
+    return hashes
+
+
+def read_ids(path: Path) -> pa.ChunkedArray:
+    """The passage id of each line by `passage2id.map.json`, streamed: 36 bytes a passage, for ids of 32 characters.
+
+    The keys may come in any order.
+
+    Raises:
+        UserError: not such a JSON object, or its keys are not the numbers from 0, each once.
+    """
+    numbers: list[Integers] = []
+    chunks: list[pa.Array] = []
+    in_order = True
+    stream = _members(path)
+    while pairs := list(islice(stream, CHUNK)):
+        start = CHUNK * len(chunks)
+        numbers.append(np.array([number for number, _ in pairs], np.int64))
+        chunks.append(pa.array([name for _, name in pairs], pa.string()))
+        in_order &= np.array_equal(numbers[-1], np.arange(start, start + len(pairs)))
+    ids = pa.chunked_array(chunks, pa.string())
+    if in_order:
+        return ids
+    lines = np.concatenate(numbers)
+    order = np.argsort(lines, kind="stable")
+    wrong = np.flatnonzero(lines[order] != np.arange(len(lines)))
+    if len(wrong):
+        at, ordered = int(wrong[0]), lines[order]
+        error = "twice" if at and ordered[at] == ordered[at - 1] else f"but not line {at}"
+        raise UserError(f"{path}: names line {ordered[at]} {error}; all lines from 0, each once, are needed")
+    return pa.chunked_array(
+        [ids.take(pa.array(order[start : start + CHUNK])).combine_chunks() for start in range(0, len(order), CHUNK)],
+        pa.string(),
+    )
+
+
+def _members(path: Path) -> Iterator[tuple[int, str]]:
+    """(line number, passage id) of each member of the object, in file order."""
+    with open_bytes(path) as file:
+        try:
+            if file.read(len(BOM)) != BOM:
+                file.seek(0)
+            for key, value in ijson.kvitems(file, ""):
+                number = parse_whole(str(path), "a line number", key)
+                if number < 0:
+                    raise UserError(f"{path}: a line number is {key[:40]!r}; numbers from 0 are allowed")
+                if not isinstance(value, str):
+                    raise UserError(f"{path}: the id of line {key} is {value!r}; a text is needed")
+                yield number, clean(str(path), f"the id of line {key}", value)
+        except (ijson.JSONError, EOFError, zlib.error, zipfile.BadZipFile, OSError) as error:
+            why = " ".join(str(error).split())[:80]
+            raise UserError(f"{path}: broken or truncated ({why}); fetch it again") from None

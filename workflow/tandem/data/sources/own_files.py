@@ -1,0 +1,303 @@
+"""Files of one's own: a corpus, queries and qrels by split, perhaps answers, each TSV, JSON lines, Parquet or TREC.
+
+The end of a file's name decides how it is read. Every reader gives (place, record): a record maps the fields of the
+file's role to what the file holds, unchecked.
+"""
+
+import html
+import re
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tandem.config import datasets
+from tandem.data.files import Files, files_by_split
+from tandem.data.reading import LONGEST, JsonObject, lines, parse_whole, records, text_of, texts_of
+from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
+from tandem.errors import UserError
+
+PARQUET_ROWS = 1024
+BUFFER = 1 << 20  # bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end
+DOC = re.compile(r"<(/?)DOC>", re.IGNORECASE)
+DOCNO = re.compile(r"<DOCNO>(.*?)</DOCNO>", re.IGNORECASE | re.DOTALL)
+TITLE = re.compile(r"<(TITLE|HEADLINE)>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
+TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
+TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Role:
+    """What the records of a file are.
+
+    Attributes:
+        fields: field → its possible names in JSON, Parquet or a header line; the first one present counts.
+        optional: fields that may be missing.
+        columns: number of columns of a tab-separated line without a header → their fields; `-` is not read.
+        line: description of such a line, for errors.
+        spaced: whether a line without tabs is separated by white space, as TREC's are.
+    """
+
+    fields: dict[str, tuple[str, ...]]
+    optional: frozenset[str]
+    columns: dict[int, tuple[str, ...]]
+    line: str
+    spaced: bool = False
+
+    def field_of(self, name: str) -> str | None:
+        """The field with a certain name."""
+        return next((field for field, names in self.fields.items() if name in names), None)
+
+    def resolve(self, where: str, names: Container[str]) -> dict[str, str]:
+        """Field → its name among `names`, for those present; a `UserError` if a required field is missing."""
+        resolved = {}
+        for field, allowed in self.fields.items():
+            name = next((name for name in allowed if name in names), None)
+            if name is not None:
+                resolved[field] = name
+            elif field not in self.optional:
+                raise UserError(f"{where}: no {field}; a field named {' or '.join(allowed)} is needed")
+        return resolved
+
+
+QUERY_IDS = ("_id", "id", "query_id", "query-id", "qid")
+DOC_IDS = ("_id", "id", "doc_id", "docid", "pid")
+
+PASSAGES = Role(
+    fields={"id": DOC_IDS, "title": ("title",), "text": ("text", "contents")},
+    optional=frozenset({"title"}),
+    columns={2: ("id", "text"), 3: ("id", "title", "text")},
+    line="id, text or id, title, text, by tabs",
+)
+QUERIES = Role(
+    fields={"id": QUERY_IDS, "text": ("text", "query")},
+    optional=frozenset(),
+    columns={2: ("id", "text")},
+    line="id, text, by a tab",
+)
+QRELS = Role(
+    fields={
+        "query": ("query_id", "query-id", "qid"),
+        "document": ("doc_id", "corpus-id", "corpus_id", "docid", "pid"),
+        "relevance": ("relevance", "score"),
+    },
+    optional=frozenset({"relevance"}),
+    columns={
+        2: ("query", "document"),
+        3: ("query", "document", "relevance"),
+        4: ("query", "-", "document", "relevance"),
+    },
+    line="query id, 0, document id, relevance by white space, or query id, document id[, relevance] by tabs",
+    spaced=True,
+)
+ANSWERS = Role(
+    fields={"id": QUERY_IDS, "answers": ("answers",)},
+    optional=frozenset(),
+    columns={},
+    line="id, answer, …, by tabs",
+)
+
+
+@dataset_format("files")
+class OwnFiles(Source):
+    """The files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern (`*`)."""
+
+    def __init__(self, job: DatasetJob, entry: datasets.Files) -> None:
+        super().__init__(job, entry)
+        files = Files(job)
+        if entry.corpus is None:
+            raise UserError("corpus: None; the file with the passages is needed")
+        self._corpus = files.glob(entry.corpus) if "*" in entry.corpus else [files.find(entry.corpus)]
+        self._by_split = files_by_split("queries", entry.queries, files)
+        self._qrels = files_by_split("qrels", entry.qrels, files)
+        self._answers = [files.find(entry.answers)] if entry.answers else []
+        if not self._by_split:
+            raise UserError("queries: none; a file of at least one split is needed, as in queries: {test: test.tsv}")
+        self._queries = list(dict.fromkeys(self._by_split.values()))  # a file may hold the queries of several splits
+        qrels = list(self._qrels.values())
+        for role, paths in (PASSAGES, self._corpus), (QUERIES, self._queries), (QRELS, qrels), (ANSWERS, self._answers):
+            for path in paths:
+                reader(path, role)
+        self.places = {"corpus": _place(self._corpus, PASSAGES), "queries": _place(self._queries, QUERIES)}
+
+    def corpus(self) -> Iterator[Passage]:
+        """(document id, title, text) of every record; a missing title is empty."""
+        for path in self._corpus:
+            for where, record in reader(path, PASSAGES)(path, PASSAGES):
+                title = text_of(where, record, "title") if record.get("title") else ""
+                yield text_of(where, record, "id", number=True), title, text_of(where, record, "text")
+
+    def queries(self) -> Iterator[Query]:
+        """(query id, text, split) of every record; a file named for several splits leaves the split to the qrels."""
+        for path in self._queries:
+            splits = [split for split, file in self._by_split.items() if file == path]
+            for where, record in _records(path, QUERIES):
+                text = text_of(where, record, "text")
+                yield text_of(where, record, "id", number=True), text, splits[0] if len(splits) == 1 else ""
+
+    def qrels(self) -> Iterator[Judgement]:
+        """(query id, document id, relevance, split) of every record; without a relevance it is 1."""
+        for split, path in self._qrels.items():
+            for where, record in _records(path, QRELS):
+                query, doc = (text_of(where, record, field, number=True) for field in ("query", "document"))
+                yield query, doc, parse_whole(where, "relevance", str(record.get("relevance", 1))), split
+
+    def answers(self) -> Iterator[Answers]:
+        """(query id, answers) of every record."""
+        for path in self._answers:
+            for where, record in _records(path, ANSWERS):
+                answers = texts_of(where, "answers", record["answers"])
+                yield text_of(where, record, "id", number=True), answers
+
+
+def _records(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """The records of a file; a `UserError` if it is empty: an empty file of a split would pass for a small one."""
+    where = None
+    for where, record in reader(path, role)(path, role):
+        yield where, record
+    if where is None:
+        raise UserError(f"{path}: empty; name a file with records, or leave this one out")
+
+
+def _place(paths: list[Path], role: Role) -> str:
+    """The name of a record in an error: a line of the file where it is one, else a record of it or of the folder."""
+    first = paths[0]
+    if len(paths) > 1:
+        return f"{first.parent} ({len(paths)} files) record"
+    separated = _suffix(first) in (".tsv", ".txt")
+    by_line = _suffix(first) == ".jsonl" or (separated and header(first, role) is None)
+    return str(first) if by_line else f"{first} record"
+
+
+Reader = Callable[[Path, Role], Iterator[tuple[str, JsonObject]]]
+
+
+def _suffix(path: Path) -> str:
+    """The end of a file's name without `.gz`: `.tsv` of `a.tsv.gz`."""
+    return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
+def reader(path: Path, role: Role) -> Reader:
+    """The reader of a file of some role; a `UserError` if no reader reads files with such a name."""
+    separated = read_answers if role is ANSWERS else read_tsv
+    readers: dict[str, Reader] = {
+        ".jsonl": read_jsonl, ".parquet": read_parquet, ".tsv": separated, ".txt": separated,
+    }  # fmt: skip
+    if role is PASSAGES:
+        readers |= {".trec": read_trec, ".xml": read_trec}
+    suffix = _suffix(path)
+    read = readers.get(suffix, separated if role is QRELS else None)
+    if read is None:
+        error = f"{path}: a file that ends in {suffix or 'nothing'}"
+        raise UserError(f"{error}; allowed are {', '.join(readers)}, all but .parquet also .gz")
+    return read
+
+
+def read_jsonl(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file:line`, field → value) of each line, one JSON object; other keys are ignored."""
+    for where, record in records(path):
+        yield where, {field: record[name] for field, name in role.resolve(where, record).items()}
+
+
+def read_parquet(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file row n`, field → value) of each row, rows counted from 1; other columns are not read."""
+    done = 0
+    try:
+        with pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+            names = role.resolve(str(path), file.schema_arrow.names)
+            for batch in file.iter_batches(PARQUET_ROWS, columns=list(names.values())):
+                columns = [batch[name].to_pylist() for name in names.values()]
+                for row, values in enumerate(zip(*columns, strict=True), start=done + 1):
+                    yield f"{path} row {row}", dict(zip(names, values, strict=True))
+                done += len(batch)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 after row {done}, {error.reason}; write its texts as UTF-8") from None
+    except (pa.ArrowException, OSError) as error:
+        why = str(error).partition("\n")[0]
+        raise UserError(f"{path}: no readable Parquet after row {done} ({why}); write or fetch it again") from None
+
+
+def header(path: Path, role: Role) -> tuple[str, ...] | None:
+    """The fields that the first line names; None where it is a record: a header holds nothing but names of fields."""
+    for _, line in lines(path):
+        fields = [role.field_of(name.strip().lower()) for name in line.split("\t")]
+        known = tuple(field for field in fields if field is not None)
+        needed = role.fields.keys() - role.optional
+        return known if len(known) == len(fields) and needed <= set(known) else None
+    return None
+
+
+def read_tsv(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file:line`, field → column) of each line; the header or the number of columns decides their order."""
+    named = header(path, role)
+    orders = {len(named): named} if named else role.columns
+    name = str(path)
+    for number, line in lines(path):
+        if number == 1 and named:
+            continue
+        spaced = role.spaced and "\t" not in line
+        columns = line.split() if spaced else line.split("\t")
+        order = orders.get(len(columns))
+        if order is None or (spaced and len(columns) != 4):
+            by = "white space" if spaced else "tabs"
+            needed = f"the header names {len(named)}" if named else f"a line is {role.line}"
+            raise UserError(f"{path}:{number}: {len(columns)} columns by {by}; {needed}")
+        yield f"{name}:{number}", dict(zip(order, columns, strict=True))
+
+
+def read_answers(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file:line`, id and answers) of each line: an id and at least one answer, by tabs."""
+    for number, line in lines(path):
+        query, *answers = line.split("\t")
+        if not answers:
+            raise UserError(f"{path}:{number}: 1 column by tabs; a line is {role.line}")
+        yield f"{path}:{number}", {"id": query, "answers": answers}
+
+
+def read_trec(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
+    """(`file:line` of its <DOC>, id, title and text) of each document `<DOC> <DOCNO>id</DOCNO> … </DOC>` of TREC.
+
+    The title is `<TITLE>` or `<HEADLINE>`, the text all of `<TEXT>`, or without one all but id and title. Tags inside
+    become spaces, character references their characters, and runs of white space one space. Anything between documents
+    is left out.
+    """
+    for start, raw in _documents(path):
+        where = f"{path}:{start}"
+        docno, title, texts = DOCNO.search(raw), TITLE.search(raw), TEXT.findall(raw)
+        if docno is None:
+            raise UserError(f"{where}: document without <DOCNO>; give it one")
+        text = _plain("\n".join(texts or [TITLE.sub(" ", DOCNO.sub(" ", raw))]))
+        yield where, {"id": docno[1].strip(), "title": _plain(title[2]) if title else "", "text": text}
+
+
+def _documents(path: Path) -> Iterator[tuple[int, str]]:
+    """(line of its <DOC>, what stands up to its </DOC>) of each document."""
+    start, size, parts = 0, 0, list[str]()
+    for number, line in lines(path):
+        at = 0
+        for tag in DOC.finditer(line):
+            closes = bool(tag[1])
+            if closes and not start:
+                raise UserError(f"{path}:{number}: </DOC> without <DOC>; a document is <DOC> … </DOC>")
+            if not closes and start:
+                raise UserError(f"{path}:{number}: <DOC> inside the document of line {start}; end that with </DOC>")
+            if closes:
+                yield start, "\n".join([*parts, line[at : tag.start()]])
+            start, size, parts = (0 if closes else number), 0, []
+            at = tag.end()
+        if start:
+            parts.append(line[at:])
+            size += len(line) - at
+            if size > LONGEST:
+                raise UserError(f"{path}:{start}: a document beyond {LONGEST >> 20} MiB; end it with </DOC>")
+    if start:
+        raise UserError(
+            f"{path}:{start}: no </DOC> up to the end of the file; end the document or fetch the file again"
+        )
+
+
+def _plain(marked: str) -> str:
+    """Text without tags and character references."""
+    return " ".join(html.unescape(TAG.sub(" ", marked)).split())

@@ -1,0 +1,224 @@
+"""API documentation of installed packages: real text that every machine has after installation.
+
+The query is the summary line of a function's, class's or method's docstring, the passage is the rest. Nothing is
+imported: the docstrings are read from the files. Equal passages are one passage, so that a query may have several.
+Ids are hashes of the normalised texts, the split is a hash of the query's, and corpus and queries are sorted by id:
+packages of the same versions give the same collection on every machine.
+"""
+
+import hashlib
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from tandem.cluster.progress import Progress
+from tandem.config import datasets
+from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
+from tandem.data.sources.docstrings import SPACE, Documented, docstrings, summary_and_body
+from tandem.errors import UserError
+
+PASSAGE_WORDS = 250  # longest passage, unless the entry sets another or null for no limit
+QUERY_WORDS = range(3, 31)
+LEAST_WORDS = 12  # of two or more letters in a passage
+ASCII_SHARE = 0.95  # of a passage's characters; a query must be all ASCII
+WORD_BREAK = re.compile(r"[._]+|(?<=[a-z0-9])(?=[A-Z])")
+WORD = re.compile(r"[A-Za-z]{2,}")
+# "axis (int): …" documents a parameter, "See foo" and "Deprecated" nothing at all.
+PARAMETER = re.compile(r"^[\w\s,*/]+(\s\([^)]*\)+)?\s*:|^\w+\s+\(.*\)\)?:")
+EMPTY_TALK = re.compile(
+    r"deprecated|see |test |this (function|method|class) is deprecated|alias |same as|todo|overrid|internal|helper",
+    re.IGNORECASE,
+)
+# Tests, copies of other packages and generated parts say nothing about the package's own interface.
+SKIPPED = frozenset(
+    {"tests", "test", "testing", "benchmarks", "externals", "site-packages", "__pycache__"}
+    | {"_vendor", "_vendored", "vendor", "_dist_ver"}
+)
+
+
+@dataclass(frozen=True, order=True)
+class Module:
+    """A module's dotted name and its file."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A query and the passage that answers it."""
+
+    query: str
+    passage: str
+
+
+@dataset_format("pydocs")
+class PyDocs(Source):
+    """Docstrings of `packages`, names of installed top-level packages.
+
+    A passage's title is, with `heading: module`, the words of the module's path.
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.PyDocs) -> None:
+        super().__init__(job, entry)
+        if not entry.packages:
+            raise UserError(f"packages: {entry.packages}; a list of names of installed packages is needed")
+        self._titled = entry.heading == "module"
+        self._longest = entry.passage_words if "passage_words" in entry.model_fields_set else PASSAGE_WORDS
+        self._workers = job.execution.workers or 1
+        self._modules = find_modules(entry.packages)
+        self.places = {"corpus": "pydocs passages", "queries": "pydocs queries"}
+        self.facts["files"] = len(self._modules)
+
+    def corpus(self) -> Iterator[Passage]:
+        """(passage id, heading, text), sorted by id."""
+        for doc_id, (module, text) in sorted(self._pairs.passages.items()):
+            yield doc_id, heading(module) if self._titled else "", text
+
+    def queries(self) -> Iterator[Query]:
+        """(query id, text, split), sorted by id."""
+        for query_id, (normal, text) in sorted(self._pairs.queries.items()):
+            yield query_id, text, split_of(normal)
+
+    def qrels(self) -> Iterator[Judgement]:
+        """(query id, passage id, 1, split), sorted by query and passage id."""
+        for query_id, doc_id in sorted(self._pairs.answers):
+            yield query_id, doc_id, 1, split_of(self._pairs.queries[query_id][0])
+
+    @cached_property
+    def _pairs(self) -> "PairCollection":
+        """All pairs, extracted at the first use."""
+        pairs = PairCollection()
+        results = ordered_map(partial(module_pairs, longest=self._longest), self._modules, self._workers)
+        with Progress("pydocs", len(self._modules), "files") as progress:
+            for module, extracted in zip(self._modules, results, strict=True):
+                pairs.add(module.name, extracted)
+                progress.add(1)
+        self.facts["pairs"] = pairs.count
+        return pairs
+
+
+class PairCollection:
+    """Pairs of all modules as one collection: equal texts meet, and everything is named by a hash of its text.
+
+    Attributes:
+        passages: passage id → (module, text); of equal ones the first counts.
+        queries: query id → (normalised text, text), likewise.
+        answers: (query id, passage id).
+        count: how many pairs were added.
+    """
+
+    def __init__(self) -> None:
+        self.passages: dict[str, tuple[str, str]] = {}
+        self.queries: dict[str, tuple[str, str]] = {}
+        self.answers: set[tuple[str, str]] = set()
+        self.count = 0
+
+    def add(self, module: str, pairs: list[Pair]) -> None:
+        """Add the pairs of a module."""
+        for pair in pairs:
+            normal = normalised(pair.query)
+            query_id, doc_id = f"q{short_hash(normal)}", short_hash(normalised(pair.passage))
+            self.queries.setdefault(query_id, (normal, pair.query))
+            self.passages.setdefault(doc_id, (module, pair.passage))
+            self.answers.add((query_id, doc_id))
+        self.count += len(pairs)
+
+
+def heading(module: str) -> str:
+    """The words of a module's path, each once: `numpy.ma.core` → `numpy ma core`."""
+    return " ".join(dict.fromkeys(word for word in WORD_BREAK.split(module) if word))
+
+
+def short_hash(text: str) -> str:
+    """First 10 hex digits of the sha1 of a text."""
+    return hashlib.sha1(text.encode()).hexdigest()[:10]
+
+
+def split_of(normal_query: str) -> str:
+    """8 % of the queries are test, 4 % dev, the others train: the first 32 bits of their sha1, modulo 100."""
+    bucket = int(hashlib.sha1(normal_query.encode()).hexdigest()[:8], 16) % 100
+    return "test" if bucket < 8 else "dev" if bucket < 12 else "train"
+
+
+def find_modules(packages: Iterable[str]) -> list[Module]:
+    """Modules of all packages, sorted by dotted name: neither the file system nor the packages' order shows.
+
+    Raises:
+        UserError: a package is not installed, or is no Python source.
+    """
+    return sorted({module for package in set(packages) for module in _modules_of(package)})
+
+
+def _modules_of(package: str) -> list[Module]:
+    """Modules of one top-level package, or the module itself if it is a single file."""
+    # Only a dotted name would make find_spec import something.
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    if spec is None:
+        raise UserError(f"packages: {package!r} is not installed; install it or leave it out")
+    if spec.submodule_search_locations is None:
+        if not spec.origin or not spec.origin.endswith(".py"):
+            raise UserError(f"packages: {package!r} is not written in Python; leave it out")
+        return [Module(package, Path(spec.origin))]
+    modules = []
+    files = ((root, path) for root in spec.submodule_search_locations for path in Path(root).rglob("*.py"))
+    for location, path in files:
+        *folders, name = path.relative_to(location).with_suffix("").parts
+        if SKIPPED.isdisjoint(folders) and not name.startswith("test_") and name != "conftest":
+            modules.append(Module(".".join((package, *folders, *([] if name == "__init__" else [name]))), path))
+    return modules
+
+
+def module_pairs(module: Module, longest: int | None) -> list[Pair]:
+    """Pairs of one module; none of a file that is not UTF-8."""
+    try:
+        source = module.path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return []
+    return [pair for documented in docstrings(source) if (pair := pair_of(documented, longest))]
+
+
+def pair_of(documented: Documented, longest: int | None) -> Pair | None:
+    """The pair of a documented object, or None where a filter drops it.
+
+    The passage must answer without naming the object itself, or any lexical match would retrieve it.
+
+    Args:
+        documented: the object's name and docstring.
+        longest: most words of a passage, the rest is cut off; None for no limit.
+    """
+    parts = summary_and_body(documented.docstring)
+    if parts is None or not is_query(parts[0]):
+        return None
+    query, body = parts
+    if not body or sum(map(str.isascii, body)) < ASCII_SHARE * len(body):
+        return None
+    body = SPACE.sub(" ", masked(body, documented.name)).replace(query, " ").strip()
+    if len(WORD.findall(body)) < LEAST_WORDS:
+        return None
+    return Pair(query, " ".join(body.split()[:longest]))
+
+
+def is_query(summary: str) -> bool:
+    """Whether a summary is a sentence one could search with."""
+    return (
+        len(summary.split()) in QUERY_WORDS
+        and summary.isascii()
+        and not PARAMETER.match(summary)
+        and not EMPTY_TALK.match(summary)
+    )
+
+
+def masked(body: str, name: str) -> str:
+    """A passage without the object's own name; names of up to two letters stay."""
+    if len(name.strip("_")) <= 2:
+        return body
+    return re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", " ", body)
+
+
+def normalised(text: str) -> str:
+    """Lower-case letters and digits, everything else a blank: texts that share it count as equal."""
+    return " ".join(re.findall(r"[a-z0-9]+", text.lower()))

@@ -1,0 +1,90 @@
+"""Splits of queries: their order, which one a query belongs to, and subsets. Ids decide, never chance or order."""
+
+import hashlib
+import heapq
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from tandem.errors import UserError
+
+V = TypeVar("V")
+SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
+UNLABELLED = "unlabelled"  # the split of queries without labels
+VALIDATED = "dev"  # the split that decides between checkpoints
+USUAL = ("train", "dev", "test")
+PRECEDENCE = ("dev", "train")  # behind test sets: what they contain is never validated or trained on
+
+
+def order(split: str) -> tuple[int, str]:
+    """A key that sorts splits: train, dev, test, then others by name."""
+    return (USUAL.index(split) if split in USUAL else len(USUAL)), split
+
+
+def require_splits(key: str, values: Mapping[str, V] | None, example: str) -> Mapping[str, V]:
+    """A mapping by split that is neither missing nor empty and whose keys are names of splits.
+
+    Args:
+        key: its name in the configuration, for the error.
+        values: the mapping.
+        example: the kind of its values, for the error.
+    """
+    if not values or not all(map(SPLIT.fullmatch, values)):
+        raise UserError(f"{key}: {values!r}; at least one of train, dev, test with {example} is needed")
+    return values
+
+
+def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int]:
+    """The split of each judged query: the first of the test sets, dev, train whose qrels name it.
+
+    Args:
+        judged: (query id, split) of every judgement.
+    Returns:
+        Query id → split, and the number of queries that several splits name.
+    """
+    splits: dict[str, str] = {}
+    several: set[str] = set()
+    for query, split in judged:
+        known = splits.setdefault(query, split)
+        if known != split:
+            several.add(query)
+            splits[query] = min(known, split, key=_precedence)
+    return splits, len(several)
+
+
+def _precedence(split: str) -> tuple[int, str]:
+    """A key that sorts splits by precedence; test sets by name."""
+    return (1 + PRECEDENCE.index(split) if split in PRECEDENCE else 0), split
+
+
+def position(query_id: str) -> float:
+    """Where the sha1 of an id lies between 0 and 1: its first 32 bits over 2³²."""
+    return int(_sha1(query_id)[:8], 16) / 2**32
+
+
+def _sha1(query_id: str) -> str:
+    return hashlib.sha1(query_id.encode()).hexdigest()
+
+
+def move_share(splits: dict[str, str], share: float, source: str, target: str) -> dict[str, str]:
+    """Move the queries of split `source` whose id hashes below `share` into `target`, which must not exist yet.
+
+    Collections in several languages that share ids (XQuAD) are cut alike.
+    """
+    if target in splits.values():
+        key = f"{target}_from_{source}"
+        raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
+    return {q: target if split == source and position(q) < share else split for q, split in splits.items()}
+
+
+def subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, str]:
+    """At most so many queries of each split: those whose ids have the lowest sha1, in their old order.
+
+    A larger subset contains every smaller one.
+    """
+    selected: set[str] = set()
+    for split in sorted(set(splits.values())):
+        queries = [q for q, s in splits.items() if s == split]
+        limit = limits.get(split)
+        selected.update(queries if limit is None else heapq.nsmallest(limit, queries, key=_sha1))
+    return {query: split for query, split in splits.items() if query in selected}
