@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.stages.retrieval import EmbeddingsParams
 from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.extras.demo.workers import PartData, Question, open_inputs
@@ -65,7 +66,7 @@ class Dual:
     """A dual encoder's query tower, as the stage `embeddings` runs it: `model` with `tokens` of `dataset`."""
 
     def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
-        stage = {"side": "queries", "batch_tokens": params["batch_tokens"], "precision": params["precision"]}
+        stage = EmbeddingsParams(side="queries", batch_tokens=params["batch_tokens"], precision=params["precision"])
         self.encoder = Encoder(Job("embeddings", Path(), stage, inputs))
         folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
         self.queries = Queries(folder, inputs["tokens"])

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from tandem.report.results import Lineage
 from tandem.cluster.progress import duration
 from tandem.data.fetch import readable
 from tandem.errors import UserError, nearest
@@ -128,13 +129,13 @@ def _of_table(table: Table, word: str) -> Target:
     row = rows[full]
     if not row.lineage:
         raise UserError(f"{name}: {full} has no run: {row.absent or 'its numbers are quoted'}")
-    label, runs = f"{name}: {full}", {scored["run"] for scored in row.lineage}
+    label, runs = f"{name}: {full}", {scored.run for scored in row.lineage}
     if column:
         cell, column_name = _cell(table, row, column)
         runs &= set(cell.stages)
         value = "not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}"
         label += f": {column_name} = {value}"
-    return Target(label, [_scores(scored) for scored in row.lineage if scored["run"] in runs])
+    return Target(label, [_scores(scored) for scored in row.lineage if scored.run in runs])
 
 
 def _of_sweep(sweep: Result, word: str) -> Target:
@@ -195,10 +196,10 @@ def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
     return cells[0]
 
 
-def _scores(scored: dict[str, Any]) -> Artifact:
+def _scores(scored: Lineage) -> Artifact:
     """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
-    beside = Path(scored["folder"]).parents[1] / "score" / scored["scores"]
-    return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored["scores"])
+    beside = Path(scored.folder).parents[1] / "score" / scored.scores
+    return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored.scores)
 
 
 def lineage_json(target: Target, stages: dict[str, Stage]) -> str:
