@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from tandem.stages.retrieval import EmbeddingsParams
 from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.extras.demo.workers import PartData, Question, open_inputs
@@ -18,6 +17,7 @@ from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import Encoder
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_part, require_tokenizer
+from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 

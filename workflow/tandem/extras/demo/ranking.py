@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tandem.stages.retrieval import FuseParams
 from tandem.cluster.progress import say
 from tandem.data.collection import CORPUS, QRELS, QUERIES
 from tandem.data.rows import Order
@@ -26,6 +25,7 @@ from tandem.extras.demo.workers import PartData, Request, Worker
 from tandem.plan.graph import Stage
 from tandem.retrieval.fuse import CHOSEN
 from tandem.retrieval.fusion import METHODS, best, pool
+from tandem.stages.retrieval import FuseParams
 from tandem.store.artifact import Artifact, open_artifact
 
 ROLES = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part

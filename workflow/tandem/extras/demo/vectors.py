@@ -6,16 +6,14 @@ from typing import Any, Protocol
 import faiss
 import numpy as np
 
-from tandem.retrieval.indexes import search
-from tandem.stages.retrieval import AnnParams
 from tandem.data.rows import Order
 from tandem.extras.demo.workers import PartData, Question, open_inputs
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, Best, pair_scores
 from tandem.retrieval.faiss_search import BlockSearch
-from tandem.retrieval.indexes import ann
-from tandem.retrieval.indexes.search import Index
+from tandem.retrieval.indexes import search
 from tandem.retrieval.indexes.threads import alone
+from tandem.stages.retrieval import AnnParams
 from tandem.store.artifact import Artifact
 
 CACHE = 2 << 30  # bytes of blocks that stay ready
