@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import create_model
+from pydantic import BaseModel, ConfigDict, create_model
 
-from tandem.config.base import Model
 from tandem.errors import UserError
 
 T = TypeVar("T")
@@ -144,14 +143,14 @@ def _line(error: BaseException, path: Path) -> str:
     return f":{lines[-1]}" if lines else ""
 
 
-def options_of(function: Callable[..., Any]) -> type[Model]:
+def options_of(function: Callable[..., Any]) -> type[BaseModel]:
     """The options of a registered function, its keyword-only parameters, as a model: types and defaults."""
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
             fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
-    return create_model(f"{function.__name__}_options", __base__=Model, **fields)
+    return create_model(f"{function.__name__}_options", __config__=ConfigDict(extra="forbid"), **fields)
 
 
 def used_plugins(*uses: tuple[Registry[Any], str]) -> Mapping[str, str]:

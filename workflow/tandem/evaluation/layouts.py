@@ -146,7 +146,8 @@ def load_layout(path: Path) -> Layout:
 def source_as(model: type[M], source: Model, **changes: object) -> M:
     """A part of a file as its resolved model, some fields changed."""
     values: dict[str, Any] = {**dict(source), **changes}
-    return model.model_construct(**values)
+    resolved: M = model.model_construct(**values)
+    return resolved
 
 
 def _resolve_rows(
