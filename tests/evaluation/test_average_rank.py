@@ -29,7 +29,8 @@ def embedded(make_job, tmp_path):
         with writing(job) as draft:
             for number, start in enumerate(range(0, rows, block)):
                 np.save(draft.path(block_name(number)), vectors[start : start + block].astype(np.float16))
-            write_json(draft.path("meta.json"), {"rows": rows, "dimension": dim, "block": block, "temperature": 0.5})
+            meta = {"rows": rows, "dimension": dim, "block": block, "temperature": 0.5, "dtype": "fp16"}
+            write_json(draft.path("meta.json"), meta)
             if ids:
                 pq.write_table(pa.table({"query_id": ids}), draft.path("ids.parquet"))
         manifest = json.loads((job.out / "stage.json").read_text())

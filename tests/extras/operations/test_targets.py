@@ -14,7 +14,9 @@ def system(made, data, name, seed, lr=1e-5):
     """model → run → score of a system, finished; the score."""
     model = Stage("model", "toy", name, {"objective": "dual", "seed": seed, "train": {"lr": lr}}, {"dataset": data})
     run = Stage("retrieve", "toy", f"{name}.test", {"depth": 20}, {"dataset": data, "passages": model})
-    score = Stage("score", "toy", f"{name}.test", {"split": "test"}, {"dataset": data, "run": run})
+    score = Stage(
+        "score", "toy", f"{name}.test", {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": run}
+    )
     for stage in (model, run, score):
         made.make(stage)
     return score
@@ -115,7 +117,7 @@ def test_many_differences_are_told_stage_by_stage(made, chain, said):
 
 
 def test_values_that_only_keys_tell_apart_are_told(made, said):
-    one, other = (Stage("score", "toy", "s", {"at": value}) for value in (1, True))
+    one, other = (Stage("imported", "toy", "s", {"at": value}) for value in (1, True))
     assert one.key != other.key
     for stage in (one, other):
         made.make(stage)

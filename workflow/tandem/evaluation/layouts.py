@@ -6,15 +6,17 @@ with the scores of its rows, as a `TablePlan`; the command `table` reads nothing
 """
 
 from pathlib import Path
+from typing import Any, TypeVar
 
 from pydantic import Field
 
-from tandem.config.base import Model
+from tandem.config.base import Items, Model
 from tandem.config.loading import read_layout
-from tandem.config.tables import Band, Paper, PrintedOn, PrintedSystem, TableLayout, TableRow
+from tandem.config.tables import Band, PrintedSystem, TableLayout, TableRow
 from tandem.errors import UserError
 from tandem.evaluation.printed import Column, PrintedTable, read_printed
 
+M = TypeVar("M", bound=Model)
 System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
 
 
@@ -23,67 +25,41 @@ def system_name(system: System) -> str:
     return f"{system[0]} on {system[1]}" if system[1] else system[0]
 
 
-class LayoutRow(Model):
-    """A system.
+class LayoutRow(TableRow):
+    """A system: a row of the file with its baseline and its printed values.
 
     Attributes:
-        system: as the paper names it.
-        first_stage: whose list it re-ranks; empty for a first stage.
-        run: the expression that names its run: `bm25`, `<model>`, `<first stage>+<cross-encoder>`.
         printed: the paper's value in percent by column; absent or None where it prints none.
         wrong: by column, why a printed value is known to be wrong.
         baseline: the row that it is tested against; None for a row that is tested against no other.
-        hidden: present only as a baseline of other rows.
-        labels: `corrected` scores by the qrels of the audit of false negatives; empty by the dataset's own.
-        variant: `dissimilar` trains without the queries that are similar to others; empty on the dataset as it is.
-        changes: `with` of the file: what the configuration is changed to for this row, dotted path → value.
-        changes_own: the same, `with_own`: only where the paper's own dataset is searched.
-        dataset: where it is searched, as the catalogue names it; empty: the layout's or the column's.
-        columns: the datasets of the columns that it fills; empty: of all.
-        quoted: only printed values: it has no run.
     """
 
-    system: str
-    first_stage: str = ""
     run: str = ""
     printed: dict[str, float | None] = Field(default_factory=dict)
     wrong: dict[str, str] = Field(default_factory=dict)
-    baseline: System | None = None
-    hidden: bool = False
-    labels: str = ""
-    variant: str = ""
-    changes: dict[str, object] = Field(default_factory=dict)
-    changes_own: dict[str, object] = Field(default_factory=dict)
-    dataset: str = ""
-    columns: tuple[str, ...] = ()
-    quoted: bool = False
+    baseline: System | None = None  # type: ignore[assignment]
 
     @property
     def id(self) -> System:
         """What distinguishes a row from every other."""
         return self.system, self.first_stage
 
+    @property
+    def changes(self) -> dict[str, object]:
+        """What the configuration is changed to for this row: dotted path → value."""
+        return self.with_
 
-class Layout(Model):
-    """A table before it has numbers; `paper` and `printed_on` are None where no paper prints it.
+    @property
+    def changes_own(self) -> dict[str, object]:
+        """The same, only where the paper's own dataset is searched."""
+        return self.with_own
 
-    Without `columns` it shows every measure of its scores. `subset` is `similar` where only the queries count that have
-    a similar one among the training queries, `pooled` for those that the audit of false negatives looked at. `recipes`
-    are what its models need beside the configuration's; `same` are further datasets that are a collection of the
-    paper's; `configs` are the files that say how models are trained for one of the paper's datasets.
-    """
 
-    title: str
-    paper: Paper | None = None
-    printed_on: PrintedOn | None = None
-    decimals: int = 2
-    note: str = ""
-    columns: tuple[Column, ...] = ()
-    rows: tuple[LayoutRow, ...] = ()
-    subset: str = ""
-    recipes: tuple[str, ...] = ()
-    same: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    configs: dict[str, str] = Field(default_factory=dict)
+class Layout(TableLayout):
+    """A table before it has numbers: its file with resolved columns and rows; without columns it shows all measures."""
+
+    columns: Items[Column] = ()
+    rows: Items[LayoutRow] = ()
 
     @property
     def datasets(self) -> list[str]:
@@ -163,19 +139,14 @@ def load_layout(path: Path) -> Layout:
         if (file := beside(path, "printed.csv")) is None:
             raise UserError(f"{path}: printed_from: there is no printed.csv beside it or in the folder above")
         printed = read_printed(file, source.printed_from.source, source.printed_from.table)
-    return Layout(
-        title=source.title,
-        paper=source.paper,
-        printed_on=source.printed_on,
-        decimals=source.decimals,
-        note=source.note,
-        columns=columns,
-        rows=_resolve_rows(path, source, columns, printed),
-        subset=source.subset or "",
-        recipes=source.recipes,
-        same=source.same,
-        configs=source.configs,
-    )
+    rows = _resolve_rows(path, source, columns, printed)
+    return source_as(Layout, source, columns=columns, rows=rows, baseline=None, printed_from=None)
+
+
+def source_as(model: type[M], source: Model, **changes: object) -> M:
+    """A part of a file as its resolved model, some fields changed."""
+    values: dict[str, Any] = {**dict(source), **changes}
+    return model.model_construct(**values)
 
 
 def _resolve_rows(
@@ -195,24 +166,8 @@ def _resolve_rows(
         baseline = None if row.quoted else _baseline(where, layout, row, ids)
         if baseline in quoted:
             raise UserError(f"{where}: baseline {system_name(baseline)} is quoted; a test needs its run")
-        rows.append(
-            LayoutRow(
-                system=row.system,
-                first_stage=row.first_stage,
-                run=row.run or "",
-                printed=printed,
-                wrong=wrong,
-                baseline=None if baseline == own else baseline,
-                hidden=row.hidden,
-                labels=row.labels or "",
-                variant=row.variant or "",
-                changes=row.with_,
-                changes_own=row.with_own,
-                dataset=row.dataset,
-                columns=row.columns,
-                quoted=row.quoted,
-            )
-        )
+        baseline = None if baseline == own else baseline
+        rows.append(source_as(LayoutRow, row, run=row.run or "", printed=printed, wrong=wrong, baseline=baseline))
     return tuple(rows)
 
 

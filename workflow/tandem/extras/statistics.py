@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from tandem.config.loading import read_statistics
 from tandem.config.tables import CountedDataset, StatisticsLayout
@@ -14,12 +14,14 @@ from tandem.report.flags import csv_out, parse_json, read_flags
 from tandem.report.grid import Grid, csv_text, markdown
 from tandem.report.page import render
 from tandem.report.sections import number_text
+from tandem.stages.flags import flatten
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_text
 
 HEAD = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
 PRINTED = ["source", "table", "dataset", "split", "quantity", "value", "note"]
 NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d+))?([KM]?)")
+Statistics = dict[str, Any]  # statistics.json of a dataset
 UNITS = {"": 1.0, "K": 1e3, "M": 1e6}
 
 
@@ -105,96 +107,46 @@ def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -
     return wrong or (f"{differs}; {printed.note}" if printed.note else differs)
 
 
-class Lengths(TypedDict, total=False):
-    """Lengths of texts."""
-
-    mean: float
-    median: float
-
-
-class Passages(TypedDict, total=False):
-    """Of all passages, or of the positive ones of a split: how many, and how long."""
-
-    count: int
-    characters: Lengths
-    words: Lengths
-
-
-class Split(TypedDict, total=False):
-    """Of a split: queries, judgements, relevant passages, and lengths of queries."""
-
-    queries: int
-    qrels: int
-    relevant: Passages
-    characters: Lengths
-    words: Lengths
-
-
-class DatasetStatistics(TypedDict, total=False):
-    """statistics.json of a dataset, as far as papers print such numbers."""
-
-    passages: Passages
-    splits: dict[str, Split]
-
-
-def _mean(weighted: Iterable[tuple[float, int]]) -> float:
-    """Weighted mean."""
-    pairs = list(weighted)
-    return sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs)
-
-
-def _median_characters(passages: list[Passages]) -> float:
-    """The median length of all passages; medians of several corpora have no common one."""
-    if len(passages) > 1:
-        raise KeyError("median")
-    return passages[0]["characters"]["median"]
-
-
-OF_SPLITS: dict[str, Callable[[list[Split]], float]] = {
-    "queries": lambda splits: float(sum(split["queries"] for split in splits)),
-    "labels": lambda splits: float(sum(split["qrels"] for split in splits)),
-    "positives": lambda splits: float(sum(split["relevant"]["count"] for split in splits)),
-    "positives per query": lambda splits: (
-        sum(split["relevant"]["count"] for split in splits) / sum(split["queries"] for split in splits)
-    ),
-    "characters per query": lambda splits: _mean((split["characters"]["mean"], split["queries"]) for split in splits),
-    "words per query": lambda splits: _mean((split["words"]["mean"], split["queries"]) for split in splits),
-    "characters per positive": lambda splits: _mean(
-        (split["relevant"]["characters"]["mean"], split["relevant"]["count"]) for split in splits
-    ),
-    "words per positive": lambda splits: _mean(
-        (split["relevant"]["words"]["mean"], split["relevant"]["count"]) for split in splits
-    ),
+# Of a split, or of the passages, by the dotted keys of statistics.json: sums, and means with what they are means over.
+SUMS = {"queries": "queries", "labels": "qrels", "positives": "relevant.count", "passages": "count"}
+MEANS = {
+    "characters per query": ("characters.mean", "queries"),
+    "words per query": ("words.mean", "queries"),
+    "characters per positive": ("relevant.characters.mean", "relevant.count"),
+    "words per positive": ("relevant.words.mean", "relevant.count"),
+    "characters per passage, mean": ("characters.mean", "count"),
+    "characters per passage, median": ("characters.median", "count"),
+    "words per passage, mean": ("words.mean", "count"),
 }
-OF_PASSAGES: dict[str, Callable[[list[Passages]], float]] = {
-    "passages": lambda passages: float(sum(corpus["count"] for corpus in passages)),
-    "characters per passage, mean": lambda passages: _mean((c["characters"]["mean"], c["count"]) for c in passages),
-    "characters per passage, median": _median_characters,
-    "words per passage, mean": lambda passages: _mean((c["words"]["mean"], c["count"]) for c in passages),
-}
-QUANTITIES = (*OF_SPLITS, *OF_PASSAGES)
+PER_QUERY = "positives per query"
+QUANTITIES = (*SUMS, *MEANS, PER_QUERY)
 
 
-def count(statistics: list[DatasetStatistics], split: str, quantity: str) -> float | None:
+def count(statistics: list[Statistics], split: str, quantity: str) -> float | None:
     """A quantity over one or several datasets: numbers are added up, lengths averaged over what they are lengths of.
 
     Args:
-        statistics: of each dataset.
+        statistics: statistics.json of each dataset.
         split: one, several joined by `+`, or `all`.
         quantity: a name of `QUANTITIES`.
     Returns:
-        None where a dataset has no such split, or nothing that is measured.
+        None where a dataset has no such split, or nothing that is measured, and for a median of several datasets.
     """
+    if "median" in quantity and len(statistics) > 1:
+        return None
     try:
-        if quantity in OF_PASSAGES:
-            return OF_PASSAGES[quantity]([dataset["passages"] for dataset in statistics])
-        names = split.split("+")
-        splits = [
-            dataset["splits"][name]
-            for dataset in statistics
-            for name in (dataset["splits"] if split == "all" else names)
-        ]
-        return OF_SPLITS[quantity](splits)
+        if "passage" in quantity:
+            parts = [flatten(dataset["passages"]) for dataset in statistics]
+        else:
+            splits = [dataset["splits"] for dataset in statistics]
+            names = split.split("+")
+            parts = [flatten(own[name]) for own in splits for name in (own if split == "all" else names)]
+        if quantity in SUMS:
+            return float(sum(part[SUMS[quantity]] for part in parts))
+        if quantity == PER_QUERY:
+            return float(sum(part["relevant.count"] for part in parts) / sum(part["queries"] for part in parts))
+        value, weight = MEANS[quantity]
+        return float(sum(part[value] * part[weight] for part in parts) / sum(part[weight] for part in parts))
     except (KeyError, TypeError, ZeroDivisionError):  # no such split, an older file, a mean of nothing
         return None
 
@@ -238,7 +190,7 @@ def main(words: list[str]) -> int:
 def fill(
     layout: StatisticsLayout,
     printed: list[PrintedNumber],
-    statistics: Mapping[str, DatasetStatistics],
+    statistics: Mapping[str, Statistics],
     presence: Mapping[str, str],
 ) -> Iterator[Line]:
     """A line for every printed number, and for the layout's quantities that can be counted but are not printed.
@@ -268,9 +220,7 @@ def fill(
                 yield Line(*cells, verdict(number, counted, absent))
 
 
-def _absent(
-    stand_in: CountedDataset, statistics: Mapping[str, DatasetStatistics], presence: Mapping[str, str]
-) -> str | None:
+def _absent(stand_in: CountedDataset, statistics: Mapping[str, Statistics], presence: Mapping[str, str]) -> str | None:
     """Where a dataset is that is not here, wholly or in part; None if it is here."""
     missing = [name for name in stand_in.datasets if name not in statistics]
     if stand_in.datasets and not missing:
@@ -293,8 +243,8 @@ def _check(printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout
             raise UserError(f"{numbers}, {path}: {quantity!r} is no quantity; allowed are {', '.join(QUANTITIES)}")
 
 
-def _statistics(folder: Path) -> DatasetStatistics:
+def _statistics(folder: Path) -> Statistics:
     """statistics.json of a dataset's artifact; only this file of it is read."""
     artifact = open_artifact(folder, "dataset", verify=False)
-    statistics: DatasetStatistics = json.loads(artifact.path("statistics.json").read_text(encoding="utf-8"))
+    statistics: Statistics = json.loads(artifact.path("statistics.json").read_text(encoding="utf-8"))
     return statistics

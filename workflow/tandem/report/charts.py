@@ -5,7 +5,7 @@ are the style sheet's variables, so that a plot follows the page from light to d
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from tandem.report.page import embedded
 
-Datum = dict[str, object]  # a row of a plot's data
+Datum = dict[str, Any]  # a row of a plot's data
 Specification = dict[str, object]  # a plot as Vega-Lite reads it
 WIDTH, HEIGHT = 400, 190
 COLOURS = [f"var(--c{at})" for at in range(8)]  # of the style sheet; more series begin again
@@ -115,7 +115,7 @@ def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) ->
     return figure(title, _sized(chart), summary, ["", x_label, y_label], numbers)
 
 
-def histogram(title: str, edges: Sequence[float], counts: dict[str, Sequence[int]], x_label: str) -> Markup:
+def histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequence[int]], x_label: str) -> Markup:
     """Steps of several groups over the same edges, each as a share of its group."""
     names = {group: f"{group} ({sum(ns):,})" for group, ns in counts.items()}
     shares = {group: [100 * n / max(1, sum(ns)) for n in ns] for group, ns in counts.items()}
@@ -224,7 +224,7 @@ def label_width(names: Sequence[str], letter: float, more: float) -> float:
     return max((len(name) for name in names), default=0) * letter + more
 
 
-def inline(points: Sequence[Datum]) -> Any:
+def inline(points: Sequence[Mapping[str, object]]) -> Any:
     """Data of a plot that stands in its description."""
     return altair.InlineData(list(points))
 

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import TypedDict
 
 import altair
 import numpy as np
@@ -17,6 +16,7 @@ from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import input_of
 
+Json = dict[str, object]  # a part of the page's data
 DIGITS = 4  # of a query's value
 QUERIES, DEPTH, RELEVANT, CHARACTERS = 300, 10, 8, 600
 BUDGET = 9_000_000  # bytes of texts with passages: the page stays under 20 MB
@@ -43,14 +43,6 @@ class Comparison:
     chart: Markup | None
 
 
-class Step(TypedDict):
-    """A query in falling order of differences: how many stand before, what A wins, what it loses."""
-
-    before: int
-    won: float
-    lost: float
-
-
 def compare(systems: dict[System, Artifact]) -> Comparison:
     """Compare score artifacts of one dataset and split on all queries."""
     artifacts, names = list(systems.values()), [system_name(system) for system in systems]
@@ -62,7 +54,7 @@ def compare(systems: dict[System, Artifact]) -> Comparison:
     return Comparison(measure, names, wins, rounded.shape[1], chart)
 
 
-def difference_steps(values: list[float]) -> list[Step]:
+def difference_steps(values: list[float]) -> list[dict[str, float]]:
     """Differences in falling order as steps: how many queries stand before, what A wins, what it loses.
 
     The last one ends its step by standing there again. `compare.js` does the same for other pairs.
@@ -84,7 +76,7 @@ def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
     area = {"interpolate": "step-after", "opacity": 0.75}
     won = base.mark_area(color="var(--good)", **area).encode(y=altair.Y("won:Q", title=f"{measure}, A − B"))
     lost = base.mark_area(color="var(--bad)", **area).encode(y=altair.Y("lost:Q", title=f"{measure}, A − B"))
-    numbers = [[str(step["before"] + 1), f"{step['won'] + step['lost']:+.4f}"] for step in steps[:-1]]
+    numbers = [[str(int(step["before"]) + 1), f"{step['won'] + step['lost']:+.4f}"] for step in steps[:-1]]
     chart = altair.layer(won, lost).properties(width=820, height=HEIGHT - 30)
     return figure(f"{a} (A) against {b} (B): A is better above 0, B below", chart, summary, ["query", "A − B"], numbers)
 
@@ -104,45 +96,21 @@ class ShownQuery:
         return list(dict.fromkeys([doc for docs in self.top for doc in docs] + self.relevant[:RELEVANT]))
 
 
-class PackedQuery(TypedDict, total=False):
-    """A query as the page's data has it; passages are positions in `Explorer.passages`.
-
-    Without its passages it has `id`, a shorter `text` and `values` per system and measure alone.
-    """
-
-    id: str
-    text: str
-    values: list[list[float]]
-    top: list[list[int]]
-    relevant: list[int]
-    positives: int
-
-
-class Explorer(TypedDict):
-    """The data of the comparison: names of systems and measures, queries, and passages (id, title, shortened text).
-
-    `total` queries were scored; the first `shown` of `queries` have their passages.
-    """
-
-    systems: list[str]
-    measures: list[str]
-    total: int
-    shown: int
-    queries: list[PackedQuery]
-    passages: list[tuple[str, ...]]
-
-
 def select_queries(queries: list[str], count: int = QUERIES) -> list[str]:
     """`count` queries that depend on nothing but their ids: the lowest by sha256, in their order."""
     lowest = set(sorted(queries, key=lambda query: hashlib.sha256(query.encode()).digest())[:count])
     return [query for query in queries if query in lowest]
 
 
-def explore(systems: dict[System, Artifact]) -> Explorer:
-    """The data of the comparison.
+def explore(systems: dict[System, Artifact]) -> Json:
+    """The data of the comparison, ready for JSON.
 
     Args:
         systems: score artifacts of one dataset and split.
+    Returns:
+        systems (names), measures, total (number of queries scored), queries and passages (id, title, shortened text).
+        A query has id, text and values per system and measure; the first `shown` of them also text in full, per system
+        the passages ranked first, and relevant passages, as positions in `passages`, and their number.
     """
     artifacts = list(systems.values())
     measures = shared_measures(artifacts)[:MEASURES]
@@ -165,30 +133,30 @@ def explore(systems: dict[System, Artifact]) -> Explorer:
     packed, passages = _pack(shown, collection)
     with_passages = {query["id"] for query in packed}
     most = max(0, NUMBERS // (len(artifacts) * len(measures)) - len(packed))
-    others: list[PackedQuery] = [
+    others: list[Json] = [
         {"id": query, "text": _shortened(texts[query], WORDS), "values": values[:, rows[query]].round(DIGITS).tolist()}
         for query in select_queries([query for query in scored if query not in with_passages], most)
     ]
-    return Explorer(
-        systems=[system_name(system) for system in systems],
-        measures=measures,
-        total=len(scored),
-        shown=len(packed),
-        queries=[*packed, *others],
-        passages=passages,
-    )
+    return {
+        "systems": [system_name(system) for system in systems],
+        "measures": measures,
+        "total": len(scored),
+        "shown": len(packed),
+        "queries": [*packed, *others],
+        "passages": passages,
+    }
 
 
 def _tops(run: Artifact, queries: set[str]) -> dict[str, list[str]]:
     return {query: docs[:DEPTH] for query, docs, _ in iter_run(run.path("run.trec")) if query in queries}
 
 
-def _pack(shown: list[ShownQuery], collection: Collection) -> tuple[list[PackedQuery], list[tuple[str, ...]]]:
+def _pack(shown: list[ShownQuery], collection: Collection) -> tuple[list[Json], list[tuple[str, ...]]]:
     """Queries and the passages they show, as many queries as the budget of bytes allows."""
     texts = collection.texts({doc for query in shown for doc in query.passages()})
     passages: list[tuple[str, ...]] = []
     at: dict[str, int] = {}
-    queries: list[PackedQuery] = []
+    queries: list[Json] = []
     spent = 0
     for query in shown:
         new = [(doc, *map(_shortened, texts.get(doc, ("", "")))) for doc in query.passages() if doc not in at]

@@ -232,9 +232,8 @@ def _row(row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored 
 
 def _lineage(scored: Scored) -> Lineage:
     """Where a number of a table comes from, and what it is of."""
-    row = scored.row
-    own = {"column": row.column, "dataset": row.dataset, "split": row.split, "seed": row.seed}
-    return Lineage(**asdict(origin(scored.artifact)), **own)
+    row, source = scored.row, asdict(origin(scored.artifact))
+    return Lineage(**source, column=row.column, dataset=row.dataset, split=row.split, seed=row.seed)
 
 
 def differences(scores: Artifact, other: Artifact) -> list[str]:

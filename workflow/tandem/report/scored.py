@@ -24,11 +24,11 @@ def open_scores(folder: str, run: str = "") -> Artifact:
     """
     artifact = open_artifact(Path(folder), "score")
     manifest = artifact.manifest
-    if manifest["key"] != artifact.key:
-        raise UserError(f"{artifact.folder}: its manifest is of {manifest['key']}; delete the folder and run again")
-    if manifest["version"] != KINDS["score"].version:
+    if manifest.key != artifact.key:
+        raise UserError(f"{artifact.folder}: its manifest is of {manifest.key}; delete the folder and run again")
+    if manifest.version != KINDS["score"].version:
         now = KINDS["score"].version
-        raise UserError(f"{artifact.folder}: was made by version {manifest['version']} of score, now {now}; run again")
+        raise UserError(f"{artifact.folder}: was made by version {manifest.version} of score, now {now}; run again")
     scored_run = Path(artifact.upstream.get("run", "")).name
     if run and scored_run != run:
         problem = f"{artifact.folder}: scores run {scored_run}, but planned is {run}"
@@ -49,11 +49,11 @@ def origin(scores: Artifact) -> Origin:
         scores=scores.key,
         run=run.key,
         folder=run_folder(scores),
-        commit=manifest.get("commit"),
-        dirty=manifest.get("dirty"),
-        finished=manifest.get("finished"),
-        machine=manifest.get("machine", {}).get("node"),
-        seconds=manifest.get("seconds"),
+        commit=manifest.commit,
+        dirty=manifest.dirty,
+        finished=manifest.finished,
+        machine=manifest.machine.node,
+        seconds=manifest.seconds,
     )
 
 

@@ -222,7 +222,7 @@ def stage_costs(stages: Iterable[Stage]) -> list[StageCost]:
         StageCost(
             stage,
             100 * stage.seconds / total,
-            stage.artifact.manifest.get("peak_memory_mib"),
+            stage.artifact.manifest.peak_memory_mib,
             bytes_of(stage),
         )
         for stage in listed

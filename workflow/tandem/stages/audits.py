@@ -104,14 +104,14 @@ FALSE_NEGATIVES = Kind(
     threads="all", gpu=("judge",), box="Audits",
 )  # fmt: skip
 RELABEL = Kind(name="relabel", run="extras.audits.relabel:run", params=RelabelParams, box="Audits")
-ERRORS = Kind(name="errors", run="extras.analysis.errors:run", params=ErrorsParams, box="Audits")
+ERRORS = Kind(name="errors", run="extras.analysis.errors:run", params=ErrorsParams, box="Scores")
 DYNAMICS = Kind(
     name="dynamics", run="extras.analysis.dynamics:run", params=DynamicsParams, env="models", threads="all",
-    gpu=("point", "start", "retriever", "reranker"), box="Audits",
+    gpu=("point", "start", "retriever", "reranker"), box="Scores",
 )  # fmt: skip
 HARDNESS = Kind(
     name="hardness", run="extras.analysis.hardness:run", params=HardnessParams, env="models", threads="all",
-    gpu=("judge",), box="Audits",
+    gpu=("judge",), box="Scores",
 )  # fmt: skip
 
 KINDS = (NOISE, SIMILAR_QUERIES, FALSE_NEGATIVES, RELABEL, ERRORS, DYNAMICS, HARDNESS)

@@ -69,13 +69,20 @@ class TuneBm25Params(Bm25Variant):
 
 
 LUCENE = Kind(
-    name="lucene", params=LuceneParams, run="retrieval.lexical.lucene:run", env="lexical", threads="all", box="BM25"
+    name="lucene",
+    params=LuceneParams,
+    run="retrieval.lexical.lucene:run",
+    env="lexical",
+    threads="all",
+    box="Sparse search",
 )
-BM25S = Kind(name="bm25s", params=Bm25sParams, run="retrieval.lexical.bm25s:run", env="lexical", box="BM25")
-BM25 = Kind(name="bm25", params=Bm25Params, run="retrieval.lexical.bm25:run", env="lexical", threads="all", box="BM25")
+BM25S = Kind(name="bm25s", params=Bm25sParams, run="retrieval.lexical.bm25s:run", env="lexical", box="Sparse search")
+BM25 = Kind(
+    name="bm25", params=Bm25Params, run="retrieval.lexical.bm25:run", env="lexical", threads="all", box="Sparse search"
+)
 TUNE_BM25 = Kind(
     name="tune_bm25", params=TuneBm25Params, run="retrieval.lexical.bm25:run_tuning", env="lexical", threads="all",
-    box="BM25",
+    box="Sparse search",
 )  # fmt: skip
 
 KINDS = (LUCENE, BM25S, BM25, TUNE_BM25)

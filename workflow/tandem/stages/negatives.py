@@ -42,11 +42,11 @@ class TeacherParams(ScoringParams):
 
 CANDIDATES = Kind(
     name="candidates", params=CandidatesParams, run="negatives.candidates:run",
-    shard="negatives.candidates:run_shard", env="models", threads="all", gpu=("judge",), box="Hard negatives",
+    shard="negatives.candidates:run_shard", env="models", threads="all", gpu=("judge",), box="Training lists",
 )  # fmt: skip
 TEACHER = Kind(
     name="teacher", params=TeacherParams, run="negatives.teacher:run", shard="negatives.teacher:run_shard",
-    env="models", threads="all", retries=2, gpu=("judge",), box="Hard negatives",
+    env="models", threads="all", retries=2, gpu=("judge",), box="Training lists",
 )  # fmt: skip
 
 KINDS = (CANDIDATES, TEACHER)

@@ -127,7 +127,7 @@ class TuneFusionParams(RunParams):
 
 EMBEDDINGS = Kind(
     name="embeddings", params=EmbeddingsParams, run="retrieval.encode:run", shard="retrieval.encode:run_shard",
-    env="models", threads="all", gpu=("model",), box="Retrieval",
+    env="models", threads="all", gpu=("model",), box="Encoding",
 )  # fmt: skip
 RETRIEVE = Kind(
     name="retrieve", params=RetrieveParams, run="retrieval.retrieve:run", shard="retrieval.retrieve:run_shard",
@@ -135,7 +135,7 @@ RETRIEVE = Kind(
 )  # fmt: skip
 INDEX = Kind(
     name="index", params=IndexParams, run="retrieval.indexes.index:run", shard="retrieval.indexes.index:run_shard",
-    env="search", threads="all", retries=2, lazy=("passages",), box="Retrieval",
+    env="search", threads="all", retries=2, lazy=("passages",), box="Encoding",
 )  # fmt: skip
 ANN = Kind(
     name="ann", params=AnnParams, run="retrieval.indexes.ann:run", env="search", threads="all", lazy=("dataset",),
@@ -154,8 +154,8 @@ RERANK_WINDOWS = Kind(
     shard="retrieval.rerank:run_shard", env="models", threads="all", retries=2, gpu=("judge",),
     box="Re-ranking",
 )  # fmt: skip
-AGGREGATE = Kind(name="aggregate", params=AggregateParams, run="retrieval.windows:run", box="Retrieval")
-FUSE = Kind(name="fuse", params=FuseParams, run="retrieval.fuse:run", box="Retrieval")
-TUNE_FUSION = Kind(name="tune_fusion", params=TuneFusionParams, run="retrieval.fuse:run_tuning", box="Retrieval")
+AGGREGATE = Kind(name="aggregate", params=AggregateParams, run="retrieval.windows:run", box="Re-ranking")
+FUSE = Kind(name="fuse", params=FuseParams, run="retrieval.fuse:run", box="Fusion")
+TUNE_FUSION = Kind(name="tune_fusion", params=TuneFusionParams, run="retrieval.fuse:run_tuning", box="Fusion")
 
 KINDS = (EMBEDDINGS, RETRIEVE, INDEX, ANN, TRADEOFFS, RERANK, RERANK_WINDOWS, AGGREGATE, FUSE, TUNE_FUSION)

@@ -77,8 +77,10 @@ def read_audits(text: str) -> Addition:
 
     def section(stages: dict[str, Stage]) -> Section | None:
         every = stages.values()
-        found = noise_audits(every), similar_audits(every), false_negative_audits(every)
-        return Section("audits", "Audits", page.fragment("_audits.html", "audits", *found), "checks") if parts else None
+        audits = noise_audits(every), similar_audits(every), false_negative_audits(every)
+        return (
+            Section("audits", "Audits", page.fragment("_audits.html", "audits", *audits), "checks") if parts else None
+        )
 
     return Addition([open_artifact(Path(part), verify=False) for part in parts], section)
 

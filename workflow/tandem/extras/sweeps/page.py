@@ -79,7 +79,8 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
     for measure in result.measures:
         columns.append(len(head) + (measure in with_printed))
         head += [f"{measure} printed", f"{measure} ours", "p"] if measure in with_printed else [measure, "p"]
-    rows, links, width = [], {}, len(result.measures)
+    rows: list[list[str]] = []
+    links, width = {}, len(result.measures)
     for start in range(0, len(result.lines), width):  # lines of a point and system stand in the order of the measures
         lines = result.lines[start : start + width]
         row = [*(format_value(lines[0].point[path]) for path in result.paths), lines[0].system]
