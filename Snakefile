@@ -22,8 +22,6 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 from tandem.cluster.slurm import clear
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.cluster.slurm import clear
-from tandem.planning.plan import Plan
 from tandem.stages import KINDS
 
 
