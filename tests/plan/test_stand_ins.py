@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tandem.config.datasets import Beir, Unlabelled
+from tandem.config.settings import Settings
 from tandem.config.tables import PrintedOn
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout
@@ -60,11 +62,11 @@ def test_what_is_searched_for_a_papers_dataset(stand_in, configured, found):
 
 
 def test_queries_without_labels_make_no_other_collection():
-    datasets = {"u": {"source": "unlabelled", "of": "titles"}, "titles": {"source": "beir"}}
-    config = {"stand_in": None, "dataset": "u", "train_on": None, "datasets": datasets}
+    datasets = {"u": Unlabelled(source="unlabelled", of="titles"), "titles": Beir(source="beir")}
+    settings = Settings(dataset="u", encoder="minilm")
     printed_on = PrintedOn(dataset="msmarco", name="M", split="dev")
     layout = Layout(title="", printed_on=printed_on, same={"msmarco": ["titles"]})
-    stand_ins = StandIns(config, layout)
+    stand_ins = StandIns(settings, datasets, layout)
     assert stand_ins.collection("u") == "msmarco"
     assert stand_ins.searched("msmarco") == "u"  # the paper's collection is configured, under another name
     assert stand_ins.changed({"train_on": "msmarco", "seed": 3}) == {"train_on": "u", "seed": 3}

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -76,21 +77,28 @@ class Registry(Generic[T]):
         """Whether a name is registered."""
         return name in list(self)
 
-    def own(self) -> list[str]:
+    def own(self) -> tuple[str, ...]:
         """The names that Tandem's own modules register, read from their sources."""
-        pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
-        return [name for source in self._sources() for name in pattern.findall(source.read_text(encoding="utf-8"))]
+        return _registered(self._decorator, self._sources)
 
     def plugin(self, name: str) -> Plugin | None:
         """The plugin that registered a name; None for Tandem's own."""
         return self._plugins.get(name)
 
-    def _sources(self) -> list[Path]:
+    @cached_property
+    def _sources(self) -> tuple[Path, ...]:
         path = HERE.joinpath(*self._package.split("."))
-        return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+        return tuple(sorted(path.rglob("*.py"))) if path.is_dir() else (path.with_suffix(".py"),)
 
     def _modules(self) -> list[str]:
-        return [".".join(["tandem", *s.relative_to(HERE).with_suffix("").parts]) for s in self._sources()]
+        return [".".join(["tandem", *s.relative_to(HERE).with_suffix("").parts]) for s in self._sources]
+
+
+@cache
+def _registered(decorator: str, sources: tuple[Path, ...]) -> tuple[str, ...]:
+    """The names that sources register by a decorator; read once, since every variant of a configuration asks."""
+    pattern = re.compile(rf'^@{decorator}\("([^"]+)"\)', re.MULTILINE)
+    return tuple(name for source in sources for name in pattern.findall(source.read_text(encoding="utf-8")))
 
 
 _loading: list[Plugin] = []  # the plugin whose file is being imported

@@ -70,7 +70,8 @@ class Context:
         derived: name → stage of each dataset that is made by a run or by models.
         similar: dataset → the audit of its similar queries, where another variant's is taken.
         failed: why a model or derived dataset is not planned.
-        memo: runs, token ids and so on that were asked for before.
+        memo: runs, token ids and so on that are planned already.
+        splits: dataset → its splits, None where they are unknown.
     """
 
     settings: Settings
@@ -83,6 +84,7 @@ class Context:
     similar: dict[str, Stage] = field(default_factory=dict)
     failed: dict[Name, UserError] = field(default_factory=dict)
     memo: dict[tuple[str, ...], Stage] = field(default_factory=dict)
+    splits: dict[str, set[str] | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.datasets = dict(self.settings.datasets)

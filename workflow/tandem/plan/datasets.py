@@ -81,6 +81,12 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
 
 def splits(ctx: Context, name: str) -> set[str] | None:
     """The splits a dataset has, as far as its entry or its folder tell without reading it; None if they do not."""
+    if name not in ctx.splits:
+        ctx.splits[name] = _splits(ctx, name)
+    return ctx.splits[name]
+
+
+def _splits(ctx: Context, name: str) -> set[str] | None:
     entry = ctx.dataset_entry(name)
     drawn = {key.partition("_")[0] for key in DRAWN_SPLITS if getattr(entry, key) is not None}
     for key in ("splits", "queries", "questions", "files_of"):
