@@ -183,7 +183,7 @@ def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
     every, one = (estimate(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
     assert every.operations == approx(3.615 * one.operations)
     searched = plan.planner.run("bm25", "dev", "test", "cut")
-    assert searched.params["depth"] == 10 * plan.planner.run("bm25", "dev", "test").params["depth"]
+    assert searched.params.depth == 10 * plan.planner.run("bm25", "dev", "test").params.depth
 
 
 def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine):

@@ -39,7 +39,7 @@ class Ranking:
             return self._fused(run)
         one = part(run)
         if one.column == CROSS:
-            return self._reranked(one, self.ranked(run.upstream["run"], max(depth, run.params["depth"])))
+            return self._reranked(one, self.ranked(run.upstream["run"], max(depth, run.values["depth"])))
         found = self._listed(one, depth) if one.column == BM25 else self._nearest(one, depth)
         self._scores[one.key] = dict(found)
         return ranked_order(*zip(*found, strict=True)) if found else []
@@ -78,13 +78,13 @@ class Ranking:
 
     def _fused(self, run: Stage) -> Ranked:
         """A fusion of runs, all as deep as the stages that it is made from."""
-        members, settings = made_of(run), FuseParams.model_validate(run.params)
+        members, settings = made_of(run), run.params_as(FuseParams)
         if "tuned" in run.upstream:
             chosen = json.loads((Path(run.upstream["tuned"].folder) / CHOSEN).read_text(encoding="utf-8"))
             settings = settings.model_copy(update=chosen)
         lists = [self.ranked(one, _depth(one)) for one in members]
         columns = [([doc for doc, _ in one], np.array([score for _, score in one], np.float32)) for one in lists]
-        scored = [one.params["depth"] if one.kind == "rerank" else None for one in members]
+        scored = [one.values["depth"] if one.kind == "rerank" else None for one in members]
         pooled = pool(columns, scored)
         docs, scores = best(pooled.docs, METHODS[settings.method](pooled, settings), settings.depth)
         return list(zip(docs, scores.tolist(), strict=True))
@@ -112,4 +112,4 @@ class Ranking:
 
 def _depth(run: Stage) -> int:
     """How deep a run goes: a re-ranked one as deep as what it re-ranks."""
-    return _depth(run.upstream["run"]) if run.kind == "rerank" else int(run.params["depth"])
+    return _depth(run.upstream["run"]) if run.kind == "rerank" else int(run.values["depth"])

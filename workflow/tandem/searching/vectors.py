@@ -54,7 +54,7 @@ class Vectors:
     ) -> search.Searcher:
         """The searcher of the stage `ann`."""
         opened = search.Index(index, self._open.enter_context(alone(workers)))
-        how = AnnParams.model_validate(params)
+        how = AnnParams.model_validate({key: params[key] for key in AnnParams.model_fields if key in params})
         opened.tune(how.nprobe, how.ef_search)
         return search.Searcher(opened, passages, ranks, how.rescore, how.rescore_factor)
 

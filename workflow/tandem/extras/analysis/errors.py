@@ -21,7 +21,7 @@ from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_s
 from tandem.extras.words import Rarity, terms
 from tandem.retrieval.inputs import require_dataset
 from tandem.evaluation.measures import Qrels
-from tandem.scoring.relevance import relevance
+from tandem.evaluation.relevance import relevance
 from tandem.stages.audits import ErrorsParams
 
 SHEET, PAIRS, SUMMARY = "sheet.csv", "pairs.parquet", "summary.json"
