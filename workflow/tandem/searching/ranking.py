@@ -12,10 +12,10 @@ import numpy as np
 from tandem.data.runs import followed, ranked_order
 from tandem.plan.graph import Stage
 from tandem.retrieval.fuse import CHOSEN
-from tandem.retrieval.fusion import METHODS, best, pool
+from tandem.retrieval.fusion import best, pool
 from tandem.searching.session import Session
 from tandem.searching.systems import BM25, CROSS, DUAL, Part, made_of, part
-from tandem.stages.retrieval import FuseParams
+from tandem.stages.retrieval import FuseParams, fusion
 
 Ranked = list[tuple[str, float]]  # document id and score, best first
 
@@ -86,7 +86,7 @@ class Ranking:
         columns = [([doc for doc, _ in one], np.array([score for _, score in one], np.float32)) for one in lists]
         scored = [one.values["depth"] if one.kind == "rerank" else None for one in members]
         pooled = pool(columns, scored)
-        docs, scores = best(pooled.docs, METHODS[settings.method](pooled, settings), settings.depth)
+        docs, scores = best(pooled.docs, fusion[settings.method](pooled, settings), settings.depth)
         return list(zip(docs, scores.tolist(), strict=True))
 
     def _vector(self, one: Part) -> list[float]:
