@@ -70,7 +70,7 @@ def test_java_s_heap_counts_and_shards_are_stages(words, gib, refused):
     told = pytest.raises(UserError, match=rf"is {gib}\.0 GiB \(ulimit -v\), at least \d+\.\d are mapped at the start")
     try:
         with told if refused else nullcontext():
-            faults.suffice(shlex.split(words))
+            faults.require_address_space(shlex.split(words))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
 

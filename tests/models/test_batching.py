@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tandem.models.attention import row_length
+from tandem.models.encoding import row_length
 from tandem.models.ragged import OVERHEAD, micro_batches, token_batches
 from tandem.training.forward import MULTIPLE
 

@@ -10,8 +10,8 @@ from tandem.config.execution import Execution
 from tandem.data.collection import Collection, contents
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
+from tandem.models.device import by_onednn
 from tandem.models.hub import load_tokenizer
-from tandem.models.linear import by_onednn
 from tandem.models.tokens import Tokens
 
 BUDGET = 512

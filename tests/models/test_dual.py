@@ -7,8 +7,8 @@ import torch
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.encoding import pool
 from tandem.models.hub import check_length, load_encoder, load_tokenizer
-from tandem.models.pooling import pool
 from tandem.models.tokens import Tokens
 
 

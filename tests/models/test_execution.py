@@ -7,12 +7,11 @@ from torch import nn
 
 from tandem.config.execution import Execution
 from tandem.errors import UserError
-from tandem.models import attention
+from tandem.models import encoding as attention
 from tandem.models.acceleration import accelerate, can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import device
+from tandem.models.device import by_onednn, device
 from tandem.models.dual import DualEncoder
-from tandem.models.linear import by_onednn
 from tandem.models.tokens import Template
 
 TEMPLATE = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)

@@ -5,10 +5,10 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from tandem.models import attention
-from tandem.models.attention import FAMILIES, pack, row_length
+from tandem.models import encoding as attention
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
+from tandem.models.encoding import FAMILIES, pack, row_length
 from tandem.models.tokens import Inputs, Template
 
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "hidden_size": 32}

@@ -162,7 +162,7 @@ def test_unknown_keys_and_values_are_one_line_each(planned):
     with pytest.raises(UserError) as error:
         planned(wrong)
     assert str(error.value).splitlines() == [
-        "fusions.a.weights.1 is -1.0; allowed: ≥ 0",
+        "fusions.a.weights.1 is -1; allowed: ≥ 0",
         'fusions.b.method is "combmnz"; allowed: rrf, weighted',
         "fusions.c.normalise is not a known key; did you mean normalize?",
         "fusions.d.of is missing",

@@ -15,7 +15,7 @@ from tandem.__main__ import SHARDS
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
-from tandem.retrieval import embeddings as blocks
+from tandem.retrieval import pieces
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import Encoder, run
 from tandem.store import artifact
@@ -56,7 +56,7 @@ def test_shards_and_threads_change_no_byte_of_int8(tmp_path, make_job, command, 
         for shard in range(shards):
             execution = {"shard": shard, "shards": shards, "workers": 1 + shard % 2}
             job = make_job("embeddings", out, params, dual_inputs, execution)
-            run_shard(*SHARDS["encode-shard"], command(job, f"shards/{shard}-of-{shards}.json"))
+            run_shard(*SHARDS["embeddings-shard"], command(job, f"shards/{shard}-of-{shards}.json"))
     finally:
         torch.set_num_threads(before)
     run(make_job("embeddings", out, params, dual_inputs))
@@ -98,7 +98,7 @@ def test_a_block_that_is_there_is_read_once(tmp_path, make_job, dual_inputs, emb
         return sha256(path)
 
     (made.folder / MANIFEST).unlink()
-    for module in (artifact, blocks):
+    for module in (artifact, pieces):
         monkeypatch.setattr(module, "sha256", noted)
     run(make_job("embeddings", made.folder, PARAMS, dual_inputs))
     assert sorted(name for name in seen if name.endswith(".npy")) == [f"0000{number}.npy" for number in range(4)]

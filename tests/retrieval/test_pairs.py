@@ -15,7 +15,7 @@ from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.linear import by_onednn
+from tandem.models.device import by_onednn
 from tandem.models.tokens import Tokens
 from tandem.retrieval import pair_scores as module
 from tandem.retrieval.pair_scores import PairScores, mean_probability, probability

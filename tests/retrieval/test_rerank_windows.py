@@ -154,7 +154,7 @@ def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
     for shard in (2, 0, 1):
         name = f"shards/{shard}-of-3.json"
         told = make_job("rerank_windows", job.out, params, inputs, {"shard": shard, "shards": 3})
-        run_shard(*SHARDS["rerank-windows-shard"], command(told, name))
+        run_shard(*SHARDS["rerank_windows-shard"], command(told, name))
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == total
     assert min(scored) > total / 5

@@ -141,7 +141,7 @@ def _run_app(words: list[str], command: Command | None = None) -> int:
         print(f"tandem: {words[0]} is not a command; {hint}", file=sys.stderr)
         return 2
     except UnusedCliTokensError as error:
-        unused = " ".join(error.unused_tokens)
+        unused = " ".join(error.unused_tokens or [])
         raise UserError(f"{unused} is not allowed here; flags: tandem {words[0]} --help") from None
     except CycloptsError as error:
         raise UserError(str(error)) from None

@@ -13,8 +13,8 @@ from tandem.errors import UserError
 from tandem.extras.estimate.estimate import estimate, format_bytes, format_seconds, new_setting, total
 from tandem.extras.estimate.resources import Hardware, Volumes
 from tandem.extras.plan import FullPlan
+from tandem.plan.datasets import run_depth
 from tandem.plan.graph import upstream_first
-from tandem.plan.plan import Plan
 
 ROOT = Path(__file__).parents[3]
 BERT = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
@@ -53,8 +53,8 @@ def machine():
 
 
 def test_a_training_by_hand(plan, machine):
-    stage = plan.resolver.model("de", "test")
-    found = estimate(stage, new_setting(plan.config, machine), machine)
+    stage = plan.planner.model("de", "test")
+    found = estimate(stage, new_setting(plan.settings, machine), machine)
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
     query, passage = about.tokens("query", 32), about.tokens("passage", 128)
     each = 2 * (4 * 768**2 + 2 * 768 * 3072)
@@ -71,8 +71,8 @@ def test_a_training_by_hand(plan, machine):
 
 
 def test_caching_gradients_costs_another_forward_pass(plan, machine):
-    about = new_setting(plan.config, machine)
-    stage = plan.resolver.model("de", "test")
+    about = new_setting(plan.settings, machine)
+    stage = plan.planner.model("de", "test")
     whole = estimate(stage, about, machine)
     less = replace(about, execution=about.execution.model_copy(update={"graph_tokens": 100}))
     cached = estimate(stage, less, machine)
@@ -81,8 +81,8 @@ def test_caching_gradients_costs_another_forward_pass(plan, machine):
 
 
 def test_devices_share_the_wall_time_alone(plan, machine):
-    about = new_setting(plan.config, machine)
-    stage = plan.resolver.model("de", "test")
+    about = new_setting(plan.settings, machine)
+    stage = plan.planner.model("de", "test")
     one = estimate(stage, about, machine)
     more = replace(about, execution=about.execution.model_copy(update={"devices": 4}))
     four = estimate(stage, more, machine)
@@ -111,9 +111,9 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
         return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
     whole, parts = planned(), planned(checkpoints=4, select="best")
-    one = estimate(whole.resolver.model("de", "test"), new_setting(whole.config, machine), machine)
-    stages = upstream_first([parts.resolver.model("de", "test")])
-    about = new_setting(parts.config, machine)
+    one = estimate(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
+    stages = upstream_first([parts.planner.model("de", "test")])
+    about = new_setting(parts.settings, machine)
     found = [estimate(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
     assert sum(part.operations for part in found) == approx(one.operations)
     assert estimate(stages[-1], about, machine).operations == 0
@@ -123,8 +123,8 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
 
 
 def test_sums(plan, machine):
-    about = new_setting(plan.config, machine)
-    found = [estimate(one, about, machine) for one in upstream_first([plan.resolver.model("de", "test")])]
+    about = new_setting(plan.settings, machine)
+    found = [estimate(one, about, machine) for one in upstream_first([plan.planner.model("de", "test")])]
     told = total(found)
     assert told.wall == approx(sum(one.wall for one in found))
     assert told.memory == max(one.memory for one in found)
@@ -134,11 +134,11 @@ def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main"}}
     plan = FullPlan(MINE | {"encoders": encoders}, ROOT)
     with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
-        estimate(plan.resolver.model("de", "test"), new_setting(plan.config, machine), machine)
+        estimate(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
     datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
     plan = FullPlan(MINE | {"datasets": datasets}, ROOT)
     with pytest.raises(UserError, match="dataset big: its size is not known"):
-        estimate(plan.resolver.model("de", "test"), new_setting(plan.config, machine), machine)
+        estimate(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
 
 
 def test_unknown_hardware_is_one_line():
@@ -177,10 +177,10 @@ def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
         for name, method in (("all", "max"), ("one", "first"))
     }
     more = {"datasets": datasets, "models": models, "aggregations": aggregations, "depth": {"train": 20, "dev": 100}}
-    plan = Plan(MINE | more, ROOT)
-    about = new_setting(plan.config, machine)
-    assert about.sizes(plan.resolver.dataset("cut")).passages == 3615
-    every, one = (estimate(plan.resolver.run(name, "dev", "test"), about, machine) for name in aggregations)
+    plan = FullPlan(MINE | more, ROOT)
+    about = new_setting(plan.settings, machine)
+    assert about.sizes(plan.planner.dataset("cut")).passages == 3615
+    every, one = (estimate(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
     assert every.operations == approx(3.615 * one.operations)
     searched = plan.planner.run("bm25", "dev", "test", "cut")
     assert searched.values["depth"] == 10 * plan.planner.run("bm25", "dev", "test").values["depth"]
@@ -190,12 +190,10 @@ def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine)
     cross = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
     models = {**MINE["models"], "one": cross, "other": {**cross, "train": {"lr": 1e-3}}}
     more = {"models": models, "ensembles": {"both": {"of": ["one", "other"]}}, "depth": {"dev": 50}}
-    plan = Plan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
-    about = new_setting(plan.config, machine)
-    alone, both = (
-        estimate(plan.resolver.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both")
-    )
+    plan = FullPlan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
+    about = new_setting(plan.settings, machine)
+    alone, both = (estimate(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both"))
     assert both.operations == approx(2 * alone.operations)
-    fused = estimate(plan.resolver.run("rrf", "dev", "test"), about, machine)
-    depth = plan.resolver.runs.depth("dev", "big")  # 10 queries, two runs, 100 lines a second
+    fused = estimate(plan.planner.run("rrf", "dev", "test"), about, machine)
+    depth = run_depth(plan.planner.ctx, "dev", "big")  # 10 queries, two runs, 100 lines a second
     assert fused.wall == approx(3 / 4 + 10 * 2 * depth / 100)

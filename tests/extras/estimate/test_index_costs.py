@@ -51,7 +51,7 @@ def machine():
 
 
 def costs(plan, machine, stage):
-    return estimate(stage, new_setting(plan.config, machine), machine)
+    return estimate(stage, new_setting(plan.settings, machine), machine)
 
 
 def index(plan, name):
@@ -90,7 +90,7 @@ def test_a_graph_is_grown_by_one_thread_and_has_links(machine):
 def test_the_words_of_faiss_tell_their_lists(machine):
     plan = planned()
     stage = index(plan, "words")
-    assert Index(stage, new_setting(plan.config, machine)).nlist == 16
+    assert Index(stage, new_setting(plan.settings, machine)).nlist == 16
 
 
 def test_a_search_by_hand(machine):

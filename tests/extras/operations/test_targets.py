@@ -14,7 +14,9 @@ def system(made, data, name, seed, lr=1e-5):
     """model → run → score of a system, finished; the score."""
     model = Stage("model", "toy", name, {"objective": "dual", "seed": seed, "train": {"lr": lr}}, {"dataset": data})
     run = Stage("retrieve", "toy", f"{name}.test", {"depth": 20}, {"dataset": data, "passages": model})
-    score = Stage("score", "toy", f"{name}.test", {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": run})
+    score = Stage(
+        "score", "toy", f"{name}.test", {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": run}
+    )
     for stage in (model, run, score):
         made.make(stage)
     return score

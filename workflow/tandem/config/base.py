@@ -31,6 +31,10 @@ class Section(Model):
 
 
 T = TypeVar("T")
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
+Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Items = Annotated[tuple[T, ...], Strict(False)]
 """A list in YAML; a tuple in code, since models never change."""
 

@@ -1,6 +1,6 @@
 """Datasets: the keys of every dataset, and those of each source."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -22,6 +22,9 @@ class File(Section):
 
 class Dataset(Section):
     """An entry of `datasets`: the keys of every source."""
+
+    reads_files: ClassVar[bool] = True  # whether the source reads files, from `path` or downloaded
+    always_has: ClassVar[tuple[str, ...]] = ()  # its splits where they are always the same
 
     source: str = Field(description="where the collection comes from; decides which further keys there are")
     path: str | None = Field(None, description="the folder with the dataset's files; absent: they are downloaded")
@@ -62,6 +65,9 @@ class Dataset(Section):
 class PyDocs(Dataset):
     """Docstrings of installed Python packages."""
 
+    reads_files = False
+    always_has = ("train", "dev", "test")
+
     source: Literal["pydocs"]
     packages: Items[str] | None = Field(None, description="import names")
     heading: Literal["none", "module"] | None = Field(None, description="the passages' titles")
@@ -76,6 +82,8 @@ class Beir(Dataset):
 
 class IrDatasets(Dataset):
     """A collection of the package ir_datasets."""
+
+    reads_files = False
 
     source: Literal["ir_datasets"]
     id: str | None = Field(None, description="the id that has the passages")
@@ -105,6 +113,8 @@ class Squad(Dataset):
 class CMedQA2(Dataset):
     """Chinese medical questions and answers."""
 
+    always_has = ("train", "dev", "test")
+
     source: Literal["cmedqa2"]
 
 
@@ -119,6 +129,8 @@ class Dpr(Dataset):
 class EntityQuestions(Dataset):
     """EntityQuestions over DPR's passages."""
 
+    always_has = ("train", "dev", "test")
+
     source: Literal["entity_questions"]
     corpus: str = Field("psgs_w100.tsv", description="file of the passages")
 
@@ -132,6 +144,8 @@ class RocketQA(Dataset):
 class RocketQATsv(Dataset):
     """RocketQA's training files."""
 
+    always_has = ("train",)
+
     source: Literal["rocketqa_tsv"]
     dual: str | None = Field(None, description="dual encoder's: query, title, positive, title, negative, 0")
     cross: str | None = Field(None, description="cross-encoder's: query, title, text, label")
@@ -139,6 +153,8 @@ class RocketQATsv(Dataset):
 
 class DuReaderRetrieval(Dataset):
     """DuReader-retrieval's release."""
+
+    always_has = ("train", "dev")
 
     source: Literal["dureader_retrieval"]
 
@@ -168,12 +184,16 @@ class Pair(Dataset):
 class Dissimilar(Dataset):
     """A dataset without training queries that are similar to dev or test queries."""
 
+    reads_files = False
+
     source: Literal["dissimilar"]
     of: str = Field(description="the dataset that they are removed from")
 
 
 class Reduced(Dataset):
     """The dev queries of a dataset over a part of its passages."""
+
+    reads_files = False
 
     source: Literal["reduced"]
     of: str = Field(description="the dataset")
@@ -184,6 +204,8 @@ class Reduced(Dataset):
 
 class Windows(Dataset):
     """The documents of a dataset, cut into windows."""
+
+    reads_files = False
 
     source: Literal["windows"]
     of: str = Field(description="the dataset; runs over the windows are aggregated to it (`aggregations`)")
@@ -202,6 +224,8 @@ class Windows(Dataset):
 
 class Unlabelled(Dataset):
     """A dataset with further queries that have no labels, as its split `unlabelled`."""
+
+    reads_files = False
 
     source: Literal["unlabelled"]
     of: str = Field(
@@ -223,12 +247,16 @@ def _several(names: tuple[str, ...]) -> tuple[str, ...]:
 class UnionDataset(Dataset):
     """Several datasets as one: passages, queries and labels are put together."""
 
+    reads_files = False
+
     source: Literal["union"]
     of: Annotated[Distinct[str], AfterValidator(_several)] = Field(description="`<dataset>.` precedes their ids")
 
 
 class Group(Dataset):
     """Several datasets whose scores are averaged with equal weight; it has no passages."""
+
+    reads_files = False
 
     source: Literal["group"]
     of: Items[str] = Field(min_length=1, description="the datasets")

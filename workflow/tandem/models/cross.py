@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from tandem.models.device import device
+from tandem.models.encoding import pooled
 from tandem.models.hub import load_encoder, save_encoder
-from tandem.models.pooling import pooled
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
 from tandem.models.tokens import Inputs, Template, Texts

@@ -1,4 +1,4 @@
-"""Where a model runs and in which precision."""
+"""Where a model runs, with which kernels and in which precision."""
 
 import ctypes
 import os
@@ -41,6 +41,16 @@ def keep_memory() -> None:
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(MMAP_MAX, 0)
         libc.mallopt(TRIM_THRESHOLD, RETAINED)
+
+
+def by_onednn() -> bool:
+    """Whether weights are laid out for oneDNN here."""
+    return device().type == "cpu" and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+
+
+def kernels() -> str:
+    """What multiplies here, `cpu, oneDNN …`, `cpu` or `cuda`: another one gives other last bits."""
+    return "cpu, oneDNN and attention in fp32" if by_onednn() else device().type
 
 
 def has_bf16(where: torch.device) -> bool:

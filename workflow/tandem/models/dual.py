@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from tandem.errors import UserError
 from tandem.models.device import device, place
+from tandem.models.encoding import pooled
 from tandem.models.hub import load_encoder, save_encoder
-from tandem.models.pooling import pooled
 from tandem.models.ragged import Ids, Ragged, token_batches
 from tandem.models.saving import DualShape, describe_encoder, describe_two_towers
 from tandem.models.tokens import Template, Texts

@@ -103,7 +103,7 @@ def _loading(folder: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, ImportError, OSError, SafetensorError) as error:
-        if faults.line(error):
+        if faults.explain_fault(error):
             raise
         if "trust_remote_code" in str(error):
             hint = "choose a model of a family that transformers knows by itself"

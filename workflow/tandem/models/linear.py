@@ -9,20 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tandem.models.device import device, resolve_precision
+from tandem.models.device import by_onednn, resolve_precision
 
 # Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
 ACTIVATED = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
-
-
-def by_onednn() -> bool:
-    """Whether weights are laid out for oneDNN here."""
-    return device().type == "cpu" and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
-
-
-def kernels() -> str:
-    """What multiplies here, `cpu, oneDNN …`, `cpu` or `cuda`: another one gives other last bits."""
-    return "cpu, oneDNN and attention in fp32" if by_onednn() else device().type
 
 
 class FrozenLinear(nn.Module):

@@ -16,7 +16,7 @@ from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import iter_run, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
-from tandem.models.ragged import Ids
+from tandem.models.ragged import Ids, ranges
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import Requests, mean_logit, open_judges, score_shard
 from tandem.retrieval.pair_store import pair_keys
@@ -91,9 +91,9 @@ def scores_of_run(job: Job[TeacherParams], lists: Lists, progress: Progress) -> 
         of_run = np.repeat(query_row, [len(names) for _, names, _ in group])
         keys = pair_keys(of_run, docs.rows([name for _, names, _ in group for name in names]))
         first, last = (np.searchsorted(by_query, query_row, side) for side in ("left", "right"))
-        own = order[spread(first, last - first)]
+        own = order[ranges(first, last - first)]
         sizes = lists.offsets[own + 1] - lists.offsets[own]
-        rows = spread(lists.offsets[own], sizes)
+        rows = ranges(lists.offsets[own], sizes)
         targets = pair_keys(np.repeat(lists.queries[own], sizes), lists.passages[rows])
         yield rows, lookup(targets, keys, np.concatenate([scores for _, _, scores in group]))
         progress.add(len(rows))
@@ -127,7 +127,7 @@ def write_scores(path: Path, rows: int, parts: Iterator[Part]) -> Ids:
 def count(scores: Ids, lists: Lists) -> dict[str, int | float]:
     """How many pairs have a score, how many do not, of which positives; and the scores' range."""
     known = np.isfinite(scores)
-    positives = spread(lists.offsets[:-1], lists.positives)
+    positives = ranges(lists.offsets[:-1], lists.positives)
     facts: dict[str, int | float] = {"pairs": len(scores), "scored": int(known.sum()), "missing": int((~known).sum())}
     facts["missing_positives"] = int((~known[positives]).sum())
     if facts["scored"]:

@@ -18,20 +18,7 @@ PLACE = ("path", "files", "checksum")  # where the files are
 NULLABLE = ("most",)  # keys whose null is a value
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 UPSTREAM_KEYS = ("corpus_of", "of", "from_")  # what they name is upstream, not a parameter
-# Formats that read files; the others make or fetch their own.
-FROM_FILES = (
-    *("beir", "files", "squad", "cmedqa2", "dpr", "entity_questions"),
-    *("rocketqa", "rocketqa_tsv", "dureader_retrieval", "dureader2"),
-)
 DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
-# Splits of the formats that always have the same.
-SPLITS = {
-    "pydocs": ("train", "dev", "test"),
-    "cmedqa2": ("train", "dev", "test"),
-    "entity_questions": ("train", "dev", "test"),
-    "dureader_retrieval": ("train", "dev"),
-    "rocketqa_tsv": ("train",),
-}
 NO_QRELS = ("Success", "RR", "P")  # measures that do not ask how many relevant passages there are
 
 
@@ -85,7 +72,7 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
         params["downloads"] = sorted([file, *map(values.get, IDENTITY)] for file, values in files.items())
         mirrors = [json_of(mirror) for mirror in ctx.settings.execution.mirrors]
         execution |= {"files": files, "name": name, "mirrors": mirrors}
-    elif entry.source in FROM_FILES or (entry.source == "pair" and "queries" not in upstream):
+    elif entry.reads_files and not upstream.get("queries"):
         if entry.access == "licence":
             raise UserError(f"datasets.{name} is not public: {entry.where or 'ask its makers'}")
         raise UserError(f"datasets.{name}.path is missing; name the folder that holds its files")
@@ -114,8 +101,8 @@ def splits(ctx: Context, name: str) -> set[str] | None:
             return splits(ctx, entry.of[0])
         case Pair() if entry.queries_of:
             return splits(ctx, entry.queries_of)
-    if entry.source in SPLITS:
-        return set(SPLITS[entry.source])
+    if entry.always_has:
+        return set(entry.always_has)
     if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
         in_folder = {path.name.split(".tsv")[0] for path in (Path(entry.path) / "qrels").glob("*.tsv*")}
         return (in_folder | drawn) or {"test"}

@@ -140,6 +140,8 @@ class Planner:
                 self.ctx.derived[entry] = audits.plan_dissimilar(self.ctx, entry, spec.of)
             case Reduced():
                 self.ctx.derived[entry] = models.plan_reduced(self.ctx, entry, spec)
+            case _:
+                datasets.dataset(self.ctx, entry)
 
 
 class Planners:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from tandem.config.encoders import Encoder, PublishedEncoder
 from tandem.errors import UserError
 from tandem.models.hub import package_folder
 from tandem.plan.graph import Stage
@@ -80,7 +81,7 @@ def encoder_of(stage: Stage) -> Stage:
     return stage
 
 
-def shape_of(stage: Stage, entries: Mapping[str, Any]) -> Shape:
+def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
     """An encoder's sizes.
 
     Args:
@@ -102,19 +103,14 @@ def shape_of(stage: Stage, entries: Mapping[str, Any]) -> Shape:
         if (folder / "config.json").is_file():
             return _first_layers(Shape.of(json.loads((folder / "config.json").read_text())), params)
     for entry in entries.values():
-        shape, name = value(entry, "shape"), value(entry, "name") or value(entry, "package")
-        if shape and name == params.get("name", params.get("package")):
-            sizes = {key: value(shape, key) for key in NAMES if value(shape, key) is not None}
-            return _first_layers(Shape(**sizes), params)
+        if not isinstance(entry, PublishedEncoder) or not entry.shape:
+            continue
+        if (entry.name or entry.package) == params.get("name", params.get("package")):
+            return _first_layers(Shape(**entry.shape.model_dump()), params)
     raise UserError(
         f"encoder {encoder.name}: its sizes are not known here; make it (`snakemake {encoder.manifest}`), or say "
         f"encoders.<name>.shape: {{layers, hidden, feed_forward, vocabulary}}"
     )
-
-
-def value(record: Any, name: str) -> Any:
-    """A field of a configuration's entry, typed or not; None where it is missing."""
-    return record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
 
 
 def _first_layers(shape: Shape, params: Mapping[str, Any]) -> Shape:

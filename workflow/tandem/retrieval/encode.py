@@ -19,10 +19,9 @@ from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
 from tandem.models.acceleration import accelerate
-from tandem.models.device import device, resolve_precision, use_workers
+from tandem.models.device import device, kernels, resolve_precision, use_workers
 from tandem.models.dual import STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
-from tandem.models.linear import kernels
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, BlockFacts, Blocks, Vectors, block_name
@@ -95,7 +94,7 @@ def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
 
 def open_blocks(job: Job[EmbeddingsParams], rows: Rows | range) -> Blocks:
     """The blocks that `rows` are encoded in; their origin covers the parameters and the very files that are read."""
-    files = {role: job.inputs[role].manifest.files for role in ("dataset", "tokens")}
+    files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
     files["model"] = part_files(job.inputs["model"], "dual")
     origin = hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
     return Blocks(job.out, len(rows), job.params.block, origin, job.params.dtype)
@@ -148,7 +147,7 @@ def run(job: Job[EmbeddingsParams]) -> None:
             say(f"embeddings {job.key}: blocks differ in {key} ({' and '.join(values)}), so their last bits may differ")
     with writing(job) as draft:
         for number, block in facts.items():
-            draft.keep(block_name(number), blocks.path(number).stat().st_size, block.sha256)
+            draft.add(block_name(number), blocks.path(number).stat().st_size, block.sha256)
         write_json(draft.path("meta.json"), describe(job, blocks))
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))

@@ -38,13 +38,16 @@ def require_part(model: Artifact, part: str) -> Path:
     return folder
 
 
-def part_files(model: Artifact, part: str) -> dict[str, dict[str, Any]]:
-    """The manifest's entries of the files that decide what a model's part (`dual`, `cross`) computes.
+def part_files(model: Artifact, part: str) -> dict[str, str]:
+    """The checksums of the files that decide what a model's part (`dual`, `cross`) computes.
 
     Notes on the training are left out: the same weights trained again have another pace, and may have another commit.
     """
-    files = model.manifest.files.items()
-    return {name: file for name, file in files if f"{part}/" in name and Path(name).name not in NOTES}
+    return {
+        name: checksum
+        for name, checksum in model.manifest.checksums.items()
+        if f"{part}/" in name and Path(name).name not in NOTES
+    }
 
 
 def require_tokenizer(folder: Path, tokens: Artifact) -> None:

@@ -16,9 +16,8 @@ from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import STEP, CrossEncoder
-from tandem.models.device import device, resolve_precision, use_workers
+from tandem.models.device import device, kernels, resolve_precision, use_workers
 from tandem.models.hub import check_length
-from tandem.models.linear import kernels
 from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import part_files, require_part, require_tokenizer

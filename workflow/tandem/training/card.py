@@ -125,8 +125,8 @@ def _lineage(job: Job[ModelParams], encoder: Artifact) -> str:
     rows.append(("encoder", encoder.key))
     if weights := encoder.manifest.facts.get("weights_sha256"):
         rows.append(("its weights' sha256", weights))
-    rows.append(("commit", f"{origins['commit']}{' with changes' if origins['dirty'] else ''}"))
-    rows += [(f"library {name}", version) for name, version in origins["libraries"].items()]
+    rows.append(("commit", f"{origins.commit}{' with changes' if origins.dirty else ''}"))
+    rows += [(f"library {name}", version) for name, version in origins.libraries.items()]
     return _table("from", "key", rows)
 
 

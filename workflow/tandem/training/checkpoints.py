@@ -182,7 +182,7 @@ def state_files(folder: Path) -> dict[str, str]:
 def state_folder(checkpoint: Artifact) -> Path:
     """The folder of a finished checkpoint's state; a `UserError` unless it is what the manifest says."""
     folder = checkpoint.folder / STATE
-    if state_files(folder) != checkpoint.manifest[STATE]:
+    if state_files(folder) != checkpoint.manifest.facts[STATE]:
         problem = "is not what the manifest says" if folder.is_dir() else "is gone"
         raise UserError(f"{folder}: {problem}; delete {checkpoint.folder / MANIFEST} and let Snakemake make it again")
     return folder

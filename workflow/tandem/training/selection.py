@@ -52,7 +52,7 @@ def take_over(job: Job[ModelParams]) -> None:
         value = [validated(validations[at])[1], selected.manifest.facts["steps"]] if validations else None
         draft.path("model.json").unlink()
         write_json(draft.path("model.json"), model | {"best": value, "checkpoint": selected.key})
-        draft.facts |= {name: selected.manifest[name] for name in FACTS} | {"checkpoint": selected.key}
+        draft.facts |= {name: selected.manifest.facts[name] for name in FACTS} | {"checkpoint": selected.key}
 
 
 def link(source: Path, target: Path) -> None:

@@ -1,1 +1,1 @@
-"""Analyses of models and their errors."""
+"""Analyses for the notebooks: wrong results, score distributions during a joint training, hardness of negatives."""

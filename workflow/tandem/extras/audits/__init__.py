@@ -1,1 +1,1 @@
-"""Audits of collections."""
+"""Audits: whether a collection can be trusted, each a stage with a section of the report."""

@@ -169,7 +169,7 @@ class Counts:
         summary: dict[str, object] = {
             "queries": queries,
             "without_result": counts["empty"],
-            "candidates": statistics.spread(self.sizes),
+            "candidates": statistics.distribution(self.sizes),
             "unlabelled": counts["unlabelled"],
             "asked": counts["asked"],
             "systems": {name: {"found": self.retrieved[name], "alone": self.alone[name]} for name in self.systems},

@@ -9,7 +9,6 @@ from tandem.errors import UserError, nearest
 from tandem.extras.operations.configurations import Configuration
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
-from tandem.plan.plan import Plan
 from tandem.stages.lexical import ANALYZERS
 from tandem.store.artifact import MANIFEST, open_artifact
 
@@ -81,15 +80,15 @@ def part(run: Stage) -> Part:
     """What gives a run of a kind in `KINDS` its scores."""
     name, above = run.name.rpartition(".")[0], dict(run.upstream)
     if run.kind == "bm25":
-        return Part(BM25, name, run.key, run.params, above)
+        return Part(BM25, name, run.key, run.values, above)
     if KINDS[run.kind] == DUAL:
         del above["queries"]
         vectors = above["passages"]
         above |= {role: vectors.upstream[role] for role in ("model", "tokens")}
-        return Part(DUAL, name, run.key, {**vectors.params, **run.params}, above)
+        return Part(DUAL, name, run.key, {**vectors.values, **run.values}, above)
     del above["run"]
     models = "+".join(stage.key for role, stage in sorted(above.items()) if role.split(".")[0] in ("model", "judge"))
-    return Part(CROSS, name.rpartition("+")[2], models, run.params, above)
+    return Part(CROSS, name.rpartition("+")[2], models, run.values, above)
 
 
 def parts(run: Stage) -> Iterator[Part]:
@@ -110,7 +109,7 @@ def needs(run: Stage) -> Iterator[Stage]:
         yield run.upstream["tuned"]
 
 
-def comparable_parts(plan: Plan, run: Stage) -> list[Part]:
+def comparable_parts(plan: FullPlan, run: Stage) -> list[Part]:
     """Parts whose scores may stand beside those of a run, in the order of preference.
 
     BM25 of the configuration; then what the tables' systems use, the last row first, but before all others those that

@@ -1,14 +1,14 @@
 """The command `estimate`: operations, device time, memory and disk of each stage, for a configuration and a machine."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from tandem.config.execution import ExecutionSettings
 from tandem.config.loading import gathered
+from tandem.config.settings import Settings
 from tandem.errors import UserError
 from tandem.extras.estimate.resources import (
     TOKENS_PER_WORD,
@@ -21,9 +21,9 @@ from tandem.extras.estimate.resources import (
     params_of,
     volumes,
 )
+from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.plan import Plan
-from tandem.plan.shapes import shape_of, value
+from tandem.plan.shapes import shape_of
 from tandem.stages import KINDS
 
 ROOT = Path(__file__).parents[4]  # the checkout
@@ -69,24 +69,22 @@ def main(words: list[str]) -> int:
         else:
             files.append(Path(word))
     config = json.loads(Path(flags["--config"]).read_text()) if "--config" in flags else gathered(files, ROOT)
-    plan = Plan(config, ROOT)
+    plan = FullPlan(config, ROOT)
     hardware = flags.get("--hardware") or plan.settings.execution.hardware
     print(render(plan, Hardware.load(ROOT / "config/hardware", hardware)), end="")
     return 0
 
 
-def new_setting(config: Mapping[str, Any], hardware: Hardware) -> Setting:
+def new_setting(settings: Settings, hardware: Hardware) -> Setting:
     """The setting of a configuration's stages on a machine.
 
     The functions of the result raise a UserError where a dataset's or an encoder's size is not known.
     """
-    datasets, encoders = value(config, "datasets"), value(config, "encoders")
-    execution = ExecutionSettings.model_validate(value(config, "execution"))
 
     @cache
     def sizes(stage: Stage) -> Volumes:
         """The collection of a dataset stage; a derived one's follows from what it is made of."""
-        size = volumes(stage, datasets.get(stage.name, {}))
+        size = volumes(stage, settings.datasets.get(stage.name))
         for role in ("of", "corpus") if size is None else ():
             if role in stage.upstream:
                 return derived(stage, sizes(stage.upstream[role]))
@@ -95,7 +93,7 @@ def new_setting(config: Mapping[str, Any], hardware: Hardware) -> Setting:
         return size
 
     memory = (hardware.activation_bytes, hardware.held)
-    return Setting(sizes, lambda stage: shape_of(stage, encoders), execution, *memory)
+    return Setting(sizes, lambda stage: shape_of(stage, settings.encoders), settings.execution, *memory)
 
 
 def derived(stage: Stage, whole: Volumes) -> Volumes:
@@ -164,9 +162,9 @@ def total(costs: Iterable[Cost]) -> Cost:
     )
 
 
-def render(plan: Plan, hardware: Hardware) -> str:
+def render(plan: FullPlan, hardware: Hardware) -> str:
     """The table as Markdown, below it the sizes and rates that it is calculated with."""
-    setting = new_setting(plan.document(), hardware)
+    setting = new_setting(plan.settings, hardware)
     plan.tables.files()
     stages = upstream_first(plan.tables.wanted_scores())
     costs = {stage: whole for stage in stages if (whole := estimate(stage, setting, hardware))}

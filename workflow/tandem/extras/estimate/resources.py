@@ -12,13 +12,12 @@ from math import exp
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel
-
+from tandem.config.datasets import Dataset
 from tandem.config.execution import ExecutionSettings
 from tandem.config.loading import read_yaml
 from tandem.errors import UserError, nearest
 from tandem.plan.graph import Stage
-from tandem.plan.shapes import Shape, value
+from tandem.plan.shapes import Shape
 from tandem.registry import Registry
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST
@@ -117,9 +116,9 @@ def finished(folder: str) -> JSON | None:
     return manifest
 
 
-def volumes(stage: Stage, entry: object) -> Volumes | None:
+def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
     """The size of a dataset stage's collection: its artifact's statistics, else its catalogue entry's; None without."""
-    typical = TYPICAL.get(str(value(entry, "language")), OTHERWISE)
+    typical = TYPICAL.get(entry.language if entry else "", OTHERWISE)
     path = Path(stage.folder) / "statistics.json"
     if finished(stage.folder) and path.is_file():
         statistics = json.loads(path.read_text())
@@ -127,11 +126,11 @@ def volumes(stage: Stage, entry: object) -> Volumes | None:
         sides = {"passage": statistics["passages"], "query": next(iter(statistics["splits"].values()), {})}
         lengths = {side: _length(counted, typical[i]) for i, (side, counted) in enumerate(sides.items())}
         return Volumes(statistics["passages"]["count"], queries, lengths, counted=True)
-    counts: Mapping[str, int] = value(entry, "counts") or {}
-    if "passages" not in counts:
+    counts = (entry.counts if entry else None) or {}
+    if entry is None or "passages" not in counts:
         return None
     queries = {name: n for name, n in counts.items() if name != "passages" and not name.endswith("_qrels")}
-    lengths = {"passage": typical[0], "query": typical[1]} | dict(value(entry, "tokens") or {})
+    lengths = {"passage": typical[0], "query": typical[1]} | (entry.tokens or {})
     return Volumes(counts["passages"], queries, lengths)
 
 
@@ -157,9 +156,7 @@ class Fields:
 def params_of(stage: Stage) -> Any:
     """A stage's parameters as its kind's model."""
     model = KINDS[stage.kind].params
-    if isinstance(stage.params, BaseModel):
-        return stage.params
-    return Fields(stage.params) if model is None else model.model_validate(stage.params)
+    return Fields(stage.values) if model is None else stage.params_as(model)
 
 
 @dataclass(frozen=True)

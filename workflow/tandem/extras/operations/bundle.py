@@ -20,7 +20,7 @@ from tandem.errors import UserError, nearest
 from tandem.extras.operations.configurations import Configuration, Configurations, split_files
 from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
 from tandem.extras.operations.scan import RESULTS, find
-from tandem.plan.plan import Plan
+from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, check_files
 from tandem.store.environment import redacted
@@ -220,7 +220,7 @@ def gather(name: str, configuration: Configuration) -> Packed:
     stages = walk(target.artifacts)
     views = [path for path in sorted(table.parent.glob(f"{table.stem}.*")) if path.suffix in VIEWS]
     pinned = [path for path in sorted((ROOT / "envs").glob("*")) if path.suffix in PINNED]
-    layout = [plan.tables.layouts[name], *map(Path, plan.tables.beside(name))]
+    layout = plan.tables.layout_files(name)
     files: dict[str, Content] = {
         "README.md": readme(name, configuration, [stage.artifact.manifest for stage in stages.values()]).encode(),
         "config.yaml": resolved_configuration(plan, name).encode(),
@@ -247,14 +247,14 @@ def packed_files(stage: Stage) -> list[str]:
     return list(files) if stage.kind in PACKED or RUN in files else []
 
 
-def resolved_configuration(plan: Plan, name: str) -> str:
+def resolved_configuration(plan: FullPlan, name: str) -> str:
     """The resolved configuration with every default, for the one table; without secrets.
 
     A layout of the user's own is the bundle's; folders of data and encoders are absolute: it is read elsewhere.
     """
-    config: dict[str, Any] = redacted(plan.config)
+    config: dict[str, Any] = redacted(plan.document())
     own = plan.tables.layouts[name]
-    config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.config["tables"]) else [name]
+    config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.settings.tables) else [name]
     for entry in [*config["datasets"].values(), *config["encoders"].values()]:
         if isinstance(entry.get("path"), str):
             entry["path"] = str(Path(entry["path"]).absolute())

@@ -15,8 +15,8 @@ from cyclopts import Parameter
 from tandem import ROOT
 from tandem.config.loading import LOADER, Raw, gathered, merged
 from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.plan import Plan
 
 SPENT = ("embeddings", "index")  # large, and needed only until runs are made from them
 
@@ -48,9 +48,9 @@ class Configuration:
                 raise UserError(f"--config {word}: {text} is not valid YAML") from None
         return config
 
-    def plan(self) -> Plan:
+    def plan(self) -> FullPlan:
         """The configuration's plan: the Snakefile's own, so that stages have the names they were built under."""
-        return Plan(self.config(), ROOT)
+        return FullPlan(self.config(), ROOT)
 
     @property
     def name(self) -> str:
@@ -120,14 +120,14 @@ def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
     return names, files
 
 
-def full_plan(configuration: Configuration) -> Plan:
+def full_plan(configuration: Configuration) -> FullPlan:
     """A configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on.
 
     Raises:
         UserError: a mistake, or a wanted table or sweep that cannot be made.
     """
     plan = configuration.plan()
-    plan.tables.made()  # a table that cannot be planned today, its data being away, would leave out what it needs
+    plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.sweeps()
     plan.by_name()
     optional: list[Callable[[], object]] = [partial(plan.counted, name) for name in plan.statistics]
@@ -137,18 +137,18 @@ def full_plan(configuration: Configuration) -> Plan:
     return plan
 
 
-def stages_of_all(plan: Plan) -> list[Stage]:
+def stages_of_all(plan: FullPlan) -> list[Stage]:
     """The stages of `rule all`: those behind the wanted tables, sweeps and what the report shows; inputs first."""
-    plan.tables.made()
+    plan.tables.files()
     targets = plan.tables.wanted_scores()
-    targets += [point.stage for name in plan.wanted_sweeps() for point in plan.swept.made[name].scored]
-    if plan.config["audits"]["in_report"]:
-        targets += plan.resolver.audits.all(plan.config["dataset"])
-    targets += [plan.resolver.run(system, plan.split, "systems") for system in plan.config["systems"]]
+    targets += [point.stage for name in plan.wanted_sweeps() for point in plan.swept[name].scored]
+    if plan.settings.audits.in_report:
+        targets += plan.audit_stages()
+    targets += [plan.planner.run(system, plan.split, "systems") for system in plan.settings.systems]
     return upstream_first(targets)
 
 
-def spent_stages(plans: Iterable[Plan]) -> set[tuple[str, str]]:
+def spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
     """(kind, key) of vectors and indexes of `rule all` that only finished stages were made from.
 
     Snakemake builds none of them again: what was made from them exists.

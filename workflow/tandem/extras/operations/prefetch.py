@@ -16,8 +16,8 @@ from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
+from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
-from tandem.plan.plan import Plan
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 NEEDED = ("config.json", "model.safetensors")  # of an encoder, in the cache
@@ -72,14 +72,14 @@ def prefetch(
     return 0 if dry_run else fetch_all([item for item in items.values() if not item.here])
 
 
-def needed(plan: Plan) -> list[Item]:
+def needed(plan: FullPlan) -> list[Item]:
     """What the stages of `rule all` read from elsewhere, in the order in which they need it."""
     items: list[Item] = []
     for stage in stages_of_all(plan):
         if stage.kind == "dataset":
-            items += of_dataset(stage, plan.config["datasets"])
-        elif stage.kind == "encoder" and stage.params["source"] == "hub":
-            items.append(of_hub(stage, stage.name in plan.config["encoders"]))
+            items += of_dataset(stage, plan.document()["datasets"])
+        elif stage.kind == "encoder" and stage.values["source"] == "hub":
+            items.append(of_hub(stage, stage.name in plan.settings.encoders))
     return items
 
 
@@ -118,10 +118,10 @@ def fetch_all(items: Iterable[Item]) -> int:
 
 def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
-    if stage.params.get("source") == "ir_datasets":
+    if stage.values.get("source") == "ir_datasets":
         presence = presences([stage.name], datasets)[stage.name]
-        fetch = partial(fetch_ir_datasets, stage.name, stage.params)
-        what = f"ir_datasets {stage.params['id']}"
+        fetch = partial(fetch_ir_datasets, stage.name, stage.values)
+        what = f"ir_datasets {stage.values['id']}"
         yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", fetch)
     if not (files := stage.execution.get("files")):
         return
@@ -132,14 +132,14 @@ def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
         path = local_path(url)
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
-        here = all(downloads.here(name) for name in names)
+        here = all(downloads.is_present(name) for name in names)
         yield Item("dataset", stage.name, url, size, here, partial(fetch_files, downloads, names))
 
 
 def fetch_files(downloads: Downloads, names: list[str]) -> str:
     """Fetch and unpack some of a dataset's files."""
     for name in names:
-        downloads.at(name)
+        downloads.find(name)
     return ""
 
 
@@ -167,7 +167,7 @@ def fetch_ir_datasets(name: str, params: dict[str, Any]) -> str:
 
 def of_hub(stage: Stage, catalogued: bool) -> Item:
     """An encoder of the hub at its revision."""
-    name, revision = stage.params["name"], stage.params["revision"]
+    name, revision = stage.values["name"], stage.values["revision"]
     commit, size = in_cache(name, revision), None
     here = commit is not None
     if commit is None:
@@ -190,7 +190,7 @@ def pin_entry(stage: Stage, catalogued: bool, commit: str) -> str:
     A branch is another model tomorrow, under the same key. The commit gives the encoder, and all that is made from it,
     other keys.
     """
-    name, revision = stage.params["name"], stage.params["revision"]
+    name, revision = stage.values["name"], stage.values["revision"]
     if COMMIT.fullmatch(revision) or not COMMIT.fullmatch(commit):
         return ""
     entry = f"revision: {commit}" if catalogued else f"source: hub, name: {name}, revision: {commit}"

@@ -12,7 +12,7 @@ from tandem.extras.pretraining.masking import Block, crop, generator
 from tandem.extras.pretraining.objectives import Part, Pretraining, Separable
 from tandem.models.device import precision
 from tandem.models.dual import dot_scores
-from tandem.models.pooling import pool
+from tandem.models.encoding import pool
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Template
 from tandem.training.forward import Replayed, Seeds

@@ -30,13 +30,7 @@ class Crop:
     Contriever's contrastive loss (Izacard et al. 2022 Eq. 1) with its independent cropping, the negatives being the
     batch's other passages instead of a queue of earlier ones. It is the dual encoder's loss with one span as query and
     the other as passage; so in-batch negatives come from all processes.
-
-    Args:
-        model: the encoder, in both towers.
-        tokens: passages; there are no queries.
-        train: how it learns.
-        budget: how much is computed at once.
-        world: the processes that train together.
+    The encoder is both towers of `model`.
     """
 
     def __init__(self, model: DualEncoder, tokens: Tokens, train: Spans, budget: Budget, world: World = ALONE) -> None:
@@ -60,16 +54,7 @@ class Crop:
 
 
 class Pretraining(ABC, Generic[T]):
-    """An encoder with a head that predicts hidden tokens.
-
-    Args:
-        model: the encoder, in both towers, and how it makes a text's vector.
-        tokens: passages; there are no queries.
-        train: how it learns.
-        vocabulary: what may be hidden.
-        budget: how much is computed at once.
-        world: the processes that train together.
-    """
+    """An encoder, both towers of `model`, with a head that predicts hidden tokens; `vocabulary` says which may be."""
 
     def __init__(
         self,

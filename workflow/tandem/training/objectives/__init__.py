@@ -62,11 +62,7 @@ def add(totals: dict[str, float], values: dict[str, float]) -> None:
 
 
 class ListLoss:
-    """weight · distillation(scores, teacher) + supervision · loss(scores) with `train.distil`; else the loss alone.
-
-    Args:
-        train: the model's training parameters.
-    """
+    """weight · distillation(scores, teacher) + supervision · loss(scores) with `train.distil`; else the loss alone."""
 
     def __init__(self, train: DualTrain | CrossTrain) -> None:
         self.supervision, self.distil = supervision_loss(train.loss, train), train.distil

@@ -1,7 +1,8 @@
-"""Attention over packed rows (texts laid end to end in one row of tokens, without padding) and in float32.
+"""Run an encoder over texts: padded or packed into one row without padding, and pooled to one vector each.
 
-Encoders of `FAMILIES` take both through transformers' attention interface: `set_attn_implementation(PACKED)` or
-`(FLOAT32)` after `register`. Where the texts of a packed row lie reaches the attention through keyword arguments.
+Encoders of `FAMILIES` take packed rows, and float32 attention, through transformers' attention interface:
+`set_attn_implementation(PACKED)` or `(FLOAT32)` after `register`. Where the texts of a packed row lie reaches the
+attention through keyword arguments.
 """
 
 import importlib
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tandem.models.device import place, precision
 from tandem.models.ragged import ends, ranges
 from tandem.models.tokens import Inputs
 
@@ -184,3 +186,67 @@ def by_padding(
     weights = nn.functional.dropout(scores.softmax(-1), dropout)
     mixed: Tensor = (weights @ v).transpose(1, 2)[text, tokens - bounds[text]]
     return mixed
+
+
+def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | None, multiple: int) -> Tensor:
+    """Run an encoder and pool.
+
+    Args:
+        encoder: a transformers encoder.
+        inputs: texts in their special tokens.
+        pooling: `cls` or `mean`.
+        mode: precision, `auto`, `bf16` or `fp32`.
+        packed: pack the texts into one row, filled up to this budget; None pads them.
+        multiple: of padded inputs, whose length is a multiple of it.
+    Returns:
+        Shape (texts, dim), float32.
+    """
+    arguments = inputs.padded(multiple) if packed is None else pack(inputs, packed, encoder.config)
+    placed = {name: place(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
+    if packed is not None:
+        import torch._dynamo
+
+        # The number of a row's texts stays open: one compiled code serves all.
+        torch._dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
+    with precision(mode):
+        hidden = encoder(**placed).last_hidden_state
+    if packed is None:
+        return pool(hidden, placed["attention_mask"], pooling)
+    return pool_packed(hidden[0], placed["cu_seq_lens_q"][: len(inputs.lengths) + 1], pooling)
+
+
+def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    """One vector per text from its token vectors.
+
+    Args:
+        hidden: token vectors, shape (texts, length, dim).
+        mask: 1 for tokens and 0 for padding, shape (texts, length).
+        pooling: `cls` (the first token's vector) or `mean` (over the tokens).
+    Returns:
+        Shape (texts, dim), float32.
+    """
+    hidden = _float32(hidden)
+    if pooling == "cls":
+        return hidden[:, 0]
+    weights = mask[..., None].to(hidden.dtype)
+    return (hidden * weights).sum(1) / weights.sum(1)
+
+
+def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
+    """`pool` of texts laid end to end.
+
+    Args:
+        hidden: token vectors, shape (tokens, dim).
+        bounds: where the texts to pool begin and end, shape (texts + 1,); tokens behind them are left out.
+        pooling: `cls` or `mean`.
+    """
+    hidden = _float32(hidden)
+    if pooling == "cls":
+        return hidden[bounds[:-1]]
+    # unsafe: the bounds need no check, which would wait for the GPU
+    return torch.segment_reduce(hidden, "mean", offsets=bounds.long(), unsafe=True)
+
+
+def _float32(hidden: Tensor) -> Tensor:
+    """Token vectors in float32 at least."""
+    return hidden.to(torch.promote_types(hidden.dtype, torch.float32))
