@@ -14,6 +14,7 @@ from tandem.search.exact import Array, Best, pair_scores
 from tandem.search.flat import BlockSearch
 from tandem.search.indexes.opened import Index
 from tandem.search.indexes.threads import alone
+from tandem.stages.flags import Json
 from tandem.store.artifact import Artifact
 
 CACHE = 2 << 30  # bytes of blocks that stay ready
@@ -48,9 +49,7 @@ class Vectors:
                 searcher = Exact(passages, order.ranks, CACHE // len(parts))
             self.parts[key] = searcher, passages, order
 
-    def _indexed(
-        self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], threads: int
-    ) -> ann.Searcher:
+    def _indexed(self, index: Artifact, passages: Embeddings, ranks: Array, params: Json, threads: int) -> ann.Searcher:
         opened = Index(index, self._open.enter_context(alone(threads)))
         opened.tune(params.get("nprobe"), params.get("ef_search"))
         return ann.Searcher(opened, passages, ranks, params)

@@ -17,6 +17,7 @@ import tandem
 from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.errors import UserError
+from tandem.stages.flags import Json
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, load
 
@@ -32,7 +33,7 @@ class PartData(TypedDict):
     """What a worker must know of a part: its column, its stage's parameters, and role → folder of what it reads."""
 
     column: str
-    params: dict[str, Any]
+    params: Json
     inputs: dict[str, str]
 
 
@@ -135,7 +136,7 @@ def main(words: list[str]) -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def reply(answer: dict[str, Any]) -> None:
+    def reply(answer: Json) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
@@ -164,7 +165,7 @@ class Bm25:
     def __init__(self, parts: dict[str, PartData], threads: int) -> None:
         from tandem.lexical.search import index_of, opened, parameters  # Java: not in the other workers
 
-        self.parts: dict[str, Any] = {}
+        self.parts: Json = {}
         self._open = ExitStack()
         for key, part in parts.items():
             job = Job("bm25", Path(), part["params"], open_inputs(part), Execution(workers=threads))

@@ -15,6 +15,7 @@ from tandem.extras.operations.scan import RESULTS, find
 from tandem.reporting.layout import name as system_name
 from tandem.reporting.results import Cell, Row, Table, from_json
 from tandem.reporting.sweep_results import Line, Result, labelled, read
+from tandem.stages.flags import Json
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import (
     Node,
@@ -195,7 +196,7 @@ def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
     return cells[0]
 
 
-def _scores(scored: dict[str, Any]) -> Artifact:
+def _scores(scored: Json) -> Artifact:
     """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
     beside = Path(scored["folder"]).parents[1] / "score" / scored["scores"]
     return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored["scores"])
