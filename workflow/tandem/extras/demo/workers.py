@@ -19,6 +19,7 @@ from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.retrieval.lexical.bm25 import k1_and_b, open_engine, require_index
 from tandem.stages.lexical import Bm25Params
+from tandem.stages.flags import Json
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, load
 
@@ -34,7 +35,7 @@ class PartData(TypedDict):
     """What a worker must know of a part: its column, its stage's parameters, and role → folder of what it reads."""
 
     column: str
-    params: dict[str, Any]
+    params: Json
     inputs: dict[str, str]
 
 
@@ -137,7 +138,7 @@ def main(words: list[str]) -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def reply(answer: dict[str, Any]) -> None:
+    def reply(answer: Json) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
@@ -164,7 +165,9 @@ class Bm25:
     """
 
     def __init__(self, parts: dict[str, PartData], threads: int) -> None:
-        self.parts: dict[str, Any] = {}
+        from tandem.lexical.search import index_of, opened, parameters  # Java: not in the other workers
+
+        self.parts: Json = {}
         self._open = ExitStack()
         for key, part in parts.items():
             job = Job(

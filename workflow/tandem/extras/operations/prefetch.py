@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -18,6 +18,7 @@ from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
+from tandem.stages.flags import Json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 NEEDED = ("config.json", "model.safetensors")  # of an encoder, in the cache
@@ -116,7 +117,7 @@ def fetch_all(items: Iterable[Item]) -> int:
     return failed
 
 
-def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
+def of_dataset(stage: Stage, datasets: Json) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
     if stage.values.get("source") == "ir_datasets":
         presence = presences([stage.name], datasets)[stage.name]
@@ -143,7 +144,7 @@ def fetch_files(downloads: Downloads, names: list[str]) -> str:
     return ""
 
 
-def fetch_ir_datasets(name: str, params: dict[str, Any]) -> str:
+def fetch_ir_datasets(name: str, params: Json) -> str:
     """Have ir_datasets download and unpack a collection's documents, queries and qrels.
 
     Raises:
