@@ -45,7 +45,7 @@ def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
         yield Item(
             "dataset",
             stage.name,
-            f"ir_datasets {stage.values["id"]}",
+            f"ir_datasets {stage.values['id']}",
             found.bytes,
             here,
             partial(bring_ir_datasets, stage.name, stage.values),
