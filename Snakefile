@@ -19,9 +19,11 @@ from snakemake.utils import min_version
 min_version("9.0")
 sys.path.insert(0, f"{workflow.basedir}/workflow")
 
+from tandem.cluster.slurm import clear
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.slurm import clear
+from tandem.cluster.slurm import clear
+from tandem.planning.plan import Plan
 from tandem.stages import KINDS
 
 

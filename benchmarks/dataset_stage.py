@@ -20,7 +20,7 @@ from pathlib import Path
 
 from figures import Measured, comparison, linearity, markdown
 
-from tandem.memory import peak_mib
+from tandem.store.environment import peak_mib
 
 FULL, QUICK = (1_000_000, 4_000_000), (20_000, 80_000)
 OWN = {"corpus": "corpus.tsv", "queries": {"test": "queries.tsv"}, "qrels": {"test": "qrels/test.tsv"}}
@@ -32,12 +32,13 @@ two threads; where its seconds are its processor's, other work on the machine le
 
 def ours(form: str, folder: Path) -> int:
     """Run the stage on a folder; the number of passages."""
-    from tandem.artifact import Job, open_artifact
     from tandem.data.dataset import run
+    from tandem.store.artifact import open_artifact
+    from tandem.store.job import Job
 
     out = folder / f"made-{form}"
     run(Job("dataset", out, PARAMS[form], {}, {"path": str(folder), "workers": os.cpu_count()}))
-    passages = int(open_artifact(out, verify=False).manifest["passages"])
+    passages = int(open_artifact(out, verify=False).manifest.facts["passages"])
     shutil.rmtree(out)
     return passages
 

@@ -34,11 +34,11 @@ def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
 def ours(folder: Path, precision: str) -> int:
     """Both stages."""
     from tandem.models import tokens
-    from tandem.search import encode
+    from tandem.retrieval import encode
 
     stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")
     made = stages.stage(folder, "embeddings", encode.run, params(precision), "dataset", "model", "tokens")
-    return int(made.manifest["passages"])
+    return int(made.manifest.facts["passages"])
 
 
 def peer(folder: Path, precision: str) -> int:
@@ -60,10 +60,10 @@ def theirs(folder: Path, precision: str) -> torch.Tensor:
 
 def difference(folder: Path, precision: str) -> float:
     """Largest difference of a vector's component, ours from the peer's in fp32."""
-    from tandem.artifact import Job
     from tandem.models import tokens
-    from tandem.models.encoding import encode_all
-    from tandem.search.encoder import Encoder
+    from tandem.models.dual import encode_all
+    from tandem.retrieval.encode import Encoder
+    from tandem.store.job import Job
 
     stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")
     inputs = stages.made(folder, "dataset", "model", "tokens")

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from figures import markdown
 
-from tandem.memory import peak_mib
+from tandem.store.environment import peak_mib
 
 FULL, QUICK = (100_000, 400_000, 1_600_000), (20_000, 40_000, 80_000)
 VOCABULARY, LONGEST, BLOCK = 20_000, 36, 16384
@@ -37,17 +37,17 @@ def model(folder: Path) -> dict[str, object]:
     """The artifact `model`; its tokenizer's digest and template, as `tokens` tells them."""
     from transformers import BertTokenizer
 
-    from tandem.artifact import Job, writing
+    from tandem.extras.pretraining.vocabulary import SPECIAL, build
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import tokenizer_digest
-    from tandem.models.template import Template
-    from tandem.models.vocabulary import SPECIAL, build
+    from tandem.models.tokens import Template
+    from tandem.store.job import Job, writing
 
     words = [*SPECIAL, "a", "b", *(f"w{number}" for number in range(VOCABULARY - len(SPECIAL) - 2))]
     tokenizer = BertTokenizer(vocab={word: at for at, word in enumerate(words)})
     build(ENCODER, VOCABULARY).save_pretrained(folder / "encoder")
     with writing(Job("model", folder / "model", {}, {})) as draft:
-        DualEncoder.start(folder / "encoder", TOWERS).save(draft.folder / "dual", tokenizer)
+        DualEncoder.start(folder / "encoder", **TOWERS).save(draft.folder / "dual", tokenizer)
     digest = tokenizer_digest((folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8"))
     return {"dtype": "uint16", "tokenizer": digest, "template": Template.of(tokenizer).to_json()}
 
@@ -66,8 +66,10 @@ def generate(folder: Path, count: int, meta: dict[str, object]) -> float:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from tandem.artifact import Job, open_artifact, write_json, writing
     from tandem.models.ragged import write_ragged
+    from tandem.store.artifact import open_artifact
+    from tandem.store.files import write_json
+    from tandem.store.job import Job, writing
 
     with writing(Job("dataset", folder / "dataset", {}, {})) as draft:
         pq.write_table(pa.table({"doc_id": np.arange(count)}), draft.path("corpus.parquet"))
@@ -81,8 +83,9 @@ def generate(folder: Path, count: int, meta: dict[str, object]) -> float:
 
 def measured(folder: Path, dtype: str) -> float:
     """Run the stage in this process; its peak memory in MiB."""
-    from tandem.artifact import Job, open_artifact
-    from tandem.search.encode import run
+    from tandem.retrieval.encode import run
+    from tandem.store.artifact import open_artifact
+    from tandem.store.job import Job
 
     inputs = {role: open_artifact(folder / role) for role in ("dataset", "tokens")}
     inputs["model"] = open_artifact(folder.parent / "model")

@@ -23,13 +23,12 @@ from training import default_encoder
 from training_ours import objective, ragged
 from training_peers import LR, TEMPERATURE, autocast, joint_loss, joint_models
 
-from tandem.estimating.shape import Shape
+from tandem.models.acceleration import accelerate
 from tandem.models.device import device
-from tandem.models.dual import DualEncoder
-from tandem.models.encoding import encode_all
-from tandem.models.execution import accelerate
+from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.hub import load_tokenizer
-from tandem.models.template import Template
+from tandem.models.tokens import Template
+from tandem.plan.shapes import Shape
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch
 from tandem.training.objectives import Objective
@@ -127,7 +126,7 @@ def encoding(folder: Path, made: Made, way: dict[str, Any], budget: int, count: 
     tokenizer = load_tokenizer(folder)
     texts, template = ragged(tokenizer, [text for one in made.passages for text in one]), Template.of(tokenizer)
     towers = {"shared": True, "pooling": "cls", "normalize": False, "temperature": TEMPERATURE}
-    model = DualEncoder.start(folder, towers).to(device()).eval()
+    model = DualEncoder.start(folder, **towers).to(device()).eval()
     accelerate(model, way, budget, "bf16", training=False)
 
     def step(_: int) -> None:

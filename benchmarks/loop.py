@@ -24,8 +24,8 @@ from training_ours import objective
 from training_ours import train as train_ours
 from training_peers import STEP
 
-from tandem.models.batching import micro_batches
 from tandem.models.hub import load_tokenizer
+from tandem.models.ragged import micro_batches
 from tandem.training.forward import MULTIPLE, Budget
 
 NOTE = "`python benchmarks/loop.py`: an encoder of 2 layers and 384 dimensions; lengths as in benchmarks/texts.py."

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
-from tandem.search.blocks import block_name
+from tandem.retrieval.embeddings import block_name
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 CENTRES, BLOCK = 2000, 16384
 

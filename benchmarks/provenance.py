@@ -21,8 +21,9 @@ from typing import Any
 
 import yaml
 
-from tandem.artifact import MANIFEST, content, modules_hash
 from tandem.plan.graph import Stage
+from tandem.store.artifact import MANIFEST, Manifest
+from tandem.store.environment import modules_hash
 
 KINDS = ("candidates", "model", "bm25", "score")
 
@@ -40,8 +41,8 @@ def stages(count: int) -> list[Stage]:
     return made
 
 
-def write(folder: Path, stage: Stage, told: dict[str, dict[str, Any]], random_bytes: random.Random) -> None:
-    """One artifact with its manifest, which is kept in `told`."""
+def write(folder: Path, stage: Stage, contents: dict[str, str], random_bytes: random.Random) -> None:
+    """One artifact with its manifest, whose content is added to `contents`."""
     place, files = folder / stage.folder, {}
     place.mkdir(parents=True)
     for number in range(random_bytes.choice((2, 3, 4, 5))):
@@ -54,7 +55,7 @@ def write(folder: Path, stage: Stage, told: dict[str, dict[str, Any]], random_by
         "version": 1,
         "params": stage.params,
         "upstream": {role: one.folder for role, one in stage.upstream.items()},
-        "inputs": {role: content(told[one.key]) for role, one in stage.upstream.items()},
+        "inputs": {role: contents[one.key] for role, one in stage.upstream.items()},
         "files": files,
         "execution": {"workers": 2},
         "modules": modules[stage.kind],
@@ -66,7 +67,7 @@ def write(folder: Path, stage: Stage, told: dict[str, dict[str, Any]], random_by
         "seconds": 12.5,
         "peak_memory_mib": 1024,
     }
-    told[stage.key] = {"files": files}
+    contents[stage.key] = Manifest.model_validate(manifest).content
     (place / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 

@@ -38,11 +38,11 @@ def ours(folder: Path, precision: str) -> int:
 def scores(folder: Path, precision: str) -> np.ndarray:
     """Our scores of all pairs."""
     from tandem.models import tokens
-    from tandem.search.pairs import PairScores
+    from tandem.retrieval.pair_scores import PairScores
 
     made = stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")
     budget = 4096 if device().type == "cpu" else 32768
-    passages = np.arange(made.manifest["passages"])
+    passages = np.arange(made.manifest.facts["passages"])
     model = stages.made(folder, "model")["model"]
     return PairScores(model, made, precision, budget).score(passages // SIZE, passages)
 

@@ -25,12 +25,11 @@ import numpy as np
 from figures import markdown
 from made_vectors import embeddings, vectors
 
-from tandem.artifact import open_artifact
-from tandem.memory import peak_mib
-from tandem.progress import Progress
-from tandem.search.blocks import Embeddings
-from tandem.search.exact import unpack
-from tandem.search.stretches import Stretches
+from tandem.cluster.progress import Progress
+from tandem.retrieval.embeddings import Embeddings, Stretches
+from tandem.retrieval.exact import unpack
+from tandem.store.artifact import open_artifact
+from tandem.store.environment import peak_mib
 
 DIMENSION, WARM, ROUNDS = 768, 32, 3
 MS_MARCO = (8_841_823, 6_980)
@@ -43,9 +42,9 @@ results."""
 def ours(engine: str, passages: Embeddings, queries: Any, depth: int, memory: int) -> Any:
     """Rows of the best passages by the stage's search, shape (queries, depth)."""
     if engine == "faiss":
-        from tandem.search.flat import search
+        from tandem.retrieval.faiss_search import search
     else:
-        from tandem.search.streamed import search
+        from tandem.retrieval.torch_search import search
     read = Stretches(passages, range(len(passages)), np.arange(passages.rows, dtype=np.uint32), Progress("", 0, ""))
     read.progress.quiet = True
     keys = search(queries, read, depth, memory << 20, os.cpu_count())

@@ -21,7 +21,7 @@ from typing import Any
 
 from figures import machine
 
-from tandem.memory import peak_mib
+from tandem.store.environment import peak_mib
 
 ENGINES = ("lucene", "bm25s")
 FIRST, QUICK, MANY = 100, 200, 6000
@@ -33,16 +33,17 @@ search with them."""
 
 def job(kind: str, out: Path, params: dict[str, Any], inputs: dict[str, Path]) -> Any:
     """A stage's job, as its command line would describe it."""
-    from tandem.artifact import Job, open_artifact
+    from tandem.store.artifact import open_artifact
+    from tandem.store.job import Job
 
-    opened = {role: open_artifact(folder) for role, folder in inputs.items()}
-    return Job(kind, out, params, opened, {"workers": os.cpu_count()})
+    open_engine = {role: open_artifact(folder) for role, folder in inputs.items()}
+    return Job(kind, out, params, open_engine, {"workers": os.cpu_count()})
 
 
 def stage(told: dict[str, Any]) -> dict[str, Any]:
     """Run a stage in this process: its seconds, starting Python left out, and peak memory in MiB."""
-    from tandem.__main__ import load
     from tandem.stages import KINDS
+    from tandem.store.job import load
 
     inputs = {role: Path(folder) for role, folder in told["inputs"].items()}
     made = job(told["kind"], Path(told["out"]), told["params"], inputs)
@@ -55,15 +56,16 @@ def stage(told: dict[str, Any]) -> dict[str, Any]:
 
 def rate(made: Any) -> float:
     """Queries a second of a search whose index is open and whose engine is warm."""
+
+    from tandem.cluster.progress import Progress
     from tandem.data.collection import Collection
-    from tandem.lexical.search import opened
-    from tandem.progress import Progress
+    from tandem.retrieval.lexical.bm25 import open_engine
 
     params = made.params
     asked = list(Collection(made.inputs["dataset"]).queries(params["split"]).items())[: params["queries"]]
     many = [(f"{query}-{n}", text) for n in range(-(-MANY // len(asked))) for query, text in asked]
     seconds = []
-    with opened(made) as engine:
+    with open_engine(made) as engine:
         for queries in (many[:FIRST], many[:FIRST], many):
             started = time.perf_counter()
             with Progress("", 0, "queries", quiet=True) as progress:
@@ -128,8 +130,8 @@ def main() -> None:
     if told.stage:
         print(json.dumps(stage(told.stage)))
         return
-    from tandem.artifact import open_artifact
     from tandem.data.collection import Collection
+    from tandem.store.artifact import open_artifact
 
     dataset = told.dataset or newest(Path(__file__).parents[1])
     collection = Collection(open_artifact(dataset))

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from texts import Made, documentation, make
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 TOWERS = {"shared": True, "pooling": "mean", "normalize": True, "temperature": 0.05}
 
@@ -28,14 +30,13 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
 
     from tandem.models.cross import CrossEncoder
     from tandem.models.dual import DualEncoder
-    from tandem.models.encoder import run
-    from tandem.models.hub import load_tokenizer
+    from tandem.models.hub import load_tokenizer, run
 
     tokenizer = load_tokenizer(encoder)
     dataset(folder, make(tokenizer, lists, size) if made_up else documentation(lists, size))
     run(Job("encoder", place(folder, "encoder"), {"source": "folder"}, {}, {"path": str(encoder)}))
     torch.manual_seed(1)
-    model = DualEncoder.start(encoder, TOWERS) if part == "dual" else CrossEncoder.start(encoder, "mean")
+    model = DualEncoder.start(encoder, **TOWERS) if part == "dual" else CrossEncoder.start(encoder, "mean")
     with writing(Job("model", place(folder, "model"), {"part": part}, {})) as draft:
         model.save(draft.folder / part, tokenizer)
 

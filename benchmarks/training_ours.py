@@ -8,22 +8,19 @@ import torch
 from texts import Made
 from training_peers import LR, STEP, TEMPERATURE, crossed
 
-from tandem.artifact import Job
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged
-from tandem.models.template import Template
-from tandem.models.tokens import Tokens
+from tandem.models.tokens import Template, Tokens
+from tandem.store.job import Job
 from tandem.training.forward import Budget, Seeds
-from tandem.training.lists import Batch, Lists
+from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.loop import Training
 from tandem.training.objectives import Objective
-from tandem.training.objectives.cross import Cross
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Joint
-from tandem.training.positives import Positives
+from tandem.training.objectives.joint import Cross, Joint
 from tandem.training.stage import prepare
 
 TRAIN = {
@@ -67,10 +64,10 @@ def started(
     torch.manual_seed(1)
     towers = {"shared": True, "pooling": "mean", "normalize": True, "temperature": TEMPERATURE}
     if what == "de":
-        return Dual(DualEncoder.start(folder, towers), tokens, train, positives, budget)
+        return Dual(DualEncoder.start(folder, **towers), tokens, train, positives, budget)
     if what == "ce":
         return Cross(CrossEncoder.load(crossed(folder)), tokens, train, positives, budget)
-    dual, cross = DualEncoder.start(folder, towers), CrossEncoder.load(crossed(folder))
+    dual, cross = DualEncoder.start(folder, **towers), CrossEncoder.load(crossed(folder))
     return Joint(dual, cross, tokens, tokens, train, positives, budget)
 
 

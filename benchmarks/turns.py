@@ -22,7 +22,7 @@ from pathlib import Path
 
 from figures import markdown
 
-from tandem.memory import peak_mib
+from tandem.store.environment import peak_mib
 
 ROUNDS, FEW = 3, 64
 

@@ -23,10 +23,11 @@ import numpy as np
 from figures import markdown
 from made_vectors import CENTRES, embeddings, vectors
 
-from tandem.artifact import Artifact, Job, open_artifact
-from tandem.search.indexes.opened import Index
-from tandem.search.indexes.stage import run
-from tandem.search.indexes.threads import alone
+from tandem.retrieval.indexes.index import run
+from tandem.retrieval.indexes.search import Index
+from tandem.retrieval.indexes.threads import alone
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.job import Job
 
 DIMENSION, K = 384, 100
 LEARNED = {"train_sample": None, "seed": 42, "part": 1 << 22}

@@ -13,7 +13,9 @@ import pytest
 import yaml
 from tiny_project import ASKED, PART, ROOT, Project, put, said, snakemake
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, plain, writing
 
 SUBJECTS = {
     "otter": ("a river mammal", "floats on its back", "crabs and urchins"),
@@ -145,7 +147,13 @@ def command():
 
     def make(job: Job, out: str = "stage.json") -> list[str]:
         inputs = [word for role, one in job.inputs.items() for word in (f"--in.{role}", str(one.folder))]
-        return [*flat("--params", job.params), *inputs, *flat("--run", job.execution), "--out", str(job.out / out)]
+        return [
+            *flat("--params", plain(job.params)),
+            *inputs,
+            *flat("--run", plain(job.execution)),
+            "--out",
+            str(job.out / out),
+        ]
 
     return make
 
@@ -181,7 +189,7 @@ def encoder_folder(tmp_path_factory) -> Path:
     import torch
     from transformers import BertConfig, BertModel, BertTokenizer
 
-    from tandem.models.vocabulary import LEAST, pieces
+    from tandem.extras.pretraining.vocabulary import LEAST, pieces
 
     folder = tmp_path_factory.mktemp("encoder")
     texts = [*(f"{title} {text}" for _, title, text in passages()), *ASKED.values()]
@@ -207,7 +215,7 @@ def encoder_folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def encoder(results, make_job, encoder_folder) -> Artifact:
     """The tiny encoder as an artifact, by the stage itself."""
-    from tandem.models.encoder import run
+    from tandem.models.hub import run
 
     job = make_job(
         "encoder", results / "encoder" / "tiny-0000000002", {"source": "folder"}, {}, {"path": str(encoder_folder)}
@@ -252,16 +260,18 @@ def make_model(make_job, encoder):
         folder = encoder.folder / "hf"
         tokenizer = load_tokenizer(folder)
         params = {"shared": False, "pooling": "cls", "normalize": False, "temperature": 1.0} | dual
-        job = make_job("model", out, {"parts": list(parts), "seed": seed, **params}, {"encoder": encoder})
+        objective = "joint" if len(parts) == 2 else parts[0]
+        recipe = {"objective": objective, "train": {"seed": seed}, **params}
+        job = make_job("model", out, recipe, {"encoder": encoder})
         with torch.random.fork_rng(), writing(job) as draft:
             torch.manual_seed(seed)
             for part in parts:
-                model = DualEncoder.start(folder, params) if part == "dual" else CrossEncoder.start(folder, pooling)
+                model = DualEncoder.start(folder, **params) if part == "dual" else CrossEncoder.start(folder, pooling)
                 with torch.no_grad():
                     for parameter in model.parameters():
                         parameter += 0.1 * parameter.std() * torch.randn_like(parameter) if parameter.dim() > 1 else 0
                 model.save(draft.folder / part, tokenizer)
-            write_json(draft.path("model.json"), {"objective": "joint" if len(parts) == 2 else parts[0]})
+            write_json(draft.path("model.json"), {"objective": objective})
         return open_artifact(job.out)
 
     return make

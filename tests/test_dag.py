@@ -17,7 +17,7 @@ import pytest
 import yaml
 from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, write_beir
 
-from tandem.artifact import sha256
+from tandem.store.files import sha256
 
 COLUMNS = [
     *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"),
@@ -82,7 +82,8 @@ def test_a_second_seed_trains_again_and_shares_what_no_seed_touches(project):
     assert code == 0
     assert jobs(output) == {
         # both first models draw one list from BM25; the dual encoder's run on train feeds the joint model's
-        "tiny": 1, "candidates": 2, "train": 3, "encode": 4, "retrieve": 2, "rerank": 1, "score": 2, "table": 1
+        "tiny": 1, "candidates": 2, "train": 3, "encode": 4, "retrieve": 2, "rerank": 1, "score": 2,
+        "table_plan": 1, "table": 1,
     }  # fmt: skip
 
 
@@ -91,7 +92,8 @@ def test_an_override_reruns_the_joint_model_and_what_follows(project):
     code, output = project.run("-n", *override)
     assert code == 0
     assert jobs(output) == {
-        "all": 1, "train": 1, "encode": 2, "retrieve": 1, "rerank": 1, "score": 2, "table": 1, "report": 1
+        "all": 1, "train": 1, "encode": 2, "retrieve": 1, "rerank": 1, "score": 2,
+        "table_plan": 1, "table": 1, "report": 1
     }  # fmt: skip
     before = project.files("stage.json")
     code, output = project.run(*override, "--until", "train")
@@ -206,7 +208,7 @@ def test_an_index_is_built_by_shards_and_searched_otherwise_without_being_built_
     assert one == other  # all four lists are searched
     assert json.loads(index.read_text())["files"].keys() == {"index.faiss", "lists.ivfdata", "meta.json"}
     code, output = copied.run("-n", "results/tables/indexed.csv", *override, indexes.format(1))
-    assert jobs(output) == {"ann": 1, "score": 1, "table": 1}
+    assert jobs(output) == {"ann": 1, "score": 1, "table_plan": 1, "table": 1}
     told = "tradeoffs={indexes: [flat, ivf], k: [5], repeats: 1, sweep: {nprobe: [1, 4]}}"
     code, output = copied.run("index_tradeoffs", *override, indexes.format(4), told)
     assert code == 0, output

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from tandem.artifact import sha256
+from tandem.store.files import sha256
 
 ROOT = Path(__file__).parents[1]
 ASKED = {"train": "what does the {} eat", "dev": "what kind of animal is the {}", "test": "how does the {} behave"}
@@ -132,10 +132,10 @@ def build(files, wanted):
         files: of the configuration.
         wanted: a table's name, or a model's.
     """
-    from tandem.__main__ import load, read_job
     from tandem.config.loading import gathered
     from tandem.extras.plan import FullPlan
     from tandem.stages import KINDS
+    from tandem.store.job import load, read_job
 
     def make(stage):
         for one in stage.upstream.values():

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tandem.artifact import Artifact, Job, open_artifact
 from tandem.data.dataset import run
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.job import Job
 
 DOCS = [{"_id": "d1", "title": "One", "text": "alpha beta"}, {"_id": "d2", "title": "", "text": "gamma"}]
 QUERIES = [{"_id": "q1", "text": "alpha?"}, {"_id": "q2", "text": "gamma?"}]

@@ -76,10 +76,10 @@ def test_a_fault(name, fault, make, tmp_path, capsys):
         assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
         return
     made = make("spoilt", form.params, path=str(folder))
-    assert made.manifest["warnings"] == (outcome.told.split("\n") if outcome.sign == "C" else [])
-    assert capsys.readouterr().err.count("warning") == len(made.manifest["warnings"])
+    assert made.manifest.facts["warnings"] == (outcome.told.split("\n") if outcome.sign == "C" else [])
+    assert capsys.readouterr().err.count("warning") == len(made.manifest.facts["warnings"])
     if outcome.sign == "=":
-        assert made.manifest["checksum"] == before["checksum"]
+        assert made.manifest.facts["checksum"] == before["checksum"]
     if outcome.sign == "K":
         assert outcome.told in held(Collection(made))
 
@@ -88,7 +88,7 @@ def held(collection):
     """Ids, texts and answers of a collection."""
     passages = pq.read_table(collection.artifact.path("corpus.parquet"))
     found = {*passages["doc_id"].to_pylist(), *passages["text"].to_pylist()}
-    if "answers.parquet" in collection.artifact.manifest["files"]:
+    if "answers.parquet" in collection.artifact.manifest.files:
         told = pq.read_table(collection.artifact.path("answers.parquet"))
         found.update(answer for answers in told["answers"].to_pylist() for answer in answers)
     return found

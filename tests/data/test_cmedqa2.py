@@ -51,7 +51,7 @@ def test_all_answers_are_the_corpus_and_candidates_the_splits(packed, folder, ma
     assert made.qrels("train") == {"1": {"11": 1, "12": 1}}
     assert made.qrels("dev") == {"2": {"21": 1}}  # label 0: drawn at random, not judged
     assert made.qrels("test") == {"3": {"31": 1}}
-    assert made.artifact.manifest["warnings"] == []
+    assert made.artifact.manifest.facts["warnings"] == []
 
 
 def test_training_lists_hold_each_positive_and_negative_once(folder, make):
@@ -63,8 +63,8 @@ def test_training_lists_hold_each_positive_and_negative_once(folder, make):
 def test_without_train_candidates_there_are_no_lists(folder, make):
     (folder / "train_candidates.txt").unlink()
     made = Collection(make("d", {"source": "cmedqa2"}, path=str(folder)))
-    assert made.artifact.manifest["lists"] == 0
-    assert made.artifact.manifest["queries"] == {"dev": 1, "test": 1}
+    assert made.artifact.manifest.facts["lists"] == 0
+    assert made.artifact.manifest.facts["queries"] == {"dev": 1, "test": 1}
 
 
 def change(name, old, new):

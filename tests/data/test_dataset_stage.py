@@ -25,9 +25,9 @@ def test_tables_facts_and_statistics_of_two_passages(beir, make):
     }
     assert queries(made) == [("q1", "alpha?", "train"), ("q2", "gamma?", "test")]
     assert qrels(made) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
-    assert made.manifest["passages"] == 2
-    assert made.manifest["queries"] == made.manifest["qrels"] == {"train": 1, "test": 1}
-    assert made.manifest["warnings"] == []
+    assert made.manifest.facts["passages"] == 2
+    assert made.manifest.facts["queries"] == made.manifest.facts["qrels"] == {"train": 1, "test": 1}
+    assert made.manifest.facts["warnings"] == []
     told = json.loads(made.path("statistics.json").read_text())
     # "One alpha beta" and "gamma" have 3 and 1 words
     assert told["passages"]["words"] == {"mean": 2.0, "median": 2.0, "p90": 2.8, "max": 3}
@@ -36,8 +36,8 @@ def test_tables_facts_and_statistics_of_two_passages(beir, make):
 
 def test_the_same_source_gives_the_same_bytes(beir, make):
     one, other = (make(name, {"source": "beir"}, path=str(beir)) for name in ("a", "b"))
-    assert one.manifest["files"] == other.manifest["files"]
-    assert one.manifest["checksum"] == other.manifest["checksum"]
+    assert one.manifest.files == other.manifest.files
+    assert one.manifest.facts["checksum"] == other.manifest.facts["checksum"]
 
 
 def test_titles_can_be_blanked(beir, make):
@@ -47,18 +47,20 @@ def test_titles_can_be_blanked(beir, make):
 
 
 def test_a_checksum_that_differs_is_a_warning_with_both(beir, make, capsys):
-    right = make("a", {"source": "beir"}, path=str(beir)).manifest["checksum"]
-    assert make("b", {"source": "beir"}, path=str(beir), checksum=right).manifest["warnings"] == []
-    [warning] = make("c", {"source": "beir"}, path=str(beir), checksum="f00d").manifest["warnings"]
+    right = make("a", {"source": "beir"}, path=str(beir)).manifest.facts["checksum"]
+    assert make("b", {"source": "beir"}, path=str(beir), checksum=right).manifest.facts["warnings"] == []
+    [warning] = make("c", {"source": "beir"}, path=str(beir), checksum="f00d").manifest.facts["warnings"]
     assert f"checksum is {right}, expected f00d" in warning
     assert warning in capsys.readouterr().err
 
 
 def test_counts_that_differ_are_warnings_with_both(beir, make):
     right = {"passages": 2, "train": 1, "test": 1, "train_qrels": 1, "test_qrels": 1}
-    assert make("a", {"source": "beir"}, path=str(beir), counts=right).manifest["warnings"] == []
+    assert make("a", {"source": "beir"}, path=str(beir), counts=right).manifest.facts["warnings"] == []
     wrong = {"passages": 8841823, "train": 3, "dev": 2, "test_qrels": 4}
-    assert make("b", {"source": "beir", "train_queries": 1}, path=str(beir), counts=wrong).manifest["warnings"] == [
+    assert make("b", {"source": "beir", "train_queries": 1}, path=str(beir), counts=wrong).manifest.facts[
+        "warnings"
+    ] == [
         "2 passages, expected 8,841,823",
         "0 dev queries, expected 2",
         "1 test qrels, expected 4",
@@ -69,7 +71,7 @@ def test_a_query_in_two_splits_takes_the_qrels_of_one(beir, make):
     (beir / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq2\td1\t1\nq1\td2\t1\n")
     made = make("d", {"source": "beir"}, path=str(beir))
     assert qrels(made) == [("q1", "d2", 1, "dev"), ("q2", "d2", 1, "test")]
-    assert made.manifest["warnings"][0].startswith("2 queries are judged in several splits")
+    assert made.manifest.facts["warnings"][0].startswith("2 queries are judged in several splits")
 
 
 def test_what_is_dropped_is_counted(beir, make, capsys):
@@ -79,7 +81,7 @@ def test_what_is_dropped_is_counted(beir, make, capsys):
         file.write("q3\td1\t1\nq1\td1\t1\nq9\td1\t1\n")
     made = make("d", {"source": "beir"}, path=str(beir))
     assert [query for query, *_ in queries(made)] == ["q1", "q2"]
-    assert made.manifest["warnings"] == [
+    assert made.manifest.facts["warnings"] == [
         "1 queries of the qrels are not among the queries; their qrels are dropped",
         "1 queries are blank and were dropped",
         "1 queries stand in no qrels and were dropped",
@@ -93,7 +95,7 @@ def test_unknown_documents_are_kept_dropped_or_refused(beir, make):
         file.write("q2\tnone\t1\n")
     kept = make("a", {"source": "beir"}, path=str(beir))
     assert ("q2", "none", 1, "test") in qrels(kept)
-    assert kept.manifest["warnings"] == [
+    assert kept.manifest.facts["warnings"] == [
         "1 judgements name documents that the corpus lacks and are kept: no run can find them"
     ]
     dropped = make("b", {"source": "beir", "unknown_documents": "drop"}, path=str(beir))
@@ -109,7 +111,7 @@ def test_subset_and_dev_of_real_numbers(beir, make):
             train.write(f"{i}\td1\t1\n")
     params = {"source": "beir", "dev_from_train": 0.25, "train_queries": 50, "dev_queries": 20}
     made = make("d", params, path=str(beir))
-    assert made.manifest["queries"] == {"train": 50, "dev": 20, "test": 1}
+    assert made.manifest.facts["queries"] == {"train": 50, "dev": 20, "test": 1}
     assert Counter(split for *_, split in qrels(made)) == {"train": 50, "dev": 20, "test": 1}
     ids = [query for query, *_ in queries(made)]
     assert ids == [query for query in ["q1", "q2", *map(str, range(100, 300))] if query in ids]

@@ -6,12 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact, writing
-from tandem.audits.similar.stage import run as similar_stage
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
+from tandem.extras.audits.similar_queries import run as similar_stage
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job, writing
 
 
 @pytest.fixture
@@ -55,8 +56,8 @@ def test_similar_training_queries_are_removed_everywhere(repeated, derive, tmp_p
     assert Collection(made).qrels("train") == {"q1": {"d1": 1}, "q5": {"d1": 1}}
     assert [row["query_id"] for row in table(made, "answers.parquet")] == ["q1", "q2"]
     assert table(made, "corpus.parquet") == table(repeated, "corpus.parquet")
-    assert made.manifest["source"]["removed"] == 2
-    assert made.manifest["warnings"] == []
+    assert made.manifest.facts["source"]["removed"] == 2
+    assert made.manifest.facts["warnings"] == []
 
 
 def test_training_lists_of_removed_queries_go_too(repeated, derive, tmp_path):
@@ -95,8 +96,8 @@ def test_queries_of_one_over_passages_of_another(repeated, make, derive, tmp_pat
     assert table(made, "corpus.parquet") == table(repeated, "corpus.parquet")
     assert Collection(made).queries("dev") == {"h1": "alef?"}
     assert Collection(made).qrels("dev") == {"h1": {"d1": 1, "d9": 1}}
-    assert made.manifest["queries"] == {"dev": 1}
-    assert made.manifest["warnings"] == [
+    assert made.manifest.facts["queries"] == {"dev": 1}
+    assert made.manifest.facts["warnings"] == [
         "1 judgements name documents that the corpus lacks and are kept: no run can find them"
     ]
     strict = derive("strict", "pair", {"corpus": repeated, "queries": asked}, {"unknown_documents": "drop"})
@@ -115,7 +116,7 @@ def test_questions_of_a_folder_without_a_corpus(repeated, derive, tmp_path):
     (folder / "qrels").mkdir()
     (folder / "qrels" / "train.tsv").write_text("a\td1\t1\n")
     judged = derive("judged", "pair", {"corpus": repeated}, path=str(folder))
-    assert judged.manifest["queries"] == {"train": 1, "test": 1}
+    assert judged.manifest.facts["queries"] == {"train": 1, "test": 1}
 
 
 def test_a_pair_needs_its_parts(repeated, derive, tmp_path):
@@ -132,16 +133,16 @@ def test_a_pair_needs_its_parts(repeated, derive, tmp_path):
 def test_curated_questions_over_squads_passages(make, derive, real):
     squad = make("squad", {"source": "beir"}, path=str(real("squad")))
     made = derive("curated", "pair", {"corpus": squad}, path=str(real("qa-dpr-curated")))
-    assert made.manifest["passages"] == 2067
-    assert made.manifest["queries"] == {"test": 694}
+    assert made.manifest.facts["passages"] == 2067
+    assert made.manifest.facts["queries"] == {"test": 694}
     assert Collection(made).answers("test")["test-2"] == ["China"]
-    assert made.manifest["warnings"] == [
-        warning for warning in squad.manifest["warnings"] if "passages hold no text" in warning
+    assert made.manifest.facts["warnings"] == [
+        warning for warning in squad.manifest.facts["warnings"] if "passages hold no text" in warning
     ]
 
 
 def test_chinese_questions_over_english_passages(make, derive, real):
     chinese, english = (make(name, {"source": "beir"}, path=str(real(name))) for name in ("xquad-zh-en", "squad"))
     made = derive("pair", "pair", {"corpus": english, "queries": chinese})
-    assert made.manifest["queries"] == {"test": 1190}
-    assert made.manifest["passages"] == english.manifest["passages"] == 2067
+    assert made.manifest.facts["queries"] == {"test": 1190}
+    assert made.manifest.facts["passages"] == english.manifest.facts["passages"] == 2067

@@ -17,12 +17,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tandem.artifact import Job
 from tandem.config.execution import Mirror
 from tandem.data.archives import unpack
 from tandem.data.fetch import Expected, alternatives, cache_path, fetch, readable
 from tandem.data.files import Files
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 BYTES = random.Random(5).randbytes(3_000_000)
 SHA256 = hashlib.sha256(BYTES).hexdigest()

@@ -88,8 +88,8 @@ def test_a_pool_and_a_file_of_answers(folder, make):
     assert collection.qrels("train") == {"train-0": {"1": 2, "4": 1}}
     assert collection.answers("train") == {"train-0": ["a prophet", "Moses' brother"], "train-1": []}
     assert collection.answers("test") == {"test-0": ["a song", "Al's song"], "test-1": ['"Weird Al"']}
-    assert made.manifest["qrels"] == {"train": 2, "test": 0}
-    assert made.manifest["source"] == {"contexts_without_id": 1}
+    assert made.manifest.facts["qrels"] == {"train": 2, "test": 0}
+    assert made.manifest.facts["source"] == {"contexts_without_id": 1}
 
 
 def test_a_pool_gives_training_lists_in_its_order(folder, make):
@@ -98,12 +98,12 @@ def test_a_pool_gives_training_lists_in_its_order(folder, make):
 
 
 def test_packed_files_and_a_byte_order_mark_make_no_difference(folder, make):
-    plain = make("plain", PARAMS, path=str(folder)).manifest["checksum"]
+    plain = make("plain", PARAMS, path=str(folder)).manifest.facts["checksum"]
     for name in ("psgs_w100.tsv", "biencoder-train.json", "test.qa.csv"):
         data = (folder / name).read_bytes()
         (folder / name).unlink()
         (folder / f"{name}.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n")))
-    assert make("packed", PARAMS, path=str(folder)).manifest["checksum"] == plain
+    assert make("packed", PARAMS, path=str(folder)).manifest.facts["checksum"] == plain
 
 
 def test_real_questions_come_back_from_their_csv_form(tmp_path, make, real):
@@ -114,7 +114,7 @@ def test_real_questions_come_back_from_their_csv_form(tmp_path, make, real):
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES, encoding="utf-8")
     params = {"source": "dpr", "questions": {split: f"nq-{split}.qa.csv" for split in splits}}
     made = make("nq", params, path=str(tmp_path))
-    assert made.manifest["queries"] == {"dev": 8757, "test": 3610}
+    assert made.manifest.facts["queries"] == {"dev": 8757, "test": 3610}
     collection = Collection(made)
     for split in splits:
         assert list(collection.answers(split).items()) == [(one, a) for one, _, a in rows if one.startswith(split)]

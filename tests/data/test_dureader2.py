@@ -156,7 +156,7 @@ def test_a_tiny_package_becomes_a_collection(raw, make):
         ("4", name_of("绿色的水别的文档"), 1, "dev"),
     ]
     assert Collection(made).answers("train") == {"1": ["绿色的水"], "3": ["绿色的水"]}
-    assert made.manifest["source"] == {
+    assert made.manifest.facts["source"] == {
         "questions_without_positive": {"train": 1, "test": 1},
         "positives_per_query": {"train": 1.5, "dev": 1.0},
         "passages": 6,
@@ -187,9 +187,9 @@ def test_any_number_of_workers_gives_the_same_bytes(raw, make):
             answers = ["".join(draw.choices(letters, k=draw.randint(3, 30)))]
             file.write(json.dumps(record(number, documents, answers)) + "\n")
     one, two = (make(f"w{n}", PARAMS, path=str(raw), workers=n) for n in (1, 2))
-    assert one.manifest["files"] == two.manifest["files"]
-    assert one.manifest["checksum"] == two.manifest["checksum"]
-    assert one.manifest["source"] == two.manifest["source"]
+    assert one.manifest.files == two.manifest.files
+    assert one.manifest.facts["checksum"] == two.manifest.facts["checksum"]
+    assert one.manifest.facts["source"] == two.manifest.facts["source"]
 
 
 def test_a_map_over_processes_reads_only_a_little_ahead():

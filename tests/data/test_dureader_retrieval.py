@@ -89,13 +89,13 @@ def test_a_tiny_package_becomes_a_collection(package, make):
         (sky, [(IDS[0], 1, None), (IDS[2], 1, None), (IDS[3], 0, None)]),
         (water, [(IDS[1], 1, None), (IDS[2], 0, None)]),
     ]
-    assert made.manifest["source"] == {
+    assert made.manifest.facts["source"] == {
         "training_passages": 4,
         "training_passages_not_in_the_collection": 2,
         "training_pairs_of_both_labels": 1,
         "dev_passages_not_in_the_collection": 0,
     }
-    assert made.manifest["warnings"] == [
+    assert made.manifest.facts["warnings"] == [
         "1 queries stand in no qrels and were dropped",
         "1 rows of training lists name documents or queries that are not kept and were dropped",
     ]
@@ -108,8 +108,8 @@ def test_keys_in_any_order_and_packed_files_give_the_same_bytes(package, make):
         path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
     packed = build(make, package, "packed")
-    assert packed.manifest["files"] == plain.manifest["files"]
-    assert packed.manifest["source"] == plain.manifest["source"]
+    assert packed.manifest.files == plain.manifest.files
+    assert packed.manifest.facts["source"] == plain.manifest.facts["source"]
 
 
 def test_lines_may_have_a_title_or_be_the_text_alone(package, make):
@@ -121,8 +121,8 @@ def test_lines_may_have_a_title_or_be_the_text_alone(package, make):
 def test_without_training_files_there_is_a_dev_split(package, make):
     shutil.rmtree(package / "train")
     made = build(make, package)
-    assert made.manifest["queries"] == {"dev": 2}
-    assert "lists.parquet" not in made.manifest["files"]
+    assert made.manifest.facts["queries"] == {"dev": 2}
+    assert "lists.parquet" not in made.manifest.files
 
 
 def test_a_map_is_read_in_chunks(tmp_path, monkeypatch):
@@ -207,14 +207,14 @@ def test_released_training_lines_are_found_in_a_collection_of_their_passages(pac
     write(package / "passage-collection" / "part-02", [f"-\t-\t{text}\t0" for text in texts[:-1]])
     write_map(package, dict(enumerate([*IDS, *(f"p{number}" for number in range(132))])))
     made = build(make, package)
-    assert made.manifest["source"]["training_passages"] == 132
-    assert made.manifest["source"]["training_passages_not_in_the_collection"] == 1
-    assert made.manifest["queries"] == {"train": 8, "dev": 2}
+    assert made.manifest.facts["source"]["training_passages"] == 132
+    assert made.manifest.facts["source"]["training_passages_not_in_the_collection"] == 1
+    assert made.manifest.facts["queries"] == {"train": 8, "dev": 2}
     expected = {(training_id(query), f"p{texts.index(text)}"): 0 for query, text, _ in pairs if text != texts[-1]}
     for query, text, label in pairs:
         if label and text != texts[-1]:
             expected[training_id(query), f"p{texts.index(text)}"] = 1
     found = {(query, doc): label for query, group in Collection(made).lists() for doc, label, _ in group}
     assert found == expected
-    assert Counter(found.values())[1] == made.manifest["qrels"]["train"]
-    assert made.manifest["source"]["training_pairs_of_both_labels"] == 2
+    assert Counter(found.values())[1] == made.manifest.facts["qrels"]["train"]
+    assert made.manifest.facts["source"]["training_pairs_of_both_labels"] == 2

@@ -34,8 +34,8 @@ def folder(tmp_path):
 def test_questions_of_all_relations_by_split(folder, make):
     made = make("eq", {"source": "entity_questions"}, path=str(folder))
     collection = Collection(made)
-    assert made.manifest["queries"] == {"train": 1, "test": 3}
-    assert made.manifest["qrels"] == {"train": 0, "test": 0}
+    assert made.manifest.facts["queries"] == {"train": 1, "test": 3}
+    assert made.manifest.facts["qrels"] == {"train": 0, "test": 0}
     # Relations by number: P36 before P106.
     assert list(collection.queries("test").items()) == [
         ("test-P36-0", "What is the capital of Hesse?"),

@@ -85,7 +85,7 @@ def test_every_corpus_format_gives_the_same_passages(name, packed, built):
     content = CORPORA[name]
     made = built((name + packed, content), ("q.tsv", QUERIES["q.tsv"]), ("t.tsv", QRELS_TEXTS["beir.tsv"]))
     assert told(made) == SAME
-    assert made.artifact.manifest["warnings"] == []
+    assert made.artifact.manifest.facts["warnings"] == []
 
 
 @pytest.mark.parametrize("packed", ["", ".gz"])
@@ -151,7 +151,7 @@ def test_answers_alone_make_a_test_set(name, content, built, tmp_path):
     corpus, queries = ("c.tsv", CORPORA["c.tsv"]), ("q.tsv", QUERIES["q.tsv"])
     made = built(corpus, queries, ("unused.tsv", ""), qrels={}, answers=name)
     assert made.answers("test") == {"q1": ["alpha", "beta"], "q2": ["gamma"]}
-    assert made.artifact.manifest["qrels"] == {"test": 0}
+    assert made.artifact.manifest.facts["qrels"] == {"test": 0}
 
 
 def test_trec_text_loses_tags_references_and_line_ends(tmp_path):

@@ -1,10 +1,11 @@
 import pytest
 
-from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
 from tandem.data.imported import run_given as run
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
 
 CROSS = (
     "q one\t\tz\t0\nq one\t\tgold\t1\nq one\t\ta\t0\nq one\t\tm\t0\n"
@@ -41,7 +42,7 @@ def given(tmp_path):
 def test_negatives_rank_as_they_are_listed(dataset, given):
     ranked, made = given(dataset)
     assert ranked == [("q one", ["z", "a", "m"], [-1, -2, -3]), ("q three", ["gold", "z"], [-1, -2])]
-    assert {key: made.manifest[key] for key in ("queries", "lines", "without_negative")} == {
+    assert {key: made.manifest.facts[key] for key in ("queries", "lines", "without_negative")} == {
         "queries": 2,
         "lines": 5,
         "without_negative": 1,
@@ -64,7 +65,7 @@ def test_pools_of_dpr_rank_hard_negatives_first(tmp_path, make, given):
     )
     dataset = make("dpr", {"source": "dpr", "questions": {"train": "pool.json"}}, path=str(folder))
     # 77 is no passage and was dropped with a warning; 3 is the positive.
-    assert dataset.manifest["warnings"] == [
+    assert dataset.manifest.facts["warnings"] == [
         "1 rows of training lists name documents or queries that are not kept and were dropped"
     ]
     assert given(dataset)[0] == [("q", ["p5", "p1", "p0"], [-1, -2, -3])]

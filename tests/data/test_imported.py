@@ -3,10 +3,12 @@ import json
 
 import pytest
 
-from tandem.artifact import Job, open_artifact
+from tandem.data.dataset import run
 from tandem.data.imported import run_imported as run
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
 
 
 @pytest.fixture
@@ -37,8 +39,8 @@ def imported(tmp_path, dataset):
 def test_ranks_become_scores(imported):
     ranked, manifest = imported("q3\td4\t2\nq3\td1\t1\nq2\td2\t1\n", "ranks")
     assert ranked == [("q3", ["d1", "d4"], [-1, -2]), ("q2", ["d2"], [-1])]
-    assert (manifest["queries"], manifest["lines"], manifest["without_run"]) == (2, 3, 0)
-    assert manifest["warnings"] == []
+    assert (manifest.facts["queries"], manifest.facts["lines"], manifest.facts["without_run"]) == (2, 3, 0)
+    assert manifest.facts["warnings"] == []
 
 
 def test_ranks_count_more_than_the_scores_beside_them(imported):
@@ -57,12 +59,12 @@ def test_what_the_dataset_lacks_is_dropped_and_counted(imported):
     text = "q1\td1\t1\nq3\t0\t1\nq3\td2\t2\nq3\td1\t3\nq3\td2\t4\nq9\td1\t1\nq9\td2\t2\n"
     ranked, manifest = imported(text, "ranks")
     assert ranked == [("q3", ["d2", "d1"], [-2, -3])]
-    assert manifest["warnings"] == [
+    assert manifest.facts["warnings"] == [
         "3 lines name queries that the split lacks and were dropped",
         "1 lines name passages that the corpus lacks and were dropped",
         "1 lines name a passage of their query again and were dropped",
     ]
-    assert manifest["without_run"] == 1
+    assert manifest.facts["without_run"] == 1
 
 
 def test_scored_triples_become_the_teachers_run(imported):
@@ -70,13 +72,13 @@ def test_scored_triples_become_the_teachers_run(imported):
     text = "9.5\t-1.25\tq3\td1\td4\n3\t2\tq2\td2\td1\n9.5\t0.5\tq3\td1\td2\n9.5\t7\tq3\td1\td4\n1\t0\tq9\td1\td2\n"
     ranked, manifest = imported(text, "margin_mse")
     assert ranked == [("q3", ["d1", "d2", "d4"], [9.5, 0.5, -1.25]), ("q2", ["d2", "d1"], [3, 2])]
-    assert manifest["warnings"] == ["2 lines name queries that the split lacks and were dropped"]
+    assert manifest.facts["warnings"] == ["2 lines name queries that the split lacks and were dropped"]
 
 
 def test_a_positive_that_is_also_a_negative_of_its_query_stands_once(imported):
     ranked, manifest = imported("1\t2\tq2\td1\td2\n2\t1\tq2\td2\td1\n", "margin_mse")
     assert ranked == [("q2", ["d2", "d1"], [2, 1])]
-    assert manifest["warnings"] == []
+    assert manifest.facts["warnings"] == []
 
 
 BAD = {

@@ -21,7 +21,7 @@ def test_cranfield_loads_from_files_put_where_ir_datasets_looks(tmp_path, real):
     shutil.copytree(real("ir_datasets_home"), home)
     done = dataset(home, tmp_path / "cranfield", "--params.id", "cranfield")
     assert done.returncode == 0, done.stderr
-    told = json.loads((tmp_path / "cranfield" / "stage.json").read_text())
+    told = json.loads((tmp_path / "cranfield" / "stage.json").read_text())["facts"]
     assert told["passages"] == 1400
     assert told["queries"] == {"test": 225}
     assert told["qrels"] == {"test": 1837}

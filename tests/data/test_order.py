@@ -29,7 +29,7 @@ def test_parts_change_no_byte_of_the_order(collection, part, monkeypatch, tmp_pa
     monkeypatch.setattr(module, "PART", part)
     monkeypatch.setattr(Collection.batches, "__defaults__", (450, ("doc_id", "title", "text")))
     folder = tmp_path / "order" / collection.key
-    write_order(Collection(collection), folder, collection.manifest["files"]["corpus.parquet"]["sha256"], part)
+    write_order(Collection(collection), folder, collection.manifest.files["corpus.parquet"].sha256, part)
     order = Order(collection)
     alphabetical = sorted(ids)
     assert [alphabetical[rank] for rank in order.ranks] == ids
@@ -76,7 +76,7 @@ def test_what_is_damaged_or_of_another_corpus_is_made_again(collection, make_dat
     assert Order(collection).ranks.tolist() == whole
     other = make_dataset(tmp_path / "dataset" / collection.key, [("b", "", "x"), ("a", "", "x")])
     assert Order(other).ranks.tolist() == [1, 0]
-    assert json.loads((folder / META).read_text())["corpus"] == other.manifest["files"]["corpus.parquet"]["sha256"]
+    assert json.loads((folder / META).read_text())["corpus"] == other.manifest.files["corpus.parquet"].sha256
 
 
 def test_a_corpus_that_was_changed_is_refused(collection):

@@ -188,9 +188,9 @@ def test_modules_are_not_imported(package):
 def test_equal_bodies_are_one_passage_and_equal_summaries_one_query(package, make):
     made = make("tiny", {"source": "pydocs", "packages": ["tinypkg"]})
     # 60 numbered ones; "the first thing" twice; the bodies of alpha (name masked) and beta are equal
-    assert made.manifest["passages"] == 62
-    assert sum(made.manifest["queries"].values()) == 62
-    assert made.manifest["source"] == {"files": 3, "pairs": 63}
+    assert made.manifest.facts["passages"] == 62
+    assert sum(made.manifest.facts["queries"].values()) == 62
+    assert made.manifest.facts["source"] == {"files": 3, "pairs": 63}
     rows = pq.read_table(made.path("qrels.parquet")).to_pylist()
     query = "q" + hashlib.sha1(b"make the first thing").hexdigest()[:10]
     first = {row["doc_id"] for row in rows if row["query_id"] == query}
@@ -210,15 +210,15 @@ def test_equal_bodies_are_one_passage_and_equal_summaries_one_query(package, mak
 def test_one_and_two_processes_give_the_same_bytes(package, make):
     params = {"source": "pydocs", "packages": ["tinypkg", "click"]}
     one, two = (make(f"w{workers}", params, workers=workers) for workers in (1, 2))
-    assert one.manifest["files"] == two.manifest["files"]
-    assert one.manifest["passages"] > 200
+    assert one.manifest.files == two.manifest.files
+    assert one.manifest.facts["passages"] > 200
 
 
 def test_the_order_of_packages_does_not_show(package, make):
     one, other = (
         make("".join(p), {"source": "pydocs", "packages": p}) for p in (["json", "tinypkg"], ["tinypkg", "json"])
     )
-    assert one.manifest["checksum"] == other.manifest["checksum"]
+    assert one.manifest.facts["checksum"] == other.manifest.facts["checksum"]
 
 
 @pytest.mark.parametrize(

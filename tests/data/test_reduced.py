@@ -5,13 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from tandem.artifact import Job, open_artifact, writing
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.data.imported import run_given as given
 from tandem.data.runs import iter_run, write_run
 from tandem.data.splits import position
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job, writing
 
 RANKED = {"v1": "abcd", "v2": "cbad", "v3": "dcba"}  # what the reference run lists, best first
 
@@ -67,7 +68,7 @@ def test_top_and_relevant_passages_of_the_dev_queries_by_hand(reduce):
     assert list(Collection(made).queries("dev")) == ["v1", "v2", "v3"]
     # that b and h are irrelevant is dropped with them; d is here
     assert Collection(made).qrels("dev") == {"v1": {"e": 1}, "v2": {"c": 2}, "v3": {"d": 0}}
-    assert made.manifest["warnings"] == []
+    assert made.manifest.facts["warnings"] == []
     with pytest.raises(UserError, match="holds no split train"):
         Collection(made).queries("train")
 

@@ -42,8 +42,8 @@ def test_all_files_of_the_layout(folder, make):
     # A literal match that is gold stays gold; another is -2 and thereby no positive of any measure.
     assert collection.qrels("train") == {"7": {"0": 1, "2": -2}, "8": {"1": 1}, "9": {"2": -2}}
     assert collection.qrels("dev") == {"5": {"2": 1}}
-    assert made.manifest["source"] == {"literal_matches": 2, "without_title": 1}
-    assert "lists.parquet" not in made.manifest["files"]
+    assert made.manifest.facts["source"] == {"literal_matches": 2, "without_title": 1}
+    assert "lists.parquet" not in made.manifest.files
 
 
 def test_titles_off_need_no_titles(folder, make):
@@ -52,18 +52,18 @@ def test_titles_off_need_no_titles(folder, make):
     assert {title for title, _ in Collection(made).texts("0123").values()} == {""}
     (folder / "para.title.txt").unlink()
     without = make("without", {"source": "rocketqa"}, path=str(folder))
-    assert without.manifest["source"]["without_title"] == 4
-    assert without.manifest["checksum"] == made.manifest["checksum"]
+    assert without.manifest.facts["source"]["without_title"] == 4
+    assert without.manifest.facts["checksum"] == made.manifest.facts["checksum"]
 
 
 def test_the_original_four_columns_and_gzip(folder, make):
-    plain = make("plain", {"source": "rocketqa"}, path=str(folder)).manifest["checksum"]
+    plain = make("plain", {"source": "rocketqa"}, path=str(folder)).manifest.facts["checksum"]
     (folder / "qrels.train.tsv").write_text("7\t0\t0\t1\n8\t0\t1\t1\n")
     for name in FILES:
         data = (folder / name).read_bytes()
         (folder / name).unlink()
         (folder / f"{name}.gz").write_bytes(gzip.compress(data))
-    assert make("packed", {"source": "rocketqa"}, path=str(folder)).manifest["checksum"] == plain
+    assert make("packed", {"source": "rocketqa"}, path=str(folder)).manifest.facts["checksum"] == plain
 
 
 def test_natural_questions_have_answers_instead_of_qrels(folder, make):
@@ -72,7 +72,7 @@ def test_natural_questions_have_answers_instead_of_qrels(folder, make):
     (folder / "test.query.txt").write_text("0\twho is it\n1\twhen was it\n")
     (folder / "test.answers.txt").write_text("0\tAda Lovelace\tAda King.\n1\t1815\t\n")
     made = make("nq", {"source": "rocketqa"}, path=str(folder))
-    assert made.manifest["queries"] == {"train": 3, "test": 2}
+    assert made.manifest.facts["queries"] == {"train": 3, "test": 2}
     assert Collection(made).answers("test") == {"0": ["Ada Lovelace", "Ada King."], "1": ["1815"]}
 
 

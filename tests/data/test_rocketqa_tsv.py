@@ -37,10 +37,10 @@ def told(made):
 
 def test_a_dual_file_is_a_collection(folder, make):
     made = make("dual", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(folder))
-    assert made.manifest["passages"] == 4
-    assert made.manifest["queries"] == {"train": 2}
-    assert made.manifest["qrels"] == {"train": 2}
-    assert made.manifest["source"] == {"both_positive_and_negative": 0}
+    assert made.manifest.facts["passages"] == 4
+    assert made.manifest.facts["queries"] == {"train": 2}
+    assert made.manifest.facts["qrels"] == {"train": 2}
+    assert made.manifest.facts["source"] == {"both_positive_and_negative": 0}
     # Rows of a query are brought together; the title `-` is none.
     assert told(made) == [
         ("q one", [("T", "positive", 1, None), ("", "negative a", 0, None), ("", "negative b", 0, None)]),
@@ -52,9 +52,9 @@ def test_both_files_share_queries_and_passages(folder, make):
     params = {"source": "rocketqa_tsv", "dual": "dual.train.tsv", "cross": "cross.train.tsv"}
     made = make("both", params, path=str(folder))
     # `positive` without a title is another passage than `positive` under T.
-    assert made.manifest["passages"] == 5
-    assert made.manifest["queries"] == {"train": 3}
-    assert made.manifest["source"] == {"both_positive_and_negative": 1}
+    assert made.manifest.facts["passages"] == 5
+    assert made.manifest.facts["queries"] == {"train": 3}
+    assert made.manifest.facts["source"] == {"both_positive_and_negative": 1}
     assert [(query, [row[:3] for row in rows]) for query, rows in told(made)] == [
         ("q one", [("T", "positive", 1), ("", "negative a", 0), ("", "negative b", 1)]),
         ("q two", [("", "other", 1), ("T", "positive", 0), ("", "negative a", 0)]),
@@ -87,9 +87,9 @@ def test_the_released_dual_sample(make, real):
     rows = columns(samples / "dual.train.tsv")
     made = make("dual", {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}, path=str(samples))
     assert len(rows) == 100
-    assert made.manifest["passages"] == len({(row[1 + i], row[2 + i]) for row in rows for i in (0, 2)}) == 78
-    assert made.manifest["queries"] == {"train": 8}
-    assert made.manifest["qrels"] == {"train": 25}
+    assert made.manifest.facts["passages"] == len({(row[1 + i], row[2 + i]) for row in rows for i in (0, 2)}) == 78
+    assert made.manifest.facts["queries"] == {"train": 8}
+    assert made.manifest.facts["qrels"] == {"train": 25}
     positives = {(row[0], row[1], row[2]) for row in rows}
     assert len(positives) == 25
     expected = {
@@ -98,7 +98,7 @@ def test_the_released_dual_sample(make, real):
     }
     # The released file itself gives a query a passage both as a positive and as a negative.
     both = positives & {(row[0], row[3], row[4]) for row in rows}
-    assert made.manifest["source"] == {"both_positive_and_negative": 2}
+    assert made.manifest.facts["source"] == {"both_positive_and_negative": 2}
     assert len(both) == 2
     assert {q: [(title, text) for title, text, label, _ in rows if not label] for q, rows in told(made)} == expected
 
@@ -108,9 +108,9 @@ def test_the_released_cross_sample(make, real):
     rows = columns(samples / "cross.train.tsv")
     made = make("cross", {"source": "rocketqa_tsv", "cross": "cross.train.tsv"}, path=str(samples))
     assert sorted(row[3] for row in rows) == ["0"] * 80 + ["1"] * 20
-    assert made.manifest["passages"] == len({(row[1], row[2]) for row in rows}) == 86
-    assert made.manifest["queries"] == {"train": 7}
-    assert made.manifest["qrels"] == {"train": 20}
+    assert made.manifest.facts["passages"] == len({(row[1], row[2]) for row in rows}) == 86
+    assert made.manifest.facts["queries"] == {"train": 7}
+    assert made.manifest.facts["qrels"] == {"train": 20}
 
 
 BAD = {

@@ -67,7 +67,7 @@ def test_two_files_by_hand(built):
     assert made.qrels("dev") == {"e1": {heron: 1}, "e2": {heron: 1}, "e3": {naps: 1}}
     assert made.answers("train") == {"t1": ["swims", "It swims"]}
     assert made.answers("dev") == {"e1": ["wades"], "e2": ["It"], "e3": ["naps"]}
-    assert made.artifact.manifest["warnings"] == []
+    assert made.artifact.manifest.facts["warnings"] == []
 
 
 def test_equal_texts_under_two_titles_are_two_passages(built):
@@ -83,7 +83,7 @@ def test_questions_in_another_language_ask_for_the_same_paragraphs(built):
     assert made.queries("test") == {"e2": "什么涉水？"}
     assert made.qrels("test") == {"e2": {ident("Heron", "It wades."): 1}}
     assert made.answers("test") == {"e2": ["It"]}
-    assert made.artifact.manifest["warnings"] == []
+    assert made.artifact.manifest.facts["warnings"] == []
 
 
 def test_ids_of_drcd_paragraphs_are_kept_and_equal_paragraphs_take_the_first(built):
@@ -92,7 +92,7 @@ def test_ids_of_drcd_paragraphs_are_kept_and_equal_paragraphs_take_the_first(bui
         paragraph["id"] = f"1-{number}"
     made = built({"test": document})
     assert made.doc_ids().to_pylist() == ["1-1"]
-    assert made.artifact.manifest["source"]["repeated_paragraphs"] == 1
+    assert made.artifact.manifest.facts["source"]["repeated_paragraphs"] == 1
     assert made.qrels("test") == {"1-1-1": {"1-1": 1}, "1-2-1": {"1-1": 1}}
 
 
@@ -110,14 +110,14 @@ def test_both_layouts_of_cmrc_give_the_same(built, tmp_path, make):
         assert made.queries("test") == {"TRIAL_8_QUERY_0": "为什么？"}
         assert made.qrels("test") == {"TRIAL_8_QUERY_0": {"TRIAL_8": 1}}
         assert made.answers("test") == {"TRIAL_8_QUERY_0": ["因为"]}
-    assert one.artifact.manifest["checksum"] == other.artifact.manifest["checksum"]
+    assert one.artifact.manifest.facts["checksum"] == other.artifact.manifest.facts["checksum"]
 
 
 def test_questions_that_no_passage_answers_are_left_out(built):
     asked = [question("a", "?", "x"), question("b", "??", is_impossible=True)]
     made = built({"test": squad(("One", [("x", asked)]))})
     assert made.queries("test") == {"a": "?"}
-    assert made.artifact.manifest["source"] == {"repeated_paragraphs": 0, "unanswerable_questions": 1}
+    assert made.artifact.manifest.facts["source"] == {"repeated_paragraphs": 0, "unanswerable_questions": 1}
 
 
 def test_questions_without_answers_are_queries_without_answers(built):

@@ -6,12 +6,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import splits
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,11 +5,12 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
 from tandem.data.splits import move_share, position
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_share_of_the_training_queries_loses_its_labels(base, derive):
         collection.qrels("unlabelled")
     answered = {row["query_id"] for row in pq.read_table(made.path("answers.parquet")).to_pylist()}
     assert answered == {"q1", "q2", "q3"} - lost
-    assert made.manifest["warnings"] == []
+    assert made.manifest.facts["warnings"] == []
 
 
 def test_another_datasets_training_queries(base, derive, beir, make):
@@ -62,7 +63,7 @@ def test_another_datasets_training_queries(base, derive, beir, make):
     made = derive("more", {"of": base, "queries": other})
     # the same id is another query; a text that is asked in the test set would leak it; a test query is none of training
     assert Collection(made).queries("unlabelled") == {"unlabelled-q1": "another question"}
-    assert made.manifest["source"]["asked_already"] == 1
+    assert made.manifest.facts["source"]["asked_already"] == 1
     assert len(Collection(made).queries("train")) == 8
 
 

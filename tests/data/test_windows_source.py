@@ -6,11 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.artifact import Job, open_artifact, sha256, writing
 from tandem.data.collection import CORPUS, LITERAL_MATCH, QRELS, Collection
 from tandem.data.dataset import run
 from tandem.data.tables import LISTS_SCHEMA
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
+from tandem.store.job import Job, writing
 
 PARAMS = {
     "source": "windows",
@@ -65,7 +67,7 @@ def test_passages_by_hand(windows):
         ("d1#0#1", "Odd", "g h"),
         ("empty#0", "None", ""),
     ]
-    assert made.manifest["source"] == {"of": "base", "documents": 4, "cut": 2}
+    assert made.manifest.facts["source"] == {"of": "base", "documents": 4, "cut": 2}
     assert Collection(made).queries("train") == {"t1": "what t1"}
 
 

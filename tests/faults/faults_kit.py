@@ -11,7 +11,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tandem.artifact import open_artifact, sha256
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
 
 TORTURE = os.environ.get("TANDEM_TORTURE", "0") != "0"  # `make torture`
 SEED = int(os.environ.get("TANDEM_SEED", "20"))

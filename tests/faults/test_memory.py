@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from faults_kit import SEED, TORTURE, chosen, kill, one_line, until
 
-from tandem import addresses
+from tandem.cluster import faults
+from tandem.cluster.faults import MEMORY
 from tandem.errors import UserError
-from tandem.machine_faults import MEMORY
 
 MIB = 1 << 20
 
@@ -27,8 +27,8 @@ def limited(copied, stage, most: int) -> tuple[int, str]:
 
 def needed(stage) -> int:
     """Bytes of addresses that a stage must be allowed."""
-    cores = addresses.CORE * (os.cpu_count() or 1)
-    return addresses.START + cores + (addresses.JAVA + 2 * addresses.GIB if stage.kind in ("lucene", "bm25") else 0)
+    cores = faults.CORE * (os.cpu_count() or 1)
+    return faults.START + cores + (faults.JAVA + 2 * faults.GIB if stage.kind in ("lucene", "bm25") else 0)
 
 
 def test_a_limit_below_what_libraries_map_is_a_line_in_every_stage(copied):
@@ -38,7 +38,7 @@ def test_a_limit_below_what_libraries_map_is_a_line_in_every_stage(copied):
             code, output = limited(copied, stage, most)
             assert code == 1
             (line,) = output.strip().splitlines()
-            limit = f"the limit of addresses is {most / addresses.GIB:.1f} GiB (ulimit -v)"
+            limit = f"the limit of addresses is {most / faults.GIB:.1f} GiB (ulimit -v)"
             assert line.startswith(f"tandem {stage.kind}: out of memory: {limit}")
             assert not (copied.folder / stage.folder).exists()
 
@@ -66,11 +66,11 @@ def test_what_is_asked_for_is_enough_and_changes_no_byte(copied, undisturbed):
 )
 def test_java_s_heap_counts_and_shards_are_stages(words, gib, refused):
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (gib * addresses.GIB, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (gib * faults.GIB, before[1]))
     told = pytest.raises(UserError, match=rf"is {gib}\.0 GiB \(ulimit -v\), at least \d+\.\d are mapped at the start")
     try:
         with told if refused else nullcontext():
-            addresses.suffice(shlex.split(words))
+            faults.require_address_space(shlex.split(words))
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
 

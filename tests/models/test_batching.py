@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tandem.models.batching import OVERHEAD, micro_batches, token_batches
-from tandem.models.packed import row_length
+from tandem.models.encoding import row_length
+from tandem.models.ragged import OVERHEAD, micro_batches, token_batches
 from tandem.training.forward import MULTIPLE
 
 

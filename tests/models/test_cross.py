@@ -8,9 +8,9 @@ import torch
 
 from tandem.config.execution import Execution
 from tandem.data.collection import Collection, contents
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
-from tandem.models.execution import accelerate
-from tandem.models.frozen import by_onednn
+from tandem.models.device import by_onednn
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Tokens
 

@@ -7,8 +7,8 @@ import torch
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.encoding import pool
 from tandem.models.hub import check_length, load_encoder, load_tokenizer
-from tandem.models.pooling import pool
 from tandem.models.tokens import Tokens
 
 
@@ -84,8 +84,8 @@ def test_two_towers_load_as_one_model_of_sentence_transformers(
 
 def test_towers_start_alike_and_are_separate_or_one(encoder):
     params = {"pooling": "cls", "normalize": False, "temperature": 1.0}
-    two = DualEncoder.start(encoder.folder / "hf", {**params, "shared": False})
-    one = DualEncoder.start(encoder.folder / "hf", {**params, "shared": True})
+    two = DualEncoder.start(encoder.folder / "hf", **params, shared=False)
+    one = DualEncoder.start(encoder.folder / "hf", **params, shared=True)
     assert not two.shared
     assert one.shared
     assert sum(p.numel() for p in two.parameters()) == 2 * sum(p.numel() for p in one.parameters())

@@ -4,15 +4,15 @@ import shutil
 
 import pytest
 
-from tandem.artifact import sha256
 from tandem.errors import UserError
-from tandem.models.encoder import package_folder, run
+from tandem.models.hub import package_folder, run
+from tandem.store.files import sha256
 
 
 def test_folder_source_copies_model_and_tokenizer(encoder, encoder_folder):
-    assert {"hf/config.json", "hf/model.safetensors", "hf/tokenizer.json"} <= encoder.manifest["files"].keys()
+    assert {"hf/config.json", "hf/model.safetensors", "hf/tokenizer.json"} <= encoder.manifest.files.keys()
     assert sha256(encoder.path("hf/model.safetensors")) == sha256(encoder_folder / "model.safetensors")
-    assert encoder.manifest["weights_sha256"] == sha256(encoder_folder / "model.safetensors")
+    assert encoder.manifest.facts["weights_sha256"] == sha256(encoder_folder / "model.safetensors")
 
 
 def test_other_weights_than_expected_are_refused(make_job, encoder_folder, tmp_path):

@@ -6,9 +6,8 @@ import torch
 
 from tandem.config.execution import Execution
 from tandem.errors import UserError
-from tandem.models.dual import DualEncoder
-from tandem.models.encoding import encode_all
-from tandem.models.execution import accelerate
+from tandem.models.acceleration import accelerate
+from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.tokens import Tokens
 
 
@@ -25,7 +24,9 @@ def test_each_text_gets_its_own_vector(model, tokens, budget, attention):
         alone = [model.encode("passage", [opened.passages[i]], opened.template, "fp32") for i in range(60)]
     accelerate(model, Execution(attention=attention), budget, "fp32", training=False)
     texts = opened.passages.take(np.arange(60))
-    made = encode_all(model, "passage", texts, opened.template, "fp32", budget, told=lambda part: counted.extend(part))
+    made = encode_all(
+        model, "passage", texts, opened.template, "fp32", budget, on_batch=lambda part: counted.extend(part)
+    )
     assert made.shape == (60, 32)
     assert torch.allclose(made, torch.cat(alone), atol=1e-5 * float(made.abs().max()))
     assert sum(counted) == len(texts.ids) + 60 * 2

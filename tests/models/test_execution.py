@@ -7,14 +7,12 @@ from torch import nn
 
 from tandem.config.execution import Execution
 from tandem.errors import UserError
-from tandem.models import attention
-from tandem.models.compiled import can_compile, compile_layers
+from tandem.models import encoding as attention
+from tandem.models.acceleration import accelerate, can_compile, compile_layers
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import device
+from tandem.models.device import by_onednn, device
 from tandem.models.dual import DualEncoder
-from tandem.models.execution import accelerate
-from tandem.models.frozen import by_onednn
-from tandem.models.template import Template
+from tandem.models.tokens import Template
 
 TEMPLATE = Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0)
 
@@ -26,7 +24,7 @@ def model(encoder):
     towers = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made = {"dual": DualEncoder.start(folder, towers), "cross": CrossEncoder.start(folder, "cls")}
+        made = {"dual": DualEncoder.start(folder, **towers), "cross": CrossEncoder.start(folder, "cls")}
     return nn.ModuleDict(made)
 
 
@@ -48,7 +46,7 @@ def test_auto_on_a_cpu_is_padded(model):
 @pytest.mark.parametrize(("tokens", "row"), [(2048, 2048), (2000, 1920), (64, 128)])
 def test_packed_on_demand(model, tokens, row):
     accelerate(model, Execution(attention="packed"), tokens, "fp32", training=True)
-    assert chosen(model) == {"dual": (attention.NAME, row), "cross": (attention.NAME, row)}
+    assert chosen(model) == {"dual": (attention.PACKED, row), "cross": (attention.PACKED, row)}
 
 
 def test_an_encoder_that_cannot_be_packed_is_refused(model):

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.artifact import open_artifact
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
-from tandem.models.dropout import set_dropout
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.encoder import run
-from tandem.models.hub import check_encoder, check_length, load_encoder, load_tokenizer
-from tandem.models.template import Template
+from tandem.models.hub import check_encoder, check_length, load_encoder, load_tokenizer, run
+from tandem.models.lora import set_dropout
+from tandem.models.tokens import Template
+from tandem.store.artifact import open_artifact
 
 FAMILIES = (
     *("bert", "roberta", "xlm-roberta", "camembert", "ernie", "distilbert", "electra", "albert", "mpnet"),
@@ -83,7 +82,7 @@ def test_the_template_is_the_tokenizers_own(family, tokenizer):
 def test_a_dual_encoder_trains_saves_and_gives_the_same_vectors_everywhere(family, folder, tokenizer, ids, tmp_path):
     from sentence_transformers import SentenceTransformer
 
-    template, model = Template.of(tokenizer), DualEncoder.start(folder, TOWERS).train()
+    template, model = Template.of(tokenizer), DualEncoder.start(folder, **TOWERS).train()
     before = model.towers["query"].get_input_embeddings().weight.detach().clone()
     vectors = [
         model.encode(side, ids(texts), template, "fp32", 8)
@@ -121,7 +120,7 @@ def test_a_cross_encoder_trains_saves_and_gives_the_same_scores_everywhere(famil
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_dropout_is_what_was_set(folder, ids, tokenizer, attention):
-    model, template = DualEncoder.start(folder, TOWERS).train(), Template.of(tokenizer)
+    model, template = DualEncoder.start(folder, **TOWERS).train(), Template.of(tokenizer)
     model.towers["query"].set_attn_implementation(attention)
 
     def forward(seed):
@@ -138,7 +137,7 @@ def test_dropout_is_what_was_set(folder, ids, tokenizer, attention):
 
 
 def test_no_place_keeps_its_own_dropout(family, folder, ids, tokenizer, monkeypatch):
-    model, seen = DualEncoder.start(folder, TOWERS).train(), []
+    model, seen = DualEncoder.start(folder, **TOWERS).train(), []
     model.towers["query"].set_attn_implementation("eager")
     plain = torch.nn.functional.dropout
 
@@ -159,7 +158,7 @@ def test_dropout_that_the_configuration_left_out_can_be_set(family_folder, tmp_p
     folder = shutil.copytree(family_folder("modernbert"), tmp_path / "without")
     told = json.loads((folder / "config.json").read_text()) | {"attention_dropout": 0.0}
     (folder / "config.json").write_text(json.dumps(told))
-    model = DualEncoder.start(folder, TOWERS)
+    model = DualEncoder.start(folder, **TOWERS)
     assert isinstance(model.towers["query"].layers[0].attn.out_drop, torch.nn.Identity)
     set_dropout(model, 0.2)
     assert model.towers["query"].layers[0].attn.out_drop.p == 0.2

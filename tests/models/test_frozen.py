@@ -5,12 +5,12 @@ import torch
 from torch import nn
 
 from tandem.config.execution import Execution
-from tandem.models.device import device
+from tandem.models.acceleration import accelerate
+from tandem.models.device import by_onednn, device
 from tandem.models.dual import DualEncoder
-from tandem.models.execution import accelerate
-from tandem.models.frozen import FrozenLinear, by_onednn, freeze
 from tandem.models.hub import load_tokenizer
-from tandem.models.template import Template
+from tandem.models.linear import FrozenLinear, freeze
+from tandem.models.tokens import Template
 
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}
 TEXTS = ["The lynx eats hares and roe deer.", "an owl", "The owl turns its head far around, it is a night bird."]
@@ -56,7 +56,7 @@ def test_every_family_gives_the_same_vectors(family, family_folder):
     tokenizer = load_tokenizer(folder)
     ids, template = tokenizer(TEXTS, add_special_tokens=False)["input_ids"], Template.of(tokenizer)
     for mode, error in (("fp32", 1e-5), ("bf16", 0.05)):
-        model = DualEncoder.start(folder, TOWERS).to(device()).eval()
+        model = DualEncoder.start(folder, **TOWERS).to(device()).eval()
         with torch.inference_mode():
             expected = model.encode("passage", ids, template, "fp32", 8)
             accelerate(model, Execution(), 64, mode, training=False)
@@ -68,12 +68,13 @@ def test_every_family_gives_the_same_vectors(family, family_folder):
 @onednn
 def test_gelu_is_computed_with_the_product_where_it_is_the_exact_one(family_folder):
     def activations(**told):
-        model = DualEncoder.start(family_folder("bert"), TOWERS).towers["query"]
+        model = DualEncoder.start(family_folder("bert"), **TOWERS).towers["query"]
         for layer in model.encoder.layer:
             layer.intermediate.intermediate_act_fn = told.get("act", layer.intermediate.intermediate_act_fn)
         freeze(model, "fp32", 64)
         return {
-            (type(one.intermediate.intermediate_act_fn), one.intermediate.dense.then[0]) for one in model.encoder.layer
+            (type(one.intermediate.intermediate_act_fn), one.intermediate.dense.activation[0])
+            for one in model.encoder.layer
         }
 
     assert activations() == {(nn.Identity, "gelu")}
@@ -114,7 +115,7 @@ def test_without_onednn_weights_are_cast_alone(family_folder):
     ids, template = tokenizer(TEXTS, add_special_tokens=False)["input_ids"], Template.of(tokenizer)
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None), torch.inference_mode():
         for mode in ("fp32", "bf16"):
-            model = DualEncoder.start(family_folder("bert"), TOWERS).to(device()).eval()
+            model = DualEncoder.start(family_folder("bert"), **TOWERS).to(device()).eval()
             expected = model.encode("passage", ids, template, mode, 8)
             freeze(model.towers["passage"], mode, 64)
             kinds = {type(module) for module in model.modules()}

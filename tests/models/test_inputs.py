@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tandem.models.ragged import Ragged
-from tandem.models.template import Template
+from tandem.models.tokens import Template
 
 TEMPLATES = [
     Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0),

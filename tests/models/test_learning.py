@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.models.frozen import by_onednn
-from tandem.models.learning import LearningLinear, make_ready
-from tandem.training.optimizer import make_optimizer
+from tandem.config.training import Optimisation
+from tandem.models.device import by_onednn
+from tandem.models.linear import LearningLinear, make_ready
+from tandem.training.loop import make_optimizer
 
 pytestmark = pytest.mark.skipif(not by_onednn(), reason="PyTorch without oneDNN, or a GPU")
-TRAIN = {"optimizer": "adamw", "weight_decay": 0.01, "lr": 0.1}
+TRAIN = Optimisation(lr=0.1)
 
 
 def by_hand():

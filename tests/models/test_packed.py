@@ -5,12 +5,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from tandem.models import attention
+from tandem.models import encoding as attention
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.inputs import Inputs
-from tandem.models.packed import FAMILIES, pack, row_length
-from tandem.models.template import Template
+from tandem.models.encoding import FAMILIES, pack, row_length
+from tandem.models.tokens import Inputs, Template
 
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "hidden_size": 32}
 OTHER_SIZES = {"distilbert": {"n_layers": 2, "n_heads": 4, "hidden_dim": 64, "dim": 32}}
@@ -45,7 +44,7 @@ def both(model, compute):
     """Values and gradients of every parameter, padded and packed."""
     attention.register()
     found = []
-    for name, packed in (("sdpa", None), (attention.NAME, BUDGET)):
+    for name, packed in (("sdpa", None), (attention.PACKED, BUDGET)):
         for module in model.modules():
             if hasattr(module, "set_attn_implementation"):
                 module.set_attn_implementation(name)
@@ -100,16 +99,16 @@ def test_an_encoder_for_packed_rows_takes_padded_inputs_too(encoder, texts, fami
     model = DualEncoder(encoder[0], encoder[0], "mean", normalize=False, temperature=1.0)
     with torch.inference_mode():
         before = model.encode("query", texts, encoder[1], "fp32")
-        encoder[0].set_attn_implementation(attention.NAME)
+        encoder[0].set_attn_implementation(attention.PACKED)
         assert torch.equal(model.encode("query", texts, encoder[1], "fp32"), before)
 
 
 @pytest.mark.parametrize("family", ["bert"])
 def test_a_saved_encoder_does_not_know_that_it_was_packed(encoder, tmp_path, family):
     attention.register()
-    encoder[0].set_attn_implementation(attention.NAME)
+    encoder[0].set_attn_implementation(attention.PACKED)
     encoder[0].save_pretrained(tmp_path)
-    assert attention.NAME not in (tmp_path / "config.json").read_text()
+    assert attention.PACKED not in (tmp_path / "config.json").read_text()
     assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
 
 

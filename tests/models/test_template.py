@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tandem.models.hub import load_tokenizer, tokenizer_digest
-from tandem.models.template import Template
+from tandem.models.tokens import Template
 
 TEXTS = ["the otter", "", "what does the badger eat in autumn, when winter is close?", "ü"]
 

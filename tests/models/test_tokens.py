@@ -18,5 +18,5 @@ def test_stored_ids_are_the_tokenizers_own(tokens, dataset, encoder):
     assert int(opened.passages.lengths(np.arange(60)).max()) == 24  # some passage was cut
     asked = list(Collection(dataset).queries("dev").values())
     assert opened.queries[20].tolist() == tokenizer(asked[0], add_special_tokens=False)["input_ids"]
-    assert tokens.manifest["passages"] == 60
-    assert tokens.manifest["queries"] == 60
+    assert tokens.manifest.facts["passages"] == 60
+    assert tokens.manifest.facts["queries"] == 60

@@ -25,10 +25,10 @@ def base(configured):
 
 @pytest.fixture(scope="module")
 def new(base, configured):
-    """`new(path, value)`: kind and name of the stages an override makes anew."""
+    """`new(path, parse_value)`: kind and name of the stages an override makes anew."""
 
-    def of(path, value):
-        made = stages(configured(path, value))
+    def of(path, parse_value):
+        made = stages(configured(path, parse_value))
         # A dataset without similar queries is made from a judge: what is trained on it follows that as well.
         fresh = [made[f] for f in made.keys() - base.keys() if not made[f].dataset.endswith("-dissimilar")]
         return {(stage.kind, stage.name) for stage in fresh}
@@ -82,8 +82,8 @@ def test_a_teacher_renames_its_students_and_not_its_own_teacher(new):
         ("score.measures", ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]),
     ],
 )
-def test_meaning_is_in_the_key(new, path, value):
-    assert new(path, value)
+def test_meaning_is_in_the_key(new, path, parse_value):
+    assert new(path, parse_value)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_meaning_is_in_the_key(new, path, value):
         ("models.ce_bm25neg.train.weight_decay", "0.01"),
     ],
 )
-def test_how_it_runs_and_how_it_is_written_is_not(new, path, value):
-    assert not new(path, value)
+def test_how_it_runs_and_how_it_is_written_is_not(new, path, parse_value):
+    assert not new(path, parse_value)
 
 
 def test_devices_reach_trainings_alone(configured):
@@ -201,7 +201,7 @@ def test_equal_models_of_two_names_are_one_stage(configured):
 
 
 def test_flags_are_sorted_quoted_and_read_back():
-    from tandem.__main__ import nested, value
+    from tandem.stages.flags import nest, parse_value
 
     params = {"b": {"text": "it's; $(x)", "number": 1e-5, "word": "12", "none": None, "empty": {}}, "a": [1, "x"]}
     stage = Stage("dataset", "d", "n", params)
@@ -209,6 +209,6 @@ def test_flags_are_sorted_quoted_and_read_back():
 
     words = shlex.split(stage.args)
     assert words[::2] == sorted(words[::2])
-    told = {w.removeprefix("--params."): value(v) for w, v in zip(words[::2], words[1::2], strict=True)}
-    assert nested(told) == params
+    told = {w.removeprefix("--params."): parse_value(v) for w, v in zip(words[::2], words[1::2], strict=True)}
+    assert nest(told) == params
     assert dict(flat(params))["b.text"] == literal(params["b"]["text"])

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.search.indexes.types import TYPES
+from tandem.retrieval.indexes.types import TYPES
 
 ROOT = Path(__file__).parents[2]
 

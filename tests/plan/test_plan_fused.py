@@ -10,7 +10,8 @@ from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems
 from tandem.plan.graph import Stages
-from tandem.plan.planner import Planner, check_all
+from tandem.plan.plan import check_all
+from tandem.plan.planner import Planner
 
 ROOT = Path(__file__).parents[2]
 BOTH = ["bm25", "de_bm25neg"]
@@ -161,7 +162,7 @@ def test_unknown_keys_and_values_are_one_line_each(planned):
     with pytest.raises(UserError) as error:
         planned(wrong)
     assert str(error.value).splitlines() == [
-        "fusions.a.weights.1 is -1.0; allowed: ≥ 0",
+        "fusions.a.weights.1 is -1; allowed: ≥ 0",
         'fusions.b.method is "combmnz"; allowed: rrf, weighted',
         "fusions.c.normalise is not a known key; did you mean normalize?",
         "fusions.d.of is missing",
@@ -238,8 +239,8 @@ def test_the_tracked_example_is_planned():
 
 def test_every_method_is_planned_allowed_and_tuned():
     from tandem.config.retrieval import Fusion
-    from tandem.fusion import GRIDS, METHODS
     from tandem.plan import fusions
+    from tandem.retrieval.fusion import GRIDS, METHODS
 
     allowed = get_args(Fusion.model_fields["method"].annotation)
     assert set(allowed) == METHODS.keys() == GRIDS.keys() == fusions.METHODS.keys()

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tandem.config.execution import ExecutionSettings
 from tandem.errors import UserError
-from tandem.estimating.volumes import Volumes
-from tandem.estimating.work import Setting, bm25s, tune_bm25
+from tandem.extras.estimate.resources import Setting, Volumes
+from tandem.extras.estimate.stage_costs import bm25s, tune_bm25
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems
 
@@ -161,6 +162,6 @@ def test_what_a_grid_costs_follows_from_its_points(configured):
     config["bm25"] = {"tune": {"k1": [1, 2], "b": [0.1, 0.2, 0.3], "queries": 10}}
     stage = run(FullPlan(config, ROOT), "best").upstream["tuned"]
     size = Volumes(1000, {"dev": 500}, {"passage": 60.0, "query": 8.0})
-    about = Setting(lambda _: size, lambda _: pytest.fail("no encoder is asked for"), {})
+    about = Setting(lambda _: size, lambda _: pytest.fail("no encoder is asked for"), ExecutionSettings())
     assert tune_bm25(stage, about).rows == (("bm25", pytest.approx(6 * 10 * 0.02)),)
     assert bm25s(stage.upstream["bm25s"], about).rows == (("indexed", 1000),)

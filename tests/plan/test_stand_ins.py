@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config.datasets import Beir, Unlabelled
-from tandem.config.settings import Settings
+from tandem.config.tables import PrintedOn
 from tandem.errors import UserError
+from tandem.evaluation.layouts import Layout
 from tandem.extras.plan import FullPlan
 from tandem.plan.tables import StandIns, searched
-from tandem.reporting.layout import Layout
 
 ROOT = Path(__file__).parents[2]
 OURS = {"msmarco", "natural-questions"}
@@ -61,11 +60,11 @@ def test_what_is_searched_for_a_papers_dataset(stand_in, configured, found):
 
 
 def test_queries_without_labels_make_no_other_collection():
-    datasets = {"u": Unlabelled(source="unlabelled", of="titles"), "titles": Beir(source="beir")}
-    settings = Settings(dataset="u", encoder="minilm")
-    printed_on = {"dataset": "msmarco", "name": "M", "split": "dev"}
-    layout = Layout("", None, printed_on, 2, "", [], [], same={"msmarco": ["titles"]})
-    stand_ins = StandIns(settings, datasets, layout)
+    datasets = {"u": {"source": "unlabelled", "of": "titles"}, "titles": {"source": "beir"}}
+    config = {"stand_in": None, "dataset": "u", "train_on": None, "datasets": datasets}
+    printed_on = PrintedOn(dataset="msmarco", name="M", split="dev")
+    layout = Layout(title="", printed_on=printed_on, same={"msmarco": ["titles"]})
+    stand_ins = StandIns(config, layout)
     assert stand_ins.collection("u") == "msmarco"
     assert stand_ins.searched("msmarco") == "u"  # the paper's collection is configured, under another name
     assert stand_ins.changed({"train_on": "msmarco", "seed": 3}) == {"train_on": "u", "seed": 3}

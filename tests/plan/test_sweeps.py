@@ -139,9 +139,9 @@ def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
     assert plan.wanted_sweeps() == []
     assert plan.sweeps("rocketqav2_figure4") == ["results/sweeps/rocketqav2_figure4.json"]
     figure, small = (plan.swept[f"rocketqav2_figure4{name}"] for name in ("", "_small"))
-    assert figure.grid.values == {LIST_SIZE: [8, 16, 32, 64, 128]}
+    assert figure.values == {LIST_SIZE: [8, 16, 32, 64, 128]}
     assert json.loads(figure.to_json())["stands_in_for"] == "msmarco"
-    assert set(small.grid.values[LIST_SIZE]) == {2, 4, 8, 16}
+    assert set(small.values[LIST_SIZE]) == {2, 4, 8, 16}
     assert plan.swept.targets["rocketqav2_figure4"] == ["rocketqav2_figure4"]
 
 

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from test_dag import ROOT, Project
 
-from tandem.artifact import sha256
 from tandem.config.loading import gathered, merged
 from tandem.extras.plan import FullPlan
+from tandem.store.files import sha256
 
 LONG = "TANDEM_SLURM" in os.environ
 long = pytest.mark.skipif(not LONG, reason="takes minutes: make slurm")

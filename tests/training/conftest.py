@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from tandem.artifact import open_artifact, writing
 from tandem.data.runs import iter_run, write_run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +60,7 @@ def runs(results, make_job, dataset):
 @pytest.fixture(scope="session")
 def lists(results, make_job, dataset, tokens, runs):
     """Training lists from the run of the train queries, by the stage itself."""
-    from tandem.candidates.stage import run
+    from tandem.negatives.candidates import run
 
     params = {"first_rank": 1, "depth": 9, "negatives": None, "split": "train", "seed": 1}
     inputs = {"dataset": dataset, "run": runs["train"], "tokens": tokens}
@@ -70,20 +71,19 @@ def lists(results, make_job, dataset, tokens, runs):
 
 @pytest.fixture(scope="session")
 def model_job(make_job, dataset, tokens, encoder, lists, runs):
-    """`model_job(objective, out, **execution)`."""
+    """`model_job(objective, out, train, shape, more, kind, **execution)`: with other parameters and more inputs."""
     from tiny_stages import OBJECTIVES, TOWERS
 
-    def make(objective, out, **execution):
+    def make(objective, out, train=None, shape=None, more=None, kind="model", **execution):
         inputs = {"dataset": dataset, "tokens": tokens, "candidates": lists, "validation": runs["dev"]}
         if objective == "joint":
             inputs |= {"cross_tokens": tokens, "retriever": encoder, "reranker": encoder}
         else:
             inputs["start"] = encoder
-        params = {"objective": objective, "train": dict(OBJECTIVES[objective])}
-        params |= {"pooling": "mean"} if objective == "cross" else TOWERS
-        return make_job(
-            "model", out, params, inputs, {"micro_tokens": 200, "graph_tokens": 400, "workers": 1} | execution
-        )
+        params = {"objective": objective, "train": OBJECTIVES[objective] | (train or {})}
+        params |= ({"pooling": "mean"} if objective == "cross" else TOWERS) | (shape or {})
+        execution = {"micro_tokens": 200, "graph_tokens": 400, "workers": 1} | execution
+        return make_job(kind, out, params, inputs | (more or {}), execution)
 
     return make
 
@@ -93,9 +93,7 @@ def quick_job(model_job, tmp_path):
     """`quick_job(objective, name, train, shape, **execution)`: `model_job` with other parameters, of four steps."""
 
     def make(objective, name="quick", train=None, shape=None, **execution):
-        job = model_job(objective, tmp_path / f"{name}-0123456789", **execution)
-        job.params["train"] = job.params["train"] | {"steps": 4, "select": "last"} | (train or {})
-        job.params.update(shape or {})
-        return job
+        train = {"steps": 4, "select": "last"} | (train or {})
+        return model_job(objective, tmp_path / f"{name}-0123456789", train, shape, **execution)
 
     return make

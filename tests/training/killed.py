@@ -16,7 +16,7 @@ from pathlib import Path
 import transformers.models.bert.modeling_bert
 import transformers.models.bert.tokenization_bert  # noqa: F401
 
-from tandem.__main__ import read_job
+from tandem.store.job import read_job
 from tandem.training.stage import run
 
 

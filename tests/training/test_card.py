@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 
-from tandem.artifact import open_artifact
+from tandem.store.artifact import open_artifact
 from tandem.training.stage import run
 
 
@@ -44,18 +44,20 @@ def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
     values = {step: value for (step, name), value in log.items() if name == "dev RR@10 (dual)"}
     assert f"| best validation | {max(values.values()):.6g} at step {max(values, key=values.get)} |" in body
     assert f"| start | {encoder.key} |" in body
-    assert f"| its weights' sha256 | {encoder.manifest['weights_sha256']} |" in body
+    assert f"| its weights' sha256 | {encoder.manifest.facts['weights_sha256']} |" in body
     assert f"| library torch | {torch.__version__} |" in body
     manifest = open_artifact(job.out).manifest
-    assert f"| commit | {manifest['commit']}" in body
-    assert manifest["machine"]["node"] not in re.sub(r"[0-9a-f]{40,}", "", body).split()
-    assert manifest["finished"][:10] not in body
+    assert f"| commit | {manifest.commit}" in body
+    assert manifest.machine.node not in re.sub(r"[0-9a-f]{40,}", "", body).split()
+    assert manifest.finished[:10] not in body
 
 
 def test_what_the_encoder_and_the_data_are_licensed_for_is_told(quick_job, card, encoder, dataset, monkeypatch):
-    monkeypatch.setitem(encoder.manifest, "execution", {"licence": "Apache-2.0"})
-    monkeypatch.setitem(encoder.manifest, "params", {"source": "hub", "name": "org/some-encoder", "revision": "0" * 40})
-    monkeypatch.setitem(dataset.manifest, "execution", {"licence": "CC-BY-SA-3.0"})
+    monkeypatch.setitem(encoder.manifest.execution, "licence", "Apache-2.0")
+    hub = {"source": "hub", "name": "org/some-encoder", "revision": "0" * 40}
+    for name, value in hub.items():
+        monkeypatch.setitem(encoder.manifest.params, name, value)
+    monkeypatch.setitem(dataset.manifest.execution, "licence", "CC-BY-SA-3.0")
     monkeypatch.setattr("tandem.training.card.open_artifact", lambda *_, **__: encoder)
     job = quick_job("cross", train={"loss": "pointwise"})
     run(job)
@@ -106,7 +108,7 @@ def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_th
     _, body, _ = card(first.out / "cross")
     assert "RocketQAv2 Eq. 4" in body
     assert "RocketQAv2 Eq. 5" in body
-    assert "dual/README.md" in open_artifact(first.out).manifest["files"]
+    assert "dual/README.md" in open_artifact(first.out).manifest.files
 
 
 def test_the_card_of_a_model_of_a_model_names_where_the_weights_began(quick_job, card, encoder):

@@ -2,15 +2,16 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 from comparing import interrupt
 from tiny_stages import OBJECTIVES
 
-from tandem.artifact import open_artifact, sha256, writing
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
+from tandem.store.job import writing
 
 STEPS = [2, 3, 5, 6]  # six steps in four parts: 1.5, 3, 4.5 and 6, rounded up
 
@@ -30,12 +31,10 @@ def logged(folder):
 def segment(model_job, make_job):
     """`segment(objective, folder, number, **execution)`: the job of a checkpoint that goes on from the one before."""
 
-    def make(objective, folder, number, **execution):
-        job = model_job(objective, folder / f"{objective}.{number}-0000000000", **execution)
-        params = job.params | {"train": job.params["train"] | {"select": "last"}, "until": [number, len(STEPS)]}
-        before = folder / f"{objective}.{number - 1}-0000000000"
-        after = {"after": open_artifact(before)} if number > 1 else {}
-        return replace(job, kind="checkpoint", params=params, inputs=job.inputs | after)
+    def make(objective, folder, number, of=4, **execution):
+        out, until = folder / f"{objective}.{number}-0000000000", {"until": [number, of]}
+        after = {"after": open_artifact(folder / f"{objective}.{number - 1}-0000000000")} if number > 1 else {}
+        return model_job(objective, out, {"select": "last"}, until, after, "checkpoint", **execution)
 
     return make
 
@@ -56,10 +55,10 @@ def chains(segment, tmp_path_factory):
 def test_four_segments_are_the_training_in_one_piece(objective, model_job, chains, tmp_path):
     from tandem.training.stage import run
 
-    job = model_job(objective, tmp_path / f"{objective}-0123456789")
-    run(replace(job, params=job.params | {"train": job.params["train"] | {"select": "last"}}))
+    job = model_job(objective, tmp_path / f"{objective}-0123456789", {"select": "last"})
+    run(job)
     made = [chains / f"{objective}.{number}-0000000000" for number in (1, 2, 3, 4)]
-    assert [open_artifact(one).manifest["steps"] for one in made] == STEPS
+    assert [open_artifact(one).manifest.facts["steps"] for one in made] == STEPS
     assert weights(made[-1]) == weights(job.out)
     assert len({tuple(weights(one).items()) for one in made}) == 4
     assert logged(made[-1]) == logged(job.out)
@@ -102,9 +101,8 @@ def test_a_state_that_is_gone_or_changed_is_refused(segment, chains, tmp_path):
 def test_more_checkpoints_than_steps_are_refused(segment, tmp_path):
     from tandem.training.stage import run
 
-    job = segment("cross", tmp_path, 1)
     with pytest.raises(UserError, match="train.checkpoints is 7, but there are only 6 steps"):
-        run(replace(job, params=job.params | {"until": [1, 7]}))
+        run(segment("cross", tmp_path, 1, of=7))
 
 
 @pytest.fixture
@@ -134,7 +132,7 @@ def test_the_chosen_checkpoint_becomes_the_model(kind, means, chosen, validation
 
     inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2, 3, 4)}
     inputs |= {f"validation.{n}": validation(kind, n, "m", mean) for n, mean in enumerate(means, 1)}
-    job = make_job("model", tmp_path / "dual-0123456789", {"objective": "dual"}, inputs)
+    job = make_job("model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs)
     run(job)
     there = chains / f"dual.{chosen}-0000000000"
     assert weights(job.out) == weights(there)
@@ -143,8 +141,8 @@ def test_the_chosen_checkpoint_becomes_the_model(kind, means, chosen, validation
     assert told["best"] == ([means[chosen - 1], STEPS[chosen - 1]] if means else None)
     # the log is that of the whole training, and the checkpoint's own files are as they were
     assert sha256(job.out / "log.parquet") == sha256(chains / "dual.4-0000000000/log.parquet")
-    assert open_artifact(there).manifest["steps"] == STEPS[chosen - 1]
-    assert open_artifact(job.out).manifest["steps"] == STEPS[chosen - 1]
+    assert open_artifact(there).manifest.facts["steps"] == STEPS[chosen - 1]
+    assert open_artifact(job.out).manifest.facts["steps"] == STEPS[chosen - 1]
 
 
 def test_every_checkpoint_needs_its_validation(validation, make_job, chains, tmp_path):
@@ -153,4 +151,4 @@ def test_every_checkpoint_needs_its_validation(validation, make_job, chains, tmp
     inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2)}
     inputs["validation.1"] = validation("score", 1, "RR@10", 0.5)
     with pytest.raises(UserError, match="2 checkpoints, but 1 validations; one each is needed"):
-        run(make_job("model", tmp_path / "dual-0123456789", {"objective": "dual"}, inputs))
+        run(make_job("model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs))

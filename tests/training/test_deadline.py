@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tandem import slurm
-from tandem.artifact import sha256
+from tandem.cluster import slurm
 from tandem.errors import UserError
+from tandem.store.files import sha256
 from tandem.training import stage
 from tandem.training.loop import Training
 
@@ -139,8 +139,8 @@ def test_only_trainings_go_back(scheduler, tmp_path):
 
 
 def test_a_signal_to_one_of_two_processes_ends_both_after_the_same_step(model_job, command, tmp_path):
-    job = model_job("dual", tmp_path / "two-0123456789", checkpoint_seconds=0, devices=2)
-    job.params["train"] = job.params["train"] | {"steps": 2000, "epochs": 1.0, "select": "last", "validate_every": None}
+    train = {"steps": 2000, "epochs": 1.0, "select": "last", "validate_every": None}
+    job = model_job("dual", tmp_path / "two-0123456789", train, checkpoint_seconds=0, devices=2)
     line = [sys.executable, "-m", "tandem", "model", *command(job)]
     told = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(line, env=told, stderr=subprocess.PIPE, text=True) as launcher:

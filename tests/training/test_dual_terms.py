@@ -7,13 +7,15 @@ import pytest
 import torch
 from pytest import approx
 
+from tandem.config.training import Regularise
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
-from tandem.training.objectives.dual_terms import InBatch, passage_centric, regularised
+from tandem.training.objectives.dual import InBatch, passage_centric, regularised
 
 LN2, LN3 = math.log(2), math.log(3)
 BIG, SMALL = Budget(1 << 20, 1 << 20), Budget(micro_tokens=40, graph_tokens=60)
 WEIGHTS = {"query": {"flops": 0.5, "l1": 0.0}, "passage": {"flops": 0.25, "l1": 2.0}, "ramp": 4}
+REGULARISE = Regularise(**WEIGHTS)
 BATCH = Batch(np.array([0, 1]), np.array([[4, 5], [6, 7]]))
 FULL = {"passage_centric": 0.3, "regularise": WEIGHTS, "in_batch": True}
 
@@ -87,8 +89,8 @@ def vectors(objective, batch):
 def test_regularisers_of_a_batch_by_hand():
     # queries 1 and -3: flops 2² = 4; passages 1, 0, 2, 1: flops 1² = 1, l1 1; step 1 of 4: (2/4)²; two queries
     told = seen([1.0, -3.0], [1.0, 0.0, 2.0, 1.0], step=1)
-    assert regularised(WEIGHTS, told).item() == approx((0.5 * 4 + 0.25 * 1 + 2.0 * 1) / 4 * 2)
-    assert regularised(WEIGHTS | {"query": None, "ramp": 0}, told).item() == approx(2.25 * 2)
+    assert regularised(REGULARISE, told).item() == approx((0.5 * 4 + 0.25 * 1 + 2.0 * 1) / 4 * 2)
+    assert regularised(Regularise(**WEIGHTS | {"query": None, "ramp": 0}), told).item() == approx(2.25 * 2)
 
 
 def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
@@ -99,8 +101,8 @@ def test_a_regulariser_split_over_processes_is_the_one_of_the_whole():
     for start, stop in ((0, 2), (2, 3), (3, 3)):
         own = seen(queries[start:stop], passages[2 * start : 2 * stop], batch=whole.part(start, stop), every=p,
                    gather=lambda rows: q)  # fmt: skip
-        parts.append(regularised(WEIGHTS, own) / 3)
-    at_once = regularised(WEIGHTS, seen(queries, passages, batch=whole)) / 3
+        parts.append(regularised(REGULARISE, own) / 3)
+    at_once = regularised(REGULARISE, seen(queries, passages, batch=whole)) / 3
     assert sum(parts).item() == approx(at_once.item())
     assert torch.autograd.grad(sum(parts), q)[0].tolist()[1] == approx([0.5 * 2 * 1.5 * -1 / 3 / 16])
 

@@ -62,9 +62,9 @@ def curve(make_objective, make_job, lists, tmp_path):
 
     def make(name):
         (objective, own), budget = CURVES[name], Budget(200, 400)
-        job = make_job("model", tmp_path / "golden-0000000000", {"train": TRAIN})
+        job = make_job("model", tmp_path / "golden-0000000000", {"objective": objective, "train": TRAIN | own})
         made = make_objective(objective, budget, torch.float64, **TRAIN | own)
-        state = Training(job, made, lists, None, budget).run()
+        state = Training(job, job.params.train, made, lists, None, budget).run()
         return [value for _, what, value in state.log if what == "loss"]
 
     return make

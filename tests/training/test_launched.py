@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
-from tandem.artifact import open_artifact, sha256
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
 
 WEIGHTS = "dual/shared/model.safetensors"
 
@@ -43,9 +44,8 @@ def dual(model_job, tmp_path):
     """`dual(name, **execution)`: four steps with in-batch negatives, which ranks exchange, and no dropout."""
 
     def make(name, **execution):
-        job = model_job("dual", tmp_path / f"{name}-0123456789", **execution)
-        job.params["train"] = job.params["train"] | {"dropout": 0.0, "steps": 4, "select": "last"}
-        return job
+        train = {"dropout": 0.0, "steps": 4, "select": "last"}
+        return model_job("dual", tmp_path / f"{name}-0123456789", train, **execution)
 
     return make
 
@@ -80,4 +80,4 @@ def test_two_devices_and_two_nodes_train_what_one_process_trains(dual, start, sl
     for name, value in one.items():
         # Adam scales up gradients that are nothing but rounding, such as that of a key's bias, which softmax cancels.
         np.testing.assert_allclose(two[name], value, atol=1e-2 if name.endswith("key.bias") else 2e-4, err_msg=name)
-    assert open_artifact(devices.out).manifest["execution"]["devices"] == 2
+    assert open_artifact(devices.out).manifest.execution["devices"] == 2

@@ -6,11 +6,10 @@ import torch
 from tiny_training import POSITIVES
 
 from tandem.errors import UserError
-from tandem.training.checkpoint import Checkpoints
+from tandem.training.checkpoints import Checkpoints
 from tandem.training.forward import Budget
-from tandem.training.lists import Lists
+from tandem.training.lists import Lists, Positives
 from tandem.training.loop import Training
-from tandem.training.positives import Positives
 
 TRAIN = {"queries_per_batch": 2, "list_size": 3, "epochs": 1.0, "steps": None, "lr": 1e-3, "optimizer": "adamw"}
 TRAIN |= {"weight_decay": 0.0, "warmup": 0.0, "schedule": "constant", "clip": 1.0, "seed": 1, "select": "last"}
@@ -24,9 +23,12 @@ def prepared(make_objective, make_job, tmp_path):
     def make(kind="cross", **train):
         lists = Lists(np.arange(4), np.arange(5) * 3, np.ones(4, np.int64), np.arange(12))
         execution = {"checkpoint_seconds": train.pop("checkpoint_seconds", 120)}
-        job = make_job("model", tmp_path / "ce-0000000000", {"train": TRAIN | train}, execution=execution)
+        params = {"objective": kind, "train": TRAIN | train}
+        job = make_job("model", tmp_path / "ce-0000000000", params, execution=execution)
         objective = make_objective(kind, Budget(), **(TRAIN | train))
-        return Training(job, objective, lists, None, Budget(), names=lambda rows: [f"q{row}" for row in rows])
+        return Training(
+            job, job.params.train, objective, lists, None, Budget(), names=lambda rows: [f"q{row}" for row in rows]
+        )
 
     return make
 

@@ -6,18 +6,19 @@ import torch
 from comparing import interrupt
 from safetensors.torch import load_file
 
-from tandem.artifact import sha256
+from tandem.config.training import Lora
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_encoder, load_tokenizer
 from tandem.models.lora import add_lora, merged
 from tandem.models.tokens import Tokens
+from tandem.store.files import sha256
 from tandem.training import stage
-from tandem.training.checkpoint import State, weights
+from tandem.training.checkpoints import State, weights
 from tandem.training.forward import Budget
+from tandem.training.lists import Positives
 from tandem.training.loop import Training
-from tandem.training.positives import Positives
 
 LORA = {"rank": 2, "alpha": 6, "dropout": 0.1, "targets": None}
 LINEAR = 6  # linear layers in one of the tiny encoder's two layers
@@ -56,7 +57,7 @@ def numbers(job, objective, tokens):
 
 def test_an_adapter_starts_as_the_encoder_itself_and_merges_exactly(encoder):
     plain, adapted = (load_encoder(encoder.folder / "hf").double().eval() for _ in range(2))
-    add_lora(adapted, LORA)
+    add_lora(adapted, Lora(**LORA))
     learning = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
     assert len(learning) == 2 * 2 * LINEAR
     assert all(".lora_A." in name or ".lora_B." in name for name in learning)
@@ -79,11 +80,11 @@ def test_an_adapter_starts_as_the_encoder_itself_and_merges_exactly(encoder):
 
 def test_only_named_layers_get_an_adapter(encoder):
     model = load_encoder(encoder.folder / "hf")
-    add_lora(model, LORA | {"targets": ["query", "value"]})
+    add_lora(model, Lora(**LORA | {"targets": ["query", "value"]}))
     learning = {name.split(".lora_")[0].split(".")[-1] for name, p in model.named_parameters() if p.requires_grad}
     assert learning == {"query", "value"}
     with pytest.raises(UserError, match=r"lora.targets: q_proj is no linear layer; allowed: dense, key, query, value"):
-        add_lora(load_encoder(encoder.folder / "hf"), LORA | {"targets": ["query", "q_proj"]})
+        add_lora(load_encoder(encoder.folder / "hf"), Lora(**LORA | {"targets": ["query", "q_proj"]}))
 
 
 @pytest.mark.parametrize("objective", ["dual", "cross", "joint"])
@@ -91,7 +92,7 @@ def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective
     job = lora_job(objective)
     made = stage.build(job, Positives(np.array([0]), np.array([2])), Budget())
     before = {name: p.detach().clone() for name, p in made.models.named_parameters()}
-    training = Training(job, made, stage.taught_lists(job), None, Budget())
+    training = Training(job, job.params.train, made, stage.training_lists(job), None, Budget())
     training.run()
     learned = {name for name, p in made.models.named_parameters() if not torch.equal(p, before[name])}
     expected = {name for name in before if ".lora_" in name or name.startswith("cross.head")}

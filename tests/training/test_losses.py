@@ -2,20 +2,25 @@
 
 import inspect
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
 from pytest import approx
 
-from tandem.config import training
-from tandem.plan.models import LOSS_OPTIONS
-from tandem.training.losses import DISTILLATIONS, REGULARISERS, SUPERVISION, distillation, options, supervision
-from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
-from tandem.training.losses.listwise import listwise
-from tandem.training.losses.pointwise import pointwise
+from tandem.config.losses import option_takers
+from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, VectorWeights
+from tandem.training.losses import distillation, distillation_loss, regulariser, supervision, supervision_loss
+from tandem.training.losses.listwise import (
+    dynamic_listwise_distillation,
+    listwise,
+    pointwise,
+    reference_listwise_distillation,
+)
 
 LN2, LN3 = math.log(2), math.log(3)
-EVERY = [("by first", name) for name in SUPERVISION] + [("by teacher", name) for name in DISTILLATIONS]
+EVERY = [("by first", name) for name in supervision] + [("by teacher", name) for name in distillation]
 BY_ORDER = {"hinge", "ranknet", "lambdarank", "listmle"}  # what the teacher's order alone decides
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]], dtype=torch.bool)
 
@@ -26,7 +31,7 @@ def full(scores):
 
 def value(kind, name, scores, mask, teacher):
     """A loss of either registry."""
-    return SUPERVISION[name](scores, mask) if kind == "by first" else DISTILLATIONS[name](scores, teacher, mask)
+    return supervision[name](scores, mask) if kind == "by first" else distillation[name](scores, teacher, mask)
 
 
 def drawn(*shape):
@@ -64,10 +69,10 @@ def test_reference_gradient_is_the_difference_of_the_softmaxes_over_the_length()
     torch.testing.assert_close(de.grad, (de.detach().softmax(-1) - ce.softmax(-1)) / 3)
 
 
-@pytest.mark.parametrize("name", DISTILLATIONS)
+@pytest.mark.parametrize("name", distillation)
 def test_the_paper_teaches_both_the_others_only_the_student(name):
     student, teacher = (t.requires_grad_() for t in drawn(2, 4))
-    DISTILLATIONS[name](student, teacher, full(student)).backward()
+    distillation[name](student, teacher, full(student)).backward()
     assert student.grad.abs().sum() > 0
     assert (teacher.grad is not None) is (name == "paper")
 
@@ -104,7 +109,7 @@ def test_only_pointwise_and_mse_see_the_origin_of_a_lists_scores(kind, name):
     assert same is (name not in ("pointwise", "mse"))
 
 
-@pytest.mark.parametrize("name", DISTILLATIONS)
+@pytest.mark.parametrize("name", distillation)
 def test_a_teachers_scale_matters_where_more_than_its_order_does(name):
     student, teacher = drawn(3, 4)
     cubed = value("by teacher", name, student, MASK, teacher**3 + 1)
@@ -112,27 +117,32 @@ def test_a_teachers_scale_matters_where_more_than_its_order_does(name):
     assert same is (name in BY_ORDER)
 
 
-def test_the_configuration_allows_what_the_registries_hold():
-    assert list(SUPERVISION) == training.SUPERVISION
-    assert list(DISTILLATIONS) == training.DISTILLATION
-    assert [*training.VectorWeights.model_fields] == list(REGULARISERS)
-    fields = [training.Distil.model_fields, training.DualTrain.model_fields, training.JointTrain.model_fields]
-    defaults = [
-        section[option].default for section in fields for option in ("margin", "temperature") if option in section
-    ]
-    assert set(defaults) == {1.0}
+def test_a_configuration_takes_every_option_of_a_loss():
+    assert set(regulariser) == set(VectorWeights.model_fields)
+    for model in (DualTrain, CrossTrain, JointTrain, Distil):
+        options = {name: model.model_fields[name].default for name in option_takers() if name in model.model_fields}
+        assert set(options.values()) == {1.0}
 
 
-def test_options_are_told_to_the_losses_that_take_them():
-    taken = {name: set() for name in LOSS_OPTIONS}
-    for registry in (SUPERVISION, DISTILLATIONS):
-        for name, loss in registry.items():
-            for option in options(loss):
-                taken[option].add(name)
-                assert inspect.signature(loss).parameters[option].default == 1.0
-    assert taken == {name: set(losses) for name, losses in LOSS_OPTIONS.items()}
+def test_losses_get_the_options_that_they_take():
+    takers = {}
+    for registry in (supervision, distillation):
+        for name in registry:
+            for option, parameter in inspect.signature(registry[name]).parameters.items():
+                if parameter.kind is parameter.KEYWORD_ONLY:
+                    takers.setdefault(option, set()).add(name)
+                    assert parameter.default == 1.0
+    assert takers == {option: set(losses) for option, losses in option_takers().items()}
     scores, teacher = drawn(1, 2)
     lead = (scores[0, 0] - scores[0, 1]).item()
-    assert supervision({"loss": "hinge", "margin": 20.0})(scores, full(scores)).item() == approx(20 - lead)
-    warm = distillation({"semantics": "kl", "temperature": 5.0}, "semantics")(scores, teacher, full(scores))
-    assert warm.item() == approx(DISTILLATIONS["kl"](scores / 5, teacher / 5, full(scores)).item())
+    assert supervision_loss("hinge", DualTrain(margin=20.0))(scores, full(scores)).item() == approx(20 - lead)
+    warm = distillation_loss("kl", JointTrain(temperature=5.0))(scores, teacher, full(scores))
+    assert warm.item() == approx(distillation["kl"](scores / 5, teacher / 5, full(scores)).item())
+
+
+def test_names_are_known_without_importing_the_losses():
+    names = "from tandem.config.losses import supervision as s, distillation as d; print(*s, *d)"
+    code = f"import sys; {names}; assert 'torch' not in sys.modules"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output.split() == [*supervision, *distillation]
+    assert {"listwise", "pointwise", "paper", "kl", "hinge"} <= set(output.split())

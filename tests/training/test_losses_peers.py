@@ -4,13 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.training.losses.hinge import hinge
-from tandem.training.losses.kl import kl_t2
-from tandem.training.losses.lambdarank import lambdarank, lambdarank_distillation
-from tandem.training.losses.listmle import listmle
-from tandem.training.losses.listwise import listwise
-from tandem.training.losses.margin_mse import margin_mse
-from tandem.training.losses.ranknet import ranknet, ranknet_distillation
+from tandem.training.losses.listwise import kl_t2, listmle, listwise
+from tandem.training.losses.pairwise import (
+    hinge,
+    lambdarank,
+    lambdarank_distillation,
+    margin_mse,
+    ranknet,
+    ranknet_distillation,
+)
 from tandem.training.losses.regularisers import flops
 
 LN2 = torch.tensor(2.0).log().item()

@@ -6,11 +6,15 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.training.losses.hinge import hinge, hinge_distillation
-from tandem.training.losses.lambdarank import lambdarank, lambdarank_distillation
-from tandem.training.losses.listmle import listmle
-from tandem.training.losses.listwise import listwise
-from tandem.training.losses.ranknet import ranknet, ranknet_distillation
+from tandem.training.losses.listwise import listmle, listwise
+from tandem.training.losses.pairwise import (
+    hinge,
+    hinge_distillation,
+    lambdarank,
+    lambdarank_distillation,
+    ranknet,
+    ranknet_distillation,
+)
 
 LN3 = math.log(3)
 SECOND = 1 / math.log2(3)  # the discount of rank 2

@@ -6,10 +6,17 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
-from tandem.training.losses.kl import kl, kl_elementwise, kl_minmax, kl_reverse, kl_t2
-from tandem.training.losses.margin_mse import margin_mse
-from tandem.training.losses.mse import mse
+from tandem.training.losses.listwise import (
+    dynamic_listwise_distillation,
+    kl,
+    kl_elementwise,
+    kl_minmax,
+    kl_reverse,
+    kl_t2,
+    mse,
+    reference_listwise_distillation,
+)
+from tandem.training.losses.pairwise import margin_mse
 from tandem.training.losses.regularisers import flops, l1, ramp
 
 LN3 = math.log(3)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tandem.config.execution import Execution
-from tandem.models.execution import accelerate
+from tandem.models.acceleration import accelerate
 from tandem.training.forward import Budget
 from tandem.training.stage import run
 
@@ -43,9 +43,8 @@ def test_cached_gradients_meet_the_same_dropout_in_packed_rows(make_objective, g
 def test_the_stage_trains_packed_and_ends_the_same(model_job, tmp_path):
     made = []
     for attention in ("padded", "packed"):
-        job = model_job("joint", tmp_path / f"{attention}-0123456789", attention=attention)
-        job.params["train"] = job.params["train"] | {"dropout": 0.0, "steps": 3, "validate_every": None}
-        job.params["train"]["select"] = "last"
+        train = {"dropout": 0.0, "steps": 3, "validate_every": None, "select": "last"}
+        job = model_job("joint", tmp_path / f"{attention}-0123456789", train, attention=attention)
         run(job)
         names, values = (pq.read_table(job.out / "log.parquet")[column].to_pylist() for column in ("name", "value"))
         made.append([value for name, value in zip(names, values, strict=True) if name in ("loss", "gradient_norm")])

@@ -1,10 +1,11 @@
 import numpy as np
 from pytest import approx
 
-from tandem.training.optimizer import rate
+from tandem.config.training import Optimisation
+from tandem.training.loop import rate
 from tandem.training.validation import reciprocal_rank
 
-LINEAR = {"lr": 1.0, "warmup": 0.2, "schedule": "linear"}
+LINEAR = Optimisation(lr=1.0, warmup=0.2, schedule="linear")
 
 
 def test_rate_rises_over_the_warm_up_and_falls_to_zero():
@@ -15,7 +16,7 @@ def test_rate_rises_over_the_warm_up_and_falls_to_zero():
 
 
 def test_rate_without_warm_up_and_constant():
-    assert [rate(s, 4, {"lr": 2.0, "warmup": 0.0, "schedule": "constant"}) for s in range(4)] == [2.0] * 4
+    assert [rate(s, 4, Optimisation(lr=2.0, warmup=0.0, schedule="constant")) for s in range(4)] == [2.0] * 4
 
 
 def test_reciprocal_rank_by_hand():

@@ -8,24 +8,24 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.artifact import open_artifact
-from tandem.candidates import stage as candidates
-from tandem.candidates import teacher
+from tandem.config.training import JointTrain
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
+from tandem.negatives import candidates, teacher
+from tandem.stages.training import DualTraining
+from tandem.store.artifact import open_artifact
 from tandem.training.forward import Budget
-from tandem.training.lists import Batch, batches, read_lists
-from tandem.training.losses import DISTILLATIONS
+from tandem.training.lists import Batch, Positives, batches, read_lists
+from tandem.training.losses import distillation
+from tandem.training.objectives import ListLoss
 from tandem.training.objectives.dual import Dual
 from tandem.training.objectives.joint import Joint
-from tandem.training.objectives.lesson import Lesson
-from tandem.training.positives import Positives
 
 DISTIL = {"loss": "paper", "weight": 1.0, "supervision": 0.0}
 SCORING = {"precision": "fp32", "batch_tokens": 256}
-LIVE = {"precision": "fp32", "in_batch": False, "teacher": "static", "supervision": "listwise"}
+LIVE = JointTrain(precision="fp32", teacher="static")
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,8 @@ def student(dual_model, tokens):
     """`student(dtype, loss)`: the tiny dual encoder, to be taught by stored scores."""
 
     def make(dtype, loss):
-        train = {"precision": "fp32", "in_batch": False, "loss": "listwise", "distil": DISTIL | {"loss": loss}}
+        distil = DISTIL | {"loss": loss}
+        train = DualTraining.model_validate({"precision": "fp32", "in_batch": False, "distil": distil})
         model = DualEncoder.load(dual_model.folder / "dual").to(dtype)
         return Dual(model, Tokens.open(tokens), train, Positives(np.array([0]), np.array([0])), Budget())
 
@@ -65,7 +66,7 @@ def test_stored_scores_teach_what_the_live_model_teaches(
     dual = DualEncoder.load(dual_model.folder / "dual").to(dtype)
     cross = CrossEncoder.load(cross_model.folder / "cross").to(dtype)
     positives = Positives(np.array([0]), np.array([0]))
-    joint = Joint(dual, cross, opened, opened, LIVE | {"semantics": loss}, positives, Budget())
+    joint = Joint(dual, cross, opened, opened, LIVE.model_copy(update={"semantics": loss}), positives, Budget())
     live_told, live = gradients(joint, replace(batch, teacher=None))
     told, made = gradients(student(dtype, loss), batch)
     assert told["loss"] == approx(live_told["loss"], rel=tolerance)
@@ -76,18 +77,18 @@ def test_stored_scores_teach_what_the_live_model_teaches(
         torch.testing.assert_close(made[name], gradient, rtol=tolerance, atol=tolerance * scale)
 
 
-@pytest.mark.parametrize("loss", DISTILLATIONS)
+@pytest.mark.parametrize("loss", distillation)
 def test_passages_without_a_score_and_lists_with_one_teach_nothing(loss):
     rng, nan = np.random.default_rng(1), np.nan
     scores = rng.normal(size=(4, 4)).astype(np.float32)
     stored = np.array([[3, nan, 1, 2], [nan, 2, nan, nan], [1, 0, nan, nan], [nan] * 4], np.float32)
     passages = np.array([[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, -1], [11, 12, -1, -1]])
-    lesson = Lesson({"loss": "listwise", "distil": DISTIL | {"loss": loss}})
+    list_loss = ListLoss(DualTraining.model_validate({"distil": DISTIL | {"loss": loss}}))
 
     def distilled(scores, passages, stored):
         own = torch.tensor(scores, dtype=torch.float64, requires_grad=True)
         mask = torch.from_numpy(passages >= 0)
-        made = lesson(own, mask, own, Batch(np.arange(len(passages)), passages, stored))
+        made = list_loss(own, mask, own, Batch(np.arange(len(passages)), passages, stored))
         made["distil"].backward()
         return made["distil"].item(), own.grad.numpy()
 
@@ -107,10 +108,9 @@ def test_passages_without_a_score_and_lists_with_one_teach_nothing(loss):
 @pytest.fixture
 def taught_job(model_job, dual_model, stored, tmp_path):
     """A training of one step by the stored scores alone, from the tiny dual encoder."""
-    job = model_job("dual", tmp_path / "student-0123456789")
-    train = job.params["train"] | {"distil": DISTIL, "dropout": 0.0, "in_batch": False, "steps": 1}
-    params = job.params | {"train": train | {"validate_every": None, "select": "last"}}
-    return replace(job, params=params, inputs=job.inputs | {"start": dual_model, "teacher": stored})
+    train = {"distil": DISTIL, "dropout": 0.0, "in_batch": False, "steps": 1, "validate_every": None, "select": "last"}
+    inputs = {"start": dual_model, "teacher": stored}
+    return model_job("dual", tmp_path / "student-0123456789", train, more=inputs)
 
 
 def test_the_stage_learns_from_the_stored_scores(taught_job, student, gradients, taught):

@@ -4,21 +4,21 @@ import numpy as np
 import torch
 from transformers import BertConfig, BertModel
 
+from tandem.config.training import JointTrain
 from tandem.models.cross import CrossEncoder
-from tandem.models.dropout import set_dropout
 from tandem.models.dual import DualEncoder
+from tandem.models.lora import set_dropout
 from tandem.models.ragged import Ragged
-from tandem.models.template import Template
-from tandem.models.tokens import Tokens
+from tandem.models.tokens import Template, Tokens
+from tandem.stages.training import CrossTraining, DualTraining
 from tandem.training.distributed import ALONE
 from tandem.training.forward import Budget
-from tandem.training.lists import Batch
-from tandem.training.objectives.cross import Cross
+from tandem.training.lists import Batch, Positives
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Joint
-from tandem.training.positives import Positives
+from tandem.training.objectives.joint import Cross, Joint
 
 WORDS = 200
+TRAINING = {"dual": DualTraining, "cross": CrossTraining, "joint": JointTrain}
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
 # Query 3 knows a passage of list 0 and list 1 as relevant, list 2 is short.
@@ -44,20 +44,26 @@ def bert():
         return BertModel(BertConfig(vocab_size=WORDS, max_position_embeddings=64, **shape), add_pooling_layer=False)
 
 
+def train_params(objective, **train):
+    """Training parameters of an objective, of which it takes those that it knows."""
+    params = TRAINING[objective]
+    return params.model_validate({key: value for key, value in (TRAIN | train).items() if key in params.model_fields})
+
+
 def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False, world=ALONE, **train):
     """`dual`, `cross` or `joint` over tiny BERTs, with the same weights at each call."""
-    budget, told, opened = budget or Budget(), TRAIN | train, texts()
+    params, budget, opened = train_params(name, **train), budget or Budget(), texts()
 
     def dual():
         query = bert()
         return DualEncoder(query, query if shared else bert(), "mean", False, 1.0)
 
     if name == "dual":
-        made = Dual(dual(), opened, told, POSITIVES, budget, world)
+        made = Dual(dual(), opened, params, POSITIVES, budget, world)
     elif name == "cross":
-        made = Cross(CrossEncoder(bert(), "mean"), opened, told, POSITIVES, budget, world)
+        made = Cross(CrossEncoder(bert(), "mean"), opened, params, POSITIVES, budget, world)
     else:
-        made = Joint(dual(), CrossEncoder(bert(), "mean"), opened, opened, told, POSITIVES, budget, world)
+        made = Joint(dual(), CrossEncoder(bert(), "mean"), opened, opened, params, POSITIVES, budget, world)
     rng = np.random.RandomState(2)
     for path, parameter in sorted(made.models.named_parameters()):
         centre = 1.0 if path.endswith("LayerNorm.weight") else 0.0

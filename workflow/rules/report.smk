@@ -1,12 +1,21 @@
-# Tables and the page: views with plain names, made from manifests only. Their rows are params, so they follow the
-# configuration.
+# Tables and the page: views with plain names, made from manifests only. A table's layout, bands and rows are params of
+# its plan, a file of its own, so that the table follows the configuration and the layout is read once.
+
+
+rule table_plan:
+    localrule: True
+    output:
+        "results/tables/{table}.plan",
+    params:
+        plan=lambda wildcards: plan.tables.to_json(wildcards.table),
+    run:
+        Path(output[0]).write_text(params.plan + "\n", encoding="utf-8")
 
 
 rule table:
     localrule: True
     input:
-        layout=lambda wildcards: str(plan.tables.layouts[wildcards.table]),
-        beside=lambda wildcards: plan.tables.beside(wildcards.table),
+        plan="results/tables/{table}.plan",
         scores=lambda wildcards: plan.tables.scores(wildcards.table),
     output:
         multiext("results/tables/{table}", ".csv", ".md", ".tex", ".json"),
@@ -20,10 +29,8 @@ rule table:
         "results/tables/{table}.log",
     conda:
         DATA
-    params:
-        rows=lambda wildcards: json.dumps(plan.tables.rows(wildcards.table)),
     shell:
-        "python -m tandem table --layout {input.layout:q} --rows {params.rows:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+        "python -m tandem table --plan {input.plan:q} --out {output[0]:q} 2>&1 | tee {log:q}"
 
 
 def shown_audits():

@@ -1,6 +1,6 @@
 """The base of every typed model: of configurations, stage parameters and execution options."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
@@ -31,6 +31,10 @@ class Section(Model):
 
 
 T = TypeVar("T")
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
+Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Items = Annotated[tuple[T, ...], Strict(False)]
 """A list in YAML; a tuple in code, since models never change."""
 
@@ -66,7 +70,7 @@ Distinct = Annotated[Items[T], Field(min_length=1), AfterValidator(_once)]
 """A list of different values, at least one."""
 
 
-def choice(names: list[str]) -> Any:
+def choice(names: Iterable[str]) -> Any:
     """The type of a key whose allowed values grow: a plugin appends the name of what it adds.
 
     Args:
@@ -74,9 +78,9 @@ def choice(names: list[str]) -> Any:
     """
 
     def known(value: str) -> str:
-        if value not in names:
+        if value not in list(names):
             raise PydanticCustomError("allowed", "{allowed}", {"allowed": ", ".join(names)})
         return value
 
     check: Callable[[str], str] = known
-    return Annotated[str, AfterValidator(check), WithJsonSchema({"type": "string", "enum": names})]
+    return Annotated[str, AfterValidator(check), WithJsonSchema({"type": "string", "enum": list(names)})]

@@ -6,6 +6,8 @@ from pydantic import ConfigDict, Field
 
 from tandem.config.base import Items, Section
 
+HEAP = "2g"  # of Java, for 8.8 million passages: Lucene maps its files into memory outside the heap
+
 
 class Mirror(Section):
     """Another place for downloads."""

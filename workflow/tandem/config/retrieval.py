@@ -4,14 +4,14 @@ from typing import Literal
 
 from pydantic import Field
 
-from tandem.config.base import Analyzer, Items, Precision, Section
+from tandem.config.base import Analyzer, Count, Items, Precision, Section, Share, Weight
 
 
 class Bm25Tuning(Section):
     """How k1 and b are chosen for variants of `sparse` that are `tuned`."""
 
-    k1: Items[float] = Field((0.3, 0.6, 0.9, 1.2, 1.5, 2.0), min_length=1, description="values that are tried")
-    b: Items[float] = Field((0.2, 0.4, 0.6, 0.8), min_length=1, description="values that are tried")
+    k1: Items[Weight] = Field((0.3, 0.6, 0.9, 1.2, 1.5, 2.0), min_length=1, description="values that are tried")
+    b: Items[Share] = Field((0.2, 0.4, 0.6, 0.8), min_length=1, description="values that are tried")
     measure: str = Field("RR@10", description="what the best has most of")
     split: str = Field("dev", description="whose queries decide")
     queries: int | None = Field(None, ge=1, description="number of judged queries of the split; null: all")
@@ -120,7 +120,7 @@ class FusionTuning(Section):
     split: str = Field("dev", description="whose queries decide")
     measure: str = Field("RR@10", description="what the best has most of")
     step: float = Field(0.1, gt=0, le=0.5, description="between two weights of a run; weights sum to 1")
-    k: Items[float] = Field(
+    k: Items[Weight] = Field(
         (60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values to try; the first of equals wins"
     )
 
@@ -132,7 +132,7 @@ class Fusion(Section):
     method: Literal["rrf", "weighted"] = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
     k: float | None = Field(60.0, ge=0, description="of rrf; null: tuned")
     normalize: Literal["min_max", "z_score", "none"] = Field("min_max", description="weighted: scores per query")
-    weights: Items[float] | None = Field(None, description="of weighted, one per run; null: tuned")
+    weights: Items[Weight] | None = Field(None, description="of weighted, one per run; null: tuned")
     depth: int | None = Field(None, ge=1, description="passages per query; null: as deep as runs on the split go")
     tune: FusionTuning = Field(FusionTuning(), description="how parameters that are null are chosen")
 
@@ -282,8 +282,8 @@ INDEXES: dict[str, type[IndexEntry]] = {
 class TradeoffSweep(Section):
     """Values of search parameters that `tradeoffs` goes through."""
 
-    nprobe: Items[int] = Field((1, 4, 16, 64), min_length=1, description="of indexes with lists")
-    ef_search: Items[int] = Field((16, 64, 256), min_length=1, description="of graphs")
+    nprobe: Items[Count] = Field((1, 4, 16, 64), min_length=1, description="of indexes with lists")
+    ef_search: Items[Count] = Field((16, 64, 256), min_length=1, description="of graphs")
     rescore: Items[bool] = Field((False, True), min_length=1, description="with exact scores and without")
     rescore_factor: int = Field(2, ge=1, description="ask the index for this many times k")
 
@@ -294,7 +294,7 @@ class Tradeoffs(Section):
     model: str = Field("de_bm25neg", description="the dual encoder whose passages are indexed")
     split: str | None = Field(None, description="whose queries are searched for; null: the one that is reported")
     queries: int = Field(1000, ge=1, description="at most this many, evenly spaced")
-    k: Items[int] = Field((10, 100), min_length=1, description="recall at these; searches are as deep as the largest")
+    k: Items[Count] = Field((10, 100), min_length=1, description="recall at these; searches are as deep as the largest")
     repeats: int = Field(3, ge=1, description="latencies are medians of this many")
     indexes: Items[str] = Field(
         ("flat", "sq", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq"),

@@ -2,7 +2,7 @@
 
 from pydantic import Field, SerializeAsAny
 
-from tandem.config.base import Distinct, Items, Section
+from tandem.config.base import Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry
 from tandem.config.execution import ExecutionSettings
@@ -103,7 +103,7 @@ class Settings(Section):
         "on the hub"
     )
     seed: int = Field(42, ge=0, description="of everything random that has no seed of its own")
-    seeds: Distinct[int] | None = Field(
+    seeds: Distinct[Seed] | None = Field(
         None,
         description="of the tables' rows: each is planned once per seed, cells show mean and standard deviation; null: "
         "`seed` alone",

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tandem.config.base import Distinct, Items, Section, problem
+from tandem.config.base import Distinct, Items, Section, Seed, problem
 
 
 class Score(Section):
@@ -58,7 +58,7 @@ class Sweep(Section):
         description="dotted path of this configuration → values; a point for each combination"
     )
     with_: dict[str, object] = Field({}, alias="with", description="dotted path → value, the same at every point")
-    seeds: Distinct[int] | None = Field(None, description="each point once per seed; null: the configuration's")
+    seeds: Distinct[Seed] | None = Field(None, description="each point once per seed; null: the configuration's")
     seeds_at: str = Field("seed", description="path of the seeds; models.<name>.train.seed keeps what it starts from")
     systems: Annotated[
         dict[str, str],

@@ -5,18 +5,14 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field
 
 from tandem.config.base import Items, Names, Pooling, Precision, Section, choice
+from tandem.config.losses import distillation, supervision
 
-SUPERVISION = ["listwise", "pointwise", "hinge", "ranknet", "lambdarank"]
-DISTILLATION = [
-    *("paper", "reference", "kl", "kl_t2", "kl_elementwise", "kl_reverse", "kl_minmax"),
-    *("margin_mse", "mse", "hinge", "ranknet", "lambdarank", "listmle"),
-]
 if TYPE_CHECKING:
     Supervision = str
     Distillation = str
 else:
-    Supervision = choice(SUPERVISION)
-    Distillation = choice(DISTILLATION)
+    Supervision = choice(supervision)
+    Distillation = choice(distillation)
 
 
 class Backfill(Section):

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from tandem.cluster.progress import say
 from tandem.errors import UserError
-from tandem.progress import say
 
 # What reading a broken archive raises; RuntimeError is zipfile's for one with a password or an unknown compression.
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, OSError)

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tandem.artifact import Artifact
 from tandem.data.tables import streaming
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
 
 CORPUS, QUERIES, QRELS = "corpus.parquet", "queries.parquet", "qrels.parquet"
 # Relevance of a training passage that only holds the answer's words, or is a window of a relevant document whose label
@@ -62,7 +62,7 @@ class Collection:
     def answers(self, split: str) -> dict[str, list[str]]:
         """Query id → answers of a split's questions, in file order; a `UserError` if none of them has any."""
         queries = self.queries(split)
-        if ANSWERS not in self.artifact.manifest["files"]:
+        if ANSWERS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no answers; only a dataset with answers can be matched")
         table = pq.read_table(self.artifact.path(ANSWERS))
         answers = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))
@@ -73,7 +73,7 @@ class Collection:
 
     def lists(self) -> Iterator[tuple[str, list[tuple[str, int, float | None]]]]:
         """(query id, its (document id, label, score)) of the source's own training lists, in its order."""
-        if LISTS not in self.artifact.manifest["files"]:
+        if LISTS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no training lists of its own; name a run instead")
         with streaming(self.artifact.path(LISTS)) as file:
             rows = (

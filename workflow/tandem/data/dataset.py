@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tandem.artifact import Draft, Job, write_json, writing
+from tandem.cluster.progress import Progress
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
 from tandem.data.queries import Queries, Warnings, read_queries, select_qrels
@@ -19,8 +19,9 @@ from tandem.data.sources import Listed, Passage, open_source
 from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
 from tandem.data.validate import Hashes, require_all_usable, require_unique, require_unique_hashes
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.stages.data import DatasetParams
+from tandem.store.files import write_json
+from tandem.store.job import Draft, Job, writing
 
 
 def run(job: Job[DatasetParams]) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from tandem.cluster.progress import say
 from tandem.config.execution import Mirror
 from tandem.data.transfer import TransferError, open_part, transfer
 from tandem.errors import UserError
-from tandem.progress import say
-from tandem.redacted import redacted
+from tandem.store.environment import redacted
 
 VARIABLE = "TANDEM_DATA"
 

@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tandem.artifact import Job
 from tandem.config.datasets import File
 from tandem.config.execution import Mirror
 from tandem.config.validation import read
@@ -14,6 +13,7 @@ from tandem.data.archives import is_below, unpack
 from tandem.data.fetch import Expected, cache_path, data_folder, fetch, local_path
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
+from tandem.store.job import Job
 
 HERE = "./"
 

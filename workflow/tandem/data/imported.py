@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tandem.artifact import Job, writing
+from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.queries import Warnings
 from tandem.data.reading import fields, lines, parse_number, parse_whole
 from tandem.data.rows import doc_rows
 from tandem.data.runs import ranked_order, write_run
 from tandem.errors import UserError
-from tandem.progress import Progress
 from tandem.stages.data import GivenParams, ImportedParams
+from tandem.store.job import Job, writing
 
 PIECE = 1 << 16  # scored pairs that are converted at once
 TRIPLE = "positive's score, negative's score, query id, positive's id, negative's id"

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tandem.cluster.progress import say
 from tandem.data import tables
 from tandem.data.sources import Query
 from tandem.data.splits import USUAL, first_splits, move_share, subset
 from tandem.data.validate import Hashes, require_unique, require_usable
 from tandem.errors import UserError
-from tandem.progress import say
 from tandem.stages.data import DatasetParams
 
 

@@ -25,9 +25,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact, check_files, sha256, write_json
 from tandem.data.collection import CORPUS, QUERIES, Collection
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact, check_files
+from tandem.store.files import sha256, write_json
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -162,7 +163,7 @@ class Order:
 
     def __init__(self, dataset: Artifact) -> None:
         folder = dataset.folder.parent.parent / "order" / dataset.key
-        corpus = dataset.manifest["files"][CORPUS]["sha256"]
+        corpus = dataset.manifest.files[CORPUS].sha256
         if not _is_whole(folder, corpus):
             with _locked(folder):
                 if not _is_whole(folder, corpus):

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.artifact import Artifact
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
 
 Floats = NDArray[np.float32]
 
@@ -89,7 +89,7 @@ def scored_depth(run: Artifact) -> int | None:
 
     A re-ranked run is scored down to its `depth`; below, its numbers only keep the first stage's order.
     """
-    return int(run.params["depth"]) if run.manifest["kind"].startswith("rerank") else None
+    return int(run.params["depth"]) if run.manifest.kind.startswith("rerank") else None
 
 
 def _lines(path: Path, file: Iterable[str], first: int) -> Iterator[tuple[str, str, float, int]]:

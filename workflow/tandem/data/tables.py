@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tandem import overlap
+from tandem.cluster import background
 
 ROWS = 16384
 SWITCH = 5e-5  # seconds
@@ -106,12 +106,12 @@ def batches(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.R
 
 
 def ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """`overlap.ahead` for items that are used by Arrow and numpy."""
+    """`background.ahead` for items that are used by Arrow and numpy."""
     before = sys.getswitchinterval()
     # These give Python's lock up dozens of times an item, and would get it back only after the usual 5 ms each time.
     sys.setswitchinterval(SWITCH)
     try:
-        with overlap.ahead(items) as coming:
+        with background.ahead(items) as coming:
             yield from coming
     finally:
         sys.setswitchinterval(before)

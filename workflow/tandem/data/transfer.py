@@ -14,8 +14,8 @@ from typing import IO
 import requests
 import urllib3
 
-from tandem.artifact import write_json
-from tandem.progress import Progress, say
+from tandem.cluster.progress import Progress, say
+from tandem.store.files import write_json
 
 TRIES = 5  # in a row without a new byte
 LONGEST_PAUSE = 60.0  # seconds

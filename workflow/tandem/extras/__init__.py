@@ -1,1 +1,1 @@
-"""What the papers' tables do not need; nothing in the core imports it."""
+"""What the papers' tables do not need: audits, analyses, operations, the demo. The core imports nothing from here."""

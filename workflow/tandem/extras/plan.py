@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tandem.config.loading import Raw, read_statistics
 from tandem.config.training import ModelEntry
@@ -18,7 +17,7 @@ from tandem.plan import audits
 from tandem.plan.context import CROSS_PARTS, json_of
 from tandem.plan.datasets import reported_split, require_split, run_depth, splits
 from tandem.plan.encoders import judges
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
 from tandem.plan.runs import index, index_entry, vectors
@@ -92,7 +91,8 @@ class FullPlan(Plan):
     def by_name(self) -> None:
         """Plan whatever else exists as a target, as far as possible: a job's own process only knows its key."""
         checks: list[Check] = [self.audits, self.tradeoffs]
-        for check in [*checks, *(partial(self.analyses.stage, name) for name in NOTEBOOKS)]:
+        checks += [partial(self.analyses.stage, name) for name in NOTEBOOKS]
+        for check in checks:
             with suppress(UserError):
                 check()
 
@@ -168,7 +168,7 @@ class Analyses:
         upstream = {role: points[0].upstream[role] for role in roles}
         upstream |= {f"point.{i}": point for i, point in enumerate(points)}
         train = model.values["train"]
-        params: dict[str, Any] = {
+        params: JSON = {
             "queries": entry.queries,
             "list_size": train["list_size"],
             "seed": train["seed"],
@@ -193,7 +193,7 @@ class Analyses:
         self.planner.plan_models(judge_names)
         judged = judges(self.ctx, judge_names, f"{at}.judges", data, CROSS_PARTS)
         entries: list[ModelEntry] = [models[self.ctx.model_name(name)] for name in names]
-        params: dict[str, Any] = {"models": names, "drawn_from": [model.candidates.from_ for model in entries]}
+        params: JSON = {"models": names, "drawn_from": [model.candidates.from_ for model in entries]}
         params |= {"queries": entry.queries, "threshold": entry.threshold, **(self.ctx.scoring if judged else {})}
         return self.ctx.stage("hardness", data, "negatives", params, upstream | judged)
 

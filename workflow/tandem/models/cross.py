@@ -9,14 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tandem.artifact import write_json
 from tandem.models.device import device
+from tandem.models.encoding import pooled
 from tandem.models.hub import load_encoder, save_encoder
-from tandem.models.inputs import Inputs
-from tandem.models.pooling import pooled
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.sentence_transformers import describe_cross_encoder
-from tandem.models.template import Template, Texts
+from tandem.models.saving import describe_cross_encoder
+from tandem.models.tokens import Inputs, Template, Texts
+from tandem.store.files import write_json
 
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
 # batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.
@@ -50,18 +49,18 @@ class CrossEncoder(nn.Module):
     @classmethod
     def start(cls, folder: Path, pooling: str) -> Self:
         """A cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator."""
-        made = cls(load_encoder(folder), pooling)
-        nn.init.normal_(made.head.weight, std=0.02)
-        nn.init.zeros_(made.head.bias)
-        return made
+        model = cls(load_encoder(folder), pooling)
+        nn.init.normal_(model.head.weight, std=0.02)
+        nn.init.zeros_(model.head.bias)
+        return model
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The cross-encoder that `save` wrote."""
-        made = cls(load_encoder(folder), json.loads((folder / "cross.json").read_text())["pooling"])
+        model = cls(load_encoder(folder), read_pooling(folder))
         head = load_file(folder / HEAD)
-        made.head.load_state_dict({name: head[f"linear.{name}"] for name in ("weight", "bias")})
-        return made
+        model.head.load_state_dict({name: head[f"linear.{name}"] for name in ("weight", "bias")})
+        return model
 
     def save(self, folder: Path, tokenizer: Any) -> None:
         """Write a folder that sentence-transformers loads as a CrossEncoder, and transformers as the encoder."""
@@ -94,7 +93,7 @@ class CrossEncoder(nn.Module):
 
     @torch.inference_mode()
     def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
-        """Scores that do not depend on which pairs are asked together.
+        """Scores that do not depend on which pairs are scored together.
 
         Pairs are grouped by padded length (a multiple of `STEP`) and computed in batches of a fixed number of rows,
         the last one filled up: a pair then always meets the same tensor shape. With `any_rows` lengths are multiples of
@@ -117,6 +116,11 @@ class CrossEncoder(nn.Module):
                 batch = members[start : start + rows]
                 inputs = template.pair_inputs(first.take(batch), second.take(batch))
                 inputs = inputs if self.any_rows else inputs.filled(rows)
-                made = self.logits(inputs, mode, packed=None, multiple=int(length))
-                scores[batch] = made[: len(batch)].cpu().numpy()
+                logits = self.logits(inputs, mode, packed=None, multiple=int(length))
+                scores[batch] = logits[: len(batch)].cpu().numpy()
         return scores
+
+
+def read_pooling(folder: Path) -> str:
+    """The pooling of a saved cross-encoder."""
+    return str(json.loads((folder / "cross.json").read_text(encoding="utf-8"))["pooling"])

@@ -1,4 +1,4 @@
-"""Where a model runs and in which precision."""
+"""Where a model runs, with which kernels and in which precision."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-MMAP_MAX, TRIM_THRESHOLD, KEPT = -4, -1, 1 << 30  # glibc's mallopt(3): which settings, and bytes
+MMAP_MAX, TRIM_THRESHOLD, RETAINED = -4, -1, 1 << 30  # glibc's mallopt(3): which settings, and bytes
 
 
 @cache
@@ -27,20 +27,30 @@ def place(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def use_workers(count: int | None) -> None:
-    """Compute with so many threads on the CPU, shared out among a node's ranks; None leaves it to torch."""
+    """Compute with so many threads on the CPU, shared among a node's ranks; None leaves it to torch."""
     if count:
         torch.set_num_threads(max(1, count // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def keep_memory() -> None:
-    """Have this process keep what it frees for what it needs next; glibc gives large blocks back at once.
+    """Keep freed memory in this process for what it needs next; glibc returns large blocks at once.
 
     A training frees and takes the same activations every step: without it, a tenth of a dual encoder's step on a CPU
     goes into fresh pages.
     """
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(MMAP_MAX, 0)
-        libc.mallopt(TRIM_THRESHOLD, KEPT)
+        libc.mallopt(TRIM_THRESHOLD, RETAINED)
+
+
+def by_onednn() -> bool:
+    """Whether weights are laid out for oneDNN here."""
+    return device().type == "cpu" and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+
+
+def kernels() -> str:
+    """What multiplies here, `cpu, oneDNN …`, `cpu` or `cuda`: another one gives other last bits."""
+    return "cpu, oneDNN and attention in fp32" if by_onednn() else device().type
 
 
 def has_bf16(where: torch.device) -> bool:

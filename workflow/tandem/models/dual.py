@@ -1,20 +1,27 @@
 """Dual encoders: query and passage each become one vector; their dot product is the score (RocketQAv2 Eq. 1)."""
 
 import json
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.artifact import write_json
+from tandem.errors import UserError
+from tandem.models.device import device, place
+from tandem.models.encoding import pooled
 from tandem.models.hub import load_encoder, save_encoder
-from tandem.models.pooling import pooled
-from tandem.models.ragged import Ragged
-from tandem.models.sentence_transformers import describe_encoder, describe_two_towers
-from tandem.models.template import Template, Texts
+from tandem.models.ragged import Ids, Ragged, token_batches
+from tandem.models.saving import DualShape, describe_encoder, describe_two_towers
+from tandem.models.tokens import Template, Texts
+from tandem.store.files import write_json
 
 SIDES = ("query", "passage")
+# Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
+STEP = 8
 
 
 class DualEncoder(nn.Module):
@@ -27,7 +34,7 @@ class DualEncoder(nn.Module):
         normalize: scale vectors to length 1.
         temperature: scores are dot products divided by it.
     Attributes:
-        packed: tokens that a packed row is filled up to; None pads texts. Set by `prepare`.
+        packed: tokens that a packed row is filled up to; None pads texts. Set by `accelerate`.
     """
 
     packed: int | None = None
@@ -38,19 +45,18 @@ class DualEncoder(nn.Module):
         self.pooling, self.normalize, self.temperature = pooling, normalize, temperature
 
     @classmethod
-    def start(cls, folder: Path, params: dict[str, Any]) -> Self:
+    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float) -> Self:
         """A dual encoder from a pre-trained encoder: both towers start from the same weights."""
         query = load_encoder(folder)
-        passage = query if params["shared"] else load_encoder(folder)
-        return cls(query, passage, params["pooling"], params["normalize"], params["temperature"])
+        return cls(query, query if shared else load_encoder(folder), pooling, normalize, temperature)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The dual encoder that `save` wrote."""
-        told = json.loads((folder / "dual.json").read_text())
-        query = load_encoder(folder / ("shared" if told["shared"] else "query"))
-        passage = query if told["shared"] else load_encoder(folder / "passage")
-        return cls(query, passage, told["pooling"], told["normalize"], told["temperature"])
+        shape = read_shape(folder)
+        query = load_encoder(folder / ("shared" if shape.shared else "query"))
+        passage = query if shape.shared else load_encoder(folder / "passage")
+        return cls(query, passage, shape.pooling, shape.normalize, shape.temperature)
 
     @property
     def shared(self) -> bool:
@@ -69,8 +75,8 @@ class DualEncoder(nn.Module):
             describe_encoder(folder / name, self.dimension, self.pooling, self.normalize)
         if not self.shared:
             describe_two_towers(folder, *SIDES, normalize=self.normalize)
-        told = {"shared": self.shared, "pooling": self.pooling, "normalize": self.normalize}
-        write_json(folder / "dual.json", {**told, "temperature": self.temperature, "dimension": self.dimension})
+        shape = DualShape(self.shared, self.pooling, self.normalize, self.temperature, self.dimension)
+        write_json(folder / "dual.json", asdict(shape))
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts.
@@ -89,6 +95,11 @@ class DualEncoder(nn.Module):
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
 
+def read_shape(folder: Path) -> DualShape:
+    """The `dual.json` of a saved dual encoder."""
+    return DualShape(**json.loads((folder / "dual.json").read_text(encoding="utf-8")))
+
+
 def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:
     """s(q, p) = E_Q(q) · E_P(p) / temperature (RocketQAv2 Eq. 1; the temperature is 1 there).
 
@@ -101,3 +112,50 @@ def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:
     if passages.dim() == 3:
         return torch.einsum("qd,qld->ql", queries, passages) / temperature
     return queries @ passages.T / temperature
+
+
+@torch.inference_mode()
+def encode_all(
+    model: DualEncoder,
+    side: str,
+    texts: Ragged,
+    template: Template,
+    mode: str,
+    budget: int,
+    dtype: torch.dtype = torch.float32,
+    on_batch: Callable[[Ids], object] = len,
+) -> Tensor:
+    """Vectors of texts in batches of at most `budget` tokens, which depend on the texts' lengths alone.
+
+    A GPU keeps them until the last batch: looking at each one would leave it idle while the next is put together.
+
+    Args:
+        model: in evaluation mode, on its device.
+        side: `query` or `passage`.
+        texts: token ids without special tokens.
+        template: the tokenizer's special tokens.
+        mode: precision of the computation, `auto`, `bf16` or `fp32`.
+        budget: tokens of a batch.
+        dtype: of the result.
+        on_batch: called with the token counts, special tokens included, of each batch's texts once the device has them.
+    Returns:
+        Shape (texts, dimension), on the CPU.
+    Raises:
+        UserError: a number of a vector does not fit.
+    """
+    lengths = np.diff(texts.offsets) + template.extra[0]
+    packed = model.packed is not None
+    result = torch.empty((len(texts), model.dimension), dtype=dtype, device=device())
+    largest = torch.zeros((), device=device())
+    for batch in token_batches(lengths if packed else -(-lengths // STEP) * STEP, budget, packed):
+        vectors = model.encode(side, texts.take(batch), template, mode, STEP)
+        largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
+        result[place(torch.from_numpy(batch))] = vectors.to(dtype)
+        on_batch(lengths[batch])
+    limit = torch.finfo(dtype).max
+    if not float(largest) <= limit:
+        raise UserError(
+            f"embeddings: a vector holds {float(largest):g}, {str(dtype)[6:]} ends at {limit:g}; "
+            "train with normalize: true, or look for a diverged model"
+        )
+    return result.cpu()

@@ -1,65 +1,252 @@
-"""Vectors of many texts: those of like length together, and no batch waited for before the next one is begun."""
+"""Run an encoder over texts: padded or packed into one row without padding, and pooled to one vector each.
 
-from collections.abc import Callable
+Encoders of `FAMILIES` take packed rows, and float32 attention, through transformers' attention interface:
+`set_attn_implementation(PACKED)` or `(FLOAT32)` after `register`. Where the texts of a packed row lie reaches the
+attention through keyword arguments.
+"""
+
+import importlib
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tandem.errors import UserError
-from tandem.models.batching import token_batches
-from tandem.models.device import device, place
-from tandem.models.dual import DualEncoder
-from tandem.models.ragged import Ids, Ragged
-from tandem.models.template import Template
+from tandem.models.device import place, precision
+from tandem.models.ragged import ends, ranges
+from tandem.models.tokens import Inputs
 
-# Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
-STEP = 8
+PACKED, FLOAT32 = "tandem_packed", "tandem_float32"
+# Encoders of transformers that hand keyword arguments down to an attention over whole texts.
+# True: positions count from behind the padding id, not from 0.
+FAMILIES = {
+    "bert": False,
+    "camembert": True,
+    "distilbert": False,
+    "electra": False,
+    "ernie": False,
+    "roberta": True,
+    "xlm-roberta": True,
+}
+BLOCK = 128  # the length of a row's longest text is rounded up to a multiple of it, so that few values occur
+HALVINGS = 4  # a row is filled up to the budget or to its half, quarter, eighth or sixteenth
 
 
-@torch.inference_mode()
-def encode_all(
-    model: DualEncoder,
-    side: str,
-    texts: Ragged,
-    template: Template,
-    mode: str,
-    budget: int,
-    dtype: torch.dtype = torch.float32,
-    told: Callable[[Ids], object] = len,
-) -> Tensor:
-    """Vectors of texts in batches of at most `budget` tokens, which depend on the texts' lengths alone.
+def row_length(tokens: int, budget: int) -> int:
+    """The length that a row of so many tokens is filled up to, of few values: compiled code then meets few shapes.
 
-    A GPU keeps them until the last batch: who looks at each one leaves it idle while the next is put together.
+    The budget, or its half, quarter, eighth or sixteenth where that is enough; the next multiple of 8 for a text longer
+    than the budget.
+    """
+    steps = [budget >> halvings for halvings in range(HALVINGS + 1)]
+    return min((step for step in steps if step >= tokens), default=-(-tokens // 8) * 8)
+
+
+def pack(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
+    """Keyword arguments for an encoder: all texts in one row, filled up to `row_length` by texts of padding.
+
+    The filler is cut into texts no longer than the longest one, so that each has positions.
 
     Args:
-        model: in evaluation mode, on its device.
-        side: `query` or `passage`.
-        texts: token ids without special tokens.
-        template: the tokenizer's special tokens.
-        mode: precision of the computing, `auto`, `bf16` or `fp32`.
-        budget: tokens of a batch.
-        dtype: of the result.
-        told: called with the token counts, special tokens included, of each batch's texts once they are given to the
-            device.
+        inputs: at least one text.
+        budget: tokens of a full row.
+        config: the encoder's configuration.
     Returns:
-        Shape (texts, dimension), on the CPU.
-    Raises:
-        UserError: a number of a vector does not fit.
+        `input_ids`, `position_ids` and perhaps `token_type_ids`, int64, shape (1, tokens); `cu_seq_lens_q`, where texts
+        begin and end, the filler's behind the others', int32, shape (texts + filler + 1,); `max_length_q`.
     """
-    lengths = np.diff(texts.offsets) + template.extra[0]
-    packed = model.packed is not None
-    made = torch.empty((len(texts), model.dimension), dtype=dtype, device=device())
-    largest = torch.zeros((), device=device())
-    for batch in token_batches(lengths if packed else -(-lengths // STEP) * STEP, budget, packed):
-        vectors = model.encode(side, texts.take(batch), template, mode, STEP)
-        largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
-        made[place(torch.from_numpy(batch))] = vectors.to(dtype)
-        told(lengths[batch])
-    limit = torch.finfo(dtype).max
-    if not float(largest) <= limit:
-        raise UserError(
-            f"embeddings: a vector holds {float(largest):g}, {str(dtype)[6:]} ends at {limit:g}; "
-            "train with normalize: true, or look for a diverged model"
-        )
-    return made.cpu()
+    longest, tokens = int(inputs.lengths.max()), len(inputs.ids)
+    empty = row_length(tokens, budget) - tokens
+    filler = np.minimum(longest, empty - np.arange(0, empty, longest))
+    lengths = np.concatenate([inputs.lengths, filler])
+    first = config.pad_token_id + 1 if FAMILIES[config.model_type] else 0
+    rows = {
+        "input_ids": np.pad(inputs.ids, (0, empty), constant_values=inputs.pad),
+        "position_ids": ranges(np.full(len(lengths), first), lengths),
+    }
+    if inputs.types is not None:
+        rows["token_type_ids"] = np.pad(inputs.types, (0, empty))
+    tensors: dict[str, Any] = {name: torch.from_numpy(row)[None] for name, row in rows.items()}
+    bounds = torch.from_numpy(ends(lengths).astype(np.int32))
+    return tensors | {"cu_seq_lens_q": bounds, "max_length_q": -(-longest // BLOCK) * BLOCK}
+
+
+def register() -> None:
+    """Make both attentions known to transformers."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    if torch.cuda.is_available():
+        importlib.import_module("torch.nn.attention.varlen")  # before layers are compiled that call it
+    for name, function in ((PACKED, packed_attention), (FLOAT32, attention_in_float32)):
+        AttentionInterface.register(name, function)
+        AttentionMaskInterface.register(name, sdpa_mask)
+
+
+def packed_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    cu_seq_lens_q: Tensor | None = None,
+    max_length_q: int = 0,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """softmax(q kᵀ · scaling) v within each text, as transformers calls it; padded inputs go to PyTorch's usual kernel.
+
+    Args:
+        module: the calling layer.
+        query, key, value: shape (1, heads, tokens, dim); for padded inputs (texts, heads, length, dim).
+        attention_mask: of padded inputs.
+        scaling: factor on the scores.
+        dropout: probability that a weight is dropped.
+        cu_seq_lens_q: where packed texts begin and end, int32, shape (texts + 1,); None for padded inputs.
+        max_length_q: no text is longer.
+        options: further keyword arguments of transformers.
+    Returns:
+        Shape (1, tokens, heads, dim), and no weights.
+    """
+    if cu_seq_lens_q is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        mixed: Tensor = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)[
+            0
+        ]
+        return mixed, None
+    q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
+    compute = by_kernel if has_kernel(q) else by_padding
+    return compute(q, k, v, cu_seq_lens_q, max_length_q, scaling, dropout)[None], None
+
+
+def attention_in_float32(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """PyTorch's usual kernel in float32, whatever comes in: on a CPU it is faster than in bf16, casts included.
+
+    Args and returns: as `packed_attention` for padded inputs; shape (texts, length, heads, dim), float32.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    with torch.autocast(query.device.type, enabled=False):
+        parts = (part.float() for part in (query, key, value))
+        mixed: Tensor = sdpa_attention_forward(module, *parts, attention_mask, **options)[0]
+    return mixed, None
+
+
+def has_kernel(query: Tensor) -> bool:
+    """Whether PyTorch's variable-length kernel takes such tensors: on CUDA, of 16 bits, heads of a multiple of 8."""
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+
+
+def by_kernel(
+    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
+) -> Tensor:
+    """`by_padding` by the kernel.
+
+    `varlen_attn` drops no weights. With dropout, the operation that it consists of is called directly, as nested
+    tensors' attention does.
+    """
+    # PyTorch's compiler comes with it: two seconds of every process that no CPU needs.
+    from torch.nn.attention.varlen import AuxRequest, varlen_attn
+
+    arguments = (query, key, value, bounds, bounds, longest, longest)
+    mixed: Tensor
+    if dropout:
+        mixed, *_ = torch.ops.aten._flash_attention_forward(*arguments, dropout, False, False, scale=scaling)
+    else:
+        mixed, _ = varlen_attn(*arguments, scale=scaling, return_aux=AuxRequest(lse=True))
+    return mixed
+
+
+def by_padding(
+    query: Tensor, key: Tensor, value: Tensor, bounds: Tensor, longest: int, scaling: float, dropout: float
+) -> Tensor:
+    """Attention of each text to itself, computed on padded copies: for any device and precision.
+
+    Args:
+        query, key, value: shape (tokens, heads, dim).
+        bounds: where texts begin and end, from 0 to `tokens`, shape (texts + 1,).
+        longest: no text is longer; shapes depend on it, values do not.
+        scaling: factor on the scores.
+        dropout: probability that a weight is dropped.
+    Returns:
+        Shape (tokens, heads, dim).
+    """
+    tokens = torch.arange(len(query), device=query.device, dtype=bounds.dtype)
+    text = torch.searchsorted(bounds[1:], tokens, right=True)
+    place = bounds[:-1, None] + torch.arange(longest, device=query.device)
+    stands = place < bounds[1:, None]
+    place = place.clamp(max=len(query) - 1)
+    q, k, v = (part[place].transpose(1, 2) for part in (query, key, value))
+    scores = (q @ k.transpose(2, 3) * scaling).masked_fill(~stands[:, None, None], torch.finfo(query.dtype).min)
+    weights = nn.functional.dropout(scores.softmax(-1), dropout)
+    mixed: Tensor = (weights @ v).transpose(1, 2)[text, tokens - bounds[text]]
+    return mixed
+
+
+def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | None, multiple: int) -> Tensor:
+    """Run an encoder and pool.
+
+    Args:
+        encoder: a transformers encoder.
+        inputs: texts in their special tokens.
+        pooling: `cls` or `mean`.
+        mode: precision, `auto`, `bf16` or `fp32`.
+        packed: pack the texts into one row, filled up to this budget; None pads them.
+        multiple: of padded inputs, whose length is a multiple of it.
+    Returns:
+        Shape (texts, dim), float32.
+    """
+    arguments = inputs.padded(multiple) if packed is None else pack(inputs, packed, encoder.config)
+    placed = {name: place(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
+    if packed is not None:
+        import torch._dynamo
+
+        # The number of a row's texts stays open: one compiled code serves all.
+        torch._dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
+    with precision(mode):
+        hidden = encoder(**placed).last_hidden_state
+    if packed is None:
+        return pool(hidden, placed["attention_mask"], pooling)
+    return pool_packed(hidden[0], placed["cu_seq_lens_q"][: len(inputs.lengths) + 1], pooling)
+
+
+def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
+    """One vector per text from its token vectors.
+
+    Args:
+        hidden: token vectors, shape (texts, length, dim).
+        mask: 1 for tokens and 0 for padding, shape (texts, length).
+        pooling: `cls` (the first token's vector) or `mean` (over the tokens).
+    Returns:
+        Shape (texts, dim), float32.
+    """
+    hidden = _float32(hidden)
+    if pooling == "cls":
+        return hidden[:, 0]
+    weights = mask[..., None].to(hidden.dtype)
+    return (hidden * weights).sum(1) / weights.sum(1)
+
+
+def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
+    """`pool` of texts laid end to end.
+
+    Args:
+        hidden: token vectors, shape (tokens, dim).
+        bounds: where the texts to pool begin and end, shape (texts + 1,); tokens behind them are left out.
+        pooling: `cls` or `mean`.
+    """
+    hidden = _float32(hidden)
+    if pooling == "cls":
+        return hidden[bounds[:-1]]
+    # unsafe: the bounds need no check, which would wait for the GPU
+    return torch.segment_reduce(hidden, "mean", offsets=bounds.long(), unsafe=True)
+
+
+def _float32(hidden: Tensor) -> Tensor:
+    """Token vectors in float32 at least."""
+    return hidden.to(torch.promote_types(hidden.dtype, torch.float32))

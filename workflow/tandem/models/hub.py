@@ -1,14 +1,81 @@
-"""Hugging Face folders, read and written: safetensors only, no remote code, and quiet."""
+"""Encoders as Hugging Face folders: fetched, checked, loaded, saved. Safetensors only, no remote code, and quiet.
+
+Stage `encoder` pins a starting encoder as a local folder. Sources: `package` (an installed Python package that carries
+a model), `folder` (the user's) and `hub` (a Hugging Face name at a revision). Weights must be safetensors; an expected
+sha256 must match. A model that does not give one vector per token is refused here, before anything is trained from it.
+"""
 
 import hashlib
+import importlib.util
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tandem import machine_faults
+from tandem.cluster import faults
 from tandem.errors import UserError
+from tandem.stages.training import EncoderParams
+from tandem.store.files import sha256
+from tandem.store.job import Job, writing
+
+# Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
+FILES = ("*.json", "*.txt", "*.model", "model.safetensors")
+
+
+def run(job: Job[EncoderParams]) -> None:
+    """Stage `encoder`: copy the encoder's files into `hf/` after checking its weights."""
+    source, commit = locate(job)
+    check_folder(source)
+    weights, expected = sha256(source / "model.safetensors"), job.params.sha256
+    if expected and weights != expected:
+        raise UserError(f"{source / 'model.safetensors'}: sha256 is {weights}, expected {expected}")
+    with writing(job) as draft:
+        for pattern in FILES:
+            for path in sorted(source.glob(pattern)):
+                shutil.copyfile(path, draft.path(f"hf/{path.name}"))
+        if job.params.layers:
+            load_encoder(source, job.params.layers).save_pretrained(draft.folder / "hf")
+        check_encoder(draft.folder / "hf", source)
+        draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
+
+
+def locate(job: Job[EncoderParams]) -> tuple[Path, str | None]:
+    """The folder that holds the encoder, and the hub's commit if it comes from there."""
+    params = job.params
+    match params.source:
+        case "package":
+            return package_folder(str(params.package), str(params.folder)), None
+        case "folder":
+            return Path(str(job.execution.path)), None
+        case _:
+            return download(str(params.name), str(params.revision))
+
+
+def package_folder(package: str, folder: str) -> Path:
+    """The folder inside an installed package, found without importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"encoder: the package {package} is not installed; pip install it or choose another encoder")
+    return Path(spec.submodule_search_locations[0]) / folder
+
+
+def download(name: str, revision: str) -> tuple[Path, str]:
+    """A hub model's files at a revision, from the local cache or the network.
+
+    Returns:
+        The snapshot's folder and the commit it stands for.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES)))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"encoder: cannot fetch {name} at {revision} from the hub: {reason}") from None
+    return folder, folder.name
 
 
 def quiet() -> None:
@@ -23,25 +90,25 @@ def check_folder(folder: Path) -> None:
     """Refuse a folder that is not a Hugging Face model with safetensors weights."""
     for name in ("config.json", "model.safetensors"):
         if not (folder / name).is_file():
-            found = ", ".join(sorted(p.name for p in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
+            files = ", ".join(sorted(p.name for p in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
             hint = "name a revision that has them, or a folder that transformers saved anew"
-            raise UserError(f"{folder}: {name} is missing (found: {found}); only safetensors are loaded: {hint}")
+            raise UserError(f"{folder}: {name} is missing (found: {files}); only safetensors are loaded: {hint}")
 
 
 @contextmanager
 def _loading(folder: Path) -> Iterator[None]:
-    """Say in a line what transformers cannot load, and that code which comes with a model is never run."""
+    """Report in one line what transformers cannot load; code that comes with a model is never run."""
     from safetensors import SafetensorError
 
     try:
         yield
     except (ValueError, KeyError, ImportError, OSError, SafetensorError) as error:
-        if machine_faults.line(error):
+        if faults.explain_fault(error):
             raise
         if "trust_remote_code" in str(error):
-            known = "choose a model of a family that transformers knows by itself"
+            hint = "choose a model of a family that transformers knows by itself"
             raise UserError(
-                f"{folder}: needs code of its own, which is never run (trust_remote_code); {known}"
+                f"{folder}: needs code of its own, which is never run (trust_remote_code); {hint}"
             ) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(f"{folder}: transformers cannot load it: {reason}") from None
@@ -58,20 +125,8 @@ def load_tokenizer(folder: Path) -> Any:
 
 def tokenizer_digest(text: str) -> str:
     """sha256 of what a fast tokenizer does, from its `tokenizer.json`; the last call's truncation does not count."""
-    told = {name: part for name, part in json.loads(text).items() if name not in ("truncation", "padding")}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
-def check_length(model: Any, tokens: int, what: str) -> None:
-    """Refuse inputs of more tokens, special ones included, than the model has positions for."""
-    config = model.config
-    limit = getattr(config, "max_position_embeddings", None)
-    for name, module in model.named_modules():
-        padding = getattr(module, "padding_idx", None)
-        if limit and name.endswith("position_embeddings") and padding is not None:
-            limit -= padding + 1  # the RoBERTa family's positions start after the padding's number
-    if limit and tokens > limit:
-        raise UserError(f"{what} allows inputs of {tokens} tokens; the model ({config.model_type}) takes {limit}")
+    parts = {name: part for name, part in json.loads(text).items() if name not in ("truncation", "padding")}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def load_encoder(folder: Path, layers: int | None = None) -> Any:
@@ -127,8 +182,20 @@ def check_encoder(folder: Path, source: Path) -> None:
         raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
 
 
+def check_length(model: Any, tokens: int, what: str) -> None:
+    """Refuse inputs of more tokens, special ones included, than the model has positions for."""
+    config = model.config
+    limit = getattr(config, "max_position_embeddings", None)
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if limit and name.endswith("position_embeddings") and padding is not None:
+            limit -= padding + 1  # the RoBERTa family's positions start after the padding's number
+    if limit and tokens > limit:
+        raise UserError(f"{what} allows inputs of {tokens} tokens; the model ({config.model_type}) takes {limit}")
+
+
 def save_encoder(encoder: Any, tokenizer: Any, folder: Path) -> None:
-    """Write an encoder and its tokenizer for transformers; LoRA's adapter is merged, and kept beside in adapter/."""
+    """Write an encoder and its tokenizer for transformers; LoRA's adapter is merged, and also written to adapter/."""
     from tandem.models.lora import merged, save_adapter
 
     plain = merged(encoder)

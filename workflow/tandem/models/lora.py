@@ -1,4 +1,4 @@
-"""LoRA through `peft`: an encoder's weights stay, low-rank adapters beside its linear layers learn.
+"""LoRA through `peft`: an encoder's weights stay, low-rank adapters beside its linear layers learn. Also dropout.
 
 h = W x + (alpha / rank) · B A x, with A drawn at random and B zero (Hu et al. 2021, §4.1): training starts from the
 encoder's own function. Saving adds (alpha / rank) · B A to W, so that whoever loads the folder needs no peft.
@@ -11,16 +11,17 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
-from tandem.artifact import write_json
+from tandem.config.training import Lora
 from tandem.errors import UserError
+from tandem.store.files import write_json
 
 
-def add_lora(models: nn.Module, told: dict[str, Any]) -> None:
+def add_lora(models: nn.Module, params: Lora) -> None:
     """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning.
 
     Args:
-        models: encoders with what stands on them; those frozen already (a static teacher's) are left alone.
-        told: `rank`, `alpha`, `dropout`, and `targets`, the names of linear layers (`query`, `value`); None: all.
+        models: encoders with what stands on them; frozen ones (a static teacher's) are left alone.
+        params: rank, scale, dropout, and the names of the linear layers that get an adapter.
     """
     from peft import LoraConfig, inject_adapter_in_model
     from transformers import PreTrainedModel
@@ -29,32 +30,31 @@ def add_lora(models: nn.Module, told: dict[str, Any]) -> None:
         if not any(parameter.requires_grad for parameter in encoder.parameters()):
             continue
         linear = {name.split(".")[-1] for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
-        unknown = sorted(set(told["targets"] or ()) - linear)
+        unknown = sorted(set(params.targets or ()) - linear)
         if unknown:
             raise UserError(f"lora.targets: {unknown[0]} is no linear layer; allowed: {', '.join(sorted(linear))}")
         config = LoraConfig(
-            r=told["rank"],
-            lora_alpha=told["alpha"],
-            lora_dropout=told["dropout"],
-            target_modules=told["targets"] or "all-linear",
+            r=params.rank,
+            lora_alpha=params.alpha,
+            lora_dropout=params.dropout,
+            target_modules=list(params.targets) if params.targets else "all-linear",
         )
         inject_adapter_in_model(config, encoder)
 
 
-def _adapted(encoder: nn.Module) -> list[tuple[str, Any]]:
-    """Name and module of every layer with an adapter."""
-    return [(name, module) for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
-
-
 def merged(encoder: Any) -> Any:
     """A copy with plain layers of W + (alpha / rank) · B A; the encoder itself where it has no adapter."""
-    if not _adapted(encoder):
+    if not _adapted_layers(encoder):
         return encoder
     plain = copy.deepcopy(encoder)
-    for name, layer in _adapted(plain):
+    for name, layer in _adapted_layers(plain):
         layer.merge()
         plain.set_submodule(name, layer.get_base_layer())
     return plain
+
+
+def _adapted_layers(encoder: nn.Module) -> list[tuple[str, Any]]:
+    return [(name, module) for name, module in encoder.named_modules() if hasattr(module, "lora_A")]
 
 
 def save_adapter(encoder: Any, folder: Path) -> None:
@@ -63,6 +63,25 @@ def save_adapter(encoder: Any, folder: Path) -> None:
     learned = {name: p.detach().cpu().contiguous() for name, p in encoder.named_parameters() if ".lora_" in name}
     tensors = {f"base_model.model.{name.replace('.default.', '.')}": tensor for name, tensor in learned.items()}
     save_file(tensors, folder / "adapter_model.safetensors")
-    told = encoder.peft_config["default"].to_dict()
-    plain = {name: sorted(value) if isinstance(value, set) else value for name, value in told.items()}
+    config = encoder.peft_config["default"].to_dict()
+    plain = {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}
     write_json(folder / "adapter_config.json", dict(sorted(plain.items())))
+
+
+def set_dropout(models: nn.Module, probability: float | None) -> None:
+    """Set every dropout's probability; None leaves the encoder's own.
+
+    Families keep it in three places: `nn.Dropout` modules, plain numbers that attention reads (ModernBERT, NomicBERT:
+    `attention_dropout`), and `nn.Identity` where the configuration said 0 (ModernBERT: `out_drop`).
+    """
+    if probability is None:
+        return
+    for module in list(models.modules()):
+        if isinstance(module, nn.Dropout):
+            module.p = probability
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Identity) and "drop" in name and probability:
+                setattr(module, name, nn.Dropout(probability))
+        for name, value in list(vars(module).items()):
+            if name.endswith("dropout") and isinstance(value, float):
+                setattr(module, name, probability)

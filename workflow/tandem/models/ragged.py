@@ -1,4 +1,4 @@
-"""Rows of token ids of different lengths in two arrays, and their files."""
+"""Rows of token ids of different lengths in two arrays, their files, and how they are split into batches."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,17 @@ import numpy as np
 
 Ids = np.ndarray[Any, np.dtype[Any]]
 
+OVERHEAD = 128  # tokens: about what another forward and backward pass costs in casts of weights and sums of gradients
+
 
 def ends(lengths: Ids) -> Ids:
     """Where rows laid end to end begin and end: 0 and the running sums of the lengths, int64, shape (rows + 1,)."""
-    made = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=made[1:])
-    return made
+    bounds = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=bounds[1:])
+    return bounds
 
 
-def spread(starts: Ids, lengths: Ids) -> Ids:
+def ranges(starts: Ids, lengths: Ids) -> Ids:
     """The indices start, start + 1, …, start + length - 1 of each row, end to end, shape (sum of lengths,)."""
     offsets = ends(lengths)
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -40,7 +42,7 @@ class Ragged:
 
     @classmethod
     def of(cls, rows: "Ragged | Sequence[Ids]") -> "Ragged":
-        """Rows given one by one, laid end to end in memory; ragged ones stay as they are."""
+        """Separate rows, laid end to end in memory; ragged ones stay as they are."""
         if isinstance(rows, Ragged):
             return rows
         return cls(np.concatenate([np.empty(0, np.int64), *rows]), ends(np.array([len(row) for row in rows], np.int64)))
@@ -58,7 +60,7 @@ class Ragged:
     def take(self, rows: Ids) -> "Ragged":
         """Some rows, in their order and as often as named, in memory."""
         lengths = self.lengths(rows)
-        return Ragged(np.asarray(self.ids)[spread(np.asarray(self.offsets[rows]), lengths)], ends(lengths))
+        return Ragged(np.asarray(self.ids)[ranges(np.asarray(self.offsets[rows]), lengths)], ends(lengths))
 
 
 def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dtype: str) -> tuple[int, int]:
@@ -69,7 +71,7 @@ def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dt
     """
     rows = tokens = 0
     with open(folder / f"{name}.ids", "wb") as ids, open(folder / f"{name}.offsets.npy", "wb") as offsets:
-        _header(offsets, 1)
+        _write_header(offsets, 1)
         offsets.write(np.zeros(1, "<i8").tobytes())
         for batch in batches:
             stops = tokens + np.cumsum([len(row) for row in batch], dtype="<i8")
@@ -78,11 +80,77 @@ def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dt
             tokens = int(stops[-1]) if batch else tokens
             ids.write(np.concatenate([np.asarray(row, dtype) for row in batch] or [np.empty(0, dtype)]).tobytes())
         offsets.seek(0)
-        _header(offsets, rows + 1)
+        _write_header(offsets, rows + 1)
     return rows, tokens
 
 
-def _header(file: BinaryIO, count: int) -> None:
-    """What a .npy file of so many int64 begins with; of the same length whatever the number."""
-    told = {"shape": (count,), "fortran_order": False, "descr": "<i8"}
-    np.lib.format.write_array_header_1_0(file, told)
+def _write_header(file: BinaryIO, count: int) -> None:
+    """The header of a .npy file of so many int64, of the same length whatever the number."""
+    header = {"shape": (count,), "fortran_order": False, "descr": "<i8"}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def token_batches(lengths: Ids, budget: int, packed: bool = False) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+    """Split rows into batches of at most `budget` tokens: rows times longest, or where packed the sum of the lengths.
+
+    Rows are sorted by (length, index), so the split depends on the lengths alone. A row longer than the budget is a
+    batch of its own.
+
+    Args:
+        lengths: tokens of each row, special tokens included, shape (rows,).
+        budget: tokens of a batch.
+        packed: whether rows are laid end to end, without padding.
+    Returns:
+        Row indices of each batch.
+    """
+    order = np.argsort(lengths, kind="stable").astype(np.int64)
+    ordered = lengths[order]
+    batches, start = [], 0
+    while start < len(order):
+        shortest = int(ordered[start])
+        ahead = ordered[start : start + max(1, budget // shortest)] if shortest else ordered[start:]
+        sizes = np.cumsum(ahead) if packed else ahead * np.arange(1, len(ahead) + 1)
+        end = start + max(1, int(np.searchsorted(sizes, budget, side="right")))
+        batches.append(order[start:end])
+        start = end
+    return batches
+
+
+def micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | None) -> list[Ids]:
+    """Batches for a training: the smaller they are, the less padding, but each costs `OVERHEAD`.
+
+    Rows are sorted by (padded length, index) and cut where the sum of computed tokens and overheads is least, by
+    dynamic programming over the distinct padded lengths.
+
+    Args:
+        lengths: tokens of each row, special tokens included, shape (rows,).
+        budget: tokens of a padded batch, at most; a row longer than it is a batch of its own.
+        multiple: lengths are padded to one.
+        packed: tokens of a packed row, which has no padding; None where rows are padded.
+    Returns:
+        Row indices of each batch.
+    """
+    if packed is not None:
+        return token_batches(lengths, packed, packed=True)
+    padded = -(-lengths // multiple) * multiple
+    order = np.argsort(padded, kind="stable").astype(np.int64)
+    longest, counts = np.unique(padded, return_counts=True)
+    bounds = np.concatenate([[0], np.cumsum(counts)])
+    best, cuts = np.zeros(len(bounds)), np.zeros(len(bounds), np.int64)
+    for end in range(1, len(bounds)):
+        rows, width = bounds[end] - bounds[:end], longest[end - 1]
+        costs = best[:end] + rows * width + OVERHEAD * _count(rows, width, budget)
+        cuts[end] = np.argmin(costs)
+        best[end] = costs[cuts[end]]
+    batches: list[Ids] = []
+    end = len(longest)
+    while end:
+        rows = order[bounds[cuts[end]] : bounds[end]]
+        batches = [*np.array_split(rows, _count(len(rows), longest[end - 1], budget)), *batches]
+        end = cuts[end]
+    return batches
+
+
+def _count(rows: Any, width: int, budget: int) -> Any:
+    """How many batches of at most `budget` tokens rows of this width fill; counts or arrays of them."""
+    return -(-rows // max(1, budget // width))

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from tandem.data.splits import order
 from tandem.errors import UserError
-from tandem.fingerprint import fingerprint
 from tandem.plan.context import CROSS_PARTS, Context, json_of
 from tandem.plan.datasets import dataset, make_dataset, reported_split, splits
 from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
 from tandem.plan.runs import embedded_queries, run
+from tandem.store.files import fingerprint
 
 
 def is_trainable(ctx: Context, data: str) -> bool:

@@ -15,8 +15,8 @@ from tandem.config.datasets import Dataset
 from tandem.config.settings import Settings
 from tandem.config.training import ModelEntry
 from tandem.errors import NAME, UserError, nearest
-from tandem.plan.graph import Stage, Stages
-from tandem.stages import KINDS
+from tandem.plan.graph import JSON, Stage, Stages
+from tandem.stages import KINDS, Params
 
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
 SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
@@ -28,7 +28,7 @@ Upstream = Mapping[str, Stage | None]  # role → stage; a role without a stage 
 Name = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
 
 
-def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> dict[str, Any]:
+def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> JSON:
     """A model's fields, or only some of them, as a stage's parameters."""
     return model.model_dump(mode="json", by_alias=True, include=set(keys) or None, exclude=set(without) or None)
 
@@ -92,17 +92,17 @@ class Context:
         kind: str,
         dataset: str,
         name: str,
-        params: Mapping[str, Any],
+        params: Mapping[str, Any] | Params,
         upstream: Upstream,
         execution: Mapping[str, Any] | None = None,
     ) -> Stage:
         """Register a stage, or return the equal one that is there."""
         inputs = {role: stage for role, stage in upstream.items() if stage is not None}
         model = KINDS[kind].params
-        typed = model.model_validate(dict(params)) if model else dict(params)
+        typed = params if isinstance(params, Params) or model is None else model.model_validate(dict(params))
         return self.stages.put(Stage(kind, dataset, name, typed, inputs, dict(execution or {})))
 
-    def execution(self, *keys: str) -> dict[str, Any]:
+    def execution(self, *keys: str) -> JSON:
         """Options of `execution` for a stage."""
         return {key: getattr(self.settings.execution, key) for key in keys}
 
@@ -111,7 +111,7 @@ class Context:
         return self.settings.seed if own is None else own
 
     @cached_property
-    def scoring(self) -> dict[str, Any]:
+    def scoring(self) -> JSON:
         """How cross-encoders score pairs: as in re-ranking, so that every stage shares the scores."""
         return json_of(self.settings.rerank, "precision", "batch_tokens")
 

@@ -1,14 +1,13 @@
 """Datasets as stages, which splits they have, and what is reported on them: the split, the depth, the measures."""
 
 from pathlib import Path
-from typing import Any
 
 from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, Squad, UnionDataset, Unlabelled, Windows
 from tandem.data.splits import UNLABELLED
 from tandem.errors import Unavailable, UserError, printable
-from tandem.fingerprint import fingerprint
 from tandem.plan.context import Context, json_of
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
+from tandem.store.files import fingerprint
 
 # What an entry says about a dataset, and what is done with its runs: no part of the collection.
 NOTES = (
@@ -16,6 +15,7 @@ NOTES = (
     *("language", "analyzer", "measures", "score_split", "relevance", "match", "ignore_identical_ids", "factor"),
 )
 PLACE = ("path", "files", "checksum")  # where the files are
+NULLABLE = ("most",)  # keys whose null is a value
 IDENTITY = ("url", "member", "sha256", "md5")  # of a file to be downloaded
 UPSTREAM_KEYS = ("corpus_of", "of", "from_")  # what they name is upstream, not a parameter
 DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split from another
@@ -57,12 +57,12 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
         raise Unavailable(f"datasets.{name} is a group: it has scores, but no passages; name one of {list(entry.of)}")
     upstream_keys = (*UPSTREAM_KEYS, *(() if isinstance(entry, Squad) else ("queries_of",)))
     params = json_of(entry, without=(*NOTES, *PLACE, *upstream_keys))
-    params = {key: value for key, value in params.items() if value is not None}
+    params = {key: value for key, value in params.items() if value is not None or key in NULLABLE}
     if isinstance(entry, UnionDataset):
         params["names"] = list(entry.of)  # which ids begin with
     counts = None if any(params.get(key) for key in DRAWN_SPLITS) else entry.counts
     notes = {"checksum": entry.checksum, "counts": counts, "licence": entry.licence}
-    execution: dict[str, Any] = {key: value for key, value in notes.items() if value}
+    execution: JSON = {key: value for key, value in notes.items() if value}
     if entry.path is not None:
         if not Path(entry.path).exists():
             raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder")

@@ -1,16 +1,14 @@
 """Starting encoders and token ids as stages: from the catalogue, a folder, the hub, or pre-trained by the DAG."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
-from tandem.artifact import sha256
 from tandem.config.encoders import NEW, AnyPretrained, PretrainedEncoder, PublishedEncoder
 from tandem.errors import UserError, nearest
 from tandem.plan.context import TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
+from tandem.store.files import sha256
 
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ("source", "package", "folder", "name", "revision", "sha256", "layers")  # keys that decide an encoder's files
@@ -31,13 +29,13 @@ def pretrained(ctx: Context, name: str) -> AnyPretrained | None:
     return entry if isinstance(entry, PretrainedEncoder) else None
 
 
-def towers(ctx: Context, name: str) -> dict[str, Any]:
+def towers(ctx: Context, name: str) -> JSON:
     """How a text's vector is computed, as far as an encoder's entry, or what it starts from, says so."""
     usual = {key: getattr(entry, f"usual_{key}") for key in TOWERS} if (entry := pretrained(ctx, name)) else {}
     return usual | _own_towers(ctx, name)
 
 
-def _own_towers(ctx: Context, name: str) -> dict[str, Any]:
+def _own_towers(ctx: Context, name: str) -> JSON:
     entry = ctx.settings.encoders.get(name)
     own = {key: value for key in TOWERS if (value := getattr(entry, key, None)) is not None}
     start = entry.start if isinstance(entry, PretrainedEncoder) else None
@@ -58,7 +56,7 @@ def _published(ctx: Context, name: str) -> Stage:
         hint = nearest(name, list(known))
         raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
     params = {key: value for key, value in json_of(entry, *FILES).items() if value is not None}
-    execution: dict[str, Any] = {"licence": entry.licence} if entry.licence else {}
+    execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
         weights = Path(entry.path or "") / "model.safetensors"
         if not weights.is_file():
@@ -139,26 +137,3 @@ def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tu
         upstream[f"judge.{i}"] = ctx.model(name, where, objectives)
         upstream[f"judge_tokens.{i}"] = tokens(ctx, ctx.root(ctx.model_name(name), "cross"), data)
     return upstream
-
-
-def hidden_size(ctx: Context, stage: Stage) -> int | None:
-    """The dimension of the states of an encoder's stage, or of the one behind token ids, where its files are here."""
-    while source := stage.upstream.get("encoder") or stage.upstream.get("start"):
-        stage = source
-    values = stage.values
-    if stage.kind == "vocabulary":
-        return int(values["hidden"])
-    folders = [Path(stage.folder) / "hf"] if Path(stage.manifest).is_file() else []
-    if values.get("source") == "package":
-        from tandem.models.encoder import package_folder  # only where a parameter depends on it
-
-        folders.append(package_folder(values["package"], values.get("folder", "")))
-    if "path" in stage.execution:
-        folders.append(Path(stage.execution["path"]))
-    for file in (folder / "config.json" for folder in folders):
-        if file.is_file():
-            config = json.loads(file.read_text(encoding="utf-8"))
-            return int(config.get("hidden_size") or config["dim"])  # DistilBERT's name for it
-    same = [entry for entry in ctx.settings.encoders.values() if isinstance(entry, PublishedEncoder) and entry.shape]
-    identity = values.get("name", values.get("package"))
-    return next((it.shape.hidden for it in same if it.shape and (it.name or it.package) == identity), None)

@@ -4,7 +4,7 @@ The functions take the stages of the runs that they combine; `runs` plans those.
 """
 
 from math import comb, isclose, isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tandem.config.datasets import Windows
 from tandem.config.retrieval import Aggregation, Fusion
@@ -12,7 +12,7 @@ from tandem.errors import Unavailable, UserError, nearest, printable
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth, require_name
 from tandem.plan.datasets import cutoff, dataset, measures, reported_split, run_depth
 from tandem.plan.encoders import judges
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
 
 
 class Method(NamedTuple):
@@ -66,7 +66,7 @@ def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
     return depth or run_depth(ctx, split, data)
 
 
-def tuning(ctx: Context, name: str, data: str) -> dict[str, Any]:
+def tuning(ctx: Context, name: str, data: str) -> JSON:
     """How an entry is tuned; a `UserError` where that is impossible on this dataset."""
     entry, labelled, at = ctx.settings.fusions[name], ctx.dataset_entry(data), f"fusions.{name}"
     method, measure, split = METHODS[entry.method], entry.tune.measure, entry.tune.split
@@ -147,12 +147,12 @@ def rerank_windows(ctx: Context, name: str, split: str, data: str, run: Stage) -
     return ctx.stage("rerank_windows", data, f"{name}.{split}", params, upstream)
 
 
-def _aggregation(entry: Aggregation) -> dict[str, Any]:
+def _aggregation(entry: Aggregation) -> JSON:
     """The method's parameters that mean something to it."""
     return {"method": entry.method} | ({"k": entry.k} if entry.method in K else {})
 
 
-def reranking(ctx: Context, split: str, data: str) -> dict[str, Any]:
+def reranking(ctx: Context, split: str, data: str) -> JSON:
     """How cross-encoders re-rank a run; a `UserError` if runs on the split are not that deep."""
     rerank, depth = ctx.settings.rerank, run_depth(ctx, split, data)
     if rerank.depth > depth:

@@ -8,14 +8,14 @@ it.
 import hashlib
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
-from tandem.artifact import MANIFEST
 from tandem.config.execution import ExecutionSettings
 from tandem.stages import KINDS, Params
+from tandem.store.artifact import MANIFEST
 
 P = TypeVar("P", bound=Params)
 DIGITS = 10
@@ -138,6 +138,21 @@ class Stages(dict[tuple[str, str], Stage]):
         if (kind, key) not in self:
             raise KeyError(f"the configuration has no {kind} {key}; `snakemake -n` lists its stages")
         return self[kind, key]
+
+
+def upstream_first(stages: Iterable[Stage]) -> list[Stage]:
+    """Stages and all they need, each once, inputs before what is made from them."""
+    ordered: dict[tuple[str, str], Stage] = {}
+
+    def visit(stage: Stage) -> None:
+        if (stage.kind, stage.key) not in ordered:
+            for above in stage.upstream.values():
+                visit(above)
+            ordered[stage.kind, stage.key] = stage
+
+    for stage in stages:
+        visit(stage)
+    return list(ordered.values())
 
 
 class Wildcards(Protocol):

@@ -4,14 +4,12 @@
 expanded by RM3, searched over fields, scored by another formula or by another engine.
 """
 
-from typing import Any
-
 from tandem.config.retrieval import Sparse
 from tandem.errors import UserError, nearest, printable
-from tandem.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 from tandem.plan.context import Context, json_of, require_name
 from tandem.plan.datasets import cutoff, dataset, require_split, run_depth
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
+from tandem.stages.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
 RESERVED = ("bm25", "given", "encoder")  # names that mean something else, as do those under these keys
 RUNS = ("models", "runs", "fusions", "ensembles", "aggregations")
@@ -36,7 +34,7 @@ def _search(ctx: Context, name: str, at: str, variant: Sparse, split: str, data:
     engine = _engine(ctx, variant)
     upstream = {"dataset": dataset(ctx, data), engine: _index(ctx, at, variant, data)}
     method = _method(variant)
-    params: dict[str, Any] = {"depth": run_depth(ctx, split, data), "split": split, **method}
+    params: JSON = {"depth": run_depth(ctx, split, data), "split": split, **method}
     if variant.tuned:
         upstream["tuned"] = _tune(ctx, name, at, method, upstream, data)
     else:
@@ -50,7 +48,7 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     """The index that a variant searches; variants share what they agree on."""
     engine, analyzer = _engine(ctx, variant), _analyzer(ctx, variant, data)
     language = ctx.dataset_entry(data).language
-    params: dict[str, Any] = {"analyzer": analyzer, "language": language}
+    params: JSON = {"analyzer": analyzer, "language": language}
     if analyzer not in SPLIT_BEFORE:
         _check_language(at, engine, analyzer, language, data)
     if engine == "lucene":
@@ -61,7 +59,7 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     return ctx.stage(engine, data, analyzer, params, {"dataset": dataset(ctx, data)})
 
 
-def _tune(ctx: Context, name: str, at: str, method: dict[str, Any], upstream: dict[str, Stage], data: str) -> Stage:
+def _tune(ctx: Context, name: str, at: str, method: JSON, upstream: dict[str, Stage], data: str) -> Stage:
     """The stage that chooses k1 and b, searching as the variant does."""
     tune, entry = ctx.settings.bm25.tune, ctx.dataset_entry(data)
     if entry.relevance == "answers":
@@ -84,9 +82,9 @@ def _analyzer(ctx: Context, variant: Sparse, data: str) -> str:
     return str(analyzer)
 
 
-def _method(variant: Sparse) -> dict[str, Any]:
+def _method(variant: Sparse) -> JSON:
     """How a variant searches, beyond plain BM25."""
-    params: dict[str, Any] = {"rm3": json_of(variant.rm3)} if variant.rm3 else {}
+    params: JSON = {"rm3": json_of(variant.rm3)} if variant.rm3 else {}
     params |= {"fields": variant.fields.weights()} if variant.fields else {}
     if (delta := FORMULAS[variant.formula]) is not None:
         params |= {"formula": variant.formula, "delta": delta if variant.delta is None else variant.delta}

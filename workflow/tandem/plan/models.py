@@ -5,9 +5,9 @@ the stage `model` takes one of them over. Checkpoints are validated as such syst
 """
 
 import re
-from typing import Any
 
 from tandem.config.datasets import Reduced
+from tandem.config.losses import option_takers
 from tandem.config.training import JointModel, ModelEntry, Validation
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
@@ -24,15 +24,10 @@ from tandem.plan.context import (
 )
 from tandem.plan.datasets import NOTES, cutoff, dataset, make_dataset, require_split, run_depth, splits
 from tandem.plan.encoders import encoder, tokens, towers
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import run, score_by, vectors
 
 TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # where neither model nor encoder says
-# Option of `train` or `train.distil` → the losses that take it; 1.0 is every option's default.
-LOSS_OPTIONS = {
-    "margin": ("hinge",),
-    "temperature": ("kl", "kl_t2", "kl_elementwise", "kl_reverse"),
-}
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
 OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where")  # not true of a part of a dataset
 
@@ -55,7 +50,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
         # A cross-encoder may also start from a dual encoder's passage tower; not the other way round.
         fit = DUAL_PARTS if part == "dual" else ("cross", "joint", "dual")
         upstream["start"] = _start(ctx, f"{at}.init", entry.init, fit)
-    params: dict[str, Any] = {
+    params: JSON = {
         "objective": entry.objective,
         "train": json_of(train) | {"seed": ctx.seed(train.seed)},
         "lora": json_of(entry.lora) if entry.lora else None,
@@ -89,7 +84,7 @@ def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> 
         raise UserError(f"{where}: {name} is neither a model nor an encoder{hint}") from None
 
 
-def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> dict[str, Any]:
+def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
     """Pooling, and a dual encoder's scale and sharing: the model's own keys, else those of what it starts from."""
     start = start_of(entry, part)
     base = ctx.settings.models.get(ctx.model_name(start))
@@ -101,7 +96,7 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> dict[str, 
                 raise UserError(f"models.{name}.{key} is {own}, but {start} has {value}; leave it out")
         return inherited
     root = towers(ctx, ctx.settings.encoder if start == "encoder" else start)
-    values: dict[str, Any] = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
+    values: JSON = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
     for key in TOWERS if part == "dual" else ("pooling",):
         own = getattr(entry, key, None)
         values[key] = root.get(key, TOWERS[key]) if own is None else own
@@ -114,16 +109,15 @@ def check_losses(at: str, entry: ModelEntry) -> None:
     for where, scope in ((f"{at}.train", train), (f"{at}.train.distil", getattr(train, "distil", None))):
         keys = ("loss", "supervision", "semantics")
         losses = [loss for key in keys if isinstance(loss := getattr(scope, key, None), str)]
-        for option, takers in LOSS_OPTIONS.items():
+        for option, takers in option_takers().items():
+            # 1.0 is the default of every option
             if (value := getattr(scope, option, 1.0)) != 1.0 and not set(losses) & set(takers):
                 raise UserError(
                     f"{where}.{option} is {value}, but {' or '.join(losses)} takes none; used by {', '.join(takers)}"
                 )
 
 
-def _train_in_stages(
-    ctx: Context, name: str, data: str, params: dict[str, Any], upstream: dict[str, Stage | None]
-) -> Stage:
+def _train_in_stages(ctx: Context, name: str, data: str, params: JSON, upstream: dict[str, Stage | None]) -> Stage:
     """The stage that takes over a model's last or best checkpoint, and the chain that it comes from.
 
     `params` and `upstream` are those of the training in one piece.

@@ -1,16 +1,19 @@
-"""What a configuration wants: its tables and sweeps, and the way from the command line to each."""
+"""What a configuration wants: its tables and sweeps, the way from the command line to each, and whether it is right."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from tandem.config.loading import Raw
-from tandem.errors import UserError
+from tandem.config.settings import Settings
+from tandem.errors import Unavailable, UserError
+from tandem.plan import fusions, lexical, runs
 from tandem.plan.context import Validated
-from tandem.plan.graph import Hosted, Stage
-from tandem.plan.planner import Planners, check_all
+from tandem.plan.graph import Hosted, Stage, Stages, upstream_first
+from tandem.plan.planner import Planner, Planners, run_needs
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
+from tandem.retrieval.indexes.types import check as check_index
 
 Check = Callable[[], object]
 
@@ -85,14 +88,14 @@ class Plan:
 
     def wanted_sweeps(self) -> list[str]:
         """Names of the sweeps of `rule all`: the configuration's."""
-        return self.swept.wanted
+        return self.swept.requested
 
     def sweeps(self, *names: str) -> list[str]:
-        """The files of sweeps that programs read, of the wanted ones if none is named."""
-        return self.swept.files(names or self.swept.wanted)
+        """The files of sweeps that programs read, of the requested ones if none is named."""
+        return self.swept.files(names or self.swept.requested)
 
     def validations(self, full: bool = True) -> list[Row]:
-        """The checkpoints of the wanted tables' models with their validations, as `fidelity` and `report` read them.
+        """The checkpoints of the requested tables' models with their validations, as `fidelity` and `report` read them.
 
         They stand model by model and part by part, the part that decides first.
 
@@ -107,13 +110,7 @@ class Plan:
 
     def _validated(self, stages: list[Stage]) -> list[Validated]:
         """The validations of all checkpoints of the models that some stages are made of."""
-        above: dict[str, Stage] = {}
-        while stages:
-            stage = stages.pop()
-            if stage.folder not in above:
-                above[stage.folder] = stage
-                stages += stage.upstream.values()
-        ctx = self.planner.ctx
+        above, ctx = {stage.folder for stage in upstream_first(stages)}, self.planner.ctx
         # Of equal models of two names the first is shown.
         by_folder: dict[str, list[Validated]] = {}
         for name, validated in ctx.validated.items():
@@ -126,3 +123,93 @@ class Plan:
         if not (rows := self.validations()):
             raise UserError("fidelity: no model of the wanted tables has train.checkpoints; set it to a number")
         return rows
+
+
+def check_all(settings: Settings) -> None:
+    """Plan whatever the configuration names, wanted or not: mistakes are reported all at once."""
+    planner, wrong = Planner(settings, Stages()), check_measures(settings)
+    checks: list[Callable[[], object]] = [
+        *(partial(planner.encoder, name) for name, entry in settings.encoders.items() if entry.source == "pretrain"),
+        *(partial(planner.model, name, f"models.{name}") for name in settings.models),
+        *(partial(_check_ensemble, planner, name) for name in settings.ensembles),
+        *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
+        *(partial(_check_fusion, planner, name) for name in settings.fusions),
+        *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
+        *(
+            partial(check_index, runs.index_params(entry, settings.seed), f"indexes.{name}")
+            for name, entry in settings.indexes.items()
+        ),
+    ]
+    for check in checks:
+        try:
+            check()
+        except Unavailable:
+            continue
+        except UserError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise UserError("\n".join(dict.fromkeys(wrong)))
+
+
+def check_measures(settings: Settings) -> list[str]:
+    """An error for every unknown measure, with its key.
+
+    Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
+    """
+    # Imported here: a plan is asked for often, and this brings numerical libraries.
+    from tandem.evaluation.measures import parse_measures
+
+    named = {"score.usual": settings.score.usual, "score.measures": settings.score.measures or ()}
+    named["bm25.tune.measure"] = (settings.bm25.tune.measure,)
+    named["validation.measure"] = (settings.validation.measure,)
+    named |= {f"fusions.{name}.tune.measure": (entry.tune.measure,) for name, entry in settings.fusions.items()}
+    named |= {f"datasets.{name}.measures": entry.measures or () for name, entry in settings.datasets.items()}
+    own = {name: model.validation for name, model in settings.models.items()}
+    named |= {f"models.{name}.validation.measure": (it.measure,) for name, it in own.items() if it.model_fields_set}
+    wrong = []
+    for path, measures in named.items():
+        if not measures:
+            continue
+        try:
+            parse_measures(list(measures))
+        except UserError as error:
+            wrong.append(f"{path}: {str(error).removeprefix('measures: ')}")
+    return wrong
+
+
+def _check_ensemble(planner: Planner, name: str) -> None:
+    planner.plan_models(planner.settings.ensembles[name].of)
+    fusions.check_ensemble(planner.ctx, name)
+
+
+def _check_aggregation(planner: Planner, name: str) -> None:
+    """A released run may have a file for a single split: the run is needed on one of them."""
+    fusions.check_aggregation(planner.ctx, name)
+    data, wrong = fusions.documents_of(planner.ctx, name), list[UserError]()
+    for split in (planner.split(data), "dev", "train"):
+        try:
+            planner.run(name, split, f"aggregations.{name}", data)
+            return
+        except Unavailable:
+            continue
+        except UserError as error:
+            wrong.append(error)
+    if wrong:
+        raise wrong[0]
+
+
+def _check_fusion(planner: Planner, name: str) -> None:
+    """The same of the runs that are fused."""
+    settings, data, wrong = planner.settings, planner.settings.dataset, list[UserError]()
+    fusions.check_fusion(planner.ctx, name)
+    planner.prepare(run_needs(planner.ctx, name, data))
+    for split in (planner.split(), "dev", "train"):
+        try:
+            runs.fused_runs(planner.ctx, name, split, f"fusions.{name}.of", data)
+            break
+        except UserError as error:
+            wrong.append(error)
+    else:
+        raise wrong[0]
+    if fusions.is_tuned(settings.fusions[name]):
+        fusions.tuning(planner.ctx, name, data)

@@ -4,8 +4,7 @@ The names that a run, model or dataset needs are read off the configuration firs
 so that the functions below only look them up.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tandem.config.datasets import Dissimilar, Group, Reduced
@@ -14,12 +13,11 @@ from tandem.config.loading import Raw
 from tandem.config.settings import Settings
 from tandem.config.training import JointModel
 from tandem.config.variants import Variants
-from tandem.errors import Unavailable, UserError
-from tandem.plan import audits, datasets, encoders, fusions, lexical, models, runs
+from tandem.errors import UserError
+from tandem.plan import audits, datasets, encoders, models, runs
 from tandem.plan.candidates import RANDOM
-from tandem.plan.context import Context, Name, Validated, json_of
+from tandem.plan.context import Context, Name, Validated
 from tandem.plan.graph import Stage, Stages
-from tandem.search.indexes.types import check as check_index
 
 
 class Planner:
@@ -142,6 +140,8 @@ class Planner:
                 self.ctx.derived[entry] = audits.plan_dissimilar(self.ctx, entry, spec.of)
             case Reduced():
                 self.ctx.derived[entry] = models.plan_reduced(self.ctx, entry, spec)
+            case _:
+                datasets.dataset(self.ctx, entry)
 
 
 class Planners:
@@ -250,90 +250,3 @@ def enter_dissimilar(ctx: Context, data: str, name: str) -> None:
     notes = {key: value for key in datasets.NOTES if (value := getattr(base, key, None)) is not None}
     notes.pop("factor", None)
     ctx.datasets.setdefault(name, Dissimilar(source="dissimilar", of=data, **notes))
-
-
-def check_all(settings: Settings) -> None:
-    """Plan whatever the configuration names, wanted or not: mistakes are reported all at once."""
-    planner, wrong = Planner(settings, Stages()), check_measures(settings)
-    checks: list[Callable[[], object]] = [
-        *(partial(planner.encoder, name) for name, entry in settings.encoders.items() if entry.source == "pretrain"),
-        *(partial(planner.model, name, f"models.{name}") for name in settings.models),
-        *(partial(_check_ensemble, planner, name) for name in settings.ensembles),
-        *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
-        *(partial(_check_fusion, planner, name) for name in settings.fusions),
-        *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
-        *(partial(check_index, json_of(entry), f"indexes.{name}") for name, entry in settings.indexes.items()),
-    ]
-    for check in checks:
-        try:
-            check()
-        except Unavailable:
-            continue
-        except UserError as error:
-            wrong.append(str(error))
-    if wrong:
-        raise UserError("\n".join(dict.fromkeys(wrong)))
-
-
-def check_measures(settings: Settings) -> list[str]:
-    """An error for every unknown measure, with its key.
-
-    Layouts and sweeps are not looked at: what they show must be among the measures that are scored.
-    """
-    # Imported here: a plan is asked for often, and this brings numerical libraries.
-    from tandem.scoring.measures import parse_measures
-
-    named = {"score.usual": settings.score.usual, "score.measures": settings.score.measures or ()}
-    named["bm25.tune.measure"] = (settings.bm25.tune.measure,)
-    named["validation.measure"] = (settings.validation.measure,)
-    named |= {f"fusions.{name}.tune.measure": (entry.tune.measure,) for name, entry in settings.fusions.items()}
-    named |= {f"datasets.{name}.measures": entry.measures or () for name, entry in settings.datasets.items()}
-    own = {name: model.validation for name, model in settings.models.items()}
-    named |= {f"models.{name}.validation.measure": (it.measure,) for name, it in own.items() if it.model_fields_set}
-    wrong = []
-    for path, measures in named.items():
-        if not measures:
-            continue
-        try:
-            parse_measures(list(measures))
-        except UserError as error:
-            wrong.append(f"{path}: {str(error).removeprefix('measures: ')}")
-    return wrong
-
-
-def _check_ensemble(planner: Planner, name: str) -> None:
-    planner.plan_models(planner.settings.ensembles[name].of)
-    fusions.check_ensemble(planner.ctx, name)
-
-
-def _check_aggregation(planner: Planner, name: str) -> None:
-    """A released run may have a file for a single split: the run is needed on one of them."""
-    fusions.check_aggregation(planner.ctx, name)
-    data, wrong = fusions.documents_of(planner.ctx, name), list[UserError]()
-    for split in (planner.split(data), "dev", "train"):
-        try:
-            planner.run(name, split, f"aggregations.{name}", data)
-            return
-        except Unavailable:
-            continue
-        except UserError as error:
-            wrong.append(error)
-    if wrong:
-        raise wrong[0]
-
-
-def _check_fusion(planner: Planner, name: str) -> None:
-    """The same of the runs that are fused."""
-    settings, data, wrong = planner.settings, planner.settings.dataset, list[UserError]()
-    fusions.check_fusion(planner.ctx, name)
-    planner.prepare(run_needs(planner.ctx, name, data))
-    for split in (planner.split(), "dev", "train"):
-        try:
-            runs.fused_runs(planner.ctx, name, split, f"fusions.{name}.of", data)
-            break
-        except UserError as error:
-            wrong.append(error)
-    else:
-        raise wrong[0]
-    if fusions.is_tuned(settings.fusions[name]):
-        fusions.tuning(planner.ctx, name, data)

@@ -6,18 +6,18 @@ searched exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-
 """
 
 from pathlib import Path
-from typing import Any
 
 from tandem.config.datasets import Group
 from tandem.config.retrieval import Index
 from tandem.errors import UserError, nearest
-from tandem.fingerprint import fingerprint
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
-from tandem.plan.encoders import hidden_size, judges, tokens
-from tandem.plan.graph import Stage
-from tandem.search.indexes.types import SEARCHED, check
+from tandem.plan.encoders import judges, tokens
+from tandem.plan.graph import JSON, Stage
+from tandem.retrieval.indexes.types import SEARCHED, check
+from tandem.stages.retrieval import IndexParams
+from tandem.store.files import fingerprint
 
 Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
 
@@ -131,7 +131,7 @@ def vectors(ctx: Context, system: str, split: str, where: str, data: str) -> dic
     return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}
 
 
-def _embeddings(ctx: Context, system: str, label: str, params: dict[str, Any], where: str, data: str) -> Stage:
+def _embeddings(ctx: Context, system: str, label: str, params: JSON, where: str, data: str) -> Stage:
     model = ctx.model(system, where, DUAL_PARTS)
     # By the system's name: an equal model of another variant may have lent the stage its own.
     read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data)
@@ -158,16 +158,31 @@ def index_entry(ctx: Context, name: str, where: str) -> Index:
     return known[name]
 
 
+def index_params(entry: Index, seed: int) -> IndexParams:
+    """The parameters of an index, of an entry that also says how it is searched; `seed` is the configuration's."""
+    own = {key: value for key, value in json_of(entry).items() if key not in SEARCHED}
+    if "seed" in own and own["seed"] is None:
+        own["seed"] = seed
+    return IndexParams.model_validate(own)
+
+
 def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     """The stage that builds an index of a dual encoder's passages."""
-    entry = json_of(index_entry(ctx, name, f"indexes.{name}"))
-    params = {key: value for key, value in entry.items() if key not in SEARCHED}
-    if "seed" in params:
-        params["seed"] = ctx.seed(params["seed"])
+    params = index_params(index_entry(ctx, name, f"indexes.{name}"), ctx.settings.seed)
     rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-    check(params, f"indexes.{name}", rows, hidden_size(ctx, passages.upstream["tokens"]) if params.get("m") else None)
+    check(params, f"indexes.{name}", rows, _dimension(ctx, passages) if params.m else None)
     label = f"{passages.upstream['model'].name}@{name}"
     return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))
+
+
+def _dimension(ctx: Context, passages: Stage) -> int | None:
+    """The vectors' dimension, if the encoder's files or its entry tell it."""
+    from tandem.plan.shapes import shape_of  # only where a parameter depends on it: nothing else opens an encoder
+
+    try:
+        return shape_of(passages.upstream["tokens"], ctx.settings.encoders).hidden
+    except UserError:
+        return None
 
 
 def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage | None) -> Stage:
@@ -194,7 +209,7 @@ def score_by(
     """The same for one dataset by any measures on any split."""
     entry, collection = ctx.dataset_entry(data), dataset(ctx, data)
     ranking = run(ctx, system, split, where, data)
-    params: dict[str, Any] = {"measures": by, "split": split}
+    params: JSON = {"measures": by, "split": split}
     if entry.ignore_identical_ids:
         params["ignore_identical_ids"] = True
     upstream = {"dataset": collection, "run": ranking, **restricted}

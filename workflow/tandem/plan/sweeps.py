@@ -14,11 +14,11 @@ from typing import Any
 from tandem.config.loading import read_sweeps
 from tandem.config.tables import Sweep as SweepEntry
 from tandem.errors import UserError, nearest
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
 from tandem.plan.planner import Planners
 from tandem.plan.tables import searched
 
-Point = dict[str, Any]  # dotted path → value
+Point = JSON  # dotted path → value
 
 
 @dataclass(frozen=True)
@@ -31,59 +31,79 @@ class Scored:
     stage: Stage
 
 
-class Grid:
-    """What a sweep varies, and the configuration at each of its points.
+class Sweep:
+    """A sweep's points, the configuration at each of them, and the stages that they need.
 
     Args:
+        name: its name.
         where: what an error begins with: `sweeps.<name>`, or its file.
-        entry: the sweep's entry.
+        entry: its entry.
         planners: of the configuration.
         stand_in: whether the dataset is a paper's, which another may stand in for.
     Attributes:
         fixed: what every point overrides.
-        values: path → its values.
-        seeds: the seeds at every point.
+        values: path → its values, typed as the configuration's are.
         points: every combination of values.
+        seeds: the seeds at every point.
+        x: the path along the axis.
     Raises:
-        UserError: a path, value or dataset that the configuration does not take.
+        UserError: a path, value, dataset, system, measure or point that the configuration does not have.
     """
 
-    def __init__(self, where: str, entry: SweepEntry, planners: Planners, stand_in: bool) -> None:
-        self.where, self.entry, self.planners = where, entry, planners
-        self.settings = planners.base.settings
+    def __init__(self, name: str, where: str, entry: SweepEntry, planners: Planners, stand_in: bool = False) -> None:
+        self.name, self.where, self.entry, self.planners = name, where, entry, planners
+        self.settings, self.systems = planners.base.settings, entry.systems
         self.fixed = self._fixed(stand_in)
         self.values = {path: self._values(path, values) for path, values in entry.grid.items()}
         self.seeds = self._seeds()
         self.points: list[Point] = [
             dict(zip(self.values, values, strict=True)) for values in itertools.product(*self.values.values())
         ]
+        varied = [path for path, values in self.values.items() if len(values) > 1]
+        self.x = entry.x or next(iter([*varied, *self.values]))
+        if self.x not in self.values:
+            raise UserError(f"{where}.x: is {self.x}{nearest(self.x, list(self.values))}")
+        self.scored = [
+            Scored(point, seed, system, self._score(point, seed, run))
+            for point, seed, (system, run) in itertools.product(self.points, self.seeds, self.systems.items())
+        ]
+        self.baseline = self._point(entry.baseline or self.points[0], "baseline")
+        self.printed = [
+            {**printed.model_dump(mode="json"), "point": self._point(printed.point, f"printed.{at}.point")}
+            for at, printed in enumerate(entry.printed)
+        ]
+        self._check()
 
     @property
-    def x(self) -> str:
-        """The path along the axis: the entry's, else the first with several values."""
-        varied = [path for path, values in self.values.items() if len(values) > 1]
-        path = self.entry.x or next(iter([*varied, *self.values]))
-        if path not in self.values:
-            raise UserError(f"{self.where}.x: is {path}{nearest(path, list(self.values))}")
-        return path
+    def scores(self) -> list[str]:
+        """Manifests of the scores."""
+        return list(dict.fromkeys(scored.stage.manifest for scored in self.scored))
 
-    def changes(self, point: Point, seed: int) -> Point:
+    def to_json(self) -> str:
+        """What the command `sweep` reads: the entry's texts and every score's folder; equal sweeps give equal text."""
+        last, entry = self.planners.of(self._changes(self.points[-1], self.seeds[-1])), self.entry
+        dataset = last.settings.dataset
+        named = entry.dataset or dataset
+        rows = [
+            {"point": scored.point, "seed": scored.seed, "system": scored.system, "scores": scored.stage.folder}
+            for scored in self.scored
+        ]
+        sweep: JSON = {"name": self.name, "paths": list(self.values), "x": self.x, "baseline": self.baseline}
+        sweep |= {"printed": self.printed, "title": entry.title, "measures": entry.measures, "scale": entry.scale}
+        sweep |= {"note": entry.note, "dataset": dataset, "split": last.split(), "rows": rows}
+        return json.dumps(sweep | {"stands_in_for": "" if named == dataset else named}, ensure_ascii=False)
+
+    def _changes(self, point: Point, seed: int) -> Point:
         """What a point overrides; a seed that is there already is no change."""
         path = self.entry.seeds_at
         same = path in point or (path == "seed" and seed == self.settings.seed)
         return {**self.fixed, **point, **({} if same else {path: seed})}
 
-    def point(self, values: Point, key: str) -> Point:
-        """The point of the grid that path → value names; what it leaves out is as at the first point."""
-        for path, value in values.items():
-            if path not in self.values:
-                raise UserError(f"{self.where}.{key}: {path} is not in the grid{nearest(path, list(self.values))}")
-            self._check(key, {**self.fixed, path: value})
-        typed = {path: self._typed(path, value) for path, value in values.items()}
-        if (point := {**self.points[0], **typed}) not in self.points:
-            grid = format_point(self.values)
-            raise UserError(f"{self.where}.{key}: {format_point(values)} is no point; the grid has {grid}")
-        return point
+    def _score(self, point: Point, seed: int, run: str) -> Stage:
+        try:
+            return self.planners.of(self._changes(point, seed)).score(run, f"{self.where}.systems")
+        except UserError as error:
+            raise UserError(f"{self.where}: at {format_point(point)}: {error}") from None
 
     def _fixed(self, stand_in: bool) -> Point:
         """What every point overrides: `with`, and where the search happens."""
@@ -96,10 +116,10 @@ class Grid:
             fixed["dataset"] = dataset
         if self.entry.split:
             fixed["score.split"] = self.entry.split
-        self._check("with", fixed)
+        self._try("with", fixed)
         return fixed
 
-    def _check(self, key: str, overrides: Point) -> None:
+    def _try(self, key: str, overrides: Point) -> None:
         """Refuse values that the configuration does not take; `key` is that of the sweep which has them."""
         try:
             self.planners.variants.settings(overrides)
@@ -107,17 +127,16 @@ class Grid:
             lines = str(error).splitlines()
             raise UserError("\n".join(f"{self.where}.{key}: {line}" for line in lines)) from None
 
-    def _typed(self, path: str, value: object) -> Any:
-        return self.planners.variants.value({**self.fixed, path: value}, path)
+    def _typed(self, path: str, value: object, key: str) -> Any:
+        """A value as the configuration has it at a path."""
+        overrides = {**self.fixed, path: value}
+        self._try(key, overrides)
+        return self.planners.variants.value(overrides, path)
 
     def _values(self, path: str, values: list[object]) -> list[Any]:
-        """A path's values, typed as the configuration's are; each once."""
-        typed: dict[str, Any] = {}
-        for value in values:
-            self._check(f"grid.{path}", {**self.fixed, path: value})
-            read = self._typed(path, value)
-            typed.setdefault(json.dumps(read, sort_keys=True, default=str), read)
-        return list(typed.values())
+        """A path's values; each once."""
+        typed = [self._typed(path, value, f"grid.{path}") for value in values]
+        return list({json.dumps(value, sort_keys=True, default=str): value for value in typed}.values())
 
     def _seeds(self) -> list[int]:
         """The seeds; a `UserError` if the grid has them too."""
@@ -126,91 +145,29 @@ class Grid:
             if seeds:
                 raise UserError(f"{self.where}.seeds: the grid has {path} too; leave one of them out")
             return [self.settings.seed]
-        self._check("seeds_at", {**self.fixed, path: 0})
+        self._try("seeds_at", {**self.fixed, path: 0})
         return list(dict.fromkeys(seeds or self.settings.seeds or [self.settings.seed]))
 
-
-def format_point(point: Point) -> str:
-    """`models.rocketqav2.train.lr=2e-05, seed=1`."""
-    return ", ".join(f"{path}={json.dumps(value, ensure_ascii=False, default=str)}" for path, value in point.items())
-
-
-class Sweep:
-    """A sweep's points and the stages that they need.
-
-    Args:
-        name: its name.
-        where: what an error begins with: `sweeps.<name>`, or its file.
-        entry: its entry.
-        planners: of the configuration.
-        stand_in: whether the dataset is a paper's, which another may stand in for.
-    Raises:
-        UserError: a path, value, system, measure or point that the configuration does not have.
-    """
-
-    def __init__(self, name: str, where: str, entry: SweepEntry, planners: Planners, stand_in: bool = False) -> None:
-        self.name, self.where, self.entry, self.planners = name, where, entry, planners
-        self.grid = Grid(where, entry, planners, stand_in)
-        self.points, self.x = self.grid.points, self.grid.x
-        self.systems = entry.systems
-        self.scored = [
-            Scored(point, seed, system, self._score(point, seed, run))
-            for point, seed, (system, run) in itertools.product(self.points, self.grid.seeds, self.systems.items())
-        ]
-        self.baseline = self.grid.point(entry.baseline or self.points[0], "baseline")
-        self.printed = [
-            {**printed.model_dump(mode="json"), "point": self.grid.point(printed.point, f"printed.{at}.point")}
-            for at, printed in enumerate(entry.printed)
-        ]
-        self._check()
-
-    @property
-    def scores(self) -> list[str]:
-        """Manifests of the scores."""
-        return list(dict.fromkeys(scored.stage.manifest for scored in self.scored))
-
-    def to_json(self) -> str:
-        """What the command `sweep` reads: the entry's texts and every score's folder; equal sweeps give equal text."""
-        last = self.planners.of(self.grid.changes(self.points[-1], self.grid.seeds[-1]))
-        dataset, entry = last.settings.dataset, self.entry
-        named = entry.dataset or dataset
-        rows = [
-            {"point": scored.point, "seed": scored.seed, "system": scored.system, "scores": scored.stage.folder}
-            for scored in self.scored
-        ]
-        sweep = {
-            "name": self.name,
-            "paths": list(self.grid.values),
-            "x": self.x,
-            "baseline": self.baseline,
-            "printed": self.printed,
-            "title": entry.title,
-            "measures": entry.measures,
-            "scale": entry.scale,
-            "note": entry.note,
-            "dataset": dataset,
-            "split": last.split(),
-            "stands_in_for": "" if named == dataset else named,
-            "rows": rows,
-        }
-        return json.dumps(sweep, ensure_ascii=False)
-
-    def _score(self, point: Point, seed: int, run: str) -> Stage:
-        """The score of a run at a point."""
-        try:
-            return self.planners.of(self.grid.changes(point, seed)).score(run, f"{self.where}.systems")
-        except UserError as error:
-            raise UserError(f"{self.where}: at {format_point(point)}: {error}") from None
+    def _point(self, values: Point, key: str) -> Point:
+        """The point of the grid that path → value names; what it leaves out is as at the first point."""
+        for path in values:
+            if path not in self.values:
+                raise UserError(f"{self.where}.{key}: {path} is not in the grid{nearest(path, list(self.values))}")
+        point = self.points[0] | {path: self._typed(path, value, key) for path, value in values.items()}
+        if point not in self.points:
+            grid = format_point(self.values)
+            raise UserError(f"{self.where}.{key}: {format_point(values)} is no point; the grid has {grid}")
+        return point
 
     def _check(self) -> None:
         """Refuse what would make a plot that says nothing: a path that nothing depends on, an unknown name."""
-        for path, values in self.grid.values.items():
+        for path, values in self.values.items():
             digests: dict[str, set[str]] = {}
             for scored in self.scored:
                 rest = {other: value for other, value in scored.point.items() if other != path}
                 same = json.dumps([rest, scored.seed, scored.system], default=str)
                 digests.setdefault(same, set()).add(scored.stage.digest)
-            if len(values) > 1 and all(len(found) == 1 for found in digests.values()):
+            if len(values) > 1 and all(len(different) == 1 for different in digests.values()):
                 raise UserError(f"{self.where}.grid.{path}: none of the systems depends on it")
         if len(places := {(scored.stage.dataset, scored.stage.values["split"]) for scored in self.scored}) > 1:
             on = ", ".join(sorted(f"{dataset} {split}" for dataset, split in places))
@@ -227,6 +184,11 @@ class Sweep:
                 raise UserError(f"{self.where}.printed.{at}.system: {printed.system} is no system{hint}")
 
 
+def format_point(point: Point) -> str:
+    """`models.rocketqav2.train.lr=2e-05, seed=1`."""
+    return ", ".join(f"{path}={json.dumps(value, ensure_ascii=False, default=str)}" for path, value in point.items())
+
+
 class Sweeps(dict[str, Sweep]):
     """The sweeps of a configuration, which `rule all` makes, and those of config/sweeps/, each for itself.
 
@@ -234,7 +196,7 @@ class Sweeps(dict[str, Sweep]):
         planners: of the configuration.
         folder: config/sweeps/.
     Attributes:
-        wanted: names of those of `rule all`.
+        requested: names of those of `rule all`.
         missing: name → why a shipped one cannot be made.
     Raises:
         UserError: a mistake in one of the configuration's own.
@@ -246,7 +208,7 @@ class Sweeps(dict[str, Sweep]):
         for name in own:
             if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]*", name):
                 raise UserError(f"sweeps.{name}: a name is letters, digits, '_' and '-'")
-        self.wanted, self.missing = list(own), dict[str, str]()
+        self.requested, self.missing = list(own), dict[str, str]()
         for name, entry in own.items():
             self[name] = Sweep(name, f"sweeps.{name}", entry, planners)
         for name, entry in read_sweeps(folder).items():
@@ -259,9 +221,9 @@ class Sweeps(dict[str, Sweep]):
     @property
     def targets(self) -> dict[str, list[str]]:
         """Target of the command line → sweeps: `sweep_<name>` and `sweeps` for the configuration's, else by name."""
-        own = {f"sweep_{name}".replace("-", "_"): [name] for name in self.wanted}
-        others = {name.replace("-", "_"): [name] for name in (*self, *self.missing) if name not in self.wanted}
-        return {"sweeps": self.wanted, **own, **others}
+        own = {f"sweep_{name}".replace("-", "_"): [name] for name in self.requested}
+        others = {name.replace("-", "_"): [name] for name in (*self, *self.missing) if name not in self.requested}
+        return {"sweeps": self.requested, **own, **others}
 
     def files(self, names: Iterable[str]) -> list[str]:
         """The file of each sweep that programs read; a `UserError` for one that cannot be made."""

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.datasets import Dataset, Group, Unlabelled
-from tandem.config.loading import read_yaml
+from tandem.config.loading import read_bands, read_yaml
 from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
+from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, load_layout, names_dataset
 from tandem.plan.datasets import is_measurable, measures
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
 from tandem.plan.planner import Planner, Planners
-from tandem.reporting.layout import Layout, LayoutRow, beside, names_dataset
-from tandem.reporting.layouts import load_layout
 
 Row = dict[str, str]
-SHARED = ("printed.csv", "bands.yaml")  # what layouts read beside themselves
 NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits")  # of a configuration file that a layout names
 
 
@@ -77,7 +75,7 @@ class StandIns:
         ours = searched(named, self.stand_in, configured, self.layout.datasets, otherwise or self.dataset)
         return self.dataset if ours == named == configured else ours
 
-    def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def changed(self, changes: Mapping[str, Any]) -> JSON:
         """A row's changes of the configuration, the datasets among them replaced by those that stand in."""
         return {
             path: self.searched(value, self.train_on or "") if value and names_dataset(path) else value
@@ -97,7 +95,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         missing: table → why it cannot be made.
         absent: table → its rows that cannot be made, each with the reason.
     Raises:
-        UserError: a layout is unknown or broken, or a wanted table names what the configuration lacks.
+        UserError: a layout is unknown or broken, or a requested table names what the configuration lacks.
     """
 
     def __init__(self, planners: Planners, folder: Path, root: Path) -> None:
@@ -107,12 +105,14 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         self.layouts = _layouts(self.settings, folder)
         self.missing: dict[str, str] = {}
         self.absent: dict[str, list[Row]] = {}
+        self._read: dict[str, Layout] = {}
         for table, file in self.layouts.items():
             try:
-                self[table], self.absent[table] = self._rows(file)
+                self._read[table] = load_layout(file)
+                self[table], self.absent[table] = self._rows(file, self._read[table])
             except UserError as error:
-                # A layout whose models or splits are not there is only a mistake if its table is wanted.
-                if table in self.wanted() and not isinstance(error, Unavailable):
+                # A layout whose models or splits are not there is only a mistake if its table is requested.
+                if table in self.requested() and not isinstance(error, Unavailable):
                     raise
                 self.missing[table] = str(error)
 
@@ -134,24 +134,20 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """A line for each table of a paper that cannot be made: which, and why."""
         return [f"{table} is not made: {self.missing[table]}" for table in self.papers[paper] if table in self.missing]
 
-    def beside(self, table: str) -> list[str]:
-        """What a table's layout reads beside itself: printed numbers, bands."""
-        return [str(file) for name in SHARED if (file := beside(self.layouts[table], name))]
-
-    def wanted(self) -> list[str]:
+    def requested(self) -> list[str]:
         """Names of the tables of `rule all`."""
         return [_table_name(table) for table in self.settings.tables]
 
     def files(self, *tables: str) -> list[str]:
-        """The files of tables, of the wanted ones if none is named.
+        """The files of tables, of the requested ones if none is named.
 
         Raises:
             UserError: a table needs a split that the dataset lacks, or a model that the configuration lacks.
         """
-        for table in tables or self.wanted():
+        for table in tables or self.requested():
             if table not in self:
                 raise UserError(f"table {table} cannot be made: {self.missing[table]}")
-        return [f"results/tables/{table}.csv" for table in tables or self.wanted()]
+        return [f"results/tables/{table}.csv" for table in tables or self.requested()]
 
     def scores(self, table: str) -> list[str]:
         """Manifests of the scores that a table shows."""
@@ -159,19 +155,34 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
 
     def wanted_scores(self) -> list[Stage]:
         """The scores that the tables of `rule all` show, as far as they can be made, table after table."""
-        return [stage for table in self.wanted() for _, stage in self.get(table, ())]
+        return [stage for table in self.requested() for _, stage in self.get(table, ())]
+
+    def to_json(self, table: str) -> str:
+        """Everything that the command `table` reads: layout, bands, and the scores of the rows."""
+        file = self.layouts[table]
+        bands = beside(file, "bands.yaml")
+        within = bands is not None and file.parent != bands.parent
+        plan = TablePlan(
+            name=f"{file.parent.name}/{file.stem}" if within else file.stem,
+            layout=self._read[table],
+            rows=tuple(PlannedRow.model_validate(row) for row in self.rows(table)),
+            bands=tuple(read_bands(bands)) if bands else (),
+        )
+        return plan.model_dump_json(by_alias=True, exclude_defaults=True)
 
     def rows(self, table: str) -> list[Row]:
         """A table's rows for the command line, with their scores or why they have none."""
         return [{**row, "scores": stage.folder} for row, stage in self[table]] + self.absent[table]
 
     def systems(self) -> list[Row]:
-        """The rows of all wanted tables, each system once; another run under a name that is taken says its table.
+        """The rows of all requested tables, each system once; another run under a name that is taken says its table.
 
         Of several seeds the first, and only where the first row is searched: they are compared query by query.
         """
         systems: dict[tuple[str, str], Row] = {}
-        rows = [(table, row) for table in self.wanted() if table in self for row in self.rows(table) if "scores" in row]
+        rows = [
+            (table, row) for table in self.requested() if table in self for row in self.rows(table) if "scores" in row
+        ]
         first: tuple[str, ...] = ()
         for table, row in rows:
             place = row["dataset"], row["split"], row["seed"]
@@ -184,7 +195,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
                 systems[named, row["first_stage"]] = {**system, "system": named}
         return list(systems.values())
 
-    def _rows(self, file: Path) -> tuple[list[tuple[Row, Stage]], list[Row]]:
+    def _rows(self, file: Path, layout: Layout) -> tuple[list[tuple[Row, Stage]], list[Row]]:
         """The scores of a layout's rows, one for each of its datasets and seeds, and the printed rows without one.
 
         A row says what `tandem table` must know: system and first stage; dataset and split where it is scored, and the
@@ -194,7 +205,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         Raises:
             UserError: a measure, model, split or dataset that the configuration does not have.
         """
-        layout, measured = load_layout(file), self.settings.score.measures
+        measured = self.settings.score.measures
         for column in layout.columns if measured else ():
             if column.measure not in (measured or ()):
                 have = ", ".join(measured or ())
@@ -221,7 +232,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """A row's score for the columns of one dataset, with one seed."""
         settings, base = self.settings, self.planners.base
         stand_ins = StandIns(settings, base.ctx.datasets, layout)
-        named = row.dataset or group or (layout.printed_on["dataset"] if layout.printed_on else "")
+        named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
         dataset, changes = stand_ins.searched(named), self._configured(layout, stand_ins, named)
         own = stand_ins.changed(row.changes)
         dataset = changes.get("dataset", dataset)
@@ -255,11 +266,11 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
             "instead": ", ".join(instead),
         }, stage
 
-    def _configured(self, layout: Layout, stand_ins: StandIns, named: str) -> dict[str, Any]:
+    def _configured(self, layout: Layout, stand_ins: StandIns, named: str) -> JSON:
         """What the layout's own configuration for a dataset changes, where another is configured."""
         if named not in layout.configs or stand_ins.searched(named) != named or named == self.settings.dataset:
             return {}
-        changes: dict[str, Any] = read_yaml(self.root / layout.configs[named])
+        changes: JSON = read_yaml(self.root / layout.configs[named])
         return {key: value for key, value in changes.items() if key not in NOT_TAKEN}
 
 

@@ -7,9 +7,13 @@ KINDS: dict[str, Kind] = {
     kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation, audits) for kind in box.KINDS
 }
 
-__all__ = ["KINDS", "Kind", "Params"]
+# Commands for parts of a stage's work, which jobs may share: `module:function` of each.
+SHARDS = {kind.shard_command: kind.shard for kind in KINDS.values() if kind.shard}
+SHARDS |= {f"{kind.name}-train": kind.train for kind in KINDS.values() if kind.train}
+
+__all__ = ["KINDS", "SHARDS", "Kind", "Params"]
 
 
 def is_stage(command: str) -> bool:
-    """Whether a command makes an artifact or a shard of one; the others only read them."""
-    return command in KINDS or command == "index-train" or command.endswith("-shard")
+    """Whether a command makes an artifact or a shard of an artifact; the others only read artifacts."""
+    return command in KINDS or command in SHARDS

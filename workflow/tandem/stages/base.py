@@ -30,6 +30,7 @@ class Kind:
         gpu: roles of the inputs that it computes with on a GPU, without the number of one of several.
         ranks: whether several processes, one per device, may share its work.
         shard: `module:function` that computes one shard, where jobs may share its work.
+        train: `module:function` that does, before the shards, what all of them need.
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
         box: the box of the report's drawing that it belongs to.
     """
@@ -44,6 +45,7 @@ class Kind:
     gpu: tuple[str, ...] = ()
     ranks: bool = False
     shard: str | None = None
+    train: str | None = None
     lazy: tuple[str, ...] = ()
     box: str = ""
 

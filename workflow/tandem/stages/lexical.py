@@ -1,10 +1,88 @@
 """Lexical retrieval: indexes of Lucene and bm25s, the choice of k1 and b, BM25's runs."""
 
-from tandem.stages.base import Kind
+from typing import Annotated, Literal, get_args
 
-LUCENE = Kind(name="lucene", run="lexical.index:run", env="lexical", threads="all", box="BM25")
-BM25S = Kind(name="bm25s", run="lexical.terms:run", env="lexical", box="BM25")
-BM25 = Kind(name="bm25", run="lexical.search:run", env="lexical", threads="all", box="BM25")
-TUNE_BM25 = Kind(name="tune_bm25", run="lexical.tuning:run", env="lexical", threads="all", box="BM25")
+from pydantic import Field
+
+from tandem.config.base import Analyzer
+from tandem.config.retrieval import FieldWeights, Rm3
+from tandem.stages.base import Kind, Params
+from tandem.stages.retrieval import RunParams
+
+Stemmer = Literal["porter", "krovetz", "none"]  # of Anserini's English analyzer, all with its stop words
+Split = Literal["whitespace", "jieba"]  # texts are split into terms before the engine sees them
+JavaFree = Literal["default", "porter", "none", "whitespace", "jieba"]  # analyzers of the engine bm25s
+Formula = Literal["lucene", "bm25+", "bm25l"]
+Engine = Literal["lucene", "bm25s"]  # also the kind of its index, and the index's role in a search
+
+STEMMERS, SPLIT_BEFORE, ANALYZERS = get_args(Stemmer), get_args(Split), get_args(Analyzer)
+WITHOUT_JAVA, ENGINES = get_args(JavaFree), get_args(Engine)
+# Languages that Anserini has an analyzer for; it would silently take any other for English.
+LANGUAGES = (
+    *("ar", "bn", "da", "de", "en", "es", "fa", "fi", "fr", "hi", "hu", "id", "it"),
+    *("ja", "ko", "nl", "no", "pl", "pt", "ru", "sv", "te", "th", "tr", "uk", "zh"),
+)
+FORMULAS: dict[str, float | None] = {"lucene": None, "bm25+": 1.0, "bm25l": 0.5}  # with the δ of the formula's paper
+HEAP = "2g"  # of Java: enough for 8.8 million passages, as Lucene maps its files into memory outside the heap
+
+
+class LuceneParams(Params):
+    """Anserini's inverted index."""
+
+    analyzer: Analyzer = Field("default", description="how texts become terms")
+    language: str = Field("en", description="of the texts, ISO 639-1")
+    vectors: bool = Field(False, description="keep passages' own terms, which RM3 needs")
+    fields: bool = Field(False, description="index title and text separately too")
+
+
+class Bm25sParams(Params):
+    """Passages as numbered terms."""
+
+    analyzer: JavaFree = Field("default", description="how texts become terms")
+    language: str = Field("en", description="of the texts, ISO 639-1")
+
+
+class Bm25Variant(RunParams):
+    """How BM25 scores, beside k1 and b."""
+
+    queries: int | None = Field(None, ge=1, description="search for the first so many queries; null: all")
+    rm3: Rm3 | None = Field(None, description="of Lucene: expand queries")
+    fields: FieldWeights | None = Field(None, description="of Lucene: search title and text by BM25F")
+    formula: Formula = Field("lucene", description="the last two are of bm25s")
+    delta: float | None = Field(None, ge=0, description="of bm25+ and bm25l; null: that of the paper")
+
+
+class Bm25Params(Bm25Variant):
+    """A run of BM25."""
+
+    k1: float | None = Field(None, ge=0, description="how soon a term's frequency saturates; null: tuned")
+    b: float | None = Field(None, ge=0, le=1, description="how much a passage's length counts; null: tuned")
+
+
+class TuneBm25Params(Bm25Variant):
+    """Choice of k1 and b on a split with labels."""
+
+    k1: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1, description="values that are tried")
+    b: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(min_length=1, description="values that are tried")
+    measure: str = Field("RR@10", description="what is maximised")
+    ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
+
+
+LUCENE = Kind(
+    name="lucene",
+    params=LuceneParams,
+    run="retrieval.lexical.lucene:run",
+    env="lexical",
+    threads="all",
+    box="Sparse search",
+)
+BM25S = Kind(name="bm25s", params=Bm25sParams, run="retrieval.lexical.bm25s:run", env="lexical", box="Sparse search")
+BM25 = Kind(
+    name="bm25", params=Bm25Params, run="retrieval.lexical.bm25:run", env="lexical", threads="all", box="Sparse search"
+)
+TUNE_BM25 = Kind(
+    name="tune_bm25", params=TuneBm25Params, run="retrieval.lexical.bm25:run_tuning", env="lexical", threads="all",
+    box="Sparse search",
+)  # fmt: skip
 
 KINDS = (LUCENE, BM25S, BM25, TUNE_BM25)

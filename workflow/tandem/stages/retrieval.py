@@ -1,33 +1,161 @@
 """Dense retrieval, indexes, re-ranking, long documents and fusion."""
 
-from tandem.stages.base import Kind
+from typing import Literal
+
+from pydantic import Field
+
+from tandem.config.base import Precision
+from tandem.config.retrieval import TradeoffSweep
+from tandem.stages.base import Kind, Params
+
+FusionMethod = Literal["rrf", "weighted"]
+Normalization = Literal["min_max", "z_score", "none"]
+AggregationMethod = Literal["first", "max", "sum", "kmax"]
+IndexType = Literal["flat", "sq", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"]
+
+
+class EmbeddingsParams(Params):
+    """Vectors of passages or queries by a dual encoder."""
+
+    side: Literal["passages", "queries"] = Field(description="which texts are encoded")
+    split: str | None = Field(None, description="whose queries are encoded")
+    block: int = Field(16384, ge=1, description="rows of a file of vectors")
+    batch_tokens: int = Field(4096, ge=1, description="tokens of a batch")
+    precision: Precision = Field("auto", description="of the computation")
+    dtype: Literal["fp16", "int8"] = Field("fp16", description="of passages' vectors on disk; queries are fp16")
+
+
+class RunParams(Params):
+    """A run over one split's queries."""
+
+    depth: int = Field(1000, ge=1, description="passages kept per query")
+    split: str = Field("test", description="whose queries are searched for")
+
+
+class RetrieveParams(RunParams):
+    """Exact search by inner product over all passages."""
+
+
+class IndexParams(Params):
+    """An index of FAISS's. Which of the optional parameters count is decided by the type."""
+
+    type: IndexType = Field("factory", description="structure of the index")
+    factory: str | None = Field(None, description="FAISS's own description, such as OPQ64,IVF1024,PQ64")
+    sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field("8bit", description="bits of a dimension")
+    m: int | None = Field(None, ge=1, description="parts of a code, or links of a node; null: from the dimension")
+    bits: int = Field(8, ge=1, le=12, description="bits of a part's code")
+    opq: bool = Field(False, description="learn a rotation first")
+    nlist: int | None = Field(None, ge=1, description="inverted lists; null: from the number of passages")
+    train_sample: int | None = Field(
+        None, ge=1, description="passages it is trained on; null: 64 per list, at least 65,536"
+    )
+    seed: int = Field(0, description="of the sample and the centroids")
+    ef_construction: int | None = Field(None, ge=1, description="candidates while a graph is built")
+    part: int = Field(1 << 20, ge=1, description="passages that are added together")
+
+
+class AnnParams(RunParams):
+    """Search through an index."""
+
+    nprobe: int | None = Field(None, ge=1, description="lists that are searched; null: FAISS's default")
+    ef_search: int | None = Field(None, ge=1, description="candidates in a graph; null: FAISS's default")
+    rescore: bool = Field(True, description="rank by exact scores of the stored vectors")
+    rescore_factor: int = Field(2, ge=1, description="times the depth that the index proposes")
+    recall_queries: int = Field(0, ge=0, description="queries whose recall against exact search is measured")
+
+
+class TradeoffsParams(Params):
+    """Recall, latency and size of several indexes."""
+
+    split: str = Field("test", description="whose queries are searched for")
+    queries: int = Field(1000, ge=1, description="queries at most, evenly spaced")
+    k: tuple[int, ...] = Field((10, 100), description="recall is measured at these; the largest is the depth")
+    repeats: int = Field(3, ge=1, description="times are medians of this many calls")
+    indexes: tuple[str, ...] = Field(description="names of the indexes, in the order of the inputs")
+    sweep: TradeoffSweep = Field(TradeoffSweep(), description="search settings that are compared")
+
+
+class ScoringParams(Params):
+    """How cross-encoders score pairs."""
+
+    precision: Precision = Field("auto", description="of the computation")
+    batch_tokens: int = Field(4096, ge=1, description="tokens of a batch")
+
+
+class RerankParams(ScoringParams):
+    """Re-ranking of a run's top by cross-encoders."""
+
+    depth: int = Field(50, ge=1, description="documents that are re-ranked per query")
+
+
+class RerankWindowsParams(RerankParams):
+    """Re-ranking of documents by the scores of their windows."""
+
+    method: AggregationMethod = Field("max", description="how windows' scores make a document's")
+    k: int = Field(1, ge=1, description="of kmax: windows that count")
+    split: str = Field("test", description="whose queries are re-ranked")
+    scores: Literal["raw", "probability"] = Field("raw", description="what of a window is aggregated")
+
+
+class AggregateParams(RunParams):
+    """A run over windows, made into one over documents."""
+
+    method: AggregationMethod = Field("max", description="how windows' scores make a document's")
+    k: int = Field(1, ge=1, description="of kmax: windows that count")
+    missing: Literal["lowest", "zero"] = Field("zero", description="of sum and kmax: score of a window not retrieved")
+
+
+class FuseParams(RunParams):
+    """Fusion of several runs."""
+
+    method: FusionMethod = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
+    k: float | None = Field(None, ge=0, description="of rrf; null: tuned")
+    normalize: Normalization = Field("min_max", description="of weighted: each run's scores, per query")
+    weights: tuple[float, ...] | None = Field(None, description="of weighted, one per run; null: tuned")
+
+
+class TuneFusionParams(RunParams):
+    """Choice of a fusion's settings on a split with labels."""
+
+    method: FusionMethod = Field("rrf", description="see `fuse`")
+    normalize: Normalization = Field("min_max", description="of weighted: each run's scores, per query")
+    measure: str = Field("RR@10", description="what is maximised")
+    k: tuple[float, ...] = Field((), description="of rrf: the values that are tried, the preferred first")
+    step: float | None = Field(None, gt=0, le=0.5, description="of weighted: between two weights of a run")
+    ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
+
 
 EMBEDDINGS = Kind(
-    name="embeddings", run="search.encode:run", shard="search.encode:main_shard", env="models", threads="all",
-    gpu=("model",), box="Retrieval",
+    name="embeddings", params=EmbeddingsParams, run="retrieval.encode:run", shard="retrieval.encode:run_shard",
+    env="models", threads="all", gpu=("model",), box="Encoding",
 )  # fmt: skip
 RETRIEVE = Kind(
-    name="retrieve", run="search.retrieve:run", shard="search.retrieve:main_shard", env="search", threads="all",
-    gpu=("passages",), lazy=("dataset", "passages"), box="Retrieval",
+    name="retrieve", params=RetrieveParams, run="retrieval.retrieve:run", shard="retrieval.retrieve:run_shard",
+    env="search", threads="all", gpu=("passages",), lazy=("dataset", "passages"), box="Retrieval",
 )  # fmt: skip
 INDEX = Kind(
-    name="index", run="search.indexes.stage:run", shard="search.indexes.stage:main_shard", env="search", threads="all",
-    retries=2, lazy=("passages",), box="Retrieval",
+    name="index", params=IndexParams, run="retrieval.indexes.index:run", shard="retrieval.indexes.index:run_shard",
+    env="search", threads="all", retries=2, lazy=("passages",), box="Encoding",
 )  # fmt: skip
-ANN = Kind(name="ann", run="search.ann:run", env="search", threads="all", lazy=("dataset",), box="Retrieval")
+ANN = Kind(
+    name="ann", params=AnnParams, run="retrieval.indexes.ann:run", env="search", threads="all", lazy=("dataset",),
+    box="Retrieval",
+)  # fmt: skip
 TRADEOFFS = Kind(
-    name="tradeoffs", run="search.tradeoffs:run", env="search", threads="exclusive", lazy=("dataset",), box="Retrieval"
-)
+    name="tradeoffs", params=TradeoffsParams, run="retrieval.indexes.ann:run_tradeoffs", env="search",
+    threads="exclusive", lazy=("dataset",), box="Retrieval",
+)  # fmt: skip
 RERANK = Kind(
-    name="rerank", run="search.rerank:run", shard="search.rerank:main_shard", env="models", threads="all", retries=2,
-    gpu=("model", "judge"), box="Re-ranking",
+    name="rerank", params=RerankParams, run="retrieval.rerank:run", shard="retrieval.rerank:run_shard", env="models",
+    threads="all", retries=2, gpu=("model", "judge"), box="Re-ranking",
 )  # fmt: skip
 RERANK_WINDOWS = Kind(
-    name="rerank_windows", run="search.rerank_windows:run", shard="search.rerank_windows:main_shard", env="models",
-    threads="all", retries=2, gpu=("judge",), box="Re-ranking",
+    name="rerank_windows", params=RerankWindowsParams, run="retrieval.rerank:run",
+    shard="retrieval.rerank:run_shard", env="models", threads="all", retries=2, gpu=("judge",),
+    box="Re-ranking",
 )  # fmt: skip
-AGGREGATE = Kind(name="aggregate", run="search.aggregate:run", env="data", box="Retrieval")
-FUSE = Kind(name="fuse", run="fusion.stage:run", env="data", box="Retrieval")
-TUNE_FUSION = Kind(name="tune_fusion", run="fusion.tuning:run", env="data", box="Retrieval")
+AGGREGATE = Kind(name="aggregate", params=AggregateParams, run="retrieval.windows:run", box="Re-ranking")
+FUSE = Kind(name="fuse", params=FuseParams, run="retrieval.fuse:run", box="Fusion")
+TUNE_FUSION = Kind(name="tune_fusion", params=TuneFusionParams, run="retrieval.fuse:run_tuning", box="Fusion")
 
 KINDS = (EMBEDDINGS, RETRIEVE, INDEX, ANN, TRADEOFFS, RERANK, RERANK_WINDOWS, AGGREGATE, FUSE, TUNE_FUSION)

@@ -1,24 +1,31 @@
 """The card of a trained model, README.md in its folders: recipe, data, numbers and lineage, from artifacts alone.
 
-No time and no machine's name stands in it: the same training writes the same bytes.
+Neither a time nor a machine's name stands in it: the same training writes the same bytes.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-from tandem.artifact import Artifact, Job, open_artifact, provenance, write_text
-from tandem.models.card import Lengths, cross_usage, dual_usage, folders, front_matter
-from tandem.models.template import Template
-from tandem.training.checkpoint import State
-from tandem.training.losses import DISTILLATIONS, SUPERVISION
+from tandem.config.training import JointTrain
+from tandem.models.cross import read_pooling
+from tandem.models.dual import read_shape
+from tandem.models.saving import Lengths, cross_usage, dual_usage, folders, front_matter
+from tandem.models.tokens import Tokens
+from tandem.stages.training import ModelParams, TokensParams
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.environment import provenance
+from tandem.store.files import write_text
+from tandem.store.job import Job, plain
+from tandem.training.checkpoints import State
+from tandem.training.losses import distillation, supervision
 
 NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
 
 
-def write_card(folder: Path, job: Job, tokens: Artifact, state: State, lists: int) -> None:
+def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: State, lists: int) -> None:
     """Write the card into every loadable folder of a saved part.
 
     Args:
@@ -30,14 +37,14 @@ def write_card(folder: Path, job: Job, tokens: Artifact, state: State, lists: in
     part = folder.name
     encoder = origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
-    shape = json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
-    usage = {"dual": dual_usage, "cross": cross_usage}[part](shape, _lengths(tokens))
-    licence = encoder.manifest["execution"].get("licence")
+    lengths = _lengths(tokens)
+    usage = dual_usage(read_shape(folder), lengths) if part == "dual" else cross_usage(read_pooling(folder), lengths)
+    licence = encoder.manifest.execution.get("licence")
     sections = [
         f"{front_matter(part, base, licence)}\n# {job.key}: {NAMES[part]}\n\nTrained by Tandem from "
         f"{base or encoder.key}. The paths below are relative to the artifact's folder.",
         f"## How to load\n\n{usage}",
-        f"## Recipe\n\n{_losses(job.params)}\n\n{_table('parameter', 'value', _flat(job.params))}",
+        f"## Recipe\n\n{_losses(job.params)}\n\n{_table('parameter', 'value', _flat(plain(job.params)))}",
         f"## Data\n\n{_data(job, tokens, lists)}",
         f"## Numbers\n\n{_numbers(job, state)}",
         f"## Lineage\n\n{_lineage(job, encoder)}",
@@ -46,54 +53,49 @@ def write_card(folder: Path, job: Job, tokens: Artifact, state: State, lists: in
         write_text(place / "README.md", "\n\n".join(sections) + "\n")
 
 
-def origin(job: Job, part: str) -> Artifact:
-    """Where a part's weights began: the first of the artifacts that each was made from another."""
+def origin(job: Job[ModelParams], part: str) -> Artifact:
+    """Where a part's weights began: the first of the artifacts that each started from another."""
     roles = ("start", "retriever" if part == "dual" else "reranker", "checkpoint.1", "encoder")
     upstream = {role: str(artifact.folder) for role, artifact in job.inputs.items()}
-    found = None
+    artifact = None
     while role := next((role for role in roles if role in upstream), None):
-        found = open_artifact(Path(upstream[role]), verify=False)
-        upstream = found.upstream
-    if found is None:
+        artifact = open_artifact(Path(upstream[role]), verify=False)
+        upstream = artifact.upstream
+    if artifact is None:
         raise ValueError(f"{job.key} starts from nothing")
-    return found
+    return artifact
 
 
 def _lengths(tokens: Artifact) -> Lengths:
     """The longest inputs of the token ids."""
-    single, pair = Template.from_json(json.loads(tokens.path("meta.json").read_text())["template"]).extra
-    return Lengths(tokens.params["query_length"], tokens.params["passage_length"], single, pair)
+    params = tokens.params_as(TokensParams)
+    return Lengths(params.query_length, params.passage_length, *Tokens.open(tokens).template.extra)
 
 
-def _losses(params: dict[str, Any]) -> str:
-    """The losses by name, each with what its function says of itself: equation and source."""
-    train = params["train"]
-    named: list[tuple[str, Callable[..., Any]]] = []
-    if params["objective"] == "joint":
-        named.append((train["semantics"], DISTILLATIONS[train["semantics"]]))
-        if train["teacher"] != "static":
-            named.append((train["supervision"], SUPERVISION[train["supervision"]]))
+def _losses(params: ModelParams) -> str:
+    """The losses by name, each with the head of its function's docstring: equation and source."""
+    train = params.train
+    losses: list[tuple[str, Callable[..., Any]]] = []
+    if isinstance(train, JointTrain):
+        losses.append((train.semantics, distillation[train.semantics]))
+        if train.teacher != "static":
+            losses.append((train.supervision, supervision[train.supervision]))
     else:
-        named.append((train.get("loss", "listwise"), SUPERVISION[train.get("loss", "listwise")]))
-        if distil := train.get("distil"):
-            named.append((distil["loss"], DISTILLATIONS[distil["loss"]]))
-    told = [f"- `{name}`: {' '.join(_head(getdoc(function) or '').split())}" for name, function in named]
-    return "\n".join([f"Objective `{params['objective']}`. Losses:", "", *told])
+        losses.append((train.loss, supervision[train.loss]))
+        if train.distil:
+            losses.append((train.distil.loss, distillation[train.distil.loss]))
+    heads = {name: (getdoc(loss) or "").split("\n\nArgs")[0] for name, loss in losses}
+    lines = [f"- `{name}`: {' '.join(head.split())}" for name, head in heads.items()]
+    return "\n".join([f"Objective `{params.objective}`. Losses:", "", *lines])
 
 
-def _head(text: str) -> str:
-    """A docstring without its arguments and what follows."""
-    return text.split("\n\nArgs")[0]
-
-
-def _data(job: Job, tokens: Artifact, lists: int) -> str:
+def _data(job: Job[ModelParams], tokens: Artifact, lists: int) -> str:
     """Which collection, whose licence, how many lists, and where their negatives come from."""
     dataset, candidates = job.inputs["dataset"], job.inputs["candidates"]
-    licence = dataset.manifest["execution"].get("licence") or "not told"
     rows: list[tuple[str, Any]] = [
         ("dataset", dataset.key),
-        ("its licence", licence),
-        ("passages", tokens.manifest["passages"]),
+        ("its licence", dataset.manifest.execution.get("licence") or "unknown"),
+        ("passages", tokens.manifest.facts["passages"]),
         ("training lists", lists),
         ("negatives from", Path(candidates.upstream.get("run", candidates.folder)).name),
         *((f"negatives: {name}", value) for name, value in _flat(candidates.params)),
@@ -104,7 +106,7 @@ def _data(job: Job, tokens: Artifact, lists: int) -> str:
     return _table("what", "value", rows)
 
 
-def _numbers(job: Job, state: State) -> str:
+def _numbers(job: Job[ModelParams], state: State) -> str:
     """What the training itself measured."""
     last = {name: value for step, name, value in state.log if step == state.step and name != "tokens_per_second"}
     rows: list[tuple[str, Any]] = [("steps", state.step), *((f"last {name}", f"{v:.6g}") for name, v in last.items())]
@@ -116,19 +118,19 @@ def _numbers(job: Job, state: State) -> str:
     return f"{_table('measured', 'value', rows)}\n\n{where}"
 
 
-def _lineage(job: Job, encoder: Artifact) -> str:
-    """The stages this one was made from, the commit, and the libraries."""
-    made = provenance()
+def _lineage(job: Job[ModelParams], encoder: Artifact) -> str:
+    """The stage's inputs, the commit, and the libraries."""
+    origins = provenance()
     rows: list[tuple[str, Any]] = [(role, artifact.key) for role, artifact in sorted(job.inputs.items())]
     rows.append(("encoder", encoder.key))
-    if weights := encoder.manifest.get("weights_sha256"):
+    if weights := encoder.manifest.facts.get("weights_sha256"):
         rows.append(("its weights' sha256", weights))
-    rows.append(("commit", f"{made['commit']}{' with changes' if made['dirty'] else ''}"))
-    rows += [(f"library {name}", version) for name, version in made["libraries"].items()]
+    rows.append(("commit", f"{origins.commit}{' with changes' if origins.dirty else ''}"))
+    rows += [(f"library {name}", version) for name, version in origins.libraries.items()]
     return _table("from", "key", rows)
 
 
-def _flat(params: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted path and value of every parameter, in order."""
     for name, value in sorted(params.items()):
         if isinstance(value, dict) and value:
@@ -137,6 +139,6 @@ def _flat(params: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield f"{prefix}{name}", json.dumps(value)
 
 
-def _table(left: str, right: str, rows: Any) -> str:
+def _table(left: str, right: str, rows: Iterable[tuple[str, Any]]) -> str:
     """A Markdown table of two columns."""
     return "\n".join([f"| {left} | {right} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])

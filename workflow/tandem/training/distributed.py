@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from tandem.models.device import device
 from tandem.training.lists import Batch
 
-STARTED = {"RANK", "WORLD_SIZE", "MASTER_ADDR"}  # what torchrun sets
-PATIENCE = timedelta(hours=2)  # for the first process, which alone writes
+LAUNCHED = {"RANK", "WORLD_SIZE", "MASTER_ADDR"}  # what torchrun sets
+PATIENCE = timedelta(hours=2)  # of the others with the first process, which alone writes
 
 
 class _Gather(torch.autograd.Function):
@@ -31,13 +31,13 @@ class _Gather(torch.autograd.Function):
         ctx.start, ctx.rows = sum(counts[:rank]), counts[rank]
         padded = own.new_zeros((max(counts), *own.shape[1:]))
         padded[: counts[rank]] = own
-        made = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(made, padded)
-        return torch.cat([rows[:count] for rows, count in zip(made, counts, strict=True)])
+        gathered = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(gathered, padded)
+        return torch.cat([rows[:count] for rows, count in zip(gathered, counts, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """The sum over processes, of which the own rows are kept."""
+        """This process' rows of the sum over processes."""
         whole = gradients[0].clone(memory_format=torch.contiguous_format)
         dist.all_reduce(whole)
         return whole[ctx.start : ctx.start + ctx.rows], None, None
@@ -57,8 +57,8 @@ class World:
 
     @classmethod
     def current(cls) -> Self:
-        """The processes that torchrun started; this one alone where it started none."""
-        if not os.environ.keys() >= STARTED:
+        """The processes that torchrun started; without torchrun this one alone."""
+        if not os.environ.keys() >= LAUNCHED:
             return cls()
         return cls(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
@@ -99,7 +99,7 @@ class World:
         Args:
             rows: this process' rows, shape (rows, …); their number may differ between processes, and be 0.
         Returns:
-            Shape (all processes' rows, …). The gradient of a process' rows is the sum of what all processes ask for.
+            Shape (all processes' rows, …). The gradient of a process' rows is the sum over all processes.
         """
         if self.size == 1:
             return rows
@@ -114,7 +114,7 @@ class World:
     def sum_gradients(self, models: nn.Module) -> None:
         """Give every process the sum of all processes' gradients, in one exchange.
 
-        A parameter without a gradient counts as zeros; one that got none anywhere keeps none, as in one process.
+        A parameter without a gradient counts as zeros; where no process has one, it stays without.
         """
         if self.size == 1:
             return
@@ -124,8 +124,8 @@ class World:
         flat = torch.cat([reached.to(learning[0].dtype), *gradients])
         dist.all_reduce(flat)
         sums = flat[len(learning) :].split([p.numel() for p in learning])
-        for p, made, someone in zip(learning, sums, flat[: len(learning)].tolist(), strict=True):
-            p.grad = made.view_as(p).to(p.dtype) if someone else None
+        for p, gradient, reached_somewhere in zip(learning, sums, flat[: len(learning)].tolist(), strict=True):
+            p.grad = gradient.view_as(p).to(p.dtype) if reached_somewhere else None
 
     def total(self, values: dict[str, float]) -> dict[str, float]:
         """Sums of values over the processes, by name; all processes name the same in the same order."""

@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tandem.models.batching import micro_batches
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.ragged import Ids, Ragged
+from tandem.models.ragged import Ids, Ragged, micro_batches
 from tandem.models.tokens import Tokens
 from tandem.training.lists import Batch
 
@@ -52,7 +51,7 @@ class Budget:
 
     Attributes:
         micro_tokens: padded tokens of one forward pass.
-        graph_tokens: tokens whose graph may be kept for one backward pass.
+        graph_tokens: tokens whose graph is kept at most for one backward pass.
     """
 
     micro_tokens: int = 4096
@@ -69,7 +68,7 @@ class Replayed:
     Args:
         compute: values of some rows, given their indices.
         lengths: tokens of each row, special tokens included, shape (rows,).
-        empty: what no rows give, shape (0, …).
+        empty: values of no rows, shape (0, …).
         budget: how much is computed at once, and kept.
         seeds: of these rows.
         packed: tokens of a packed row; None where rows are padded.
@@ -95,14 +94,14 @@ class Replayed:
         if not self.rows:
             return self.empty.requires_grad_(learning)
         with torch.set_grad_enabled(learning and self.fits):
-            made = in_order(self.parts, [self._part(number) for number in range(len(self.parts))])
+            values = in_order(self.parts, [self._part(number) for number in range(len(self.parts))])
         if self.fits or not learning:
-            return made
-        self.cached = made.detach().requires_grad_()
+            return values
+        self.cached = values.detach().requires_grad_()
         return self.cached
 
     def backward(self) -> None:
-        """Carry the cached values' gradient into the weights; nothing to do where the graph was kept."""
+        """Carry the cached values' gradient into the weights; nothing to do where the graph still exists."""
         if self.cached is None or self.cached.grad is None:
             return
         for number, rows in enumerate(self.parts):
@@ -145,7 +144,6 @@ def batch_pairs(model: CrossEncoder, tokens: Tokens, batch: Batch, mode: str, bu
     lengths = np.diff(queries.offsets) + np.diff(passages.offsets) + tokens.template.extra[1]
 
     def compute(rows: Ids) -> Tensor:
-        """Scores of some pairs."""
         scores: Tensor = model(queries.take(rows), passages.take(rows), tokens.template, mode, MULTIPLE)
         return scores
 
@@ -164,10 +162,7 @@ def batch_texts(
     """Vectors of the batch's queries, and of its lists' passages in the order of `batch.mask`."""
 
     def side(number: int, name: str, texts: Ragged) -> Replayed:
-        """Vectors of one side's texts."""
-
         def compute(rows: Ids) -> Tensor:
-            """Vectors of some texts."""
             return model.encode(name, texts.take(rows), tokens.template, mode, MULTIPLE)
 
         empty = next(model.parameters()).new_zeros(0, model.dimension)

@@ -5,7 +5,7 @@ negatives follow from (seed, epoch, list) alone: resuming needs no state, and wo
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from tandem.data.tables import streaming
 from tandem.errors import UserError
-from tandem.models.ragged import spread
-from tandem.models.template import Ids
+from tandem.models.ragged import Ids, ranges
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Lists:
         offsets: shape (lists + 1,).
         positives: number of positives of each list, shape (lists,).
         passages: rows in corpus.parquet, int32, shape (rows,).
-        scores: a teacher's scores of them, float32, NaN where it gave none, same shape; None without a teacher.
+        scores: a teacher's scores of them, float32, NaN where it has none, same shape; None without a teacher.
     """
 
     queries: Ids
@@ -42,7 +41,7 @@ class Lists:
     def relevant(self) -> tuple[Ids, Ids]:
         """Query row and passage row of every positive."""
         first = self.offsets[:-1]
-        return np.repeat(self.queries, self.positives), self.passages[spread(first, self.positives)]
+        return np.repeat(self.queries, self.positives), self.passages[ranges(first, self.positives)]
 
     def pairs(self, start: int, stop: int) -> tuple[Ids, Ids]:
         """Query row and passage row of the rows from start to stop, whatever lists they belong to."""
@@ -77,10 +76,10 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
         raise UserError(f"{path}: holds no training list; widen candidates.depth or relax candidates.denoise")
     firsts = np.concatenate(starts)
     positives = np.bincount(np.searchsorted(firsts, np.concatenate(positive), "right") - 1, minlength=len(firsts))
-    taught = None if scores is None else np.load(scores, mmap_mode="r", allow_pickle=False)
-    if taught is not None and len(taught) != at:
-        raise UserError(f"{scores}: holds {len(taught):,} scores, but {path} has {at:,} rows; make the teacher again")
-    return Lists(np.concatenate(queries), np.append(firsts, at), positives, passages, taught)
+    stored = None if scores is None else np.load(scores, mmap_mode="r", allow_pickle=False)
+    if stored is not None and len(stored) != at:
+        raise UserError(f"{scores}: holds {len(stored):,} scores, but {path} has {at:,} rows; make the teacher again")
+    return Lists(np.concatenate(queries), np.append(firsts, at), positives, passages, stored)
 
 
 def joined(parts: Sequence[Lists]) -> Lists:
@@ -102,7 +101,7 @@ class Batch:
     Attributes:
         queries: rows of the queries, shape (queries,).
         passages: rows of the passages, positive first; -1 pads, shape (queries, list).
-        teacher: a teacher's scores of them, float32, NaN where it gave none or no passage stands, same shape; None
+        teacher: a teacher's scores of them, float32, NaN where it has none or no passage stands, same shape; None
             without a teacher.
     """
 
@@ -117,8 +116,8 @@ class Batch:
 
     def part(self, start: int, stop: int) -> "Batch":
         """The lists from start to stop."""
-        taught = None if self.teacher is None else self.teacher[start:stop]
-        return Batch(self.queries[start:stop], self.passages[start:stop], taught)
+        stored = None if self.teacher is None else self.teacher[start:stop]
+        return Batch(self.queries[start:stop], self.passages[start:stop], stored)
 
 
 def draw(lists: Lists, index: int, size: int, seed: int, epoch: int) -> Ids:
@@ -137,7 +136,7 @@ def draw(lists: Lists, index: int, size: int, seed: int, epoch: int) -> Ids:
 
 
 def visits_in(lists: int, per_batch: int, epochs: float, steps: int | None) -> int:
-    """How many lists training visits: `steps` full batches if given, else `epochs` passes (the last batch uneven)."""
+    """How many lists training visits: `steps` full batches if set, else `epochs` passes (the last batch uneven)."""
     return steps * per_batch if steps is not None else max(1, int(np.ceil(epochs * lists)))
 
 
@@ -161,5 +160,46 @@ def batches(lists: Lists, per_batch: int, size: int, seed: int, visits: int, fir
         places = np.stack([draw(lists, index, size, seed, epoch) for epoch, index in chosen])
         stands = places >= 0
         passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
-        taught = None if lists.scores is None else np.where(stands, lists.scores[places], np.float32("nan"))
-        yield Batch(lists.queries[[index for _, index in chosen]], passages, taught)
+        stored = None if lists.scores is None else np.where(stands, lists.scores[places], np.float32("nan"))
+        yield Batch(lists.queries[[index for _, index in chosen]], passages, stored)
+
+
+class Positives:
+    """The known positives of each query, as sorted (query row, passage row) pairs.
+
+    Args:
+        queries: query row of each relevant pair, shape (pairs,).
+        passages: its passage row, shape (pairs,).
+    """
+
+    def __init__(self, queries: Ids, passages: Ids) -> None:
+        self.keys = np.unique(queries.astype(np.int64) << 32 | passages.astype(np.int64))
+
+    def known(self, queries: Ids, passages: Ids) -> Ids:
+        """Whether each passage is a known positive of each query: shape (queries, passages).
+
+        The queries' few positives are looked up among the passages, not every passage among all positives.
+        """
+        rows = queries.astype(np.int64)
+        first, last = np.searchsorted(self.keys, rows << 32), np.searchsorted(self.keys, (rows + 1) << 32)
+        owner = np.repeat(np.arange(len(rows)), last - first)
+        relevant = self.keys[ranges(first, last - first)] & 0xFFFFFFFF
+        order = np.argsort(passages, kind="stable")
+        left, right = (np.searchsorted(passages[order], relevant, side) for side in ("left", "right"))
+        known = np.zeros((len(rows), len(passages)), bool)
+        known[np.repeat(owner, right - left), order[ranges(left, right - left)]] = True
+        return known
+
+    def lengthened(self, batch: Batch) -> Batch:
+        """Each list followed by the other queries' positives that are not its own query's.
+
+        A teacher has not scored what was added.
+        """
+        firsts = batch.passages[:, 0]
+        others = np.tile(firsts, (len(firsts), 1))
+        barred = self.known(batch.queries, firsts) | np.eye(len(firsts), dtype=bool)
+        stored = batch.teacher
+        if stored is not None:
+            stored = np.concatenate([stored, np.full(others.shape, np.nan, stored.dtype)], 1)
+        passages = np.concatenate([batch.passages, np.where(barred, -1, others)], 1)
+        return replace(batch, passages=passages, teacher=stored)

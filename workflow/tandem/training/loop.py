@@ -1,4 +1,4 @@
-"""The training loop, the same for every objective."""
+"""The training loop, the same for every objective: batches, optimizer steps, log, checkpoints, validation."""
 
 import itertools
 import math
@@ -9,51 +9,94 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from tandem.artifact import Job
+from tandem.cluster.background import ahead
+from tandem.cluster.progress import Progress, say
+from tandem.config.training import Optimisation, Train
 from tandem.errors import UserError
 from tandem.models.device import keep_memory
 from tandem.models.ragged import Ids
-from tandem.overlap import ahead
-from tandem.progress import Progress, say
-from tandem.training.checkpoint import Checkpoints, State
-from tandem.training.deadline import stopping
+from tandem.store.job import Job
+from tandem.training.checkpoints import Checkpoints, Segment, State, stopping
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Lists, batches, visits_in
 from tandem.training.objectives import Objective
-from tandem.training.optimizer import make_optimizer, rate, set_rate
-from tandem.training.segments import Segment
 from tandem.training.validation import Validation, validate
+
+
+def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimizer:
+    """The optimizer over the parameters that learn; biases and layer norms are not decayed."""
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
+    for name, parameter in models.named_parameters():
+        if parameter.requires_grad:
+            (plain if parameter.dim() == 1 or "LayerNorm" in name else decayed).append(parameter)
+    groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    make = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
+    optimizer = make(groups, lr=train.lr, fused=True)
+    optimizer.register_step_post_hook(_count_changes)
+    return optimizer
+
+
+def _count_changes(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Raise every parameter's version, which the fused kernel does not: layouts of weights are renewed by it."""
+    torch.autograd.graph.increment_version([p for group in optimizer.param_groups for p in group["params"]])
+
+
+def rate(step: int, steps: int, train: Optimisation) -> float:
+    """Learning rate of a step: a linear rise over the first `warmup` share, then linear to zero or constant.
+
+    Args:
+        step: counted from 0.
+        steps: number of steps of the training.
+        train: learning rate and schedule.
+    """
+    warm = round(train.warmup * steps)
+    if step < warm:
+        share = (step + 1) / warm
+    elif train.schedule == "constant":
+        share = 1.0
+    else:
+        share = (steps - step) / max(1, steps - warm)
+    return float(train.lr * share)
 
 
 @dataclass
 class Training:
-    """What one training needs.
+    """One training.
 
     Attributes:
         job: names the training and says how to run it.
+        train: how it is trained; the seed is set.
         objective: the loss and its models.
         lists: what it learns from.
         validation: dev lists, or None.
         budget: how much is computed at once.
         world: the processes that train together; the first one writes and reports.
+        until: the part of the training that this job does; None: all of it.
         names: names the queries of some rows, for messages.
     """
 
-    job: Job
+    job: Job[Any]
+    train: Train
     objective: Objective
     lists: Lists
     validation: Validation | None
     budget: Budget
     world: World = ALONE
+    until: tuple[int, int] | None = None
     names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
 
     def __post_init__(self) -> None:
-        train: dict[str, Any] = self.job.params["train"]
-        visits = visits_in(len(self.lists), train["queries_per_batch"], train["epochs"], train["steps"])
-        self.visits, self.steps = visits, math.ceil(visits / train["queries_per_batch"])
-        self.segment = Segment(self.job)
+        train = self.train
+        if train.seed is None:
+            raise ValueError("train.seed is None: planning resolves it")
+        self.seed = train.seed
+        self.visits = visits_in(len(self.lists), train.queries_per_batch, train.epochs, train.steps)
+        self.steps = math.ceil(self.visits / train.queries_per_batch)
+        self.segment = Segment(self.job, self.until)
         self.last = self.segment.last(self.steps)
         self.optimizer = make_optimizer(self.objective.models, train)
         self.checkpoints = Checkpoints(self.job.out / "checkpoints")
@@ -61,9 +104,8 @@ class Training:
     def run(self) -> State:
         """Train to the end, or to that of this job's segment; from the newest checkpoint if there is one.
 
-        The first process' models hold the chosen weights after; a segment leaves its state for the next one.
+        The first process' models hold the selected weights afterwards; a segment leaves its state for the next one.
         """
-        train = self.job.params["train"]
         torch.use_deterministic_algorithms(True, warn_only=True)
         # It finds bugs, at a twelfth of a step's time; nothing here reads memory it has not written.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -78,41 +120,41 @@ class Training:
         ):
             for batch, tokens in drawn:
                 began = time.monotonic()
-                told = self.step(state, batch)
-                state.log += [(state.step, name, value) for name, value in told.items()]
+                values = self.step(state, batch)
+                state.log += [(state.step, name, value) for name, value in values.items()]
                 state.log.append((state.step, "tokens_per_second", tokens / (time.monotonic() - began)))
-                progress.add(1, tokens, " ".join(f"{name} {value:.4g}" for name, value in told.items()))
+                progress.add(1, tokens, " ".join(f"{name} {value:.4g}" for name, value in values.items()))
                 self.maybe_validate(state)
-                stopped = state.step < self.last and stop.asked()
+                stopped = state.step < self.last and stop.requested()
                 due = stopped or time.monotonic() - saved >= seconds
                 if self.world.first and state.step < self.last and due:
                     self.check_weights(state)
                     self.checkpoints.save(state, self.objective.models, self.optimizer)
                     saved = time.monotonic()
                 if stopped:
-                    stop.give_way(f"train {self.job.key} at step {state.step:,}/{self.steps:,}")
+                    stop.stop(f"train {self.job.key} at step {state.step:,}/{self.steps:,}")
         if self.world.first:
             if self.segment.until is not None:
                 self.check_weights(state)
             self.segment.leave(state, self.objective.models, self.optimizer)
-            if train["select"] == "best" and state.best:
+            if self.train.select == "best" and state.best:
                 self.checkpoints.load_best(self.objective.models, state.best[1])
             self.check_weights(state)
         return state
 
     def check_weights(self, state: State) -> None:
-        """Refuse to keep or hand over weights that are no numbers: a step may make them though its loss was fine."""
+        """Refuse to save or hand over weights that are no numbers: a step may make them though its loss was fine."""
         if name := self.overflowed():
-            told = f"{name} holds inf or nan after step {state.step}; lower train.lr"
-            raise UserError(f"train {self.job.key}: {told}")
+            problem = f"{name} holds inf or nan after step {state.step}; lower train.lr"
+            raise UserError(f"train {self.job.key}: {problem}")
 
     def overflowed(self) -> str:
-        """The name of the first parameter that holds inf or nan; none where all are numbers."""
+        """The name of the first parameter that holds inf or nan, else ""."""
         named = self.objective.models.named_parameters()
         return next((name for name, weight in named if not torch.isfinite(weight).all()), "")
 
     def resumed(self) -> State:
-        """The state to go on from; every process reads the same files."""
+        """The state to continue from; every process reads the same files."""
         state = self.segment.load(self.checkpoints, self.objective.models, self.optimizer)
         if state.step and self.world.first:
             say(f"train {self.job.key} · resumes at step {state.step:,}/{self.steps:,}")
@@ -120,53 +162,52 @@ class Training:
 
     def drawn(self, first: int) -> Iterator[tuple[Batch, int]]:
         """The batches from step `first` on, with their tokens."""
-        train = self.job.params["train"]
-        per_batch, size, seed = train["queries_per_batch"], train["list_size"], train["seed"]
-        made = batches(self.lists, per_batch, size, seed, self.visits, first)
-        return ((batch, self.tokens_in(batch)) for batch in itertools.islice(made, self.last - first))
+        per_batch, size = self.train.queries_per_batch, self.train.list_size
+        every = batches(self.lists, per_batch, size, self.seed, self.visits, first)
+        return ((batch, self.tokens_in(batch)) for batch in itertools.islice(every, self.last - first))
 
     def step(self, state: State, batch: Batch) -> dict[str, float]:
         """One optimizer step; returns the loss and its parts, the gradient's norm and the learning rate.
 
         Raises:
-            UserError: loss or gradient is no number; the state before the step is kept as a checkpoint, unless its
-                weights are none either and there is an older one.
+            UserError: loss or gradient is no number; the state before the step is saved as a checkpoint, unless its
+                weights are no numbers either and there is an older one.
         """
-        train, models = self.job.params["train"], self.objective.models
+        models = self.objective.models
         models.train()
         self.optimizer.zero_grad(set_to_none=True)
-        told = self.world.total(self.objective.backward(batch, Seeds((train["seed"], state.step), self.world.rank)))
+        values = self.world.total(self.objective.backward(batch, Seeds((self.seed, state.step), self.world.rank)))
         self.world.sum_gradients(models)
-        lr = rate(state.step, self.steps, train)
-        set_rate(self.optimizer, lr)
+        lr = rate(state.step, self.steps, self.train)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         learning = [p for p in models.parameters() if p.grad is not None]
-        told["gradient_norm"] = float(torch.nn.utils.clip_grad_norm_(learning, train["clip"] or math.inf))
+        values["gradient_norm"] = float(torch.nn.utils.clip_grad_norm_(learning, self.train.clip or math.inf))
         for name in ("loss", "gradient_norm"):
-            if not math.isfinite(told[name]):
+            if not math.isfinite(values[name]):
                 earlier = self.overflowed()
-                if self.world.first and not (earlier and self.checkpoints.there()):  # what is whole is worth more
+                if self.world.first and not (earlier and self.checkpoints.exist()):  # sound weights are worth more
                     self.checkpoints.save(state, models, self.optimizer)
-                found = f"{name} is {told[name]} at step {state.step + 1}"
-                asked = f"(queries {', '.join(self.names(batch.queries[:8]))} …)"
+                problem = f"{name} is {values[name]} at step {state.step + 1}"
+                queries = f"(queries {', '.join(self.names(batch.queries[:8]))} …)"
                 since = f"; {earlier} held inf or nan before it" if earlier else ""
-                raise UserError(f"train {self.job.key}: {found} {asked}{since}")
+                raise UserError(f"train {self.job.key}: {problem} {queries}{since}")
         self.optimizer.step()
         state.step += 1
-        return {**told, "lr": lr}
+        return {**values, "lr": lr}
 
     def maybe_validate(self, state: State) -> None:
-        """Validate every so many steps and after the last; keep the weights where the value is the best so far."""
-        train = self.job.params["train"]
-        every = train["validate_every"]
+        """Validate every so many steps and after the last; save the weights where the value is the best so far."""
+        every = self.train.validate_every
         if self.validation is None or not every or (state.step % every and state.step != self.steps):
             return
         values = validate(self.objective, self.validation, self.budget.graph_tokens, self.world)
         state.log += [(state.step, f"dev RR@10 ({part})", value) for part, value in values.items()]
-        shown = ", ".join(f"{part} {value:.4f}" for part, value in values.items())
+        text = ", ".join(f"{part} {value:.4f}" for part, value in values.items())
         if self.world.first:
-            say(f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev RR@10 of lists: {shown}")
+            say(f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev RR@10 of lists: {text}")
         value = values.get("dual", values.get("cross", 0.0))
-        if train["select"] == "best" and (state.best is None or value > state.best[0]):
+        if self.train.select == "best" and (state.best is None or value > state.best[0]):
             self.check_weights(state)
             state.best = (value, state.step)
             if self.world.first:

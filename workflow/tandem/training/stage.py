@@ -1,8 +1,7 @@
-"""Stage `model`: train a dual encoder, a cross-encoder or both together."""
+"""Stages `model` and `checkpoint`: train a dual encoder, a cross-encoder or both together, or a part of the way."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,128 +9,37 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
-from tandem.artifact import Artifact, Job, open_artifact, write_json, writing
+from tandem.config.training import JointTrain, Lora
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dropout import set_dropout
 from tandem.models.dual import DualEncoder
-from tandem.models.execution import accelerate
 from tandem.models.hub import load_tokenizer
-from tandem.models.lora import add_lora
+from tandem.models.lora import add_lora, set_dropout
 from tandem.models.tokens import Tokens
+from tandem.stages.training import CrossTraining, DualTraining, ModelParams
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 from tandem.training.card import write_card
-from tandem.training.checkpoint import Checkpoints, State
-from tandem.training.chosen import take_over
+from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget
-from tandem.training.lists import Batch, Lists, joined, read_lists
+from tandem.training.lists import Lists, Positives, joined, read_lists
 from tandem.training.loop import Training
 from tandem.training.objectives import Objective
-from tandem.training.objectives.cross import Cross
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Joint
-from tandem.training.positives import Positives
-from tandem.training.segments import STATE, files
-from tandem.training.validation import Validation
+from tandem.training.objectives.joint import Cross, Joint
+from tandem.training.selection import take_over
+from tandem.training.validation import read_validation
+
+ModelJob = Job[ModelParams]
 
 
-def start_dual(artifact: Artifact, params: dict[str, Any]) -> DualEncoder:
-    """A dual encoder from an encoder or from a trained model."""
-    if (artifact.folder / "hf").is_dir():
-        return DualEncoder.start(artifact.folder / "hf", params)
-    return DualEncoder.load(artifact.folder / "dual")
-
-
-def start_cross(artifact: Artifact, params: dict[str, Any]) -> CrossEncoder:
-    """A cross-encoder from a trained one, or with a new head from an encoder or a dual encoder's passage tower."""
-    if (artifact.folder / "hf").is_dir():
-        return CrossEncoder.start(artifact.folder / "hf", params["pooling"])
-    if (artifact.folder / "cross").is_dir():
-        return CrossEncoder.load(artifact.folder / "cross")
-    tower = next(name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir())
-    return CrossEncoder.start(artifact.folder / "dual" / tower, params["pooling"])
-
-
-def known_positives(collection: Collection, rows: IdRows, queries: IdRows, lists: Sequence[Lists] = ()) -> Positives:
-    """The relevant pairs of the train split, and the positives of lists; what the corpus lacks is left out."""
-    qrels = collection.qrels("train")
-    pairs = [(q, d) for q, judged in qrels.items() for d, relevance in judged.items() if relevance > 0]
-    docs = rows.rows([d for _, d in pairs], missing_ok=True)
-    at = queries.rows([q for q, _ in pairs])
-    more = [one.relevant() for one in lists]
-    return Positives(*(np.concatenate(pairs) for pairs in zip((at[docs >= 0], docs[docs >= 0]), *more, strict=True)))
-
-
-def read_validation(
-    collection: Collection, run: Artifact, rows: IdRows, queries: IdRows, count: int, depth: int
-) -> Validation:
-    """Lists for validation: the top `depth` of the run for the first `count` dev queries, and their positives."""
-    qrels = collection.qrels("dev")
-    lists: list[tuple[str, list[str], set[str]]] = []
-    for query, docs, _ in iter_run(run.path("run.trec")):
-        relevant = {d for d, relevance in qrels.get(query, {}).items() if relevance > 0}
-        if relevant and len(lists) < count:
-            top = docs[:depth]
-            lists.append((query, [*top, *sorted(relevant - set(top))], relevant))
-    width = max((len(docs) for _, docs, _ in lists), default=1)
-    passages = np.full((len(lists), width), -1, np.int64)
-    relevant_at = np.zeros_like(passages, bool)
-    for i, (_, docs, relevant) in enumerate(lists):
-        passages[i, : len(docs)] = rows.rows(docs, missing_ok=True)
-        relevant_at[i, : len(docs)] = [d in relevant for d in docs]
-    return Validation(Batch(queries.rows([q for q, _, _ in lists]), passages), relevant_at)
-
-
-def taught_lists(job: Job) -> Lists:
-    """The training lists, joined, with a teacher's scores if there is one; a `UserError` if it has scored others."""
-    candidates, teacher = job.inputs["candidates"], job.inputs.get("teacher")
-    if teacher is not None and Path(teacher.upstream["candidates"]).name != candidates.key:
-        found = f"{teacher.folder} has scored {teacher.upstream['candidates']}"
-        raise UserError(f"model: teacher {found}; expected {candidates.folder}")
-    first = read_lists(candidates.path("candidates.parquet"), teacher.path("scores.npy") if teacher else None)
-    return joined([first, *(read_lists(one.path("candidates.parquet")) for one in job.many("candidates"))])
-
-
-def labelled_otherwise(job: Job) -> list[Lists]:
-    """Those of the training lists whose positives are not the qrels': a judge or answers made them."""
-    drawn = [job.inputs["candidates"], *job.many("candidates")]
-    others = [one for one in drawn if one.params.get("labels", "qrels") != "qrels"]
-    return [read_lists(one.path("candidates.parquet")) for one in others]
-
-
-def build(job: Job, positives: Positives, budget: Budget, world: World = ALONE) -> Objective:
-    """The objective with its models on the device, before any step."""
-    params, train = job.params, job.params["train"]
-    tokens = Tokens.open(job.inputs["tokens"])
-    torch.manual_seed(train["seed"])  # a cross-encoder's new head
-    objective: Objective
-    match params["objective"]:
-        case "dual":
-            objective = Dual(start_dual(job.inputs["start"], params), tokens, train, positives, budget, world)
-        case "cross":
-            objective = Cross(start_cross(job.inputs["start"], params), tokens, train, positives, budget, world)
-        case _:
-            dual, cross = start_dual(job.inputs["retriever"], params), start_cross(job.inputs["reranker"], params)
-            cross_tokens = Tokens.open(job.inputs["cross_tokens"])
-            objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
-    prepare(objective.models, train["dropout"], params.get("lora"))
-    accelerate(objective.models, job.execution, budget.micro_tokens, train["precision"], training=True)
-    return objective
-
-
-def prepare(models: nn.Module, dropout: float | None, lora: dict[str, Any] | None = None) -> None:
-    """Make models ready to be trained: their dropout, adapters where there are any, and the device."""
-    set_dropout(models, dropout)
-    if lora:
-        add_lora(models, lora)
-    models.to(device())
-
-
-def run(job: Job) -> None:
+def run(job: ModelJob) -> None:
     """Train, up to `until` where the stage is a checkpoint, and write the model's parts, its log and what it is.
 
     A model that has checkpoints is one of them, taken over. Of several processes the first one writes.
@@ -143,27 +51,104 @@ def run(job: Job) -> None:
         train_in(job, world)
 
 
-def train_in(job: Job, world: World) -> None:
+def train_in(job: ModelJob, world: World) -> None:
     """One process' part of `run`."""
-    train = job.params["train"]
+    train = job.params.train
     use_workers(job.execution.workers)
     collection = Collection(job.inputs["dataset"])
     rows, queries = doc_rows(collection), query_rows(collection)
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
-    positives = known_positives(collection, rows, queries, labelled_otherwise(job))
+    positives = known_positives(collection, rows, queries, lists_with_own_labels(job))
     objective = build(job, positives, budget, world)
     validation = None
     if "validation" in job.inputs:
-        count, depth = train["validation_queries"], train["validation_depth"]
+        count, depth = train.validation_queries, train.validation_depth
         validation = read_validation(collection, job.inputs["validation"], rows, queries, count, depth)
-    lists = taught_lists(job)
-    state = Training(job, objective, lists, validation, budget, world, queries.ids).run()
+    lists = training_lists(job)
+    training = Training(
+        job, train, objective, lists, validation, budget, world, until=job.params.until, names=queries.ids
+    )
+    state = training.run()
     if world.first:
         write(job, objective, state, len(lists))
         Checkpoints(job.out / "checkpoints").remove()
 
 
-def write(job: Job, objective: Objective, state: State, lists: int) -> None:
+def build(job: ModelJob, positives: Positives, budget: Budget, world: World = ALONE) -> Objective:
+    """The objective with its models on the device, before any step."""
+    params, train, inputs = job.params, job.params.train, job.inputs
+    tokens = Tokens.open(inputs["tokens"])
+    torch.manual_seed(train.seed)  # a cross-encoder's new head
+    objective: Objective
+    match train:
+        case DualTraining():
+            objective = Dual(start_dual(inputs["start"], params), tokens, train, positives, budget, world)
+        case CrossTraining():
+            objective = Cross(start_cross(inputs["start"], params.pooling), tokens, train, positives, budget, world)
+        case JointTrain():
+            dual = start_dual(inputs["retriever"], params)
+            cross = start_cross(inputs["reranker"], params.pooling)
+            cross_tokens = Tokens.open(inputs["cross_tokens"])
+            objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
+    prepare(objective.models, train.dropout, params.lora)
+    accelerate(objective.models, job.execution, budget.micro_tokens, train.precision, training=True)
+    return objective
+
+
+def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
+    """A dual encoder from an encoder or from a trained model."""
+    if (artifact.folder / "hf").is_dir():
+        shape = (params.shared, params.pooling, params.normalize, params.temperature)
+        return DualEncoder.start(artifact.folder / "hf", *shape)
+    return DualEncoder.load(artifact.folder / "dual")
+
+
+def start_cross(artifact: Artifact, pooling: str) -> CrossEncoder:
+    """A cross-encoder from a trained one, or with a new head from an encoder or a dual encoder's passage tower."""
+    if (artifact.folder / "hf").is_dir():
+        return CrossEncoder.start(artifact.folder / "hf", pooling)
+    if (artifact.folder / "cross").is_dir():
+        return CrossEncoder.load(artifact.folder / "cross")
+    tower = next(name for name in ("shared", "passage") if (artifact.folder / "dual" / name).is_dir())
+    return CrossEncoder.start(artifact.folder / "dual" / tower, pooling)
+
+
+def prepare(models: nn.Module, dropout: float | None, lora: Lora | None = None) -> None:
+    """Make models ready to be trained: their dropout, adapters, and the device."""
+    set_dropout(models, dropout)
+    if lora:
+        add_lora(models, lora)
+    models.to(device())
+
+
+def training_lists(job: ModelJob) -> Lists:
+    """The training lists, joined, with a teacher's scores if there is one; a `UserError` if it has scored others."""
+    candidates, teacher = job.inputs["candidates"], job.inputs.get("teacher")
+    if teacher is not None and Path(teacher.upstream["candidates"]).name != candidates.key:
+        problem = f"{teacher.folder} has scored {teacher.upstream['candidates']}"
+        raise UserError(f"model: teacher {problem}; expected {candidates.folder}")
+    first = read_lists(candidates.path("candidates.parquet"), teacher.path("scores.npy") if teacher else None)
+    return joined([first, *(read_lists(more.path("candidates.parquet")) for more in job.many("candidates"))])
+
+
+def lists_with_own_labels(job: ModelJob) -> list[Lists]:
+    """Those of the training lists whose positives are not the qrels': a judge or answers label them."""
+    candidates = [job.inputs["candidates"], *job.many("candidates")]
+    others = [artifact for artifact in candidates if artifact.params.get("labels", "qrels") != "qrels"]
+    return [read_lists(artifact.path("candidates.parquet")) for artifact in others]
+
+
+def known_positives(collection: Collection, rows: IdRows, queries: IdRows, lists: Sequence[Lists] = ()) -> Positives:
+    """The relevant pairs of the train split, and the positives of lists; what the corpus lacks is left out."""
+    qrels = collection.qrels("train")
+    pairs = [(q, d) for q, judged in qrels.items() for d, relevance in judged.items() if relevance > 0]
+    docs = rows.rows([d for _, d in pairs], missing_ok=True)
+    at = queries.rows([q for q, _ in pairs])
+    parts = [(at[docs >= 0], docs[docs >= 0]), *(part.relevant() for part in lists)]
+    return Positives(*(np.concatenate(side) for side in zip(*parts, strict=True)))
+
+
+def write(job: ModelJob, objective: Objective, state: State, lists: int) -> None:
     """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`."""
     parts = {"dual": "tokens", "cross": "cross_tokens" if "cross_tokens" in job.inputs else "tokens"}
     with writing(job) as draft:
@@ -171,16 +156,16 @@ def write(job: Job, objective: Objective, state: State, lists: int) -> None:
             encoder = open_artifact(Path(job.inputs[parts[part]].upstream["encoder"]), verify=False)
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
             write_card(draft.folder / part, job, job.inputs[parts[part]], state, lists)
-        told = {"objective": job.params["objective"], "parts": sorted(objective.models), "steps": state.step}
-        write_json(draft.path("model.json"), {**told, "best": state.best})
+        description = {"objective": job.params.objective, "parts": sorted(objective.models), "steps": state.step}
+        write_json(draft.path("model.json"), {**description, "best": state.best})
         write_log(state, draft.path("log.parquet"))
-        precision = resolve_precision(job.params["train"]["precision"])
+        precision = resolve_precision(job.params.train.precision)
         draft.facts |= {"lists": lists, "steps": state.step, "precision": precision, "device": device().type}
-        if "until" in job.params:
-            draft.facts[STATE] = files(job.out / STATE)
+        if job.params.until is not None:
+            draft.facts[STATE] = state_files(job.out / STATE)
 
 
 def write_log(state: State, path: Path) -> None:
-    """What was logged, as rows of step, name and value."""
+    """The log as rows of step, name and value."""
     steps, names, values = zip(*state.log, strict=True)
     pq.write_table(pa.table({"step": pa.array(steps, pa.int64()), "name": list(names), "value": list(values)}), path)

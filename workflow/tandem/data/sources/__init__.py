@@ -15,12 +15,12 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from tandem.artifact import Job
 from tandem.config.datasets import SOURCES, Dataset
 from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.registry import Registry
 from tandem.stages.data import DatasetParams
+from tandem.store.job import Job
 
 Passage = tuple[str, str, str]  # document id, title, text
 Query = tuple[str, str, str]  # query id, text, split; the split is empty where only qrels or answers decide it

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tandem.artifact import Artifact
 from tandem.config.base import Items
 from tandem.config.datasets import Dataset
 from tandem.config.datasets import Windows as WindowsConfig
@@ -17,6 +16,7 @@ from tandem.data.sources.beir import BeirQueries
 from tandem.data.tables import streaming
 from tandem.data.text import count_windows, cut, units_of, window_id
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
 
 
 def stream(path: Path, *columns: str) -> Iterator[Any]:
@@ -31,8 +31,8 @@ def input_artifact(job: DatasetJob, role: str, kind: str) -> Artifact:
     if role not in job.inputs:
         raise UserError(f"dataset {job.key}: the input {role} is missing; give a {kind}")
     artifact = job.inputs[role]
-    if artifact.manifest["kind"] != kind:
-        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest['kind']}, not a {kind}")
+    if artifact.manifest.kind != kind:
+        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest.kind}, not a {kind}")
     return artifact
 
 
@@ -67,7 +67,7 @@ class Derived(Source):
 
     def _stream(self, name: str, *columns: str) -> Iterator[Any]:
         """The rows of a file; none where the dataset has no such file."""
-        return stream(self.base.path(name), *columns) if name in self.base.manifest["files"] else iter(())
+        return stream(self.base.path(name), *columns) if name in self.base.manifest.files else iter(())
 
 
 @dataset_format("pair")

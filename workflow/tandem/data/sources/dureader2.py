@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.cluster.progress import Progress
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import JsonObject, records, text_of, texts_of
@@ -28,7 +29,6 @@ from tandem.data.splits import order, require_splits
 from tandem.data.text import segmenter
 from tandem.data.validate import first_occurrences
 from tandem.errors import UserError
-from tandem.progress import Progress
 
 
 @dataclass(frozen=True)

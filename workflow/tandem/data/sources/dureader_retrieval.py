@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tandem.cluster.progress import Progress
 from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import BOM, JsonObject, clean, fields, open_bytes, parse_whole, records, text_of
@@ -30,7 +31,6 @@ from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, S
 from tandem.data.sources.rocketqa import read_mentions, title_of
 from tandem.data.validate import Hashes
 from tandem.errors import UserError
-from tandem.progress import Progress
 
 COLLECTION = "passage-collection"
 CHUNK = 1 << 16  # ids that are Python objects at once

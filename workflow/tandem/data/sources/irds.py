@@ -7,6 +7,8 @@ hand are used as they are, so that a machine without network can read them too.
 from collections.abc import Iterator
 from typing import Any
 
+import ir_datasets
+
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import USUAL, require_splits
@@ -65,7 +67,6 @@ class IrDatasets(Source):
 
 def _splits_of(name: str) -> dict[str, tuple[str, ...]]:
     """The splits that a collection's own ids suggest."""
-    import ir_datasets  # it creates folders below its home
 
     known = ir_datasets.registry
     ids = {split: f"{name}/{split}" for split in USUAL}
@@ -78,7 +79,6 @@ def _splits_of(name: str) -> dict[str, tuple[str, ...]]:
 
 def _load(key: str, name: str, part: str) -> Any:
     """A collection of the catalogue that has `part` (docs, queries or qrels); nothing is downloaded yet."""
-    import ir_datasets
 
     try:
         dataset = ir_datasets.load(name)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
+from tandem.cluster.progress import Progress
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
 from tandem.data.sources.docstrings import SPACE, Documented, docstrings, summary_and_body
 from tandem.errors import UserError
-from tandem.progress import Progress
 
 PASSAGE_WORDS = 250  # longest passage, unless the entry sets another or null for no limit
 QUERY_WORDS = range(3, 31)

@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import Field
 
-from tandem.artifact import Artifact
 from tandem.config import datasets
 from tandem.config.datasets import Dataset
 from tandem.data.collection import Collection
@@ -18,6 +17,7 @@ from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage,
 from tandem.data.sources.derived import Derived, input_artifact, stream
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
 from tandem.errors import UserError
+from tandem.store.artifact import Artifact
 
 UNLABELLED_FILE = "unlabelled.query.txt"
 RUNS = ("bm25", "retrieve", "rerank", "imported", "given", "aggregate", "rerank_windows")
@@ -178,7 +178,7 @@ class Reduced(Derived):
 def _top(job: DatasetJob, base: Artifact, depth: int) -> Iterator[tuple[str, list[str]]]:
     """(query, the first `depth` documents of the reference run); a `UserError` if the run does not fit."""
     run = job.inputs.get("run")
-    if run is None or run.manifest["kind"] not in RUNS:
+    if run is None or run.manifest.kind not in RUNS:
         raise UserError(f"dataset {job.key}: the input run is missing or no run; give one of {', '.join(RUNS)}")
     searched = run.upstream["dataset"].rstrip("/").rpartition("/")[2]
     split = run.params.get("split", VALIDATED)

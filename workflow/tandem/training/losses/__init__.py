@@ -1,76 +1,43 @@
-"""Losses, one file each: functions of scores and labels, with the paper's equation beside the code.
+"""Losses: functions of scores and labels, registered where they are written, with the paper's equation beside the code.
 
 A list is one query with its passages; the positive stands first. Shorter lists are padded, and `mask` is True where a
 passage stands. Every reduction over queries is a *sum*: the caller divides by the number of queries of the whole batch,
 so that a batch computed in parts has exactly the loss and gradient of one computed at once. A loss's keyword-only
 parameters are its options, under the same name in the configuration.
+
+    @supervision("…")   loss(scores, mask, *, options): by the first passage of each list
+    @distillation("…")  loss(student, teacher, mask, *, options): by a teacher's scores
+    @regulariser("…")   regulariser(vectors): of all vectors of a batch's side, a scalar
 """
 
 from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, signature
-from typing import Any
 
 from torch import Tensor
 
-from tandem.training.losses.distillation import dynamic_listwise_distillation, reference_listwise_distillation
-from tandem.training.losses.hinge import hinge, hinge_distillation
-from tandem.training.losses.kl import kl, kl_elementwise, kl_minmax, kl_reverse, kl_t2
-from tandem.training.losses.lambdarank import lambdarank, lambdarank_distillation
-from tandem.training.losses.listmle import listmle
-from tandem.training.losses.listwise import listwise
-from tandem.training.losses.margin_mse import margin_mse
-from tandem.training.losses.mse import mse
-from tandem.training.losses.pointwise import pointwise
-from tandem.training.losses.ranknet import ranknet, ranknet_distillation
-from tandem.training.losses.regularisers import flops, l1
+from tandem.config import losses
+from tandem.registry import Registry
 
 Supervision = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
 Distillation = Callable[[Tensor, Tensor, Tensor], Tensor]  # (student, teacher, mask) → a sum over queries
-Regulariser = Callable[[Tensor], Tensor]  # all vectors of a batch's side → a scalar
 
-SUPERVISION: dict[str, Supervision] = {
-    "listwise": listwise,
-    "pointwise": pointwise,
-    "hinge": hinge,
-    "ranknet": ranknet,
-    "lambdarank": lambdarank,
-}
-DISTILLATIONS: dict[str, Distillation] = {
-    "paper": dynamic_listwise_distillation,
-    "reference": reference_listwise_distillation,
-    "kl": kl,
-    "kl_t2": kl_t2,
-    "kl_elementwise": kl_elementwise,
-    "kl_reverse": kl_reverse,
-    "kl_minmax": kl_minmax,
-    "margin_mse": margin_mse,
-    "mse": mse,
-    "hinge": hinge_distillation,
-    "ranknet": ranknet_distillation,
-    "lambdarank": lambdarank_distillation,
-    "listmle": listmle,
-}
-REGULARISERS: dict[str, Regulariser] = {"flops": flops, "l1": l1}
+supervision: Registry[Callable[..., Tensor]] = losses.supervision
+distillation: Registry[Callable[..., Tensor]] = losses.distillation
+regulariser: Registry[Callable[..., Tensor]] = losses.regulariser
 
 
-def supervision(train: dict[str, Any], key: str = "loss") -> Supervision:
-    """The loss by the first passage that a model's `train` parameters name under a key, with its options."""
-    loss = SUPERVISION[train[key]]
-    return partial(loss, **given(loss, train))
+def supervision_loss(name: str, options: object) -> Supervision:
+    """The loss by the first passage of this name; its options are attributes of `options`."""
+    return _with_options(supervision[name], options)
 
 
-def distillation(told: dict[str, Any], key: str = "loss") -> Distillation:
-    """The loss by a teacher's scores that parameters name under a key, with its options."""
-    loss = DISTILLATIONS[told[key]]
-    return partial(loss, **given(loss, told))
+def distillation_loss(name: str, options: object) -> Distillation:
+    """The loss by a teacher's scores of this name; its options are attributes of `options`."""
+    return _with_options(distillation[name], options)
 
 
-def given(loss: Callable[..., Tensor], told: dict[str, Any]) -> dict[str, Any]:
-    """A loss's options as they were told; those that were not keep their default."""
-    return {name: told[name] for name in options(loss) if name in told}
-
-
-def options(loss: Callable[..., Tensor]) -> tuple[str, ...]:
-    """The names of a loss's options."""
-    return tuple(p.name for p in signature(loss).parameters.values() if p.kind is Parameter.KEYWORD_ONLY)
+def _with_options(loss: Callable[..., Tensor], options: object) -> Callable[..., Tensor]:
+    """A loss with the options that `options` has; the others keep their defaults."""
+    names = [p.name for p in signature(loss).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
+    return partial(loss, **{name: getattr(options, name) for name in names if hasattr(options, name)})

@@ -1,8 +1,16 @@
-"""Softmax cross-entropy over each query's list."""
+"""Losses of whole lists: softmax and binary cross-entropy, ListMLE, KL divergences from a teacher, regression.
 
+The KL divergences take the list's softmax on both sides. Their names say direction, temperature and reduction.
+"""
+
+import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from tandem.training.losses import distillation, supervision
 
 
+@supervision("listwise")
 def listwise(scores: Tensor, mask: Tensor) -> Tensor:
     """-log( e^{s(q,p+)} / (e^{s(q,p+)} + Σ_{p-} e^{s(q,p-)}) ), summed over queries.
 
@@ -16,3 +24,165 @@ def listwise(scores: Tensor, mask: Tensor) -> Tensor:
         Scalar, in nats.
     """
     return -scores.masked_fill(~mask, float("-inf")).log_softmax(dim=-1)[:, 0].sum()
+
+
+@supervision("pointwise")
+def pointwise(scores: Tensor, mask: Tensor) -> Tensor:
+    """-log σ(s(q,p+)) - Σ_{p-} log(1 - σ(s(q,p-))), averaged over each query's passages, summed over queries.
+
+    The cross-encoder's loss of RocketQA and the DuReader-retrieval baseline. They use a softmax over two outputs; one
+    output s = s_1 - s_0 with a sigmoid is the same function.
+
+    Args:
+        scores: logits of relevance with the positive first, shape (queries, passages).
+        mask: True where a passage counts, same shape.
+    Returns:
+        Scalar, in nats.
+    """
+    sign = torch.full_like(scores, -1.0)
+    sign[:, 0] = 1.0
+    losses = -logsigmoid(sign * scores).masked_fill(~mask, 0.0)
+    return (losses.sum(-1) / mask.sum(-1)).sum()
+
+
+@distillation("paper")
+def dynamic_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Tensor) -> Tensor:
+    """KL(retriever ‖ re-ranker) over each query's list, summed over the list and over queries.
+
+    RocketQAv2 Eq. 4, with the softmax of Eqs. 2 and 3. Both sides learn: no gradient is stopped.
+
+    Args:
+        retriever: s_de(q, p), shape (queries, passages), any real scale.
+        reranker: s_ce(q, p), same shape.
+        mask: True where a passage stands, same shape.
+    Returns:
+        Scalar, in nats.
+    """
+    return divergence(retriever, reranker, mask).sum()
+
+
+@distillation("reference")
+def reference_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: Tensor) -> Tensor:
+    """KL(re-ranker ‖ retriever) divided by the list's length, summed over queries; only the retriever learns.
+
+    What RocketQAv2's released `joint_encoder.py` computes: Paddle's `kldiv_loss` takes the re-ranker as its target,
+    averages over all elements of (queries, passages), and has no gradient for the target.
+
+    Args and returns: as `dynamic_listwise_distillation`.
+    """
+    return (divergence(reranker.detach(), retriever, mask).sum(-1) / mask.sum(-1)).sum()
+
+
+def divergence(first: Tensor, second: Tensor, mask: Tensor) -> Tensor:
+    """The terms p log(p / q) of KL(softmax(first) ‖ softmax(second)); 0 where no passage stands."""
+    log_p = first.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
+    log_q = second.masked_fill(~mask, float("-inf")).log_softmax(-1).masked_fill(~mask, 0.0)
+    return (log_p.exp() * (log_p - log_q)).masked_fill(~mask, 0.0)
+
+
+@distillation("kl")
+def kl(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """KL(softmax(t/T) ‖ softmax(s/T)), summed over each list and over queries: torch's `batchmean`.
+
+    lightning-ir and ColBERT (T = 1), tevatron (T, without the factor T²). Its gradient is that of ListNet's top-one
+    cross-entropy (Cao et al. 2007), which is this plus the teacher's entropy.
+
+    Args:
+        student: s(q, p), shape (queries, passages).
+        teacher: t(q, p), any scale, no gradient, same shape.
+        mask: True where a passage stands, same shape.
+        temperature: T, of both sides.
+    Returns:
+        Scalar, in nats.
+    """
+    return divergence(teacher.detach() / temperature, student / temperature, mask).sum()
+
+
+@distillation("kl_t2")
+def kl_t2(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """T² KL(softmax(t/T) ‖ softmax(s/T)), summed over each list and over queries.
+
+    Hinton et al. 2015 §2: a softmax at T divides gradients by about T², which the factor makes up for, so that the
+    weight beside a supervised loss need not change with T. sentence-transformers' `DistillKLDivLoss`.
+
+    Args and returns: as `kl`.
+    """
+    return temperature**2 * kl(student, teacher, mask, temperature=temperature)
+
+
+@distillation("kl_elementwise")
+def kl_elementwise(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """KL(softmax(t/T) ‖ softmax(s/T)) divided by each list's length, summed over queries.
+
+    What averaging over all elements of (queries, passages) gives, the default of torch's and Paddle's KL: OpenMatch
+    (T = 1). Its weight beside another loss depends on the list's length. At T = 1 it is `reference`.
+
+    Args and returns: as `kl`.
+    """
+    terms = divergence(teacher.detach() / temperature, student / temperature, mask)
+    return (terms.sum(-1) / mask.sum(-1)).sum()
+
+
+@distillation("kl_reverse")
+def kl_reverse(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """KL(softmax(s/T) ‖ softmax(t/T)), summed over each list and over queries.
+
+    The direction of RocketQAv2 Eq. 4: at T = 1 it has the value of `paper`, and no gradient for the teacher.
+
+    Args and returns: as `kl`.
+    """
+    return divergence(student / temperature, teacher.detach() / temperature, mask).sum()
+
+
+@distillation("kl_minmax")
+def kl_minmax(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """`kl` with the student's scores first scaled to [0, 1] over each list: (s - min s) / (max s - min s).
+
+    pylate's `Distillation` by default. The student's softmax then spans at most a factor of e, so the teacher's scores
+    should be of that range too.
+
+    Args and returns: as `kl`, without a temperature.
+    """
+    highest = student.masked_fill(~mask, float("-inf")).amax(-1, keepdim=True)
+    lowest = student.masked_fill(~mask, float("inf")).amin(-1, keepdim=True)
+    return kl((student - lowest) / (highest - lowest).clamp(min=1e-8), teacher, mask)
+
+
+@distillation("mse")
+def mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """(s(q,p) - t(q,p))², averaged over each query's passages, summed over queries.
+
+    Regression on the teacher's logits (Ba & Caruana 2014); sentence-transformers' `MSELoss` of a cross-encoder. Unlike
+    Margin-MSE it fixes the scores' origin too, which a student of another range cannot reach.
+
+    Args:
+        student: s(q, p), shape (queries, passages).
+        teacher: t(q, p) in the unit that the student shall learn, no gradient, same shape.
+        mask: True where a passage stands, same shape.
+    Returns:
+        Scalar, in squared units of the scores.
+    """
+    errors = (student - teacher.detach()).masked_fill(~mask, 0.0).square()
+    return (errors.sum(-1) / mask.sum(-1)).sum()
+
+
+@distillation("listmle")
+def listmle(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """-Σ_i log( e^{s_π(i)} / Σ_{k ≥ i} e^{s_π(k)} ), π the teacher's order, summed over queries.
+
+    The likelihood of π under the Plackett-Luce model of the student's scores. Passages of equal teacher's score keep
+    the list's order. The first term alone is `listwise`, where the teacher likes the positive best.
+    sentence-transformers' `ListMLELoss` takes the order of its input and averages over queries.
+
+    Args:
+        student: s(q, p), shape (queries, passages).
+        teacher: orders the passages, any scale, no gradient, same shape.
+        mask: True where a passage stands, same shape.
+    Returns:
+        Scalar, in nats.
+    """
+    order = teacher.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
+    stands = mask.gather(1, order)
+    scores = student.gather(1, order).masked_fill(~stands, torch.finfo(student.dtype).min)
+    remaining = scores.flip(-1).logcumsumexp(-1).flip(-1)  # log Σ_{k ≥ i} e^{s_π(k)}
+    return (remaining - scores).masked_fill(~stands, 0.0).sum()

@@ -2,7 +2,10 @@
 
 from torch import Tensor
 
+from tandem.training.losses import regulariser
 
+
+@regulariser("flops")
 def flops(vectors: Tensor) -> Tensor:
     """Σ_j ( (1/n) Σ_i |w_ij| )², the n texts' mean activation of each dimension, squared.
 
@@ -17,6 +20,7 @@ def flops(vectors: Tensor) -> Tensor:
     return vectors.abs().mean(0).square().sum()
 
 
+@regulariser("l1")
 def l1(vectors: Tensor) -> Tensor:
     """(1/n) Σ_i Σ_j |w_ij|, the mean L1 norm of the n texts' vectors.
 

@@ -1,20 +1,22 @@
-"""The objectives, one file each: what a batch's loss is and how its gradient reaches the models."""
+"""Objectives: what a batch's loss is and how its gradient reaches the models."""
 
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from tandem.config.training import CrossTrain, DualTrain
 from tandem.models.tokens import Tokens
 from tandem.training.forward import Seeds
 from tandem.training.lists import Batch
+from tandem.training.losses import distillation_loss, supervision_loss
 
 
 class Objective(Protocol):
     """A loss over batches, and the models it trains by part (`dual`, `cross`).
 
-    Where several processes train (`World`), each is given the whole batch, computes its share of the queries, and the
-    loop sums gradients and told values over the processes: both are divided by the whole batch's number of queries.
+    Where several processes train (`World`), each gets the whole batch and computes its share of the queries. The loop
+    sums gradients and loss terms over the processes: both are divided by the whole batch's number of queries.
     """
 
     models: nn.ModuleDict
@@ -37,7 +39,7 @@ def mask_of(batch: Batch, like: Tensor) -> Tensor:
 
 
 def backward(terms: dict[str, Tensor], queries: int) -> dict[str, float]:
-    """Carry the gradient of a loss of several terms into whatever made them.
+    """Carry the gradient of a loss of several terms into whatever they were computed from.
 
     Args:
         terms: summed over the lists at hand.
@@ -53,7 +55,38 @@ def backward(terms: dict[str, Tensor], queries: int) -> dict[str, float]:
     return dict(zip(named, torch.stack(list(named.values())).tolist(), strict=True))
 
 
-def add(told: dict[str, float], more: dict[str, float]) -> None:
+def add(totals: dict[str, float], values: dict[str, float]) -> None:
     """Add values up by name."""
-    for name, value in more.items():
-        told[name] = told.get(name, 0.0) + value
+    for name, value in values.items():
+        totals[name] = totals.get(name, 0.0) + value
+
+
+class ListLoss:
+    """weight · distillation(scores, teacher) + supervision · loss(scores) with `train.distil`; else the loss alone."""
+
+    def __init__(self, train: DualTrain | CrossTrain) -> None:
+        self.supervision, self.distil = supervision_loss(train.loss, train), train.distil
+        self.distillation = distillation_loss(self.distil.loss, self.distil) if self.distil else None
+
+    def __call__(self, scores: Tensor, mask: Tensor, own: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """The loss's terms, each summed over the lists.
+
+        Args:
+            scores: of each list, in batch followed by the other lists' passages, shape (queries, list + more).
+            mask: True where a passage counts, same shape.
+            own: scores of the lists alone, which a teacher has scored, shape (queries, list).
+            batch: the lists. A passage without a teacher's score is left out of the distillation, and so is a list
+                with fewer than two scored ones.
+        """
+        if self.distil is None or self.distillation is None:
+            return {"sup": self.supervision(scores, mask)}
+        if batch.teacher is None:
+            raise ValueError("train.distil needs lists with a teacher's scores")
+        teacher = torch.from_numpy(batch.teacher).to(own)
+        scored = torch.from_numpy(batch.mask).to(own.device) & teacher.isfinite()
+        lists = scored.sum(-1) > 1  # one score compares with nothing
+        distilled = self.distillation(own[lists], teacher.masked_fill(~scored, 0.0)[lists], scored[lists])
+        terms = {"distil": distilled * self.distil.weight}
+        if self.distil.supervision:
+            terms["sup"] = self.supervision(scores, mask) * self.distil.supervision
+        return terms

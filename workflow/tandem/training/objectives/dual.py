@@ -1,20 +1,51 @@
 """The dual encoder's objective: softmax over the positive, hard negatives and in-batch negatives."""
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tandem.config.training import DualTrain, Regularise
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Replayed, Seeds, batch_texts, list_scores
-from tandem.training.lists import Batch
-from tandem.training.objectives import backward, mask_of
-from tandem.training.objectives.dual_terms import InBatch, terms
-from tandem.training.objectives.lesson import Lesson
-from tandem.training.positives import Positives
+from tandem.training.lists import Batch, Positives
+from tandem.training.losses import regulariser
+from tandem.training.losses.listwise import listwise
+from tandem.training.losses.regularisers import ramp
+from tandem.training.objectives import ListLoss, backward, mask_of
+
+
+@dataclass(frozen=True)
+class InBatch:
+    """Vectors and scores of this process' queries among the passages of the whole batch, all with gradient.
+
+    Attributes:
+        queries: vectors of this process' queries, shape (queries, dim).
+        passages: vectors of all passages of the batch, all processes' lists in order, shape (all passages, dim).
+        own: scores of each query's own list, of no meaning where no passage stands, shape (queries, list).
+        scores: `own`, followed in batch by the scores of all `passages`, shape (queries, list + more).
+        mask: True where a passage counts, shape of `scores`.
+        batch: this process' lists.
+        own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, dim).
+        temperature: what dot products were divided by.
+        step: steps done before this one.
+        gather: rows of all processes in order, with gradient, from this process' rows.
+    """
+
+    queries: Tensor
+    passages: Tensor
+    own: Tensor
+    scores: Tensor
+    mask: Tensor
+    batch: Batch
+    own_passages: Tensor
+    temperature: float
+    step: int
+    gather: Callable[[Tensor], Tensor]
 
 
 class Dual:
@@ -29,7 +60,7 @@ class Dual:
         self,
         model: DualEncoder,
         tokens: Tokens,
-        train: dict[str, Any],
+        train: DualTrain,
         positives: Positives,
         budget: Budget,
         world: World = ALONE,
@@ -37,7 +68,7 @@ class Dual:
         self.models = nn.ModuleDict({"dual": model})
         self.model, self.tokens, self.train, self.positives = model, tokens, train, positives
         self.budget, self.world = budget, world
-        self.lesson = Lesson(train)
+        self.list_loss = ListLoss(train)
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
         """See `Objective`. In-batch negatives bind the queries together, so all vectors meet in one loss."""
@@ -47,13 +78,13 @@ class Dual:
         everyone = self.world.gather(passages)
         scores, mask = self.scored(queries, passages, everyone, own, batch)
         lists = scores[:, : batch.passages.shape[1]]
-        seen = InBatch(
+        state = InBatch(
             queries, everyone, lists, scores, mask, own, passages, self.model.temperature, seeds.step, self.world.gather
         )
-        told = backward(terms(self.train, self.lesson, seen), len(batch.queries))
+        values = backward(self.terms(state), len(batch.queries))
         for side in sides:
             side.backward()
-        return told
+        return values
 
     def scored(
         self, queries: Tensor, passages: Tensor, everyone: Tensor, own: Batch, batch: Batch
@@ -71,7 +102,7 @@ class Dual:
         """
         scores = list_scores(queries, passages, own, self.model.temperature)
         mask = mask_of(own, scores)
-        if not self.train["in_batch"]:
+        if not self.train.in_batch:
             return scores, mask
         mine = np.arange(len(batch.queries))[self.world.slice(len(batch.queries))]
         other = np.argwhere(batch.mask)[:, 0] != mine[:, None]
@@ -79,11 +110,67 @@ class Dual:
         crossed = dot_scores(queries, everyone, self.model.temperature)
         return torch.cat([scores, crossed], 1), torch.cat([mask, torch.from_numpy(negative).to(mask.device)], 1)
 
+    def terms(self, state: InBatch) -> dict[str, Tensor]:
+        """The loss's terms by name, each a sum over this process' queries.
+
+        L_Q = `ListLoss` alone; with `passage_centric` α PAIR's L = (1 - α) L_Q + α L_P; with `regularise` also λ times
+        a regulariser of each side's vectors.
+        """
+        terms = self.list_loss(state.scores, state.mask, state.own, state.batch)
+        alpha = self.train.passage_centric
+        if alpha:
+            terms = {name: (1 - alpha) * term for name, term in terms.items()}
+            terms["passage"] = alpha * passage_centric(state)
+        if self.train.regularise:
+            terms["regularise"] = regularised(self.train.regularise, state)
+        return terms
+
     def _texts(self, batch: Batch, seeds: Seeds) -> tuple[Replayed, Replayed]:
-        return batch_texts(self.model, self.tokens, batch, self.train["precision"], self.budget, seeds)
+        return batch_texts(self.model, self.tokens, batch, self.train.precision, self.budget, seeds)
 
     @torch.no_grad()
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         """See `Objective`."""
         queries, passages = (side.values() for side in self._texts(batch, Seeds((0,))))
         return {"dual": list_scores(queries, passages, batch, self.model.temperature)}
+
+
+def passage_centric(state: InBatch) -> Tensor:
+    """-log( e^{s(p+,q)} / (e^{s(p+,q)} + Σ_{p-} e^{s(p+,p-)}) ), summed over queries.
+
+    L_P of PAIR (Ren et al. 2021): the positive is nearer to its query than to the negatives. The negatives p- are those
+    of L_Q here: the list's own and, in batch, the other lists' passages that are no known positive of the query. PAIR's
+    code sets the positive against negative passages and the batch's queries, with one encoder for both sides.
+
+    Returns:
+        Scalar, in nats.
+    """
+    lengths = state.batch.mask.sum(1)
+    positives = state.own_passages[torch.from_numpy(lengths.cumsum() - lengths).to(state.own.device)]
+    among = list_scores(positives, state.own_passages, state.batch, state.temperature)
+    scores = torch.cat([state.own[:, :1], among[:, 1:]], 1)
+    if state.scores.shape[1] > scores.shape[1]:
+        scores = torch.cat([scores, dot_scores(positives, state.passages, state.temperature)], 1)
+    return listwise(scores, state.mask)
+
+
+def regularised(params: Regularise, state: InBatch) -> Tensor:
+    """Σ λ R(vectors) over both sides and their regularisers, over the batch's texts of all processes.
+
+    A regulariser is no sum over queries: it is multiplied by this process' number of queries, so that the caller's
+    division by the batch's number of queries and the sum over processes count it once. A passage that stands in two
+    lists counts twice.
+
+    Args:
+        params: the weights λ of each side by the regulariser's name, and how many steps they grow.
+        state: vectors and step.
+    Returns:
+        Scalar.
+    """
+    total = state.queries.new_zeros(())
+    for side, side_weights in (("query", params.query), ("passage", params.passage)):
+        weights = {name: weight for name, weight in side_weights or () if weight}
+        if weights:
+            vectors = state.passages if side == "passage" else state.gather(state.queries)
+            total = total + torch.stack([w * regulariser[name](vectors) for name, w in weights.items()]).sum()
+    return total * ramp(state.step, params.ramp) * len(state.batch.queries)

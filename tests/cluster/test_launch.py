@@ -1,0 +1,183 @@
+"""One process per device: what is started, where nodes meet, and how ranks and their launcher end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tandem.cluster.launch import place, rendezvous
+from tandem.errors import UserError
+
+MODEL = ["model", "--params.objective", "dual", "--in.start", "nowhere", "--out", "model/de-0123456789/stage.json"]
+
+
+@pytest.fixture
+def scontrol(monkeypatch, tmp_path):
+    """A scontrol that knows the hosts of the list `gpu[1-3]` and no other."""
+    program = tmp_path / "bin/scontrol"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\n[ "$*" = "show hostnames gpu[1-3]" ] && printf "gpu1\\ngpu2\\ngpu3\\n"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "15007", "SLURM_JOB_NODELIST": "gpu[1-3]"}
+
+
+def test_one_node_meets_itself():
+    assert rendezvous(1, {"SLURM_JOB_NODELIST": "gpu[1-3]"}) == ["--standalone", "--local-addr", "127.0.0.1"]
+
+
+def test_nodes_meet_on_the_first_at_a_port_of_the_job(scontrol):
+    first = rendezvous(3, scontrol | {"SLURM_NODEID": "0", "SLURM_STEP_ID": "2"})
+    assert first == [
+        "--nnodes", "3", "--rdzv-backend", "c10d", "--rdzv-id", "15007.2", "--rdzv-endpoint", "gpu1:15007",
+        "--rdzv-conf", "is_host=1",
+    ]  # fmt: skip
+    other = rendezvous(3, scontrol | {"SLURM_NODEID": "2", "SLURM_STEP_ID": "2"})
+    assert other == [*first[:-1], "is_host=0"]
+
+
+def test_nodes_that_are_not_there_are_a_mistake(scontrol):
+    with pytest.raises(UserError, match=r"^execution.nodes is 2, but SLURM_JOB_NODELIST is not set"):
+        rendezvous(2, {})
+    with pytest.raises(UserError, match=r"^execution.nodes is 4, but the slurm job has 3: gpu1, gpu2, gpu3$"):
+        rendezvous(4, scontrol)
+    with pytest.raises(UserError, match=r"^the names of the slurm job's nodes are unknown: .*exit status 1"):
+        rendezvous(2, scontrol | {"SLURM_JOB_NODELIST": "cpu7"})
+
+
+@pytest.mark.parametrize(
+    ("line", "visible"),
+    [
+        ("bm25 --in.dataset d", None),
+        ("candidates --in.dataset d --in.run r", None),
+        ("candidates --in.dataset d --in.judge.0 m --run.devices 2", "0"),
+        ("model --in.checkpoint.1 c", None),
+        ("rerank --in.model m", "0"),
+        ("rerank-shard --in.model m --run.devices 2", "0"),
+        ("embeddings-shard --in.model m", "0"),
+        ("retrieve --in.passages p --in.queries q --run.engine auto", "0"),
+        ("retrieve-shard --in.passages p --in.queries q --run.engine faiss", None),
+        ("report --tables t", None),
+    ],
+)
+def test_who_computes_with_a_model_gets_one_gpu(line, visible, monkeypatch, tmp_path):
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "RANK"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TANDEM_LEASES", str(tmp_path))
+    monkeypatch.setenv("TANDEM_GPUS", "0,1")
+    assert place(line.split()) is None
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == visible
+
+
+@pytest.mark.parametrize("told", ["0", "-1", "two", "1.5"])
+def test_a_number_of_devices_is_a_whole_number(told):
+    with pytest.raises(UserError, match=f"^model: --run.devices is {told}; allowed are 1, 2, 3 …$"):
+        place([*MODEL, "--run.devices", told])
+
+
+@pytest.fixture
+def tandem(tmp_path):
+    """`tandem(words, site)`: a stage on two devices, running; `site` is code that every process begins with."""
+    started = []
+
+    def run(words, site=""):
+        (tmp_path / "sitecustomize.py").write_text(
+            f"import os, signal, sys, time\nrank = os.environ.get('RANK')\n{site}"
+        )
+        path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+        line = [sys.executable, "-m", "tandem", *words, "--run.devices", "2"]
+        told = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        started.append(subprocess.Popen(line, env=told, cwd=tmp_path, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_mistake_that_every_rank_finds_is_said_once(tandem):
+    done = tandem(MODEL)
+    line = "tandem model: nowhere: not a finished artifact, stage.json is missing; run its stage first\n"
+    assert (done.communicate(timeout=120)[1], done.returncode) == (line, 1)
+
+
+def test_a_rank_that_is_killed_ends_all_with_its_status(tandem):
+    done = tandem(MODEL, "if rank == '1': os.kill(os.getpid(), signal.SIGKILL)\nelif rank: time.sleep(60)")
+    line = "tandem model: rank 1 ended with SIGKILL; the other ranks were stopped\n"
+    assert (done.communicate(timeout=120)[1], done.returncode) == (line, 128 + signal.SIGKILL)
+
+
+def children(pid):
+    """Process ids."""
+    return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+
+
+def reads(pid, path):
+    """Whether a process has a file open."""
+    try:
+        return any(os.readlink(opened) == str(path) for opened in Path(f"/proc/{pid}/fd").iterdir())
+    except FileNotFoundError:  # closed meanwhile
+        return False
+
+
+def until(true):
+    """Wait for something."""
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("by", "status", "line"), [("SIGKILL", -9, ""), ("SIGTERM", 128 + 15, "tandem model: ended by SIGTERM\n")]
+)
+def test_ranks_end_with_their_launcher(by, status, line, tandem, tmp_path):
+    """Both ranks are held up by a manifest that nobody writes."""
+    manifest = tmp_path / "nowhere/stage.json"
+    manifest.parent.mkdir()
+    os.mkfifo(manifest)
+    held = os.open(manifest, os.O_RDWR)
+    launcher = tandem(MODEL)
+    until(lambda: sum(reads(rank, manifest) for rank in children(launcher.pid)) == 2)
+    ranks = children(launcher.pid)
+    launcher.send_signal(signal.Signals[by])
+    assert (launcher.communicate(timeout=60)[1], launcher.returncode) == (line, status)
+    until(lambda: not any(Path(f"/proc/{rank}").exists() for rank in ranks))
+    os.close(held)
+
+
+RANK = """
+import os, sys
+from tandem.errors import UserError
+from tandem.cluster.launch import as_rank
+os.environ["TANDEM_LAUNCHER"] = str({launcher})
+with as_rank():
+    raise {error}
+"""
+
+
+@pytest.mark.parametrize(
+    ("launcher", "error", "told"),
+    [
+        ("os.getppid()", "UserError('no such thing')", "no such thing"),
+        ("os.getppid()", "ValueError('a bug')", None),
+        ("os.getpid()", "ValueError('too late: the launcher has ended')", None),
+    ],
+)
+def test_a_rank_leaves_a_users_mistake_to_its_launcher(launcher, error, told, tmp_path):
+    written = tmp_path / "error.json"
+    line = [sys.executable, "-c", RANK.format(launcher=launcher, error=error)]
+    done = subprocess.run(
+        line, env={**os.environ, "TORCHELASTIC_ERROR_FILE": str(written)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert (json.loads(written.read_text())["message"] if written.exists() else None) == told
+    assert ("ValueError: a bug" in done.stderr) == ("a bug" in error)
+    assert bool(done.stderr) == ("a bug" in error)

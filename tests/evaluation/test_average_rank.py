@@ -1,0 +1,118 @@
+"""The average rank of the relevant passage, by hand and against the run of all passages."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.data.collection import Collection
+from tandem.data.runs import iter_run
+from tandem.evaluation.average_rank import run
+from tandem.retrieval.embeddings import block_name
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import writing
+
+
+@pytest.fixture
+def embedded(make_job, tmp_path):
+    """`embedded(dataset, side, vectors, ids, block)`: an embeddings artifact of given vectors."""
+
+    def make(dataset, side, vectors, ids=None, block=3):
+        role = "model", "tokens"
+        inputs = {"dataset": dataset}
+        params = {"side": side, "split": "dev"}
+        job = make_job("embeddings", tmp_path / "embeddings" / f"{side}-0000000000", params, inputs)
+        rows, dim = vectors.shape
+        with writing(job) as draft:
+            for number, start in enumerate(range(0, rows, block)):
+                np.save(draft.path(block_name(number)), vectors[start : start + block].astype(np.float16))
+            meta = {"rows": rows, "dimension": dim, "block": block, "temperature": 0.5, "dtype": "fp16"}
+            write_json(draft.path("meta.json"), meta)
+            if ids:
+                pq.write_table(pa.table({"query_id": ids}), draft.path("ids.parquet"))
+        manifest = json.loads((job.out / "stage.json").read_text())
+        manifest["upstream"] |= {name: f"results/{name}/x-0000000000" for name in role}
+        write_json(job.out / "stage.json", manifest)
+        return open_artifact(job.out)
+
+    return make
+
+
+@pytest.fixture
+def ranked(make_job, embedded, tmp_path):
+    """`ranked(dataset, passages, queries, ids)`: rank per query, and the artifact."""
+
+    def make(dataset, passages, queries, ids):
+        sides = {
+            "passages": embedded(dataset, "passages", passages),
+            "queries": embedded(dataset, "queries", queries, ids),
+        }
+        job = make_job(
+            "average_rank", tmp_path / "average_rank" / "x-0000000000", {"split": "dev"}, {"dataset": dataset} | sides
+        )
+        run(job)
+        made = pq.read_table(job.out / "scores.parquet")
+        assert set(made["measure"].to_pylist()) == {"average rank"}
+        return (
+            dict(zip(made["query_id"].to_pylist(), made["value"].to_pylist(), strict=True)),
+            open_artifact(job.out),
+            job,
+        )
+
+    return make
+
+
+@pytest.fixture
+def five(make_job, tmp_path):
+    """Passages a to e; q1 has b and d relevant, q2 has c, q3 one that the corpus lacks."""
+    job = make_job("dataset", tmp_path / "dataset" / "five-0000000000", {"source": "written by a test"})
+    with writing(job) as draft:
+        pq.write_table(
+            pa.table({"doc_id": list("ecabd"), "title": [""] * 5, "text": list("ecabd")}), draft.path("corpus.parquet")
+        )
+        asked = ["q1", "q2", "q3"]
+        pq.write_table(
+            pa.table({"query_id": asked, "text": asked, "split": ["dev"] * 3}), draft.path("queries.parquet")
+        )
+        rows = {"query_id": ["q1", "q1", "q2", "q3"], "doc_id": ["b", "d", "c", "z"]}
+        rows |= {"relevance": pa.array([1, 1, 1, 1], pa.int32()), "split": ["dev"] * 4}
+        pq.write_table(pa.table(rows), draft.path("qrels.parquet"))
+    return open_artifact(job.out)
+
+
+def test_ranks_by_hand(five, ranked):
+    # rows e, c, a, b, d; one dimension: the score is the product
+    passages = np.array([[5], [2], [2], [1], [4]])
+    ranks, made, _ = ranked(five, passages, np.array([[1], [1], [1]]), ["q1", "q2", "q3"])
+    # q1: e 5, d 4 (relevant), …: 2. q2: e 5, d 4, then a and c tie at 2, a first by its id: 4. q3 does not count.
+    assert ranks == {"q1": 2, "q2": 4}
+    told = json.loads(made.path("statistics.json").read_text())
+    assert told == {"mean": {"average rank": 3.0}, "queries": 2, "ties": 0, "missing": 1}
+    assert made.manifest.facts["queries"] == 2
+
+
+def test_a_negative_query_turns_the_order(five, ranked):
+    passages = np.array([[5], [2], [2], [1], [4]])
+    ranks, _, _ = ranked(five, passages, np.array([[-1], [-1], [0]]), ["q1", "q2", "q3"])
+    # q1: b first. q2: b, then a before c. All passages tie for q3, which has none.
+    assert ranks == {"q1": 1, "q2": 3}
+
+
+def test_ranks_are_places_in_the_run_of_everything(dataset, ranked, make_job, tmp_path):
+    from tandem.retrieval.retrieve import run as retrieve
+
+    rng = np.random.default_rng(3)
+    collection = Collection(dataset)
+    # few values, so that many scores tie or nearly tie
+    passages = rng.integers(-2, 3, (60, 8)) / 4 + rng.integers(0, 2, (60, 8)) * 2.0**-10
+    queries, ids = rng.integers(-2, 3, (20, 8)) / 3, list(collection.queries("dev"))
+    ranks, _, job = ranked(dataset, passages, queries, ids)
+    whole = make_job("retrieve", tmp_path / "retrieve" / "x-0000000000", {"split": "dev", "depth": 60}, job.inputs)
+    retrieve(whole)
+    relevant = {query: next(iter(judged)) for query, judged in collection.qrels("dev").items()}
+    places = {query: docs.index(relevant[query]) + 1 for query, docs, _ in iter_run(whole.out / "run.trec")}
+    assert ranks == places
+    assert len(set(places.values())) > 5

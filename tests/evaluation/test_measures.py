@@ -1,0 +1,137 @@
+"""Measures: values by hand, equality with trec_eval and the MS MARCO script, one order for ties."""
+
+import numpy as np
+import pytest
+import pytrec_eval
+from ir_measures.bin import msmarco_eval
+
+from tandem.errors import UserError
+from tandem.evaluation.measures import evaluate, parse_measures
+
+NAMES = ["RR@10", "nDCG@10", "R@5", "R@50", "AP", "Success@1", "P@5"]
+TREC = {"nDCG@10": "ndcg_cut_10", "R@5": "recall_5", "R@50": "recall_50", "AP": "map", "P@5": "P_5"}
+
+
+def scored(names, qrels, run):
+    result = evaluate(parse_measures(names), qrels, ((q, d, np.asarray(s, np.float32)) for q, d, s in run))
+    return {q: dict(zip(names, row, strict=True)) for q, row in zip(result.queries, result.values, strict=True)}, result
+
+
+def random_case(seed, queries=40, documents=60):
+    """Graded qrels and a run whose scores are a few integers, so that most documents are tied."""
+    generator = np.random.default_rng(seed)
+    names = [f"d{n}" for n in range(documents)]
+    qrels, run = {}, []
+    for q in range(queries):
+        qrels[f"q{q}"] = {str(d): int(generator.integers(0, 3)) for d in generator.choice(names, 12, replace=False)}
+        docs = [str(d) for d in generator.choice(names, 40, replace=False)]
+        run.append((f"q{q}", docs, generator.integers(0, 6, 40)))
+    return qrels, run
+
+
+def test_one_ranking_by_hand():
+    # Ranked a, b, c, d: relevant are b (grade 1), d (grade 2) and e, which is not retrieved.
+    qrels = {"q": {"b": 1, "d": 2, "e": 1, "a": 0}}
+    values, _ = scored(NAMES, qrels, [("q", ["d", "b", "c", "a"], [1, 3, 2, 4])])
+    dcg = 1 / np.log2(3) + 2 / np.log2(5)
+    ideal = 2 + 1 / np.log2(3) + 1 / np.log2(4)
+    assert values["q"] == pytest.approx(
+        {"RR@10": 1 / 2, "nDCG@10": dcg / ideal, "R@5": 2 / 3, "R@50": 2 / 3, "AP": (1 / 2 + 2 / 4) / 3}
+        | {"Success@1": 0, "P@5": 2 / 5}
+    )
+
+
+def test_ties_go_to_the_lower_document_id_for_every_measure():
+    # A constant score: ranked d1, d2, d3 whatever the file says; trec_eval alone would rank d3 first.
+    values, result = scored(
+        ["RR@10", "nDCG@10", "AP", "Success@1"], {"q": {"d2": 1}}, [("q", ["d3", "d2", "d1"], [7] * 3)]
+    )
+    assert values["q"] == pytest.approx({"RR@10": 1 / 2, "nDCG@10": 1 / np.log2(3), "AP": 1 / 2, "Success@1": 0})
+    assert result.ties == 2
+
+
+def test_scores_equal_as_float32_are_ties():
+    values, result = scored(["RR@10"], {"q": {"b": 1}}, [("q", ["b", "a"], np.array([1 + 1e-12, 1.0]))])
+    assert (values["q"]["RR@10"], result.ties) == (0.5, 1)
+
+
+def test_missing_queries_count_as_zero_and_unanswerable_ones_not_at_all():
+    qrels = {"a": {"x": 1}, "b": {"x": 1}, "none": {"x": 0}}
+    values, result = scored(["RR@10"], qrels, [("a", ["x"], [1]), ("none", ["x"], [1]), ("stranger", ["x"], [1])])
+    assert values == {"a": {"RR@10": 1}, "b": {"RR@10": 0}}
+    assert (result.missing, result.values.mean()) == (1, 0.5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equal_to_trec_eval_given_our_order(seed):
+    qrels, run = random_case(seed)
+    values, result = scored([*TREC, "RR"], qrels, run)
+    ordered = {}
+    for query, docs, scores in run:
+        ranked = sorted(zip(docs, scores, strict=True), key=lambda pair: (-pair[1], pair[0]))
+        ordered[query] = {doc: 1000 - rank for rank, (doc, _) in enumerate(ranked)}
+    told = pytrec_eval.RelevanceEvaluator(qrels, {*TREC.values(), "recip_rank"}).evaluate(ordered)
+    for query in result.queries:
+        for ours, theirs in {**TREC, "RR": "recip_rank"}.items():
+            assert values[query][ours] == pytest.approx(told[query][theirs], abs=1e-12)
+    assert result.ties > 1000
+
+
+def test_equal_to_trec_eval_on_the_run_itself_without_ties():
+    qrels, run = random_case(9)
+    run = [(q, docs, np.arange(len(docs)) * 0.5) for q, docs, _ in run]
+    values, _ = scored(list(TREC), qrels, run)
+    told = pytrec_eval.RelevanceEvaluator(qrels, set(TREC.values())).evaluate(
+        {q: dict(zip(docs, map(float, scores), strict=True)) for q, docs, scores in run}
+    )
+    assert all(
+        values[q][ours] == pytest.approx(told[q][theirs], abs=1e-12) for q in values for ours, theirs in TREC.items()
+    )
+
+
+def test_reciprocal_rank_follows_the_msmarco_script():
+    # By rank, cut at 10, divided by the number of reference queries, in the run or not.
+    qrels, run = random_case(4)
+    qrels["unanswered"] = {"d0": 1}
+    _, result = scored(["RR@10"], qrels, run)
+    ranked = {q: [d for _, d in sorted(zip(-np.asarray(s), docs, strict=True))] for q, docs, s in run}
+    reference = {q: [d for d, relevance in judged.items() if relevance] for q, judged in qrels.items()}
+    ours = result.values.mean()
+    total = sum(
+        next((1 / rank for rank, doc in enumerate(ranked.get(q, [])[:10], start=1) if doc in docs), 0)
+        for q, docs in reference.items()
+    )
+    assert ours == pytest.approx(total / len(reference))
+    script = msmarco_eval.compute_metrics({q: dict.fromkeys(d, 1) for q, d in reference.items()}, ranked, max_rank=10)
+    assert ours == pytest.approx(sum(script["MRR @10 by query"].values()) / len(reference))
+
+
+def test_rank_eleven_is_worth_nothing():
+    values, _ = scored(["RR@10"], {"q": {"d10": 1}}, [("q", [f"d{n:02}" for n in range(11)], np.arange(11)[::-1])])
+    assert values["q"]["RR@10"] == 0
+
+
+def test_more_queries_than_are_evaluated_at_once(monkeypatch):
+    monkeypatch.setattr("tandem.evaluation.measures.QUERIES_AT_ONCE", 7)
+    qrels, run = random_case(2)
+    pieces, _ = scored(NAMES, qrels, run)
+    monkeypatch.undo()
+    assert pieces == scored(NAMES, qrels, run)[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["nDGC@10"], "did you mean nDCG"),
+        (["zebra@10"], "is not a measure; known are"),
+        (["P"], "write P@10"),
+        (["R@x"], "malformed"),
+        (["RR@0"], "cutoff of at least 1"),
+        (["MRR@10", "RR@10"], "is MRR@10 again"),
+        ([], "the list is empty"),
+    ],
+)
+def test_bad_names_are_told_in_one_line(names, told):
+    with pytest.raises(UserError, match=told) as error:
+        parse_measures(names)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,187 @@
+"""The stage `score` on a run of a few lines."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.data import tables
+from tandem.errors import UserError
+from tandem.evaluation.scores import read_aligned, read_scores, read_summary, run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job, writing
+
+RUN = "q2 Q0 d1 1 5 t\nq2 Q0 d2 2 5 t\nq1 Q0 d3 1 2 t\nother Q0 d1 1 1 t\n"
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    def dataset(draft):
+        columns = {"query_id": ["q1", "q2", "q3", "q4"], "text": ["t"] * 4, "split": ["test"] * 4}
+        pq.write_table(pa.table(columns), draft.path("queries.parquet"))
+        pq.write_table(pa.table({"doc_id": ["d1"], "title": [""], "text": ["x"]}), draft.path("corpus.parquet"))
+        judged = [("q1", "d3", 1), ("q2", "d2", 2), ("q2", "d9", 1), ("q3", "d1", 1), ("q4", "d1", 0)]
+        queries, docs, grades = zip(*judged, strict=True)
+        columns = {
+            "query_id": queries,
+            "doc_id": docs,
+            "relevance": pa.array(grades, pa.int32()),
+            "split": ["test"] * 5,
+        }
+        pq.write_table(pa.table(columns), draft.path("qrels.parquet"))
+
+    def make(kind, name, fill, params):
+        job = Job(kind, tmp_path / kind / f"{name}-0123456789", params, {})
+        with writing(job) as draft:
+            fill(draft)
+        return open_artifact(job.out)
+
+    def both(lines=RUN, **params):
+        ranked = make("bm25", "bm25", lambda draft: draft.path("run.trec").write_text(lines), params)
+        return {"dataset": make("dataset", "toy", dataset, {}), "run": ranked}
+
+    return both
+
+
+@pytest.fixture
+def given(tmp_path):
+    """`given(file, schema, rows)`: an artifact of one Parquet file, for the inputs `labels` and `subset`."""
+
+    def made(file, schema, rows):
+        out = Job("dataset", tmp_path / "given" / f"{file}-0123456789", {}, {})
+        with writing(out) as draft:
+            tables.write(draft.path(file), tables.batches(rows, schema), schema)
+        return open_artifact(out.out)
+
+    return made
+
+
+def job(tmp_path, inputs, name="a", measures=("RR@10", "R@50"), split="test", **params):
+    told = {"measures": list(measures), "split": split, **params}
+    return Job("score", tmp_path / "score" / f"{name}-0123456789", told, inputs)
+
+
+def test_values_statistics_and_order(tmp_path, inputs):
+    run(job(tmp_path, inputs()))
+    made = open_artifact(tmp_path / "score/a-0123456789", "score")
+    rows = pq.read_table(made.path("scores.parquet")).to_pylist()
+    # q2: d1 and d2 are tied, so d2 is second; d9 is not found. q3 is not in the run, q4 has nothing relevant.
+    expected = [("q1", 1.0, 1.0), ("q2", 0.5, 0.5), ("q3", 0.0, 0.0)]
+    assert [tuple(row.values()) for row in rows] == [
+        (query, measure, value)
+        for query, *values in expected
+        for measure, value in zip(["RR@10", "R@50"], values, strict=True)
+    ]
+    assert read_summary(made).model_dump() == {
+        "mean": {"RR@10": 0.5, "R@50": 0.5},
+        "queries": 3,
+        "ties": 1,
+        "missing": 1,
+    }
+    assert (made.manifest.facts["queries"], made.manifest.facts["relevance"]) == (3, "qrels")
+    queries, values = read_scores(made, ["R@50"])
+    assert (queries, values.tolist()) == (["q1", "q2", "q3"], [[1.0], [0.5], [0.0]])
+
+
+def test_same_bytes_twice(tmp_path, inputs):
+    given = inputs()
+    for name in "ab":
+        run(job(tmp_path, given, name))
+    files = [open_artifact(tmp_path / f"score/{name}-0123456789").manifest.files for name in "ab"]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "told"),
+    [
+        (RUN, {"measures": ["nope@3"]}, "nope@3 is not a measure"),
+        (RUN, {"split": "dev"}, "no split dev"),
+        ("other Q0 d1 1 1 t\n", {}, "holds no query of split test"),
+        ("q1 Q0 d1 1\n", {}, "run.trec:1"),
+    ],
+)
+def test_mistakes_leave_nothing_behind(tmp_path, inputs, lines, options, told):
+    with pytest.raises(UserError, match=told):
+        run(job(tmp_path, inputs(lines), **options))
+    assert not (tmp_path / "score").exists()
+
+
+def test_a_run_of_another_split_is_refused(tmp_path, inputs):
+    with pytest.raises(UserError, match="is a run of split dev, but split is test"):
+        run(job(tmp_path, inputs(split="dev")))
+
+
+def test_reading_what_was_not_computed_or_does_not_fit(tmp_path, inputs):
+    run(job(tmp_path, inputs()))
+    made = open_artifact(tmp_path / "score/a-0123456789")
+    with pytest.raises(UserError, match="holds no AP; it holds RR@10, R@50"):
+        read_scores(made, ["AP"])
+    other = tmp_path / "score/b-0123456789"
+    with writing(Job("score", other, {"measures": ["RR@10"], "split": "test"}, {})) as draft:
+        columns = {"query_id": ["q7"], "measure": ["RR@10"], "value": [1.0]}
+        pq.write_table(pa.table(columns), draft.path("scores.parquet"))
+        draft.path("statistics.json").write_text(json.dumps({}))
+    with pytest.raises(UserError, match="systems are compared on the same dataset"):
+        read_aligned([made, open_artifact(other)], ["RR@10"])
+
+
+def test_results_with_the_query_s_own_id_are_dropped_before_ranking(tmp_path, inputs):
+    # q1 finds itself first; q3 finds only itself, so that nothing is left of its results.
+    lines = "q1 Q0 q1 1 9 t\nq1 Q0 d3 2 2 t\nq2 Q0 d2 1 5 t\nq3 Q0 q3 1 1 t\n"
+    given = inputs(lines)
+    values, missing = {}, {}
+    for name, params in {
+        "as-is": {},
+        "off": {"ignore_identical_ids": False},
+        "on": {"ignore_identical_ids": True},
+    }.items():
+        run(job(tmp_path, given, name, measures=["RR@10"], **params))
+        made = open_artifact(tmp_path / f"score/{name}-0123456789")
+        queries, column = read_scores(made, ["RR@10"])
+        values[name] = dict(zip(queries, column[:, 0].tolist(), strict=True))
+        missing[name] = read_summary(made).missing
+    assert values["as-is"] == values["off"] == {"q1": 0.5, "q2": 1, "q3": 0}
+    assert values["on"] == {"q1": 1, "q2": 1, "q3": 0}
+    assert missing == {"as-is": 0, "off": 0, "on": 1}
+
+
+def test_labels_replace_the_qrels_of_the_split(tmp_path, inputs, given):
+    # Corrected: q2's d1 is relevant after all, q4 has a relevant passage now, q1 and q3 have none.
+    rows = [("q2", "d1", 1, "test"), ("q2", "d2", 1, "test"), ("q4", "d1", 1, "test"), ("q3", "d1", 0, "test")]
+    labels = given("qrels.parquet", tables.QRELS_SCHEMA, [*rows, ("q1", "d3", 1, "dev")])
+    run(job(tmp_path, inputs() | {"labels": labels}))
+    made = open_artifact(tmp_path / "score/a-0123456789")
+    queries, values = read_scores(made, ["RR@10", "R@50"])
+    assert (queries, values.tolist()) == (["q2", "q4"], [[1, 1], [0, 0]])
+    assert made.manifest.facts["relevance"] == "labels"
+
+
+def test_a_subset_leaves_the_queries_it_names_for_the_split(tmp_path, inputs, given):
+    named = [("q3", "", "test"), ("q1", "", "test"), ("q2", "", "train"), ("stranger", "", "test")]
+    subset = given("queries.parquet", tables.QUERIES_SCHEMA, named)
+    run(job(tmp_path, inputs() | {"subset": subset}))
+    made = open_artifact(tmp_path / "score/a-0123456789")
+    assert read_scores(made, ["RR@10"])[0] == ["q1", "q3"]
+    assert read_summary(made).model_dump() == {
+        "mean": {"RR@10": 0.5, "R@50": 0.5},
+        "queries": 2,
+        "ties": 0,
+        "missing": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("role", "file", "schema", "rows", "told"),
+    [
+        ("labels", "qrels.parquet", tables.QRELS_SCHEMA, [("q9", "d1", 1, "test")], "labels 1 queries .* the first q9"),
+        ("labels", "qrels.parquet", tables.QRELS_SCHEMA, [("q1", "d1", 1, "dev")], "holds no split test; it holds dev"),
+        ("labels", "qrels.parquet", tables.QRELS_SCHEMA, [("q1", "d1", 0, "test")], "has no relevant judgement"),
+        ("subset", "queries.parquet", tables.QUERIES_SCHEMA, [("q4", "", "test")], "names none of the 3 queries of"),
+    ],
+)
+def test_labels_and_subsets_that_do_not_fit(tmp_path, inputs, given, role, file, schema, rows, told):
+    with pytest.raises(UserError, match=told) as error:
+        run(job(tmp_path, inputs() | {role: given(file, schema, rows)}))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "score").exists()

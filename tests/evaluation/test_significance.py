@@ -1,0 +1,110 @@
+"""Tests and intervals: by enumeration, by hand, against scipy."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from tandem.evaluation import significance
+from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test, t_test
+
+
+def column(*numbers):
+    return np.asarray(numbers, float)[:, None]
+
+
+def test_randomisation_of_five_queries_by_enumeration():
+    differences = [0.5, 0.25, -0.1, 0.3, 0.0]
+    sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True))) for signs in product((1, -1), repeat=5)]
+    expected = sum(total >= 0.95 - 1e-9 for total in sums) / 32
+    assert randomisation_test(column(*differences)) == pytest.approx([expected])
+
+
+def test_randomisation_of_three_equal_differences_by_hand():
+    # Of 8 sign patterns only +++ and --- reach |sum| = 0.3, although 0.1 + 0.1 + 0.1 is not 0.3 in binary.
+    assert randomisation_test(column(0.1, 0.1, 0.1)) == pytest.approx([2 / 8])
+
+
+def test_equal_systems_have_p_one():
+    assert randomisation_test(np.zeros((50, 2))) == pytest.approx([1, 1])
+    assert t_test(np.zeros((50, 2))) == pytest.approx([1, 1])
+
+
+def test_sampled_randomisation_agrees_with_the_exact_one(monkeypatch):
+    differences = np.random.default_rng(0).normal(0.3, 1, (14, 3))
+    exact = randomisation_test(differences)
+    monkeypatch.setattr(significance, "EXACT_UP_TO", 0)
+    assert randomisation_test(differences) == pytest.approx(exact, abs=0.006)
+
+
+def test_sampled_randomisation_is_seeded_and_never_zero():
+    differences = np.ones((40, 1))
+    assert randomisation_test(differences, samples=999) == pytest.approx([1 / 1000])
+    noisy = np.random.default_rng(1).normal(0.2, 1, (40, 2))
+    assert randomisation_test(noisy).tolist() == randomisation_test(noisy).tolist()
+    assert randomisation_test(noisy, seed=1).tolist() != randomisation_test(noisy, seed=2).tolist()
+
+
+def test_a_column_does_not_depend_on_its_neighbours():
+    differences = np.random.default_rng(2).normal(0.2, 1, (60, 5))
+    together = randomisation_test(differences)
+    assert together.tolist() == [randomisation_test(differences[:, [at]])[0] for at in range(5)]
+
+
+def test_blocks_change_no_sample_count(monkeypatch):
+    monkeypatch.setattr(significance, "CELLS", 70)
+    assert list(significance._blocks(10, 20)) == [3, 3, 3, 1]
+    assert randomisation_test(np.ones((20, 1)), samples=99) == pytest.approx([1 / 100])
+
+
+def test_t_test_equals_scipy():
+    a, b = np.random.default_rng(3).random((2, 30, 4))
+    assert t_test(a - b) == pytest.approx(scipy.stats.ttest_rel(a, b).pvalue, rel=1e-12)
+
+
+def test_t_test_by_hand():
+    # d = 1, 2, 3: mean 2, sd 1, t = 2 sqrt(3); for 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2).
+    t = 2 * np.sqrt(3)
+    assert t_test(column(1, 2, 3)) == pytest.approx([1 - t / np.sqrt(t**2 + 2)])
+
+
+def test_t_test_of_a_constant_difference():
+    assert t_test(column(0.5, 0.5, 0.5)) == pytest.approx([0])
+
+
+def test_holm_by_hand():
+    # Sorted: 0.01, 0.02, 0.03, 0.4 → times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.4.
+    assert holm(np.array([0.03, 0.01, 0.4, 0.02])) == pytest.approx([0.06, 0.04, 0.4, 0.06])
+    assert holm(np.array([0.6, 0.7])) == pytest.approx([1, 1])
+    assert holm(np.array([0.04])) == pytest.approx([0.04])
+    assert holm(np.array([])).size == 0
+
+
+def test_bootstrap_of_a_constant_is_a_point():
+    low, high = bootstrap_interval(np.full((20, 1), 0.25))
+    assert (low[0], high[0]) == (pytest.approx(0.25), pytest.approx(0.25))
+
+
+def test_bootstrap_of_two_queries_by_hand():
+    # Means of resamples of (0, 1): 0, 1/2, 1 with probability 1/4, 1/2, 1/4.
+    low, high = bootstrap_interval(column(0, 1))
+    assert (low[0], high[0]) == (0, 1)
+    low, high = bootstrap_interval(column(0, 1), confidence=0.4)
+    assert (low[0], high[0]) == (0.5, 0.5)
+
+
+def test_bootstrap_of_many_queries_is_near_the_normal_interval():
+    values = np.random.default_rng(5).random((400, 2))
+    low, high = bootstrap_interval(values)
+    half = 1.96 * values.std(axis=0) / np.sqrt(400)
+    assert low == pytest.approx(values.mean(axis=0) - half, abs=0.003)
+    assert high == pytest.approx(values.mean(axis=0) + half, abs=0.003)
+
+
+@pytest.mark.parametrize("cells", [1_000, 1_000_000])
+def test_bootstrap_does_not_depend_on_the_blocks(monkeypatch, cells):
+    values = np.random.default_rng(6).random((100, 2))
+    expected = bootstrap_interval(values, resamples=500)
+    monkeypatch.setattr(significance, "CELLS", cells)
+    assert np.allclose(expected, bootstrap_interval(values, resamples=500), atol=1e-12)

@@ -1,0 +1,84 @@
+"""Score distributions over steps: the stage's numbers against scores computed text by text."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from tandem.extras.analysis.dynamics import compare, run, sample
+from tandem.models.cross import CrossEncoder
+from tandem.models.dual import DualEncoder
+from tandem.models.tokens import Tokens
+from tandem.store.artifact import Artifact, open_artifact
+
+SCORING = {"precision": "fp32", "batch_tokens": 2048}
+
+
+@pytest.fixture(scope="module")
+def inputs(dataset, tokens, drawn, joint_model, make_model, results, dual_model, cross_model):
+    """A joint model after four steps, its checkpoint after two, and what it started from."""
+    before = make_model(results / "model" / "joint.1-00000000d1", ("dual", "cross"), seed=9, temperature=0.5)
+    after = [
+        Artifact(one.folder, one.manifest.model_copy(update={"facts": {**one.manifest.facts, "steps": steps}}))
+        for one, steps in ((joint_model, 4), (before, 2))
+    ]
+    return {
+        "dataset": dataset, "candidates": drawn, "tokens": tokens, "cross_tokens": tokens,
+        "point.0": after[1], "point.1": after[0], "retriever": dual_model, "reranker": cross_model,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def job(make_job, inputs, tmp_path):
+    """`job(**more)`: the stage's job with these inputs instead; None leaves one out."""
+
+    def make(queries=4, **more):
+        told = {role: one for role, one in {**inputs, **more}.items() if one is not None}
+        params = {"queries": queries, "list_size": 4, "seed": 5, **SCORING, "encode": SCORING}
+        return make_job("dynamics", tmp_path / "joint-00000000d2", params, told, {"workers": 1})
+
+    return make
+
+
+def rows_of(job):
+    run(job)
+    return pq.read_table(open_artifact(job.out).path("dynamics.parquet")).to_pylist()
+
+
+@torch.no_grad()
+def test_each_number_is_that_of_the_models(job, inputs, tokens):
+    made = job()
+    rows, sampled, texts = rows_of(made), sample(made), Tokens.open(tokens)
+    assert [row["step"] for row in rows] == [0] * 4 + [2] * 4 + [4] * 4
+    starts = np.concatenate([[0], sampled.ends])
+    for at, (step, dual_of, cross_of) in enumerate([
+        (0, "retriever", "reranker"), (2, "point.0", "point.0"), (4, "point.1", "point.1")
+    ]):  # fmt: skip
+        dual = DualEncoder.load(inputs[dual_of].folder / "dual").eval()
+        cross = CrossEncoder.load(inputs[cross_of].folder / "cross").eval()
+        for number, query in enumerate(sampled.ids):
+            own = slice(starts[number], starts[number + 1])
+            asked, found = sampled.queries[own], [texts.passages[p] for p in sampled.passages[own]]
+            q = dual.encode("query", [texts.queries[asked[0]]], texts.template, "fp32")
+            p = dual.encode("passage", found, texts.template, "fp32")
+            de = (p @ q[0] / dual.temperature).double().numpy()
+            ce = cross([texts.queries[a] for a in asked], found, texts.template, "fp32").double().numpy()
+            row, expected = rows[4 * at + number], compare(de, ce)._asdict()
+            assert (row["step"], row["query_id"]) == (step, query)
+            # vectors are kept in fp16: three digits
+            assert [row[name] for name in expected] == pytest.approx(list(expected.values()), rel=5e-3, abs=2e-3)
+
+
+def test_lists_are_those_that_the_training_draws_first(job, drawn):
+    sampled = sample(job(queries=3))
+    assert len(sampled.ids) == 3
+    table = pq.read_table(drawn.path("candidates.parquet")).to_pylist()
+    for query, passages in zip(sampled.ids, np.split(sampled.passages, sampled.ends[:-1]), strict=True):
+        own = [row for row in table if row["query_id"] == query and row["list"] == "undenoised"]
+        assert len(passages) == 4
+        assert passages[0] == own[0]["passage_row"]
+        assert set(passages[1:]) < {row["passage_row"] for row in own[1:]}
+
+
+def test_a_start_that_was_not_trained_is_left_out(job, encoder):
+    assert {row["step"] for row in rows_of(job(queries=2, retriever=encoder))} == {2, 4}

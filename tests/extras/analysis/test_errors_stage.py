@@ -1,0 +1,179 @@
+"""Wrong results: which queries, which sample, what stands on the sheet, and the table that a filled one makes."""
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.data.collection import Collection
+from tandem.data.runs import write_run
+from tandem.data.splits import position
+from tandem.errors import UserError
+from tandem.extras.analysis import error_table
+from tandem.extras.analysis.error_types import ENTITY, OTHER, TYPES
+from tandem.extras.analysis.errors import read_types, run
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
+
+PRINTED = Path(__file__).parents[3] / "config/papers/printed.csv"
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory, make_job, dataset):
+    """A run of the test queries: first the hare's passages, then their own subject's second and third one.
+
+    The positive is a subject's second passage, so that it stands at rank 4; for the hare at rank 2.
+    """
+    folder = tmp_path_factory.mktemp("errors")
+    job = make_job(
+        "bm25", folder / "tiny/bm25/bm25.test-00000000e0", {"depth": 9, "split": "test"}, {"dataset": dataset}
+    )
+    with writing(job) as draft:
+        lists = []
+        for query in Collection(dataset).queries("test"):
+            name = query.removeprefix("test-")
+            lists.append((query, list(dict.fromkeys(["hare-1", "hare-2", "hare-3", f"{name}-2", f"{name}-3"]))))
+        write_run(draft.path("run.trec"), ((q, docs, list(range(len(docs), 0, -1))) for q, docs in lists), job.key)
+    return open_artifact(job.out)
+
+
+@pytest.fixture(scope="module")
+def made(ranked, make_job, dataset):
+    """The wrong results of six queries, three each."""
+    job = make_job(
+        "errors",
+        ranked.folder.parents[1] / "errors/bm25.test-00000000e1",
+        {"split": "test", "top": 3, "queries": 6},
+        {"dataset": dataset, "run": ranked},
+    )
+    run(job)
+    return open_artifact(job.out)
+
+
+def rows_of(path):
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_queries_without_a_positive_at_the_top_are_sampled_by_their_hash(made, dataset):
+    wrong = [query for query in Collection(dataset).queries("test") if query != "test-hare"]
+    lowest = sorted(wrong, key=position)[:6]
+    rows = rows_of(made.path("sheet.csv"))
+    assert len(rows) == 18
+    assert {row["query_id"] for row in rows} == set(lowest)
+    told = json.loads(made.path("summary.json").read_text())
+    assert {key: told[key] for key in ("queries", "without_positive", "percent", "sampled", "pairs")} == {
+        "queries": 20, "without_positive": 19, "percent": 95.0, "sampled": 6, "pairs": 18
+    }  # fmt: skip
+    assert sum(told["guesses"].values()) == 18
+    assert told["guesses"][ENTITY] == 18  # each asks for another animal than the hare
+
+
+def test_a_row_shows_texts_ranks_the_guess_and_leaves_the_annotator_s_columns_empty(made):
+    row = next(row for row in rows_of(made.path("sheet.csv")) if row["rank"] == "2")
+    name = row["query_id"].removeprefix("test-")
+    assert (row["doc_id"], row["positive_rank"]) == ("hare-2", "4")
+    assert row["query"] == f"how does the {name} behave"
+    assert f"the {name} " in row["positive"]
+    assert (row["guess"], row["why"]) == (ENTITY, f"no {name}")
+    assert (row["type"], row["note"]) == ("", "")
+    assert pq.read_metadata(made.path("pairs.parquet")).num_rows == 18
+
+
+def test_no_wrong_query_is_one_line(ranked, make_job, dataset, tmp_path):
+    job = make_job(
+        "errors",
+        tmp_path / "e-0000000000",
+        {"split": "test", "top": 5, "queries": 6},
+        {"dataset": dataset, "run": ranked},
+    )
+    with pytest.raises(UserError, match=r"every query has a positive in the top 5 of .*lower analysis\.errors\.top"):
+        run(job)
+
+
+@pytest.fixture
+def filled(made, tmp_path):
+    """`filled({row: type})`: the sheet with some types filled in, saved as a German spreadsheet does."""
+
+    def make(types, delimiter=";"):
+        rows = rows_of(made.path("sheet.csv"))
+        for at, told in types.items():
+            rows[at]["type"] = told
+        with open(tmp_path / "filled.csv", "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows(rows)
+        return tmp_path / "filled.csv"
+
+    return make
+
+
+def test_a_filled_sheet_is_read_back(made, filled):
+    path = filled({0: "entity", 1: "ENTITY MISMATCH", 5: " other "})
+    assert read_types(path, made) == [ENTITY, ENTITY, OTHER]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda text: text.replace(";entity", ";entitie", 1),
+            r"filled\.csv:2: type is 'entitie'; allowed are entity, ",
+        ),
+        (
+            lambda text: text.replace("hare-1", "hare-9", 1),
+            r"filled\.csv:2: hare-9 for query test-\w+ is not, or twice",
+        ),
+        (lambda text: text.replace("type;", "kind;", 1), r"filled\.csv:1: no column type \(found: query_id, "),
+    ],
+)
+def test_a_mistake_on_the_sheet_is_one_line(made, filled, change, message):
+    path = filled({0: "entity"})
+    path.write_text(change(path.read_text()))
+    with pytest.raises(UserError, match=message):
+        read_types(path, made)
+
+
+def table(made, out, *more):
+    error_table.main(["--errors", str(made.folder), "--printed", str(PRINTED), "--out", str(out), *more])
+    return rows_of(out)
+
+
+def test_table_10_from_a_filled_sheet(made, filled, tmp_path):
+    types = {0: "entity", 1: "numeral", 2: "other", 3: "other"}
+    rows = table(made, tmp_path / "t/table10.csv", "--sheet", str(filled(types, ",")))
+    found = {(row["category"], row["type"]): row for row in rows}
+    assert len(rows) == 8 + 3 + 1
+    assert found["Others", "Others"] == {
+        "category": "Others", "type": "Others", "printed": "8.2", "printed_pairs": "41.0", "pairs": "2",
+        "share": "50.0000", "difference": "41.8000",
+    }  # fmt: skip
+    salient = found["Salient Phrase Mismatch", ""]
+    assert (salient["printed"], salient["pairs"], salient["share"]) == ("53.4", "2", "50.0000")
+    assert (found["", ""]["printed"], found["", ""]["printed_pairs"], found["", ""]["pairs"]) == ("100.0", "500.0", "4")
+    page = (tmp_path / "t/table10.md").read_text()
+    assert "Own: 4 pairs, annotated." in page
+    assert "The printed shares add up to 100 %; all are whole numbers of 500 pairs." in page
+    assert r"Salient Phrase Mismatch, all & 53.4 & 267 & 2 & 50.0 & -3.4 \\" in (tmp_path / "t/table10.tex").read_text()
+    assert "+41.8" in (tmp_path / "t/table10.html").read_text()
+
+
+def test_without_a_sheet_the_table_says_that_it_guesses(made, tmp_path):
+    rows = table(made, tmp_path / "table10.csv")
+    assert rows[0]["pairs"] == "18"
+    assert "guessed from words, not annotated" in (tmp_path / "table10.md").read_text()
+
+
+def test_an_empty_sheet_makes_no_table(made, filled, tmp_path):
+    with pytest.raises(UserError, match=r"filled\.csv: no row has a type yet"):
+        table(made, tmp_path / "table10.csv", "--sheet", str(filled({})))
+
+
+def test_printed_shares_that_cannot_be_counts_are_told():
+    printed = error_table.printed_shares(PRINTED)
+    assert list(printed) == list(TYPES)
+    assert list(printed.values()) == [39, 5, 9.4, 1, 1.6, 21, 14.8, 8.2]
+    told = error_table.arithmetic({**printed, ENTITY: 39.1})
+    assert told == f"The printed shares add up to 100.1 %; no whole number: {ENTITY}."

@@ -1,0 +1,90 @@
+"""How hard negatives are: counts and shares by hand, and the judges' probabilities as the pair store has them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.analysis import views
+from tandem.extras.analysis.hardness import run, summary
+from tandem.extras.pretraining.bottleneck import views
+from tandem.retrieval.pair_scores import PairScores, probability
+from tandem.store.artifact import open_artifact
+
+ROWS = pd.DataFrame(
+    [
+        ("a", "q1", 1, 0, 0.9), ("a", "q2", 1, 0, 0.4),
+        ("a", "q1", 0, 1, 0.6), ("a", "q1", 0, 3, 0.5), ("a", "q2", 0, 5, 0.2), ("a", "q2", 0, 0, 0.1),
+        ("b", "q1", 0, 2, 0.3),
+    ],
+    columns=["source", "query_id", "label", "rank", "judge"],
+)  # fmt: skip
+
+
+def test_shares_and_quartiles_by_hand():
+    told = summary(ROWS, 0.5)
+    # ranks 1, 3, 5: the passage without a rank is not among them; 0.5 is not above 0.5
+    assert told["a"] == {
+        "negatives": 4, "queries": 2, "rank": [2.0, 3.0, 4.0], "judge": [0.175, 0.35, 0.525],
+        "false_negatives": 25.0, "found_positives": 50.0,
+    }  # fmt: skip
+    assert told["b"]["found_positives"] is None
+    assert list(summary(ROWS, None)["b"]) == ["negatives", "queries", "rank"]
+
+
+@pytest.fixture
+def job(make_job, dataset, drawn, tmp_path):
+    """`job(params, **inputs)`: the stage's job over two models' lists, which are the same."""
+
+    def make(params=(), **inputs):
+        told = {
+            "models": ["ce", "joint"],
+            "drawn_from": ["bm25", "bm25"],
+            "queries": 3,
+            "threshold": 0.5,
+            **dict(params),
+        }
+        lists = {"candidates.0": drawn, "candidates.1": drawn}
+        return make_job("hardness", tmp_path / "negatives-00000000d3", told, {"dataset": dataset, **lists, **inputs})
+
+    return make
+
+
+def test_every_row_has_the_judge_s_probability(job, cross_model, tokens):
+    made = job({"precision": "fp32", "batch_tokens": 2048}, **{"judge.0": cross_model, "judge_tokens.0": tokens})
+    run(made)
+    rows = pq.read_table(open_artifact(made.out).path("negatives.parquet")).to_pandas()
+    names = ["ce: bm25", "ce: bm25, denoised", "joint: bm25", "joint: bm25, denoised"]
+    assert rows.groupby("source", sort=False).size().to_dict() == dict.fromkeys(names, 3 * 6)
+    lists = pq.read_table(made.inputs["candidates.0"].path("candidates.parquet")).to_pandas()
+    kept = lists[lists["query_id"].isin(set(rows["query_id"]))]
+    scores = PairScores(cross_model, tokens, "fp32", 2048)
+    expected = probability(scores.score(kept["query_row"].to_numpy(), kept["passage_row"].to_numpy()))
+    assert np.allclose(rows["judge"][: len(kept)], expected, atol=1e-6)
+    told = json.loads((made.out / "summary.json").read_text())
+    assert told["judges"] == [cross_model.key]
+    assert told["dropped"] == {"ce": {"known positive": 12}, "joint": {"known positive": 12}}
+    # four of five negatives have a rank: 10, 30, 40, 50
+    assert told["sources"]["ce: bm25"]["rank"] == [25.0, 35.0, 42.5]
+    assert told["sources"]["joint: bm25, denoised"]["rank"] == [20.0, 30.0, 40.0]
+
+
+def test_without_judges_ranks_are_told_and_shown(job):
+    made = job()
+    run(made)
+    artifact = open_artifact(made.out)
+    assert views.sources(artifact)["negatives"].tolist() == [15, 15, 15, 15]
+    assert views.sources(artifact)["judged false (%)"].isna().all()
+    shown = views.hardness_plot(artifact, "rank").to_dict()
+    values = next(iter(shown["datasets"].values()))
+    # ranks 10, 20, 30, 40, 50 in bins of three: a fifth of the denoised list's negatives each
+    of_denoised = [(row["middle"], row["share"]) for row in values if row["source"] == "ce: bm25, denoised"]
+    assert of_denoised == [(11.0, 20.0), (20.0, 20.0), (29.0, 20.0), (41.0, 20.0), (50.0, 20.0)]
+
+
+def test_a_model_without_lists_is_one_line(job):
+    with pytest.raises(UserError, match="hardness: 2 training lists, but 1 models; one name each"):
+        run(job({"models": ["ce"]}))

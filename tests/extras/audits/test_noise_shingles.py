@@ -1,0 +1,48 @@
+"""Texts as sets of shingle hashes, against n-grams made one by one."""
+
+import random
+
+import numpy as np
+import pytest
+
+from tandem.extras.audits.minhash import Shingling, normalised
+
+
+def grams(text, unit, size):
+    units = text.split(" ") if unit == "words" else text
+    return {tuple(units[at : at + size]) for at in range(max(len(units) - size, 0) + 1)}
+
+
+def test_equal_texts_after_normalisation():
+    assert normalised(" The  Straße\t\u3000ＡＢＣ\n１２ ") == "the strasse abc 12"
+    assert normalised("e\u0301") == normalised("é") == "é"
+    assert normalised("ﬁn\u00a0x") == "fin x"
+    assert normalised(" \u2028\u3000\n") == ""
+
+
+@pytest.mark.parametrize(("unit", "size"), [("words", 1), ("words", 3), ("characters", 2), ("characters", 5)])
+def test_shingles_are_the_n_grams(unit, size):
+    draw = random.Random(3)
+    texts = [
+        " ".join(draw.choices(["a", "bb", "b", "ab", "的", "说明", "𠀀"], k=draw.randint(1, 12))) for _ in range(200)
+    ]
+    hashes, counts = Shingling(unit, size).hashes(texts)
+    parts = np.split(hashes, np.cumsum(counts)[:-1])
+    for text, part in zip(texts, parts, strict=True):
+        assert len(set(part.tolist())) == len(grams(text, unit, size))
+    assert len(set(hashes.tolist())) == len(set().union(*(grams(text, unit, size) for text in texts)))
+    for one, first in zip(texts[:40], parts, strict=False):
+        for other, second in zip(texts[:40], parts, strict=False):
+            assert len(set(first.tolist()) & set(second.tolist())) == len(
+                grams(one, unit, size) & grams(other, unit, size)
+            )
+
+
+@pytest.mark.parametrize("unit", ["words", "characters"])
+def test_a_text_has_the_same_shingles_in_any_company(unit):
+    shingling = Shingling(unit, 3)
+    texts = ["a", "one two", "one two three four", "x" * 2000, "你好 世界"]
+    together, counts = shingling.hashes(texts)
+    alone = [shingling.hashes([text])[0] for text in texts]
+    assert together.tolist() == np.concatenate(alone).tolist()
+    assert counts.tolist() == [len(one) for one in alone]

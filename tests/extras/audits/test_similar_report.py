@@ -1,0 +1,93 @@
+"""The report's sections on similar queries and on false negatives, by real stages on a collection by hand."""
+
+import pytest
+
+from tandem.evaluation.scores import run as score_stage
+from tandem.extras.audits import report  # noqa: F401  (its templates)
+from tandem.extras.audits.effects import false_negative_audits, similar_audits
+from tandem.extras.audits.false_negatives import run as pool_stage
+from tandem.extras.audits.relabel import run as relabel_stage
+from tandem.extras.audits.similar_queries import run as similar_stage
+from tandem.report.page import environment
+from tandem.store.artifact import open_artifact
+from tandem.store.lineage import walk
+
+NASTY = "<b>bold</b>"
+PASSAGES = [("p1", "", "one"), ("p2", "", "two"), ("p3", "", "three")]
+QUERIES = [
+    ("t1", f"a {NASTY} b", "train"),
+    ("t2", "other", "train"),
+    ("q1", f"A {NASTY} b?", "test"),
+    ("q2", f"a {NASTY} c", "test"),
+    ("q3", "else", "test"),
+]
+QRELS = [("t1", "p1", 1, "train"), ("q1", "p1", 1, "test"), ("q2", "p2", 1, "test"), ("q3", "p3", 1, "test")]
+RANKED = {"q1": ["p1", "p2"], "q2": ["p1", "p2"], "q3": ["p1", "p2", "p3"]}
+
+
+@pytest.fixture
+def stages(make_job, make_collection, make_run, tmp_path):
+    """Every stage of both audits, as lineage shows them."""
+    root = tmp_path / "results" / "mini"
+    data = make_collection(root / "dataset" / "mini-0123456789", PASSAGES, QUERIES, QRELS)
+    ran = make_run(root / "bm25" / "bm25.test-0123456789", data, "test", RANKED)
+
+    def made(kind, run, params, inputs, execution=None, name=None):
+        out = root / kind / f"{name or kind}-0123456789"
+        run(make_job(kind, out, params, inputs, execution))
+        return open_artifact(out)
+
+    audit = made("similar_queries", similar_stage, {"depth": 2, "threshold": 0.5}, {"dataset": data})
+    params = {"split": "test", "depth": 2, "top": 1, "threshold": 0.5}
+    pool = made("false_negatives", pool_stage, params, {"dataset": data, "run.0": ran})
+    sheet = tmp_path / "filled.csv"
+    sheet.write_text("query_id,doc_id,verdict\nq2,p1,1\n")
+    labels = made("relabel", relabel_stage, {}, {"dataset": data, "pool": pool}, {"path": str(sheet)})
+    how, told = {"measures": ["RR@10"], "split": "test"}, {"dataset": data, "run": ran}
+    scores = [
+        made("score", score_stage, how, told, name="plain"),
+        made("score", score_stage, how, {**told, "labels": labels}, name="labels"),
+        made("score", score_stage, how, {**told, "subset": audit}, name="subset"),
+    ]
+    return walk([audit, pool, labels, *scores])
+
+
+def shown(fragment, macro, told):
+    module = environment().get_template(fragment).make_module()
+    return str(getattr(module, macro)(told))
+
+
+def test_similar_queries_by_hand(stages):
+    [audit] = similar_audits(stages.values())
+    # q1 repeats t1 but for case; q2 shares "a", "b", "bold", "b" with it; q3 shares nothing
+    assert audit.summary.others == {"queries": 3, "similar": 2, "percent": 66.67}
+    [effect] = audit.effects
+    assert effect.queries == [2, 1]
+    assert effect.removed is False
+    assert effect.means == [[pytest.approx(100 * (1 + 1 / 2) / 2), pytest.approx(100 / 3)]]
+    page = shown("_audit_similar.html", "similar_queries", [audit])
+    assert "1 of 2 training queries are similar to 2 of 3 other queries (66.67 %)" in page
+    assert ">75.00<" in page
+    assert ">33.33<" in page
+    assert NASTY not in page
+    assert "&lt;b&gt;bold" in page
+
+
+def test_false_negatives_by_hand(stages):
+    [audit] = false_negative_audits(stages.values())
+    [labels] = audit.relabelled
+    assert labels.changes.positives_per_query == {"before": 1.0, "after": 1.3333}
+    [effect] = labels.effects
+    before, after = (1 + 1 / 2 + 1 / 3) / 3, (1 + 1 + 1 / 3) / 3
+    assert effect.means == [[pytest.approx(100 * before), pytest.approx(100 * after)]]
+    page = shown("_audit_false_negatives.html", "false_negatives", [audit])
+    assert "positives per query 1.00 before, 1.33 after" in page
+    assert "Relabelled by annotators" in page
+    assert "reciprocal rank fusion" in page
+    assert f">{100 * after:.2f}<" in page
+
+
+def test_nothing_to_show(stages):
+    few = [stage for stage in stages.values() if stage.kind == "dataset"]
+    assert similar_audits(few) == false_negative_audits(few) == []
+    assert shown("_audit_similar.html", "similar_queries", []).strip() == ""

@@ -1,0 +1,157 @@
+"""`tandem export`: the page's own lines find what the stage found, where Tandem cannot be imported."""
+
+import contextlib
+import json
+import re
+
+import faiss
+import numpy as np
+import pytest
+
+from tandem.cli import run
+from tandem.cluster.progress import Progress
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+from tandem.extras.demo.export import Exported, card, fresh_folder, opening_lines, write_flat
+from tandem.retrieval.embeddings import Embeddings
+from tandem.store.artifact import open_artifact
+
+ALONE = "import sys; sys.modules['tandem'] = None\n"
+ASK = "\nimport json; print(json.dumps([search(query) for query in json.loads(sys.stdin.read())]))\n"
+BOTH = "\nimport json; print(json.dumps([[doc for doc, _ in found], [ids[row] for row in rows[0]]]))\n"
+
+
+def blocks(folder):
+    """The Python of the page, block by block."""
+    return re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.S)
+
+
+def finds_the_run(built, folder, kind, name):
+    """Run the page's first block in its folder and compare its top ten with a stage's run."""
+    (path,) = built.folder.glob(f"results/tiny/{kind}/{name}.test-*/run.trec")
+    run = {query: (docs[:10], scores[:10]) for query, docs, scores in iter_run(path)}
+    asked = [f"how does the {query.removeprefix('test-')} behave" for query in run]
+    script = f"import os; os.chdir({str(folder)!r})\n{ALONE}{blocks(folder)[0]}{ASK}"
+    done = built.run(["-c", script], json.dumps(asked))
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(done.stdout.splitlines()[-1]), run.values()]
+    differences = []
+    for found, (docs, scores) in zip(*answers, strict=True):
+        assert [doc for doc, _ in found] == docs
+        differences.append(np.abs(np.array([value for _, value in found]) / scores - 1).max())
+    # Encoded alone a query differs in its last bits, so that now and then a component is rounded to its other neighbour
+    # in fp16. One query may have such a component; a page that did not round at all would differ in every query.
+    assert sorted(differences)[-2] <= 1e-5
+    assert max(differences) <= 1e-4
+
+
+def exported(built, folder, *words):
+    with contextlib.chdir(built.folder):
+        assert run(["export", *words, "config.yaml", "--out", str(folder)]) == 0
+
+
+def test_two_towers_and_a_flat_index(built, tmp_path):
+    folder = tmp_path / "out" / "exported"
+    exported(built, folder, "de_bm25neg", "--texts")
+    assert {path.name for path in folder.iterdir()} == {
+        "README.md",
+        "dual",
+        "ids.txt",
+        "passages.faiss",
+        "texts.parquet",
+    }
+    assert [path.name for path in folder.parent.iterdir()] == ["exported"]
+    finds_the_run(built, folder, "retrieve", "de_bm25neg")
+    assert len((folder / "ids.txt").read_text().split("\n")) == 60
+
+
+def test_an_index_of_lists_on_disk(built, tmp_path):
+    folder = tmp_path / "exported"
+    exported(built, folder, "de_bm25neg", "--index", "lists")
+    page = (folder / "README.md").read_text()
+    assert '"nprobe", 2' in page.replace("'", '"')
+    assert "IVF4,Flat" in page
+    finds_the_run(built, folder, "ann", "de_bm25neg@lists")
+
+
+def test_sentence_transformers_finds_the_same_in_the_same_folder(built, tmp_path):
+    folder = tmp_path / "exported"
+    exported(built, folder, "rocketqav2")
+    plain, theirs = blocks(folder)
+    begin, between = f"import os; os.chdir({str(folder)!r})\n{ALONE}", "\nfound = search('how does the otter behave')\n"
+    done = built.run(["-c", begin + plain + between + theirs + BOTH])
+    assert done.returncode == 0, done.stderr
+    one, other = json.loads(done.stdout.splitlines()[-1])
+    assert len(one) == 10
+    # Passages that all but tie may change places: the two add up the same numbers in another order.
+    assert all(abs(one.index(doc) - other.index(doc)) <= 1 for doc in one)
+
+
+def test_the_flat_file_is_the_one_that_faiss_writes(built, tmp_path):
+    (folder,) = built.folder.glob("results/tiny/embeddings/de_bm25neg.passages-*")
+    passages = Embeddings(open_artifact(folder), "passages")
+    assert len(passages) > 2  # blocks
+    index = faiss.IndexFlatIP(passages.dimension)
+    index.add(passages.take(0, passages.rows).astype(np.float32))
+    faiss.write_index(index, str(tmp_path / "theirs"))
+    with Progress("", passages.rows, "passages", quiet=True) as progress:
+        write_flat(tmp_path / "ours", passages, progress)
+    assert progress.done == passages.rows
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+
+
+def test_a_folder_with_something_in_it_is_refused_and_left_alone(built, tmp_path, monkeypatch):
+    monkeypatch.chdir(built.folder)
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="exists already and is not an empty folder; name another, or remove it"):
+        run(["export", "de_bm25neg", "config.yaml", "--out", str(tmp_path)])
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_nothing_appears_where_writing_failed(tmp_path):
+    with pytest.raises(RuntimeError), fresh_folder(tmp_path / "out") as draft:
+        (draft / "half").write_text("half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["de_bm25neg"], "parameter --out requires an argument"),
+        (["bm25", "--out", "x"], "bm25 is not a dual encoder; only vectors can be exported as an index"),
+        (["de_bm25ne", "--out", "x"], "de_bm25ne is not a system; did you mean de_bm25neg?"),
+        (["de_bm25neg", "--index", "list", "--out", "x"], "list is not a system; did you mean lists?"),
+    ],
+)
+def test_a_mistake_is_one_line(built, monkeypatch, words, message):
+    monkeypatch.chdir(built.folder)
+    with pytest.raises(UserError, match=message):
+        run(["export", *words, "config.yaml"])
+
+
+def test_the_page_says_how_vectors_were_kept():
+    told = Exported(
+        dual={"dimension": 8, "shared": True, "pooling": "cls", "normalize": True, "temperature": 1.0}, tokens=(1, 1),
+        passages=50, precision=["bf16"], dtype="int8", indexes=["a.faiss"], factory="Flat", tuned={}, texts=False,
+        query="", lineage={},
+    )  # fmt: skip
+    assert "computed in bf16 and stored in int8" in card("x", told)
+
+
+def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
+    """An index that FAISS cannot merge is a file a part: the page's lines make one of them, rows going on."""
+    monkeypatch.chdir(tmp_path)
+    vectors = np.random.default_rng(3).standard_normal((50, 8)).astype(np.float32)
+    for name, rows in (("a.faiss", vectors[:20]), ("b.faiss", vectors[20:])):
+        part = faiss.IndexFlatIP(8)
+        part.add(rows)
+        faiss.write_index(part, name)
+    told = Exported(
+        dual={"dimension": 8}, tokens=(1, 1), passages=50, precision=[], dtype="fp16", indexes=["a.faiss", "b.faiss"],
+        factory="HNSW32,Flat", tuned={}, texts=False, query="", lineage={},
+    )  # fmt: skip
+    names = {"faiss": faiss}
+    exec("\n".join(opening_lines(told)), names)
+    _, rows = names["index"].search(vectors[[3, 33]], 5)
+    assert rows.tolist() == np.argsort(-vectors[[3, 33]] @ vectors.T, axis=1)[:, :5].tolist()

@@ -1,0 +1,213 @@
+"""`tandem search` on built artifacts: what it prints is what the stages' runs hold, and its mistakes are one line."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tandem.cli import run
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+
+QUERIES = [f"how does the {name} behave" for name in ("otter", "heron", "eel", "newt")]
+
+
+def run_of(built, kind, name):
+    """Query id → (documents, scores) of a finished run."""
+    (path,) = built.folder.glob(f"results/tiny/{kind}/{name}.test-*/run.trec")
+    return {query: (docs, scores) for query, docs, scores in iter_run(path)}
+
+
+def asked(built, system, *flags):
+    """The answers to `QUERIES`, one a line on standard input, as JSON."""
+    done = built.run(["-m", "tandem", "search", system, "config.yaml", "--json", *flags], "\n".join([*QUERIES, "", ""]))
+    assert done.returncode == 0, done.stderr
+    assert "loaded in" in done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check_list(answers, run):
+    """Documents and scores of answers are those of a run's top."""
+    for told in answers:
+        docs, scores = run[told["known"]["query"]]
+        count = len(told["passages"])
+        assert [one["doc_id"] for one in told["passages"]] == docs[:count]
+        np.testing.assert_allclose([one["score"] for one in told["passages"]], scores[:count], rtol=1e-6, atol=1e-6)
+
+
+def check_column(answers, label, run):
+    """A column has the scores that a run gives the same documents."""
+    seen = 0
+    for told in answers:
+        scores = dict(zip(*run[told["known"]["query"]], strict=True))
+        for one in told["passages"]:
+            found = one["scores"][label]
+            if one["doc_id"] in scores:
+                assert found == pytest.approx(float(scores[one["doc_id"]]), rel=1e-6, abs=1e-6)
+                seen += 1
+    assert seen >= len(answers)
+
+
+def test_a_re_ranked_fusion_gives_its_run_and_its_parts_scores(built):
+    """BM25, a dual encoder, their weighted fusion and an ensemble of two cross-encoders in one."""
+    answers = asked(built, "both+pair", "--k", "8")
+    assert [told["query"] for told in answers] == QUERIES
+    check_list(answers, run_of(built, "rerank", "both+pair"))
+    bm25, dual = run_of(built, "bm25", "bm25"), run_of(built, "retrieve", "de_bm25neg")
+    check_column(answers, "BM25", bm25)
+    check_column(answers, "DE de_bm25neg", dual)
+    for told in answers:
+        top = [one["scores"]["CE pair"] for one in told["passages"]]
+        assert top[:5] == sorted(top[:5], reverse=True)
+        assert top[5:] == [None] * 3  # the run re-ranks five
+        listed = bm25[told["known"]["query"]][0]
+        assert all((one["scores"]["BM25"] is None) == (one["doc_id"] not in listed) for one in told["passages"])
+        name = told["known"]["query"].removeprefix("test-")
+        assert told["known"]["relevant"] == [f"{name}-2"]
+        assert [one["doc_id"] for one in told["passages"] if one["relevant"]] in ([], [f"{name}-2"])
+        spent = told["milliseconds"]
+        assert spent.keys() == {"BM25", "encode", "search", "re-rank", "total"}
+        assert spent["total"] >= max(spent["BM25"] + spent["search"], spent["re-rank"])
+
+
+def test_a_joint_model_is_ranked_by_its_retriever_beside_its_re_ranker(built):
+    answers = asked(built, "rocketqav2")
+    retrieved = run_of(built, "retrieve", "rocketqav2")
+    check_list(answers, retrieved)
+    check_column(answers, "DE rocketqav2", retrieved)
+    joint = run_of(built, "rerank", "rocketqav2.retriever+rocketqav2.reranker")
+    top = {query: (docs[:5], scores[:5]) for query, (docs, scores) in joint.items()}
+    check_column(answers, "CE rocketqav2.reranker", top)
+    assert all(one["scores"]["CE rocketqav2.reranker"] is not None for told in answers for one in told["passages"])
+
+
+def test_odd_queries_are_answered(built):
+    """Some find nothing, end as a file does, begin as a flag does, or are no UTF-8."""
+    line = ["-m", "tandem", "search", "both", "config.yaml", "--json", "--alone", "--k", "3"]
+    for query, before in (("how to edit otter.yaml", []), ("--otter", ["--"]), ("水獭 ∅", [])):
+        done = built.run([*line, *before, query])
+        assert done.returncode == 0, done.stderr
+        (told,) = map(json.loads, done.stdout.splitlines())
+        assert told["query"] == query
+        assert len(told["passages"]) == 3
+    words = [sys.executable, "-m", "tandem", "search", "bm25", "config.yaml", "--json", "--alone"]
+    done = subprocess.run(words, input=b"otter \xff\nzzzz\nheron\n", capture_output=True, cwd=built.folder)
+    assert done.returncode == 0, done.stderr
+    first, nothing, second = map(json.loads, done.stdout.splitlines())
+    assert [first["passages"][0]["doc_id"][:5], second["passages"][0]["doc_id"][:5]] == ["otter", "heron"]
+    assert nothing["passages"] == []
+
+
+def test_an_index_gives_its_run(built):
+    answers = asked(built, "de_bm25neg@lists", "--alone")
+    run = run_of(built, "ann", "de_bm25neg@lists")
+    check_list(answers, run)
+    assert all(one["scores"].keys() == {"DE de_bm25neg@lists"} for told in answers for one in told["passages"])
+
+
+def test_a_person_gets_a_table_without_colours_in_a_pipe(built):
+    done = built.run(["-m", "tandem", "search", "bm25", QUERIES[0], "config.yaml", "--k", "3", "--alone"])
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.rstrip().splitlines()
+    assert lines[0].split() == ["rank", "document", "BM25"]
+    assert [line.split()[0].rstrip("✓") for line in lines if line[3:4].isdigit()] == ["1", "2", "3"]
+    assert "query test-otter of the split test: 1 relevant (✓), at rank " in done.stdout
+    assert re.fullmatch(r"load [\d,]+ ms · BM25 \d+ ms · total \d+ ms", lines[-1])
+    assert "\x1b" not in done.stdout
+    docs, scores = run_of(built, "bm25", "bm25")["test-otter"]
+    assert f"1{'✓' if docs[0] == 'otter-2' else ' '} {docs[0]}" in done.stdout
+    assert f"{scores[0]:.4f}" in done.stdout
+
+
+def test_on_a_terminal_terms_are_bold_and_ctrl_c_is_quiet(built):
+    """A prompt on a pseudo-terminal: a query, then Ctrl-C as a terminal sends it; no process is left."""
+    ours, theirs = pty.openpty()
+    line = [sys.executable, "-m", "tandem", "search", "bm25", "config.yaml", "--alone", "--k", "1"]
+    environment = {**{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, "TERM": "xterm"}
+    running = subprocess.Popen(
+        line, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, text=True, cwd=built.folder, env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+    )  # fmt: skip
+    os.close(theirs)
+    shown, deadline = "", time.monotonic() + 60
+    os.write(ours, b"otter\n")
+    while "total" not in shown and time.monotonic() < deadline:
+        if select.select([ours], [], [], 1)[0]:
+            shown += os.read(ours, 65536).decode()
+    assert "\x1b[1motter\x1b[0m" in shown
+    assert "query> " in shown
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(running.pid)], capture_output=True, text=True)
+    workers = [int(word) for word in children.stdout.split()]
+    assert workers
+    os.kill(running.pid, signal.SIGINT)
+    _, told = running.communicate(timeout=30)
+    os.close(ours)
+    assert running.returncode == 130
+    assert "Traceback" not in told
+    assert not [pid for pid in workers if os.path.exists(f"/proc/{pid}")]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bm24", "x"], "bm24 is not a system; did you mean bm25?"),
+        (["bm25+rocketqa", "x"], "rocketqa is not a system; did you mean rocketqav2?"),
+        (["ce_bm25neg", "x"], "ce_bm25neg is a cross-encoder, which re-ranks a list; say whose: bm25\\+ce_bm25neg"),
+        (["bm25", "x", "--k", "0"], 'Invalid value "0" for --k. Must be >= 1'),
+        (["bm25", "x", "--depth", "3"], "Unknown option: --depth"),
+        (["bm25", "how", "are", "you"], "4 words are neither flag nor YAML file"),
+        ([], "0 words are neither flag nor YAML file"),
+        (["bm25", " "], "the query is blank"),
+        (["bm25", "x", "--dataset", "tyni"], "dataset: tyni is unknown; allowed: .*, tiny, "),
+    ],
+)
+def test_a_mistake_is_one_line_before_anything_is_loaded(built, monkeypatch, words, message):
+    monkeypatch.chdir(built.folder)
+    with pytest.raises(UserError, match=message) as told:
+        run(["search", *words, "config.yaml"])
+    assert "\n" not in str(told.value)
+
+
+def test_what_is_not_built_is_named_with_the_command_that_builds_it(built, monkeypatch):
+    monkeypatch.chdir(built.folder)
+    with pytest.raises(UserError) as told:
+        run(["search", "bm25.krovetz", "x", "config.yaml"])
+    line = str(told.value)
+    key = line.split("before lucene ")[1].split(" is built")[0]
+    target = f"results/tiny/lucene/{key}/stage.json"
+    # no table has this run, so the configuration must be told that it is wanted
+    expected = f"snakemake --cores {os.cpu_count()} {target} --configfile config.yaml --config 'systems=[bm25.krovetz]'"
+    assert line.endswith(f"build it: {expected}")
+    assert key.startswith("krovetz-")
+
+
+def test_a_missing_model_is_not_named_where_what_is_made_from_it_is_missing_too(built, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text((built.folder / "config.yaml").read_text())
+    with pytest.raises(UserError) as told:
+        run(["search", "de_bm25neg", "x", "config.yaml"])
+    line = str(told.value)
+    assert line.startswith("de_bm25neg cannot be used before embeddings de_bm25neg.passages-")
+    assert "model" not in line.split("build it")[0]
+    assert "systems=" not in line  # a table has it
+
+
+def test_a_damaged_file_is_named(built, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text((built.folder / "config.yaml").read_text())
+    subprocess.run(["cp", "-r", str(built.folder / "results"), str(tmp_path / "results")], check=True)
+    (corpus,) = tmp_path.glob("results/tiny/dataset/*/corpus.parquet")
+    corpus.write_bytes(b"short")
+    with pytest.raises(
+        UserError, match=r"corpus.parquet: missing or changed since it was written; delete .*stage.json"
+    ):
+        run(["search", "bm25", "x", "config.yaml"])

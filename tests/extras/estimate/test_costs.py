@@ -1,0 +1,199 @@
+"""Estimates follow from counts: worked out by hand for one training, and bounded by what was made."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pytest import approx
+
+from tandem.errors import UserError
+from tandem.extras.estimate.estimate import estimate, format_bytes, format_seconds, new_setting, total
+from tandem.extras.estimate.resources import Hardware, Volumes
+from tandem.extras.plan import FullPlan
+from tandem.plan.datasets import run_depth
+from tandem.plan.graph import upstream_first
+
+ROOT = Path(__file__).parents[3]
+BERT = {"layers": 12, "hidden": 768, "feed_forward": 3072, "vocabulary": 30522}
+MINE = {
+    "dataset": "big",
+    "datasets": {
+        "big": {
+            "source": "ir_datasets", "id": "msmarco-passage", "language": "en",
+            "counts": {"passages": 1000, "train": 500, "dev": 10}, "tokens": {"passage": 60, "query": 8},
+        }
+    },
+    "encoder": "b",
+    "encoders": {"b": {"source": "hub", "name": "org/b", "revision": "main", "shape": BERT}},
+    "models": {
+        "de": {
+            "objective": "dual",
+            "candidates": {"from": "bm25", "depth": 20},
+            "train": {"queries_per_batch": 10, "list_size": 4, "epochs": 2, "in_batch": True},
+        }
+    },
+    "audits": {"retriever": None},
+    "execution": {"graph_tokens": 1000000},
+}  # fmt: skip
+
+
+@pytest.fixture
+def plan():
+    return FullPlan(MINE, ROOT)
+
+
+@pytest.fixture
+def machine():
+    work = dict.fromkeys(("encode", "rerank", "dual", "cross", "joint"), 0.5)
+    rates = dict.fromkeys(("passages", "tokens", "indexed", "bm25", "lines", "flat_search"), 100.0)
+    return Hardware("mine", 2.0, work, rates, 3.0, 2, 0, {})
+
+
+def test_a_training_by_hand(plan, machine):
+    stage = plan.planner.model("de", "test")
+    found = estimate(stage, new_setting(plan.settings, machine), machine)
+    about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
+    query, passage = about.tokens("query", 32), about.tokens("passage", 128)
+    each = 2 * (4 * 768**2 + 2 * 768 * 3072)
+
+    def forward(texts, n):
+        return texts * n * 12 * (each + 4 * n * 768)
+
+    steps = 100  # 500 lists, twice, ten at once
+    by_hand = steps * 3 * (forward(10, query + 2) + forward(40, passage + 2))
+    assert found.operations == approx(by_hand)
+    assert found.seconds == approx(by_hand / 1e12)
+    assert found.wall == approx(by_hand / 1e12 + 3)
+    assert found.measured is None
+
+
+def test_caching_gradients_costs_another_forward_pass(plan, machine):
+    about = new_setting(plan.settings, machine)
+    stage = plan.planner.model("de", "test")
+    whole = estimate(stage, about, machine)
+    less = replace(about, execution=about.execution.model_copy(update={"graph_tokens": 100}))
+    cached = estimate(stage, less, machine)
+    assert cached.operations == approx(whole.operations * 4 / 3)
+    assert cached.memory < whole.memory
+
+
+def test_devices_share_the_wall_time_alone(plan, machine):
+    about = new_setting(plan.settings, machine)
+    stage = plan.planner.model("de", "test")
+    one = estimate(stage, about, machine)
+    more = replace(about, execution=about.execution.model_copy(update={"devices": 4}))
+    four = estimate(stage, more, machine)
+    assert four.seconds == one.seconds
+    assert four.wall - 3 == approx((one.wall - 3) / 4)
+
+
+def test_mean_length_of_cut_texts():
+    drawn = 30 + np.random.default_rng(0).exponential(30, 400_000)
+    about = Volumes(1, {}, {"passage": 60.0})
+    for limit in (20, 64, 128, 512):
+        assert about.tokens("passage", limit) == approx(np.minimum(drawn, limit).mean(), rel=5e-3)
+
+
+def test_a_stage_is_counted_once_and_after_what_it_needs(plan):
+    stage = plan.planner.model("de", "test")
+    order = [one.key for one in upstream_first([stage, stage])]
+    assert len(order) == len(set(order))
+    assert order[-1] == stage.key
+    assert all(order.index(one.key) < order.index(stage.key) for one in stage.upstream.values())
+
+
+def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less(machine):
+    def planned(**train):
+        de = MINE["models"]["de"]
+        return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
+
+    whole, parts = planned(), planned(checkpoints=4, select="best")
+    one = estimate(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
+    stages = upstream_first([parts.planner.model("de", "test")])
+    about = new_setting(parts.settings, machine)
+    found = [estimate(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
+    assert sum(part.operations for part in found) == approx(one.operations)
+    assert estimate(stages[-1], about, machine).operations == 0
+    (small,) = [about.sizes(stage) for stage in stages if stage.params.get("source") == "reduced"]
+    # ten dev queries bring at most 101 passages each, but there are only 1000
+    assert (small.passages, small.queries) == (1000, {"dev": 10})
+
+
+def test_sums(plan, machine):
+    about = new_setting(plan.settings, machine)
+    found = [estimate(one, about, machine) for one in upstream_first([plan.planner.model("de", "test")])]
+    told = total(found)
+    assert told.wall == approx(sum(one.wall for one in found))
+    assert told.memory == max(one.memory for one in found)
+
+
+def test_unknown_sizes_are_one_line(machine):
+    encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main"}}
+    plan = FullPlan(MINE | {"encoders": encoders}, ROOT)
+    with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
+        estimate(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+    datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
+    plan = FullPlan(MINE | {"datasets": datasets}, ROOT)
+    with pytest.raises(UserError, match="dataset big: its size is not known"):
+        estimate(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+
+
+def test_unknown_hardware_is_one_line():
+    with pytest.raises(UserError, match=r"execution\.hardware: h2000 is unknown; did you mean h200\?"):
+        Hardware.load(ROOT / "config/hardware", "h2000")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config/hardware").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_entry_is_whole(path):
+    told = Hardware.load(path.parent, path.stem)
+    assert 0 < min(told.mfu.values()) <= max(told.mfu.values()) < 1
+
+
+def test_the_command_prints_a_table_and_imports_no_torch():
+    words = ["config/msmarco.yaml", "--hardware", "h200"]
+    line = (
+        f"import sys; from tandem.extras.estimate.estimate import main; main({words}); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "| model rocketqav2 |" in done.stdout
+    assert done.stdout.count("| **all** |") == 1
+    assert "not measured: " in done.stdout
+
+
+def test_figures_for_a_person():
+    assert [format_seconds(s) for s in (5, 90, 5400)] == ["5 s", "1.5 min", "1.5 h"]
+    assert [format_bytes(b) for b in (3 << 20, 3 << 29)] == ["3 MiB", "1.5 GiB"]
+
+
+def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
+    """60 tokens are 46.2 words: 1 + 26.2 / 10 windows of 20 words, and a pair each where all are scored."""
+    datasets = {**MINE["datasets"], "cut": {"source": "windows", "of": "big", "length": 20, "stride": 10}}
+    models = {**MINE["models"], "ce": {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}}
+    aggregations = {
+        name: {"of": "bm25", "by": "ce", "windows": "cut", "method": method}
+        for name, method in (("all", "max"), ("one", "first"))
+    }
+    more = {"datasets": datasets, "models": models, "aggregations": aggregations, "depth": {"train": 20, "dev": 100}}
+    plan = FullPlan(MINE | more, ROOT)
+    about = new_setting(plan.settings, machine)
+    assert about.sizes(plan.planner.dataset("cut")).passages == 3615
+    every, one = (estimate(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
+    assert every.operations == approx(3.615 * one.operations)
+    searched = plan.planner.run("bm25", "dev", "test", "cut")
+    assert searched.values["depth"] == 10 * plan.planner.run("bm25", "dev", "test").values["depth"]
+
+
+def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine):
+    cross = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
+    models = {**MINE["models"], "one": cross, "other": {**cross, "train": {"lr": 1e-3}}}
+    more = {"models": models, "ensembles": {"both": {"of": ["one", "other"]}}, "depth": {"dev": 50}}
+    plan = FullPlan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
+    about = new_setting(plan.settings, machine)
+    alone, both = (estimate(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both"))
+    assert both.operations == approx(2 * alone.operations)
+    fused = estimate(plan.planner.run("rrf", "dev", "test"), about, machine)
+    depth = run_depth(plan.planner.ctx, "dev", "big")  # 10 queries, two runs, 100 lines a second
+    assert fused.wall == approx(3 / 4 + 10 * 2 * depth / 100)

@@ -1,0 +1,162 @@
+"""Indexes, their trade-offs, tuned fusions and shards: operations, memory and time counted by hand."""
+
+from pathlib import Path
+
+import pytest
+from pytest import approx
+
+from tandem.extras.estimate.estimate import estimate, new_setting
+from tandem.extras.estimate.index_costs import Index
+from tandem.extras.estimate.resources import RATES, Hardware, cost
+from tandem.extras.plan import FullPlan
+from tandem.retrieval.indexes.search import Index
+
+ROOT = Path(__file__).parents[3]
+SMALL = {"layers": 1, "hidden": 8, "feed_forward": 16, "vocabulary": 100}
+LEARNED = {"train_sample": 500, "part": 400}
+INDEXES = {
+    "lists": {"type": "ivf_flat", "nlist": 10, "nprobe": 4, "recall_queries": 0, **LEARNED},
+    "codes": {"type": "ivf_pq", "nlist": 10, "m": 4, "bits": 4, "opq": True, **LEARNED},
+    "bytes": {"type": "sq", "sq": "8bit", "rescore": False, "recall_queries": 5, **LEARNED},
+    "graph": {"type": "hnsw", "m": 3, "ef_construction": 20, "ef_search": 16, "part": 400},
+    "words": {"factory": "IVF16,SQ8", **LEARNED},
+}
+N, D, ASKED, DEPTH = 1000, 8, 30, 100
+
+
+def planned(**more):
+    """A thousand passages, 500 training and 30 dev queries, vectors of eight numbers."""
+    counts = {"passages": N, "train": 500, "dev": ASKED}
+    told = {
+        "dataset": "big",
+        "datasets": {
+            "big": {"source": "ir_datasets", "id": "msmarco-passage", "language": "en", "score_split": "dev",
+                    "counts": counts, "tokens": {"passage": 60, "query": 8}},
+        },
+        "encoder": "b",
+        "encoders": {"b": {"source": "hub", "name": "org/b", "revision": "main", "shape": SMALL}},
+        "models": {"de": {"objective": "dual", "candidates": {"from": "bm25", "depth": 20}}},
+        "audits": {"retriever": None},
+        "depth": {"train": 20, "dev": DEPTH, "test": DEPTH},
+        "indexes": INDEXES,
+    }  # fmt: skip
+    return FullPlan(told | more, ROOT)
+
+
+@pytest.fixture
+def machine():
+    """Every rate is another power of ten, so that a sum tells what it is made of."""
+    rates = dict.fromkeys(RATES, 1.0) | {"faiss": 1e3, "faiss_alone": 1e2, "flat_search": 1e4, "lines": 10.0}
+    return Hardware("mine", 2.0, dict.fromkeys(("encode", "rerank"), 0.5), rates, 4.0, 2, 0, {})
+
+
+def costs(plan, machine, stage):
+    return estimate(stage, new_setting(plan.settings, machine), machine)
+
+
+def index(plan, name):
+    return plan.planner.run(f"de@{name}", "dev", "test").upstream["index"]
+
+
+def test_lists_by_hand(machine):
+    """Ten rounds of 500 passages against ten centroids; then 1,000 passages against them."""
+    plan = planned()
+    found = costs(plan, machine, index(plan, "lists"))
+    learned, listed = 10 * 2 * 500 * 10 * D, 2 * N * 10 * D
+    assert found.wall == approx(1 + (learned + listed) / 1e3)
+    assert found.disk == N * (4 * D + 8) + 4 * 10 * D
+    sharded = planned(execution={"shards": 4})
+    assert costs(sharded, machine, index(sharded, "lists")).wall == approx(1 + (learned + listed / 4) / 1e3)
+
+
+def test_codes_are_learned_and_made_by_one_thread(machine):
+    plan = planned()
+    found = costs(plan, machine, index(plan, "codes"))
+    codes = 25 * 2 * 500 * 16 * D
+    rotation = 50 * (4 * 500 * D * D + 4 * 2 * 500 * 256 * D)
+    alone = codes + rotation + 2 * N * 16 * D
+    assert found.wall == approx(1 + (10 * 2 * 500 * 10 * D + 2 * N * 10 * D) / 1e3 + alone / 1e2)
+    assert found.disk == N * (4 * 4 / 8 + 8) + 4 * 10 * D
+
+
+def test_a_graph_is_grown_by_one_thread_and_has_links(machine):
+    plan = planned()
+    found = costs(plan, machine, index(plan, "graph"))
+    assert found.wall == approx(1 + N * 20 * 6 * 2 * D / 1e2)
+    assert found.disk == N * (4 * D + 4 * 6)
+    assert found.memory == (150 << 20) + 400 * (4 * D + 4 * 6)
+
+
+def test_the_words_of_faiss_tell_their_lists(machine):
+    plan = planned()
+    stage = index(plan, "words")
+    assert Index(stage, new_setting(plan.settings, machine)).nlist == 16
+
+
+def test_a_search_by_hand(machine):
+    """Lists: ten centroids, four tenths of the passages, exact scores of 200; codes: one look-up a byte."""
+    plan = planned()
+    lists, codes, small, graph = (
+        costs(plan, machine, plan.planner.run(f"de@{name}", "dev", "test"))
+        for name in ("lists", "codes", "bytes", "graph")
+    )
+    rescored, exact = 2 * 200 * D, 2 * ASKED * N * D
+    assert lists.wall == approx(1 + ASKED * (2 * 10 * D + 400 * 2 * D + rescored) / 1e3)
+    assert codes.wall == approx(1 + ASKED * (2 * 10 * D + N * 4 + rescored) / 1e3 + exact / 1e2)
+    assert small.wall == approx(1 + ASKED * N * 2 * D / 1e3 + 2 * 5 * N * D / 1e2)
+    # three graphs of at most 400 passages, 16 candidates with six links each
+    assert graph.wall == approx(1 + ASKED * (3 * 16 * 6 * 2 * D + rescored) / 1e3 + exact / 1e2)
+
+
+def test_gpus_search_at_the_rate_of_exact_search(machine):
+    plan = planned(execution={"index_gpu": "replicate"})
+    found = costs(plan, machine, index(plan, "lists"))
+    assert found.wall == approx(1 + (10 * 2 * 500 * 10 * D + 2 * N * 10 * D) / 1e4)
+
+
+def test_trade_offs_measure_every_setting(machine):
+    """Two repeats: all queries four times, each alone three times; with and without exact scores."""
+    sweep = {"nprobe": [1, 5, 64], "ef_search": [8], "rescore": [True, False]}
+    told = {"model": "de", "queries": 20, "repeats": 2, "indexes": ["lists", "graph"], "sweep": sweep}
+    plan = planned(tradeoffs=told)
+    found = costs(plan, machine, plan.tradeoffs())
+    lists = sum(2 * 10 * D + N * share * 2 * D for share in (0.1, 0.5))  # 64 of 10 lists are no setting
+    each = 2 * (lists + 3 * 8 * 6 * 2 * D)
+    assert found.wall == approx(1 + each * 20 * 4 / 1e3 + (each * 20 * 3 + 2 * 20 * N * D) / 1e2)
+
+
+@pytest.mark.parametrize(
+    ("told", "settings"),
+    [({"method": "weighted", "tune": {"step": 0.25}}, 15), ({"k": None, "tune": {"k": [1, 2]}}, 2)],
+)
+def test_a_tuned_fusion_reads_its_runs_and_fuses_them_by_every_setting(machine, told, settings):
+    """Weights of three runs in quarters: 6 choose 2."""
+    plan = planned(fusions={"three": {"of": ["bm25", "de", "bm25.none"], **told}})
+    tuned = plan.planner.run("three", "dev", "test").upstream["tuned"]
+    assert costs(plan, machine, tuned).wall == approx(1 + ASKED * DEPTH * 3 * (1 + settings) / 10)
+
+
+def test_shards_share_a_search_but_not_the_queries_vectors(machine):
+    one, four = planned(), planned(execution={"shards": 4})
+    found = [costs(plan, machine, plan.planner.run("de", "dev", "test")) for plan in (one, four)]
+    searched = 2 * ASKED * N * D / 1e4
+    assert [each.wall for each in found] == [approx(1 + searched), approx(1 + searched / 4)]
+    queries = [
+        costs(plan, machine, plan.planner.run("de", "dev", "test").upstream["queries"]).wall for plan in (one, four)
+    ]
+    assert queries[0] == queries[1]
+    lexical = [costs(plan, machine, plan.planner.run("bm25", "dev", "test")).wall for plan in (one, four)]
+    assert lexical[0] == lexical[1]
+
+
+def test_a_list_that_is_re_ranked_twice_is_of_its_first_stages_split(machine):
+    cross = {"objective": "cross", "candidates": {"from": "bm25", "depth": 20}}
+    plan = planned(models={"one": cross, "other": {**cross, "train": {"lr": 1e-3}}})
+    once, twice = (
+        costs(plan, machine, plan.planner.run(f"bm25+{name}", "dev", "test")) for name in ("one", "one+other")
+    )
+    assert twice.operations == once.operations > 0
+
+
+def test_no_stage_that_computes_is_left_out():
+    assert {"index", "ann", "tradeoffs", "tune_fusion"} <= set(cost)

@@ -1,0 +1,97 @@
+"""`bundle`: the same results give the same bytes, and an unpacked one can be verified without the project."""
+
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tandem import ROOT
+from tandem.cli import run
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+from tandem.store.files import sha256
+
+
+@pytest.fixture
+def finished(configured_toy, made, write_table):
+    """The toy's table, scores and run."""
+    run, score = (next(stage for stage in configured_toy if stage.kind == kind) for kind in ("bm25", "score"))
+    made.make(run, {"run.trec": "q Q0 d 1 2.0 t\n"})
+    made.make(score)
+    table = write_table("baseline", ("BM25", score))
+    table.with_suffix(".csv").write_text("system,value\nBM25,12.34\n")
+    (table.parent / "baseline.log").write_text("made in /home/me")
+    return configured_toy
+
+
+def test_an_unpacked_bundle_holds_the_table_and_can_be_verified(finished, made, said, tmp_path_factory, monkeypatch):
+    assert said("bundle", "baseline", "toy.yaml")[1][0].startswith("baseline.tar.gz: ")
+    away = tmp_path_factory.mktemp("reader")
+    with tarfile.open("baseline.tar.gz") as archive:
+        archive.extractall(away, filter="data")
+        names = {entry.name: entry for entry in archive.getmembers()}
+    stages = {stage.kind: stage for stage in finished}
+    for stage in finished:
+        assert f"baseline/{stage.manifest}" in names
+    assert f"baseline/{stages['bm25'].folder}/run.trec" in names
+    assert f"baseline/{stages['score'].folder}/data.txt" in names
+    assert f"baseline/{stages['dataset'].folder}/data.txt" not in names  # the collection is its makers' to give
+    for name in ("results/tables/baseline.csv", "layout/baseline.yaml", "envs/requirements.lock", "lineage.json"):
+        assert f"baseline/{name}" in names
+    assert "baseline/results/tables/baseline.log" not in names
+    assert {(one.mtime, one.uid, one.uname, one.mode) for one in names.values()} == {(0, 0, "", 0o644)}
+    monkeypatch.chdir(away)
+    assert said("verify", "baseline") == (0, ["4 artifacts are what their manifests say"])
+    # the configuration in it plans the same stages, anywhere
+    told = yaml.safe_load(Path("baseline/config.yaml").read_text())
+    assert [stage.key for _, stage in FullPlan(told, ROOT).tables["baseline"]] == [stages["score"].key]
+    assert f"score {stages['score'].key}" in Path("baseline/lineage.txt").read_text()
+    table = Path("baseline/results/tables/baseline.csv")
+    table.write_text(table.read_text().replace("12.34", "42.34"))
+    Path("baseline", stages["bm25"].folder, "run.trec").unlink()
+    status, lines = said("verify", "baseline", "--json")
+    assert status == 1
+    assert {(json.loads(line)["what"], Path(json.loads(line)["path"]).name) for line in lines} == {
+        ("changed", "baseline.csv"), ("missing", "run.trec")
+    }  # fmt: skip
+
+
+def test_the_same_results_give_the_same_bytes(finished, said):
+    for suffix in ("tar.gz", "zip"):
+        for name in ("one", "two"):
+            said("bundle", "baseline", "toy.yaml", "--out", f"{name}/b.{suffix}")
+        assert sha256(Path(f"one/b.{suffix}")) == sha256(Path(f"two/b.{suffix}"))
+    with tarfile.open("one/b.tar.gz") as tar, zipfile.ZipFile("one/b.zip") as zipped:
+        assert sorted(tar.getnames()) == tar.getnames() == zipped.namelist()
+        for name in zipped.namelist():
+            assert zipped.read(name) == (tar.extractfile(name) or io.BytesIO()).read()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["basline"], "basline: is not a table; did you mean baseline"),
+        (["baseline", "--out", "b.rar"], r"must end in \.tar\.gz or \.zip"),
+        ([], "bundle.* parameter TABLE requires an argument"),
+        (
+            ["--configfile", "toy.yaml", "--config", "bm25={k1: 1.5}", "baseline"],
+            r"score/bm25\.test-\w+ is not made; run: snakemake .* baseline",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(finished, words, message):
+    with pytest.raises(UserError, match=message):
+        run(["bundle", *words, *(["--configfile", "toy.yaml"] if "--config" not in words else [])])
+    assert not Path("baseline.tar.gz").exists()
+
+
+def test_a_damaged_run_is_not_packed(finished, made):
+    stage = next(one for one in finished if one.kind == "bm25")
+    (made.folder(stage) / "run.trec").write_text("q Q0 x 1 2.0 t\n")
+    with pytest.raises(UserError, match=r"run\.trec: changed since it was written"):
+        run(["bundle", "baseline", "toy.yaml"])
+    assert not list(Path().glob("*.tar.gz*"))

@@ -1,0 +1,155 @@
+"""`prefetch`: datasets' files and encoders of the hub, from a server on this machine."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import yaml
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+CORPUS = b'{"_id": "d", "title": "", "text": "otters eat crabs"}\n'
+FILES = {
+    "/data/corpus.jsonl": CORPUS,
+    "/org/tiny/config.json": b"{}",
+    "/org/tiny/model.safetensors": b"w" * 5000,
+    "/org/tiny/pytorch_model.bin": b"pickled",
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """A file server that is also a hub with one model at one commit; notes what is fetched."""
+
+    def do_GET(self):
+        path = self.path.split("?")[0].replace(f"/resolve/{COMMIT}", "")
+        if self.path.startswith(tuple(f"/api/models/org/tiny/revision/{one}" for one in (COMMIT, "main"))):
+            names = [(name.split("/")[-1], len(body)) for name, body in FILES.items() if name.startswith("/org/")]
+            told = {
+                "id": "org/tiny",
+                "modelId": "org/tiny",
+                "sha": COMMIT,
+                "private": False,
+                "tags": [],
+                "downloads": 0,
+            }
+            told["siblings"] = [{"rfilename": name, "size": size} for name, size in names]
+            return self.answer(json.dumps(told).encode(), "application/json")
+        if self.path.startswith(f"/api/models/org/tiny/tree/{COMMIT}"):
+            told = [
+                {"type": "file", "path": name.split("/")[-1], "size": len(body), "oid": hashlib.sha1(body).hexdigest()}
+                for name, body in FILES.items()
+                if name.startswith("/org/")
+            ]
+            return self.answer(json.dumps(told).encode(), "application/json")
+        if path not in FILES:
+            return self.send_error(404)
+        if self.command == "GET":
+            self.server.fetched.append(path)
+        return self.answer(FILES[path])
+
+    do_HEAD = do_GET
+
+    def answer(self, body, kind="application/octet-stream"):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.fixture
+def server():
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.fetched, made.url = [], f"http://127.0.0.1:{made.server_port}"
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture
+def prefetch(tmp_path, server):
+    """`prefetch(*flags)`: the command in a process of its own, with empty caches; (status, output, errors)."""
+    queries, qrels = tmp_path / "queries.jsonl", tmp_path / "test.tsv"
+    queries.write_text('{"_id": "q", "text": "what eats crabs"}\n')
+    qrels.write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    files = {
+        "corpus.jsonl": {"url": f"{server.url}/data/corpus.jsonl", "bytes": len(CORPUS)},
+        "queries.jsonl": {"url": f"file://{queries}"},
+        "qrels/test.tsv": {"url": f"file://{qrels}"},
+        "qrels/train.tsv": {"url": f"file://{qrels}"},
+    }
+    files["corpus.jsonl"]["sha256"] = hashlib.sha256(CORPUS).hexdigest()
+    config = {
+        "dataset": "toy",
+        "datasets": {"toy": {"source": "beir", "files": files}},
+        "encoders": {"tiny": {"source": "hub", "name": "org/tiny", "revision": COMMIT}},
+        "encoder": "tiny",
+        "tables": ["baseline"],
+        "systems": ["de_bm25neg"],
+    }
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config))
+    env = {**os.environ, "TANDEM_DATA": str(tmp_path / "data"), "HF_HOME": str(tmp_path / "hub")}
+    env |= {"HF_ENDPOINT": server.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+    def run(*flags):
+        command = [sys.executable, "-m", "tandem", "prefetch", "toy.yaml", *flags]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_what_is_missing_is_told_brought_and_then_here(prefetch, server, tmp_path):
+    status, told, _ = prefetch("-n")
+    assert status == 0
+    assert f"{len(CORPUS)} B  dataset toy  {server.url}/data/corpus.jsonl" in told
+    assert "here  dataset toy  file://" in told
+    assert f"5.0 kB  encoder tiny  org/tiny@{COMMIT}" in told  # 5,002: no pickle is counted
+    assert "to be downloaded: 5.1 kB" in told
+    assert server.fetched == []
+    status, _, errors = prefetch()
+    assert status == 0, errors
+    assert sorted(server.fetched) == ["/data/corpus.jsonl", "/org/tiny/config.json", "/org/tiny/model.safetensors"]
+    (corpus,) = (tmp_path / "data").rglob("corpus.jsonl")
+    assert corpus.read_bytes() == CORPUS
+    server.fetched.clear()
+    status, told, _ = prefetch()
+    assert (status, told.splitlines()[-1]) == (0, "all of it is here")
+    assert server.fetched == []
+
+
+def test_a_branch_is_told_with_the_entry_that_pins_it(prefetch, tmp_path):
+    told = yaml.safe_load((tmp_path / "toy.yaml").read_text())
+    told["encoders"]["tiny"]["revision"] = "main"
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(told))
+    line = f"main may move; to pin what it is now: encoders: {{tiny: {{revision: {COMMIT}}}}}"
+    assert line in prefetch("-n")[1]
+    status, _, errors = prefetch()
+    assert status == 0, errors
+    assert f"encoder tiny: org/tiny@main is here; {line}" in errors
+    assert line in prefetch("-n")[1]  # from the cache
+    (tmp_path / "pin.yaml").write_text(line.partition("now: ")[2])
+    _, told, _ = prefetch("pin.yaml", "-n")
+    assert f"here  encoder tiny  org/tiny@{COMMIT}" in told
+    assert "may move" not in told
+
+
+def test_one_that_cannot_be_had_does_not_keep_the_others(prefetch, server, monkeypatch, tmp_path):
+    monkeypatch.delitem(FILES, "/data/corpus.jsonl")
+    status, _, errors = prefetch()
+    assert status == 1
+    (line,) = (line for line in errors.splitlines() if line.startswith("tandem prefetch:"))
+    assert "corpus.jsonl: cannot be fetched: 404 Not Found" in line
+    assert "/org/tiny/model.safetensors" in server.fetched
+    assert "Traceback" not in errors

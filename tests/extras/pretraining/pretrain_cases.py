@@ -1,0 +1,78 @@
+"""Pre-training objectives over tiny texts; as a program under torchrun, one process' losses and gradients.
+
+`torchrun pretrain_cases.py <folder>` writes `<folder>/<rank>.safetensors` and `<rank>.json`.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from tiny_training import WORDS, bert, texts
+
+from tandem.extras.pretraining.masking import Vocabulary
+from tandem.extras.pretraining.stage import make_objective, passages_alone
+from tandem.models.dual import DualEncoder
+from tandem.models.lora import set_dropout
+from tandem.stages.training import PRETRAININGS
+from tandem.training.distributed import ALONE, World
+from tandem.training.forward import Budget, Seeds
+from tandem.training.lists import Batch
+
+BIG = Budget(micro_tokens=1 << 20, graph_tokens=1 << 20)
+SMALL = Budget(micro_tokens=30, graph_tokens=1)
+VOCABULARY = Vocabulary(1, np.arange(4), np.arange(4, WORDS))
+SPANS = {"crop_shortest": 0.3, "crop_longest": 0.7}
+CASES = {
+    "crop": SPANS,
+    "mlm": {"mask_probability": 0.15},
+    "retromae": {"mask_probability": 0.3, "decoder_mask_probability": 0.5},
+    "cocondenser": {**SPANS, "mask_probability": 0.15, "head_layers": 2, "skip_from": None},
+}
+ROWS = np.array([3, 40, 17, 3, 8, 59, 22])  # passage 3 stands twice
+COUNTS = (7, 1)  # of two processes: uneven shares, and a share without a passage
+
+
+def objective(name, budget=BIG, world=ALONE, dropout=0.0, dtype=torch.float64, pooling="cls", **train):
+    """An objective with the same weights at each call, large enough for gradients to matter."""
+    encoder, tokens = bert(), passages_alone(texts())[0]
+    model = DualEncoder(encoder, encoder, pooling, False, 2.0)
+    params = PRETRAININGS[name].model_validate({"precision": "fp32", **CASES[name], **train})
+    made = make_objective(model, tokens, params, VOCABULARY, budget, world)
+    rng = np.random.RandomState(2)
+    for path, parameter in sorted(made.models.named_parameters()):
+        centre = 1.0 if parameter.dim() == 1 and path.endswith("weight") else 0.0
+        parameter.data = torch.from_numpy(rng.normal(centre, 0.2, tuple(parameter.shape))).to(dtype)
+    set_dropout(made.models, dropout)
+    made.models.train()
+    return made
+
+
+def results(name, budget=BIG, count=COUNTS[0], world=ALONE, **more):
+    """Told values, and the gradient of every parameter, of a step over the first passages."""
+    made = objective(name, budget, world, **more)
+    process = () if world.size == 1 else (world.rank,)
+    told = world.total(made.backward(Batch(ROWS[:count], ROWS[:count, None]), Seeds((1, 2, *process))))
+    world.sum_gradients(made.models)
+    return told, {path: p.grad for path, p in made.models.named_parameters() if p.grad is not None}
+
+
+def main(folder):
+    """Every case in this process of several, with much memory and with little."""
+    torch.set_num_threads(1)
+    every, gradients = {}, {}
+    with World.current().joined() as world:
+        for name in CASES:
+            for count in COUNTS:
+                for size, budget in (("big", BIG), ("small", SMALL)):
+                    key = f"{name}|{count}|{size}"
+                    every[key], made = results(name, budget, count, world)
+                    gradients |= {f"{key}|{path}": gradient for path, gradient in made.items()}
+        save_file({path: t.contiguous().clone() for path, t in gradients.items()}, folder / f"{world.rank}.safetensors")
+        (folder / f"{world.rank}.json").write_text(json.dumps(every))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

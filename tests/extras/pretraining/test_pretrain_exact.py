@@ -1,0 +1,54 @@
+"""Micro-batches, cached gradients and two processes give one big batch's pre-training loss and gradients."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pretrain_cases
+import pytest
+import torch
+from comparing import assert_same
+from pretrain_cases import BIG, CASES, COUNTS, SMALL, results
+from pytest import approx
+from safetensors.torch import load_file
+
+from tandem.training.forward import Budget
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)], ids=["fp64", "fp32"])
+@pytest.mark.parametrize("name", CASES)
+def test_parts_equal_one_big_batch(name, dtype, tolerance):
+    whole = results(name, BIG, dtype=dtype)
+    assert any(float(g.abs().max()) > 1e-3 for g in whole[1].values())
+    assert_same(results(name, SMALL, dtype=dtype), whole, tolerance)
+
+
+@pytest.mark.parametrize("name", ["crop", "cocondenser"])
+def test_cached_gradients_replay_dropout(name):
+    kept, cached = (results(name, Budget(micro_tokens=60, graph_tokens=tokens), dropout=0.3) for tokens in (1 << 20, 1))
+    assert_same(cached, kept)
+    assert kept[0]["loss"] != approx(results(name)[0]["loss"], rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What each of two processes told, and its gradients; started once by torchrun."""
+    folder = tmp_path_factory.mktemp("world")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    line = [*launch, "--nproc-per-node", "2", pretrain_cases.__file__, str(folder)]
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, **paths})
+    assert done.returncode == 0, done.stderr
+    return [(json.loads((folder / f"{i}.json").read_text()), load_file(folder / f"{i}.safetensors")) for i in range(2)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_equal_one(name, together):
+    for count in COUNTS:
+        whole = results(name, BIG, count)
+        for size in ("big", "small"):
+            key = f"{name}|{count}|{size}"
+            for told, gradients in together:
+                own = {path.removeprefix(f"{key}|"): g for path, g in gradients.items() if path.startswith(f"{key}|")}
+                assert_same((told[key], own), whole)

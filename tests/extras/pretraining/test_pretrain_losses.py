@@ -1,0 +1,201 @@
+"""Pre-training losses: against transformers' own models, against the paper's formula, and by hand."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from pretrain_cases import ROWS, VOCABULARY, objective, results
+from pytest import approx
+from tiny_training import texts
+
+from tandem.errors import UserError
+from tandem.extras.pretraining.bottleneck import span_contrast
+from tandem.extras.pretraining.masking import Block, aligned, crop, generator
+from tandem.models.ragged import Ragged
+from tandem.training.forward import Seeds
+from tandem.training.lists import Batch
+
+STEP = Seeds((1, 2))
+
+
+def padded(made, seen, labels):
+    """Model inputs and aligned labels of some texts, without rounding the length up."""
+    inputs = texts().template.singles(seen)
+    return inputs, torch.from_numpy(aligned(labels, 1, inputs["input_ids"].shape[1]))
+
+
+def masked_lm(made):
+    """transformers' BertForMaskedLM with the weights of an objective's encoder and head."""
+    from transformers import BertForMaskedLM
+
+    whole = BertForMaskedLM(made.encoder.config).double().eval()
+    whole.bert.load_state_dict(made.encoder.state_dict())
+    head = whole.cls.predictions
+    head.transform.dense.load_state_dict(made.head.dense.state_dict())
+    head.transform.LayerNorm.load_state_dict(made.head.norm.state_dict())
+    head.decoder.weight, head.decoder.bias = whole.bert.embeddings.word_embeddings.weight, made.head.bias
+    return whole
+
+
+def test_mlm_equals_transformers():
+    made = objective("mlm")
+    whole, passages = masked_lm(made), texts().passages.take(ROWS)
+    seen, labels = VOCABULARY.hide(passages, 0.15, generator(STEP))
+    losses = []
+    for row in range(len(ROWS)):
+        inputs, wanted = padded(made, seen.take(np.array([row])), labels.take(np.array([row])))
+        losses.append(float(whole(**inputs, labels=wanted).loss.detach()))
+    assert results("mlm")[0]["loss"] == approx(np.mean(losses), rel=1e-10)
+
+
+def test_equal_counts_of_hidden_tokens_give_transformers_batch_loss():
+    made = objective("mlm")
+    whole, passages = masked_lm(made), texts().passages.take(ROWS)
+    seen, labels = VOCABULARY.hide(passages, 0.01, generator(STEP))  # one token each
+    inputs, wanted = padded(made, seen, labels)
+    expected = float(whole(**inputs, labels=wanted).loss.detach())
+    assert results("mlm", mask_probability=0.01)[0]["loss"] == approx(expected, rel=1e-10)
+
+
+def test_a_block_is_berts_layer():
+    from transformers.models.bert.modeling_bert import BertLayer
+
+    config = objective("mlm").encoder.config
+    config._attn_implementation = "eager"
+    torch.manual_seed(1)
+    ours, theirs = Block(config).double().eval(), BertLayer(config).double().eval()
+    for parameter in ours.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    attention = theirs.attention
+    pairs = {
+        "query": attention.self.query, "key": attention.self.key, "value": attention.self.value,
+        "joined": attention.output.dense, "attended": attention.output.LayerNorm, "inner": theirs.intermediate.dense,
+        "outer": theirs.output.dense, "transformed": theirs.output.LayerNorm,
+    }  # fmt: skip
+    for name, module in pairs.items():
+        module.load_state_dict(getattr(ours, name).state_dict())
+    x, visible = torch.randn(2, 5, 32).double(), torch.ones(2, 1, 5, dtype=torch.bool)
+    visible[1, :, 3:] = False
+    additive = torch.zeros(2, 1, 1, 5).double().masked_fill(~visible[:, None], torch.finfo(torch.float64).min)
+    expected = theirs(x, attention_mask=additive)
+    torch.testing.assert_close(ours(x, x, visible), expected[0] if isinstance(expected, tuple) else expected)
+
+
+def test_what_is_not_visible_does_not_matter():
+    torch.manual_seed(1)
+    block = Block(objective("mlm").encoder.config).double().eval()
+    asking, asked = torch.randn(1, 4, 32).double(), torch.randn(1, 4, 32).double()
+    visible = torch.tensor([[[True, False, True, True]] * 4])
+    other = asked.clone()
+    other[0, 1] = 100.0
+    torch.testing.assert_close(block(asking, asked, visible), block(asking, other, visible))
+    assert not torch.allclose(block(asking, asked, visible), block(asking, other, torch.ones_like(visible)))
+
+
+def test_retromae_equals_its_formula_written_out():
+    """One passage, one position at a time: A_i = Σ_j softmax(q_i·k_j / √d over what i sees) v_j, per head."""
+    made = objective("retromae")
+    made.models.eval()
+    row = ROWS[:1]
+    told = made.backward(Batch(row, row[:, None]), STEP)
+    passage, block, encoder = texts().passages.take(row), made.decoder, made.encoder
+    count = len(passage.ids)
+    seen, labels = VOCABULARY.hide(passage, 0.3, generator(STEP))
+    inputs, wanted = padded(made, seen, labels)
+    hidden = encoder(**inputs).last_hidden_state
+    mlm = float(masked_lm(made)(**inputs, labels=wanted).loss.detach())
+    vector = hidden[0, 0]
+    whole, _ = padded(made, passage, labels)
+    embedded = encoder.embeddings(whole["input_ids"])[0]
+    keys = torch.cat([vector[None], embedded[1:]])  # H2
+    asking = vector + encoder.embeddings.position_embeddings.weight[: count + 2]  # H1
+    others = generator(STEP, 1, 0).random((count, count)) >= 0.5
+    losses = []
+    for i in range(1, count + 1):
+        sees = [0, count + 1, *(j for j in range(1, count + 1) if j != i and others[i - 1, j - 1])]
+        mixed = []
+        for head in range(4):
+            part = slice(8 * head, 8 * head + 8)
+            q = block.query(asking[i])[part]
+            weights = torch.stack([q @ block.key(keys[j])[part] / math.sqrt(8) for j in sees]).softmax(0)
+            mixed.append(sum(w * block.value(keys[j])[part] for w, j in zip(weights, sees, strict=True)))
+        first = block.attended(asking[i] + block.joined(torch.cat(mixed)))
+        out = block.transformed(first + block.outer(torch.nn.functional.gelu(block.inner(first))))
+        logits = made.head.norm(torch.nn.functional.gelu(made.head.dense(out)))
+        logits = encoder.embeddings.word_embeddings.weight @ logits + made.head.bias
+        losses.append(float(-logits.log_softmax(0)[int(passage.ids[i - 1])].detach()))
+    assert told["mlm"] == approx(mlm, rel=1e-9)
+    assert told["decoder"] == approx(np.mean(losses), rel=1e-9)
+    assert told["loss"] == approx(mlm + np.mean(losses), rel=1e-9)
+
+
+def test_span_contrast_by_hand():
+    # two passages, two spans each: span 0's partner is span 1
+    scores = torch.tensor([[9.0, math.log(3), 0.0, 0.0]])
+    expected = -math.log(3 / 5)  # itself is left out
+    assert float(span_contrast(scores, torch.tensor([0]), torch.tensor([4, 4, 7, 7]))) == approx(expected)
+    # the second passage is the first again: its spans are no negatives
+    assert float(span_contrast(scores, torch.tensor([0]), torch.tensor([4, 4, 4, 4]))) == approx(0.0)
+    # a span of the second half among all: its partner stands before it
+    assert float(span_contrast(scores, torch.tensor([3]), torch.tensor([4, 4, 7, 7]))) == approx(
+        math.log(math.exp(9) + 3 + 1)
+    )
+
+
+def test_crop_is_a_softmax_over_the_other_spans():
+    made, passages = objective("crop"), texts().passages.take(ROWS)
+    spans = [crop(passages, 0.3, 0.7, generator(STEP, side)) for side in (0, 1)]
+    one, other = (made.model.encode("query", span, texts().template, "fp32") for span in spans)
+    scores = one @ other.T / 2.0
+    losses = []
+    for i, row in enumerate(ROWS):
+        others = [j for j in range(len(ROWS)) if j == i or ROWS[j] != row]  # passage 3 stands twice
+        losses.append(float((scores[i, others].logsumexp(0) - scores[i, i]).detach()))
+    assert results("crop")[0]["loss"] == approx(np.mean(losses), rel=1e-10)
+
+
+def test_cocondenser_is_the_sum_of_its_parts():
+    made = objective("cocondenser", pooling="mean")
+    told = results("cocondenser", pooling="mean")[0]
+    assert told["loss"] == approx(told["mlm"] + told["head"] + told["contrast"])
+    twice = np.repeat(ROWS, 2)
+    spans = crop(texts().passages.take(twice), 0.3, 0.7, generator(STEP, 0))
+    seen, labels = VOCABULARY.hide(spans, 0.15, generator(STEP, 1))
+    whole, mlm, head, vectors = masked_lm(made), [], [], []
+    for row in range(len(twice)):
+        inputs, wanted = padded(made, seen.take(np.array([row])), labels.take(np.array([row])))
+        mlm.append(float(whole(**inputs, labels=wanted).loss.detach()))
+        states = made.encoder(**inputs, output_hidden_states=True).hidden_states  # embeddings, layer 1, layer 2
+        vectors.append(states[2][0].mean(0))
+        hidden, visible = (
+            torch.cat([vectors[-1][None], states[1][0, 1:]])[None],
+            torch.ones(1, 1, states[1].shape[1]).bool(),
+        )
+        for block in made.condenser:
+            hidden = block(hidden, hidden, visible)
+        logits = whole.cls(hidden)[0]
+        at = wanted[0] >= 0
+        head.append(float(torch.nn.functional.cross_entropy(logits[at], wanted[0][at]).detach()))
+    scores = torch.stack(vectors) @ torch.stack(vectors).T / 2.0
+    contrast = []
+    for i, row in enumerate(twice):
+        others = [j for j in range(len(twice)) if j == (i ^ 1) or twice[j] != row]
+        contrast.append(float((scores[i, others].logsumexp(0) - scores[i, i ^ 1]).detach()))
+    assert told["mlm"] == approx(np.mean(mlm), rel=1e-9)
+    assert told["head"] == approx(np.mean(head), rel=1e-9)
+    assert told["contrast"] == approx(np.mean(contrast), rel=1e-9)
+
+
+def test_a_passage_without_tokens_teaches_nothing():
+    made = objective("mlm")
+    _, labels = VOCABULARY.hide(Ragged(np.array([7, 8]), np.array([0, 0, 2])), 0.5, generator(STEP))
+    hidden = torch.randn(2, 4, 32).double()
+    losses = made.predict(hidden, labels)
+    assert losses[0] == 0
+    assert losses[1] > 0
+
+
+def test_a_head_needs_a_layer_below_the_last():
+    with pytest.raises(UserError, match=r"train.skip_from is 2, but the encoder has 2 layers; name an earlier one"):
+        objective("cocondenser", skip_from=2)

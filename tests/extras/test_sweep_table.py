@@ -1,0 +1,189 @@
+"""A sweep's numbers from real score artifacts, against values worked out by hand, and the files that show them."""
+
+import csv
+import json
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.errors import UserError
+from tandem.evaluation.scores import SCORES
+from tandem.extras.sweeps import page, results
+from tandem.extras.sweeps.results import SweepPlan, compute, label_point, short_path
+
+PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
+# Four queries' RR@10: at size 8 with seeds 1 and 2, at size 32 with both.
+VALUES = {
+    "a1": [0.5, 0.5, 0.0, 1.0],  # 50
+    "a2": [0.5, 0.5, 0.0, 0.2],  # 30
+    "b1": [1.0, 1.0, 0.5, 1.0],  # 87.5
+    "b2": [1.0, 1.0, 0.5, 0.6],  # 77.5
+    "flat": [0.25, 0.25, 0.25, 0.25],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, make_job):
+    """Name → folder of a score artifact with its values."""
+    from tandem.store.job import writing
+
+    root, made = tmp_path_factory.mktemp("sweep"), {}
+    for at, (name, values) in enumerate(VALUES.items()):
+        job = make_job("score", root / f"score/{name}-{at:010}", {"measures": ["RR@10"], "split": "test"})
+        with writing(job) as draft:
+            columns = {"query_id": [f"q{n}" for n in range(4)], "measure": ["RR@10"] * 4, "value": values}
+            pq.write_table(pa.table(columns), draft.path(SCORES))
+        made[name] = str(job.out)
+    return made
+
+
+@pytest.fixture
+def told(folders):
+    """A planned sweep: two sizes, two seeds, and a system that neither touches."""
+    rows = [
+        {"point": {PATH: size}, "seed": seed, "system": "New", "scores": folders[f"{name}{seed}"]}
+        for name, size in (("a", 8), ("b", 32))
+        for seed in (1, 2)
+    ]
+    rows += [
+        {"point": {PATH: size}, "seed": seed, "system": "Old", "scores": folders["flat"]}
+        for size in (8, 32)
+        for seed in (1, 2)
+    ]
+    printed = [{"point": {PATH: 32}, "system": "New", "measure": "RR@10", "value": 41.9, "source": "Table 3"}]
+    return {
+        "name": "sizes", "title": "Sizes <b>", "paths": [PATH], "x": PATH, "scale": "log", "baseline": {PATH: 8},
+        "measures": None, "note": "Of lists.", "printed": printed, "dataset": "toy", "split": "test",
+        "stands_in_for": "msmarco", "rows": rows,
+    }  # fmt: skip
+
+
+def computed(told):
+    return compute(SweepPlan.model_validate(told))
+
+
+def test_means_deviations_and_tests_by_hand(told):
+    new_8, new_32, old_8, old_32 = computed(told).lines
+    assert (new_8.value, new_8.runs, new_8.change, new_8.p) == (40.0, 2, None, None)
+    assert new_8.sd == pytest.approx(200**0.5, abs=1e-3)  # of 50 and 30: each 10 from the mean, over n - 1 = 1
+    assert (new_32.value, new_32.sd) == (82.5, pytest.approx(50**0.5, abs=1e-3))
+    assert new_32.change == 42.5
+    # All four queries gain, so of 2^4 signs only all plus and all minus reach the sum: p = 2 / 16; one comparison.
+    assert new_32.p == 0.125
+    assert new_32.printed == 41.9
+    assert new_8.printed is None
+    # No seed and no size touches the other system: one run, nothing to test.
+    assert (old_32.value, old_32.runs, old_32.sd, old_32.change, old_32.p) == (25.0, 1, None, None, None)
+    assert old_8.stages == old_32.stages == ["flat-0000000004"]
+    assert (old_8.low, old_8.high) == (25.0, 25.0)
+    # of each query's mean over seeds, all of them between .0 and .6
+    assert 0 <= new_8.low < 40 < new_8.high <= 60
+
+
+def test_holm_counts_the_comparisons_of_a_measure(told, folders):
+    told["rows"] += [
+        {"point": {PATH: 64}, "seed": 1, "system": "New", "scores": folders["b1"]},
+        {"point": {PATH: 64}, "seed": 1, "system": "Old", "scores": folders["flat"]},
+    ]
+    tested = [line.p for line in computed(told).lines if line.p is not None]
+    assert tested == [0.25, 0.25]  # 2 x 0.125, and the second not below the first
+
+
+def test_the_command_writes_every_format(told, tmp_path):
+    points = tmp_path / "sizes.points"
+    points.write_text(json.dumps(told))
+    assert page.main(["--points", str(points), "--out", str(tmp_path / "sizes.csv")]) == 0
+    rows = list(csv.DictReader((tmp_path / "sizes.csv").open()))
+    assert [(row[PATH], row["system"], row["value"], row["p"]) for row in rows] == [
+        ("8", "New", "40.0000", ""), ("32", "New", "82.5000", "0.125000"),
+        ("8", "Old", "25.0000", ""), ("32", "Old", "25.0000", ""),
+    ]  # fmt: skip
+    assert rows[0]["stage"] == "a1-0000000000 a2-0000000001"
+    again = results.read_result(tmp_path / "sizes.json")
+    assert again == computed(told)
+    assert "stands in for msmarco" in again.caption
+    text = (tmp_path / "sizes.md").read_text()
+    assert "| 32 | New | 41.9 | 82.50 ± 7.07" in text
+    drawing = (tmp_path / "sizes.svg").read_text()
+    assert "var(--" not in drawing
+    html = (tmp_path / "sizes.html").read_text()
+    assert "Sizes &lt;b&gt;" in html
+    assert "<b>" not in html
+
+
+def test_every_value_of_the_page_leads_to_its_run(told, tmp_path):
+    points = tmp_path / "sizes.points"
+    points.write_text(json.dumps(told))
+    page.main(["--points", str(points), "--out", str(tmp_path / "sizes.csv")])
+    html = (tmp_path / "sizes.html").read_text()
+    assert html.count('<a href="#run-sizes-') == 4  # a value for each point and system
+    for name in ("a1-0000000000", "b1-0000000002", "flat-0000000004"):
+        assert f'href="#run-sizes-{name}"' in html
+        assert html.count(f'id="run-sizes-{name}"') == 1
+    targets = re.findall(r'<th scope="row"><a href="([^#"]+)">', html)
+    assert len(targets) == len(VALUES)
+    assert all((tmp_path / target).resolve().is_file() for target in targets)
+
+
+def test_how_many_columns_are_resampled_at_once_changes_nothing(told, monkeypatch):
+    whole = computed(told)
+    monkeypatch.setattr(results, "PART", 1)
+    assert computed(told) == whole
+
+
+def drawn(chart):
+    """The rows of a plot's data."""
+    (rows,) = chart.to_dict()["datasets"].values()
+    return rows
+
+
+def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(told):
+    from tandem.extras.sweeps.page import chart
+
+    def data(chart):
+        spec = chart.to_dict()
+        return spec["layer"][0]["encoding"]["x"]["type"], drawn(chart)
+
+    kind, rows = data(chart(computed(told), "RR@10"))
+    assert kind == "quantitative"
+    new, old = rows[0], rows[2]
+    assert (new["low"], new["high"]) == (pytest.approx(40 - 14.1421), pytest.approx(40 + 14.1421))
+    assert (old["low"], old["high"]) == (25.0, 25.0)
+    for row in told["rows"]:
+        row["point"] = {PATH: "few" if row["point"][PATH] == 8 else "many"}
+    told |= {"baseline": {PATH: "few"}, "printed": []}
+    kind, rows = data(chart(computed(told), "RR@10"))
+    assert kind == "nominal"
+    assert rows[1]["x"] == "many"
+
+
+def test_two_paths_give_a_line_for_each_value_of_the_second(told):
+    for row in told["rows"]:
+        row["point"] = {**row["point"], TAU: 1.0}
+    told |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
+    from tandem.extras.sweeps.page import chart
+
+    names = {row["series"] for row in drawn(chart(computed(told), "RR@10"))}
+    assert names == {"New, m.temperature 1.0", "Old, m.temperature 1.0"}
+    assert label_point(told["baseline"]) == "m.list_size 8, m.temperature 1.0"
+    assert short_path("bm25.k1") == "bm25.k1"
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "Invalid JSON"),
+        ("{}", "name: Field required.*; `snakemake sweep_<name>`"),
+        ("[]", "is not a sweep"),
+    ],
+)
+def test_a_broken_plan_is_one_line(tmp_path, content, line):
+    points = tmp_path / "x.points"
+    if content is not None:
+        points.write_text(content)
+    with pytest.raises(UserError, match=line) as error:
+        page.main(["--points", str(points), "--out", str(tmp_path / "x.csv")])
+    assert "\n" not in str(error.value)

@@ -1,0 +1,142 @@
+"""Which passages become positives and negatives, rule by rule."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.errors import UserError
+from tandem.negatives.candidates import run, subset
+from tandem.negatives.lists import denoised, make_pool, undenoised
+from tandem.stages.negatives import Denoising
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
+
+TEXTS = {1: b"cat", 2: b"dog", 3: b"cat", 4: b"cow", 5: b"hen", 6: b"ewe", 7: b"ram"}
+RUN = (np.array([2, 1, 3, 4, 5, 6, 7]), np.array([7, 6, 5, 4, 3, 2, 1], np.float32))
+DENOISE = Denoising(negative_below=0.1, positive_above=0.9)
+
+
+def pool(window=(1, 5), backfill=None):
+    return make_pool(9, np.array([1]), RUN, window, backfill, TEXTS.__getitem__)
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_positives_and_their_duplicates_are_no_negatives():
+    made = pool()
+    assert made.rows.tolist() == [2, 4, 5]  # 1 is the positive, 3 says the same as it
+    assert made.ranks.tolist() == [1, 4, 5]
+    assert made.dropped == {"known positive": 1, "duplicate of a positive": 1}
+
+
+def test_literal_matches_are_neither_positives_nor_negatives():
+    made = make_pool(9, np.array([1]), RUN, (1, 5), None, TEXTS.__getitem__, np.array([4, 1]))
+    assert made.rows.tolist() == [2, 5]
+    assert made.positives.tolist() == [1]
+    assert made.dropped == {"known positive": 1, "duplicate of a positive": 1, "literal match": 1}
+
+
+def test_the_window_counts_ranks_of_the_run():
+    assert pool(window=(4, 6)).rows.tolist() == [4, 5, 6]
+    assert pool(window=(2, 3)).rows.tolist() == []
+
+
+def test_an_undenoised_list():
+    made = undenoised(pool(), 2, rng())
+    assert made.rows[0] == 1
+    assert made.labels.tolist() == [1, 0, 0]
+    assert made.ranks[0] == 0
+    assert np.isnan(made.scores[0])
+    assert set(made.rows[1:]) < {2, 4, 5}
+    assert made.sources == ["qrels", "run", "run"]
+    assert undenoised(pool(), None, rng()).rows.tolist() == [1, 2, 4, 5]
+
+
+def judged(made, probabilities):
+    made.judged, made.judged_positives = np.array(probabilities, np.float32), np.array([0.8], np.float32)
+    return made
+
+
+def test_a_denoised_list_keeps_only_what_the_judge_is_sure_of():
+    made = denoised(judged(pool(), [0.95, 0.05, 0.5]), None, DENOISE, rng())
+    assert made.rows.tolist() == [1, 2, 4]  # 2 is accepted as positive, 5 is neither
+    assert made.labels.tolist() == [1, 1, 0]
+    assert made.sources == ["qrels", "judge", "run"]
+    np.testing.assert_allclose(made.judged, [0.8, 0.95, 0.05])
+
+
+def test_thresholds_are_strict_and_accepting_can_be_off():
+    exact = judged(pool(), [0.9, 0.1, 0.01])
+    exact.judged = exact.judged.astype(np.float64)
+    exact.judged[:2] = 0.9, 0.1
+    assert denoised(exact, None, DENOISE, rng()).rows.tolist() == [1, 5]
+    off = DENOISE.model_copy(update={"positive_above": None})
+    assert denoised(judged(pool(), [0.99, 0.05, 0.5]), None, off, rng()).rows.tolist() == [1, 4]
+
+
+def test_backfill_is_unjudged_and_counted():
+    made = pool(backfill=(6, 7))
+    made = judged(made, [0.5, 0.05, 0.5])
+    told = denoised(made, 3, DENOISE, rng())
+    assert told.rows.tolist() == [1, 4, 6, 7]
+    assert np.isnan(told.judged[2:]).all()
+    assert made.dropped["backfilled (negative)"] == -2
+    enough = pool(backfill=(6, 7))
+    assert denoised(judged(enough, [0.5, 0.05, 0.5]), 1, DENOISE, rng()).rows.tolist() == [1, 4]
+
+
+def test_a_subset_of_queries_does_not_depend_on_their_order():
+    queries = [f"q{i}" for i in range(50)]
+    assert subset(queries, 10, 1) == subset(queries[::-1], 10, 1) != subset(queries, 10, 2)
+    assert len(subset(queries, 10, 1)) == 10
+    assert subset(queries, None, 1) == set(queries)
+
+
+def stage(make_job, out, inputs, **params):
+    told = {"first_rank": 1, "depth": 9, "negatives": 4, "queries": None, "split": "train", "seed": 1} | params
+    run(make_job("candidates", out, told, inputs))
+    return open_artifact(out), json.loads((out / "report.json").read_text())
+
+
+def test_the_stage_draws_the_same_bytes_twice(make_job, dataset, tokens, train_run, tmp_path):
+    inputs = {"dataset": dataset, "run": train_run, "tokens": tokens}
+    made, report = stage(make_job, tmp_path / "a-0123456789", inputs)
+    again, _ = stage(make_job, tmp_path / "b-0123456789", inputs)
+    other, _ = stage(make_job, tmp_path / "c-0123456789", inputs, seed=2)
+    sums = [sha256(one.path("candidates.parquet")) for one in (made, again, other)]
+    assert sums[0] == sums[1] != sums[2]
+    rows = pq.read_table(made.path("candidates.parquet")).to_pylist()
+    assert len(rows) == 20 * 5
+    # train queries ask for the third passage of their subject: rank 3 of the run
+    assert {r["doc_id"] for r in rows if r["query_id"] == "train-owl" and r["label"]} == {"owl-3"}
+    assert report["dropped"]["known positive"] == 20
+    assert report["lists"] == {"undenoised": 20}
+    assert report["too_few"] == 0
+
+
+def test_the_stage_judges_hybrid_lists(make_job, dataset, tokens, train_run, cross_model, tmp_path):
+    inputs = {"dataset": dataset, "run": train_run, "tokens": tokens}
+    inputs |= {"judge.0": cross_model, "judge_tokens.0": tokens}
+    denoise = {"negative_below": 0.5, "positive_above": None, "hybrid": True, "backfill": None}
+    params = {"denoise": denoise, "precision": "fp32", "batch_tokens": 256, "negatives": None, "queries": 7}
+    made, report = stage(make_job, tmp_path / "d-0123456789", inputs, **params)
+    rows = pq.read_table(made.path("candidates.parquet")).to_pylist()
+    for row in rows:
+        assert 0 < row["judge"] < 1
+        if row["list"] == "denoised" and not row["label"]:
+            assert row["judge"] < 0.5
+    kept = sum(r["list"] == "denoised" and not r["label"] for r in rows)
+    assert report["queries"] == 7
+    assert kept == 7 * 8 - report["dropped"]["not surely negative"]
+    assert report["percentiles"]["positives"]["p50"] > 0
+
+
+def test_lists_without_negatives_are_a_mistake(make_job, dataset, tokens, train_run, tmp_path):
+    inputs = {"dataset": dataset, "run": train_run, "tokens": tokens}
+    with pytest.raises(UserError, match="no query has a positive and a negative"):
+        stage(make_job, tmp_path / "e-0123456789", inputs, first_rank=3, depth=3)
+    assert not (tmp_path / "e-0123456789" / "stage.json").exists()

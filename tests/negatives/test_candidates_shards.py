@@ -1,0 +1,66 @@
+"""Shards score what denoising and a teacher will ask for; the stage then computes nothing and writes the same bytes."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tandem.__main__ import SHARDS
+from tandem.negatives import candidates, teacher
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
+from tandem.store.job import plain
+
+SCORING = {"precision": "fp32", "batch_tokens": 256}
+DENOISE = {"negative_below": 0.6, "positive_above": None, "hybrid": True, "backfill": None}
+DRAW = {"first_rank": 1, "depth": 9, "negatives": 6, "queries": 15, "split": "train", "seed": 1}
+
+
+@pytest.fixture
+def own_tokens(make_tokens, dataset, tmp_path):
+    """Token ids of their own, for the scored pairs are kept beside them."""
+    return make_tokens(tmp_path / "tiny" / "tokens" / "tiny-0123456789", dataset)
+
+
+@pytest.fixture
+def judges(own_tokens, cross_model, joint_model):
+    models = {"judge.0": cross_model, "judge.1": joint_model}
+    return models | {"judge_tokens.0": own_tokens, "judge_tokens.1": own_tokens}
+
+
+def kept_pairs(folder):
+    return sum(len(np.load(path)) // 3 for path in folder.rglob("pairs/*/*.npy"))
+
+
+def files(folder):
+    return {name: sha256(folder / name) for name in open_artifact(folder).manifest.files}
+
+
+@pytest.mark.parametrize("kind", ["candidates", "teacher"])
+def test_shards_change_no_byte(kind, make_job, command, dataset, train_run, own_tokens, judges, tmp_path, monkeypatch):
+    monkeypatch.setattr(candidates, "GROUP", 4)
+    monkeypatch.setattr(teacher, "GROUP", 50)
+    inputs = {"dataset": dataset, "run": train_run, "tokens": own_tokens, **judges}
+    params = DRAW | SCORING | {"denoise": DENOISE}
+    made = make_job("candidates", tmp_path / "tiny" / "candidates" / "c-0123456789", params, inputs)
+    candidates.run(made)
+    module = candidates
+    if kind == "teacher":
+        lists = open_artifact(made.out)
+        inputs, module = {"dataset": dataset, "candidates": lists, **judges}, teacher
+        made = make_job(kind, tmp_path / "tiny" / "teacher" / "t-0123456789", SCORING, inputs)
+        teacher.run(made)
+    alone = files(made.out)
+    for folder in (made.out, tmp_path / "tiny" / "pairs"):
+        shutil.rmtree(folder)
+    scored = []
+    for shard in (1, 0):
+        job = make_job(kind, made.out, plain(made.params), inputs, {"shard": shard, "shards": 2})
+        run_shard(*SHARDS[f"{job.kind}-shard"], command(job, f"shards/{shard}-of-2.json"))
+        scored.append(json.loads((made.out / f"shards/{shard}-of-2.json").read_text())["scored"])
+    assert sum(scored) == kept_pairs(tmp_path)
+    assert min(scored) > 0.4 * sum(scored)
+    module.run(made)
+    assert files(made.out) == alone
+    assert kept_pairs(tmp_path) == sum(scored)

@@ -1,0 +1,201 @@
+"""RocketQA's rules: what is taken first, what a judge or an answer labels, what is drawn at random, lists joined."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tandem.data.collection import Collection
+from tandem.data.rows import doc_rows, query_rows
+from tandem.errors import UserError
+from tandem.negatives.candidates import draw_lists, run
+from tandem.negatives.lists import denoised, judge_labelled, make_pool, undenoised
+from tandem.negatives.sources import at_random
+from tandem.stages.negatives import CandidatesParams, Denoising
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
+from tandem.training.lists import batches, joined, read_lists
+from tandem.training.stage import known_positives
+
+ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
+SCORES = np.arange(8.0, 0, -1, dtype=np.float32)
+MATCH = {"split": "train", "match": "string", "depth": 9, "title": False}
+DENOISE = Denoising(negative_below=0.1, positive_above=None, backfill={"first_rank": 6, "depth": 8})
+PARAMS = CandidatesParams(seed=3, negatives=2, denoise=DENOISE, take="first", negatives_per="positive")
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def pool(positives, judged=None, window=(1, 5), backfill=(6, 8), barred=None):
+    barred = None if barred is None else np.array(barred)
+    made = make_pool(9, np.array(positives, np.int64), (ROWS, SCORES), window, backfill, str, barred)
+    if judged is not None:
+        made.judged = np.array(judged, np.float32)
+        made.judged_positives = np.full(len(positives), 0.8, np.float32)
+    return made
+
+
+def test_the_first_negatives_are_those_ranked_highest():
+    assert undenoised(pool([2]), 2, rng(), first=True).rows.tolist() == [2, 1, 3]
+    # 1 and 4 are not surely negative; of 3, 5 the judge is sure
+    assert denoised(pool([2], [0.5, 0.05, 0.3, 0.01]), 1, DENOISE, rng(), first=True).rows.tolist() == [2, 3]
+
+
+def test_negatives_are_counted_for_every_positive():
+    made = next(draw_lists(pool([2, 4], [0.01, 0.02, 0.03]), PARAMS))
+    # two negatives for each of two positives: 1, 3 and 5 of the window, and one of ranks 6 to 8
+    assert made.rows[:5].tolist() == [2, 4, 1, 3, 5]
+    assert made.labels.tolist() == [1, 1, 0, 0, 0, 0]
+    assert made.rows[5] in (6, 7, 8)
+    assert np.isnan(made.judged[5])  # nobody has looked at it
+    one = next(draw_lists(pool([2, 4], [0.01, 0.02, 0.03]), PARAMS.model_copy(update={"negatives_per": "query"})))
+    assert one.rows.tolist() == [2, 4, 1, 3]
+
+
+def test_what_is_barred_is_not_filled_up_with_either():
+    made = next(draw_lists(pool([2], [0.9, 0.9, 0.9], barred=[3, 6, 8]), PARAMS.model_copy(update={"negatives": 3})))
+    assert made.rows.tolist() == [2, 7]
+
+
+def test_a_judge_names_the_best_passage_and_sure_negatives():
+    told = Denoising(negative_below=0.1, positive_above=0.9)
+    made = judge_labelled(pool([], [0.92, 0.05, 0.97, 0.5, 0.01]), 1, told, rng(), first=True)
+    assert made.rows.tolist() == [3, 2]  # 1 is above the threshold too, but not the best
+    assert made.labels.tolist() == [1, 0]
+    assert made.sources == ["judge", "run"]
+    np.testing.assert_allclose(made.judged, [0.97, 0.05])
+    assert (
+        judge_labelled(
+            pool([], [0.5, 0.9, 0.05, 0.05, 0.05]), 1, told.model_copy(update={"positive_above": 0.95}), rng()
+        )
+        is None
+    )
+    nothing = judge_labelled(pool([], [], window=(9, 9)), 1, told, rng())
+    assert nothing is None
+
+
+def test_the_threshold_of_a_pseudo_positive_is_strict_and_the_first_of_equals_wins():
+    told = Denoising(negative_below=0.1, positive_above=0.5)
+    assert judge_labelled(pool([], [0.5, 0.5, 0.0, 0.0, 0.0]), 1, told, rng()) is None
+    assert judge_labelled(pool([], [0.1, 0.75, 0.75, 0.0, 0.0]), None, told, rng()).rows.tolist() == [2, 4, 5]
+
+
+def test_random_passages_are_distinct_and_follow_from_seed_and_query():
+    made = at_random(60, 8, 1, 5)
+    assert len(set(made.tolist())) == 8
+    assert made.tolist() == at_random(60, 8, 1, 5).tolist()
+    assert made.tolist() != at_random(60, 8, 1, 6).tolist()
+    assert sorted(at_random(3, 8, 1, 5).tolist()) == [0, 1, 2]
+
+
+@pytest.fixture(scope="module")
+def draw(make_job, tmp_path_factory, dataset, tokens):
+    """`draw(inputs, **params)`: the rows of candidates.parquet, its report and the artifact."""
+
+    def made(inputs, **params):
+        told = {"first_rank": 1, "depth": 9, "negatives": 2, "queries": None, "split": "train", "seed": 1} | params
+        out = tmp_path_factory.mktemp("drawn") / "c-0123456789"
+        run(make_job("candidates", out, told, {"dataset": dataset, "tokens": tokens} | inputs))
+        artifact = open_artifact(out)
+        rows = pq.read_table(artifact.path("candidates.parquet")).to_pylist()
+        return rows, json.loads((out / "report.json").read_text()), artifact
+
+    return made
+
+
+def test_random_negatives_need_no_run(draw):
+    rows, report, _ = draw({}, depth=6, negatives=4)
+    assert len(rows) == 20 * 5
+    assert {row["source"] for row in rows} == {"qrels", "random"}
+    for row in rows:
+        positive = row["query_id"].removeprefix("train-") + "-3"
+        assert (row["doc_id"] == positive) == bool(row["label"])
+    # beyond the top of any run: negatives come from everywhere
+    assert len({row["doc_id"] for row in rows if not row["label"]}) > 30
+    assert report["percentiles"]["negatives"] is None
+    assert report["without_run"] == 0
+
+
+@pytest.fixture(scope="module")
+def matches(make_job, tmp_path_factory, dataset, train_run):
+    """Of every query's nine passages the second, the third (its labelled one) and the fifth hold an answer."""
+    out = tmp_path_factory.mktemp("match") / "m-0123456789"
+    with writing(make_job("match", out, MATCH, {"dataset": dataset, "run": train_run})) as draft:
+        lines = [line.split() for line in train_run.path("run.trec").read_text().splitlines()]
+        columns = {"query_id": [line[0] for line in lines], "doc_id": [line[2] for line in lines]}
+        columns |= {"rank": [int(line[3]) for line in lines], "relevant": [line[3] in "235" for line in lines]}
+        pq.write_table(pa.table(columns), draft.path("matches.parquet"))
+    return open_artifact(out)
+
+
+def test_answers_make_the_positive_and_bar_the_rest(draw, train_run, matches):
+    rows, _, _ = draw({"run": train_run, "match": matches}, labels="answers", take="first", negatives=3)
+    own = [(row["rank"], row["label"], row["source"]) for row in rows if row["query_id"] == "train-owl"]
+    assert own == [(0, 1, "answer"), (1, 0, "run"), (4, 0, "run"), (6, 0, "run")]
+    assert next(row["doc_id"] for row in rows if row["query_id"] == "train-owl") == "owl-2"
+    with pytest.raises(UserError, match="no query has a positive and a negative"):  # no answer from rank 6 on
+        draw({"run": train_run, "match": matches}, labels="answers", first_rank=6)
+
+
+def test_labels_of_qrels_with_answers_barred(draw, train_run, matches):
+    rows, _, _ = draw({"run": train_run, "match": matches}, bar_answers=True, take="first", negatives=3)
+    own = [(row["rank"], row["doc_id"]) for row in rows if row["query_id"] == "train-owl"]
+    assert own[0] == (0, "owl-3")
+    assert [rank for rank, _ in own[1:]] == [1, 4, 6]
+
+
+def test_answers_found_in_another_run_are_refused(draw, make_job, train_run, matches, dataset, tmp_path):
+    with writing(make_job("bm25", tmp_path / "other-0123456789", {"depth": 9}, {"dataset": dataset})) as draft:
+        draft.path("run.trec").write_bytes(train_run.path("run.trec").read_bytes())
+    other = open_artifact(tmp_path / "other-0123456789")
+    with pytest.raises(UserError, match="has matched .*expected"):
+        draw({"run": other, "match": matches}, labels="answers")
+
+
+def test_pseudo_labels_ignore_the_qrels_and_are_known_to_training(
+    draw, make_job, dataset, tokens, train_run, cross_model
+):
+    judge = {"run": train_run, "judge.0": cross_model, "judge_tokens.0": tokens}
+    denoise = {"negative_below": 0.5, "positive_above": 0.5, "hybrid": False, "backfill": None}
+    told = {"denoise": denoise, "precision": "fp32", "batch_tokens": 256, "labels": "judge", "take": "first"}
+    rows, report, pseudo = draw(judge, **told)
+    lists = {row["query_id"]: [r for r in rows if r["query_id"] == row["query_id"]] for row in rows}
+    assert lists
+    for own in lists.values():
+        assert [row["label"] for row in own] == [1] + [0] * (len(own) - 1)
+        assert own[0]["source"] == "judge"
+        assert own[0]["judge"] > 0.5 > max(row["judge"] for row in own[1:])
+    assert len(lists) + report["without_positive"] <= 20
+    _, _, labelled = draw({}, depth=6)
+    job = make_job("model", pseudo.folder.parent / "model", {}, {"candidates": labelled, "candidates.1": pseudo})
+    others = labelled_otherwise(job)
+    assert [len(one) for one in others] == [len(lists)]
+    collection = Collection(dataset)
+    docs, queries = doc_rows(collection), query_rows(collection)
+    query, doc = next((own[0]["query_id"], own[0]["doc_id"]) for own in lists.values())
+    at, there = queries.rows([query]), docs.rows([doc])
+    assert known_positives(collection, docs, queries, others).known(at, there).all()
+    labels = collection.qrels("train")[query]
+    assert known_positives(collection, docs, queries).known(at, there).all() == (doc in labels)
+
+
+def test_joined_lists_stand_one_after_the_other(draw):
+    _, _, one = draw({}, depth=6)
+    _, _, two = draw({}, depth=6, queries=5, seed=2)
+    parts = [read_lists(artifact.path("candidates.parquet")) for artifact in (one, two)]
+    both = joined(parts)
+    assert len(both) == 25
+    for index, (part, own) in enumerate([(parts[0], 19), (parts[1], 0), (parts[1], 4)]):
+        at = own + (20 if index else 0)
+        assert both.queries[at] == part.queries[own]
+        mine = both.passages[both.offsets[at] : both.offsets[at + 1]]
+        assert mine.tolist() == part.passages[part.offsets[own] : part.offsets[own + 1]].tolist()
+    queries, passages = both.relevant()
+    assert list(zip(queries, passages, strict=True))[20:] == list(zip(*parts[1].relevant(), strict=True))
+    seen = [query for batch in batches(both, 5, 2, 1, 25) for query in batch.queries.tolist()]
+    assert sorted(seen) == sorted(both.queries.tolist())  # an epoch visits every list of both
+    assert joined(parts[:1]) is parts[0]

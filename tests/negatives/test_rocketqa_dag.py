@@ -1,0 +1,82 @@
+"""RocketQA's four steps on the tiny collection: random, denoised and pseudo-labelled lists."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import tiny_project
+import yaml
+from tiny_project import TRAIN, tiny_config, write_beir
+
+from tandem.config.loading import gathered
+from tandem.extras.plan import FullPlan
+
+STEPS = {key: value for key, value in TRAIN.items() if key != "list_size"}
+SURE = {"by": "m_c", "negative_below": 0.6}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, encoder_folder, documents):
+    """The folder where the recipe's last model has been trained, which takes all four steps."""
+    folder = tmp_path_factory.mktemp("rocketqa")
+    write_beir(folder / "beir", documents)
+    judged = {"from": "m_d1", "split": "unlabelled", "labels": "judge", "depth": 10, "negatives": 4, "take": "first"}
+    unlabelled = {"source": "unlabelled", "of": "tiny", "share": 0.5}
+    config = tiny_config(folder, encoder_folder)
+    config["datasets"]["tiny-unlabelled"] = unlabelled
+    config |= {
+        "dataset": "tiny-unlabelled",
+        "recipes": ["dureader_retrieval", "rocketqav2", "rocketqa"],
+        "depth": {"train": 50, "dev": 50, "test": 50},
+        "models": {
+            "m_d0": {"train": STEPS},
+            "m_c": {"candidates": {"depth": 20}, "train": STEPS},
+            "m_d1": {"candidates": {"depth": 10, "denoise": {**SURE, "backfill": {"first_rank": 11, "depth": 30}}}},
+            "m_d2": {"candidates": {"also": [{**judged, "denoise": {**SURE, "positive_above": 0.4}}]}},
+        },
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    line = [sys.executable, tiny_project.__file__, "m_d2", "config.yaml"]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_snakemake_has_the_same_stages_in_mind(made, snakemake_in):
+    config = gathered([made / "config.yaml"], tiny_project.ROOT)
+    model = FullPlan(config, tiny_project.ROOT).planner.model("m_d2", "test")
+    assert "Nothing to be done" in snakemake_in(made)(model.manifest, "-n")[1]
+
+
+def lists(made, source):
+    """Rows of the candidates of a name, one list of rows a stage."""
+    return [
+        pq.read_table(path).to_pylist() for path in made.glob(f"results/*/candidates/{source}-*/candidates.parquet")
+    ]
+
+
+def test_the_steps_draw_from_where_the_paper_does(made):
+    (random,) = lists(made, "random")
+    assert {row["source"] for row in random} == {"qrels", "random"}
+    queries = pq.read_table(next(made.glob("results/tiny-unlabelled/dataset/*/queries.parquet"))).to_pylist()
+    split = {row["query_id"]: row["split"] for row in queries}
+    assert {split[row["query_id"]] for row in random} == {"train"}
+    (pseudo,) = lists(made, "m_d1")
+    assert {split[row["query_id"]] for row in pseudo} == {"unlabelled"}
+    assert {row["source"] for row in pseudo if row["label"]} == {"judge"}
+    denoised = next(rows for rows in lists(made, "m_d0") if rows[0]["list"] == "denoised")
+    for row in denoised:  # of the window only what the judge is sure of, below it what nobody judged
+        assert row["label"] or (row["judge"] < 0.6 if row["rank"] <= 10 else row["judge"] != row["judge"])
+
+
+def test_the_last_model_has_learned_from_both(made):
+    (told,) = made.glob("results/*/model/m_d2-*/stage.json")
+    manifest = json.loads(told.read_text())
+    drawn = {role for role in manifest["upstream"] if role.startswith("candidates")}
+    assert drawn == {"candidates", "candidates.1"}
+    reports = [json.loads((Path(made) / folder / "report.json").read_text())
+               for role, folder in manifest["upstream"].items() if role in drawn]  # fmt: skip
+    assert manifest["facts"]["lists"] == sum(sum(report["lists"].values()) for report in reports)

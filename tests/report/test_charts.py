@@ -1,0 +1,108 @@
+"""Charts: their data and scales by hand, what they say in words, escaping."""
+
+import json
+import math
+import re
+
+import pytest
+
+from tandem.report.charts import (
+    MOST_POINTS,
+    MOST_ROWS,
+    Series,
+    bars,
+    before_after,
+    bundle,
+    evenly,
+    histogram,
+    line_chart,
+    scatter,
+    thinned,
+)
+
+
+def spec(figure):
+    """The description that Vega reads."""
+    return json.loads(re.search(r'class="spec">(.*?)</script>', figure)[1])
+
+
+def data(figure):
+    (rows,) = spec(figure)["datasets"].values()
+    return rows
+
+
+def test_thinning_keeps_means_and_drops_what_is_no_number():
+    series = thinned(Series("loss", list(range(3000)), [1.0, 3.0] * 1500))
+    assert len(series.x) == MOST_POINTS
+    assert set(series.y) == {2.0}
+    assert series.x[0] == 4.5
+    assert thinned(Series("a", [1, 2, 3], [5, math.nan, math.inf])) == Series("a", [1], [5])
+
+
+def test_a_line_chart_by_hand():
+    chart = line_chart("<loss>", [Series("a&b", [0, 1, 2], [1, math.nan, 3]), Series("one", [1], [2])], "step", "nats")
+    assert data(chart) == [
+        {"x": 0, "y": 1, "series": "a&b"}, {"x": 2, "y": 3, "series": "a&b"}, {"x": 1, "y": 2, "series": "one"}
+    ]  # fmt: skip
+    assert "<loss>" not in chart
+    assert chart.startswith('<figure class="chart"><figcaption>&lt;loss&gt;</figcaption>')
+    label = "&lt;loss&gt;. a&amp;b: from 1 at step 0 to 3 at step 2; one: 2 at step 1"
+    assert f'role="img" aria-label="{label}"' in chart
+    told = spec(chart)
+    assert told["encoding"]["color"]["scale"] == {"domain": ["a&b", "one"], "range": ["var(--c0)", "var(--c1)"]}
+    assert told["encoding"]["x"]["scale"]["type"] == "linear"
+    picture = chart[chart.index("<svg") : chart.index("</svg>")]
+    assert 'stroke="var(--c1)"' in picture  # the picture is there before any script
+    assert re.findall(r"<td[^>]*>(.*?)</td>", chart) == ["0", "1", "–", "1", "–", "2", "2", "3", "–"]
+
+
+def test_ranges_become_a_band_and_an_axis_may_be_logarithmic():
+    chart = line_chart("c", [Series("a", [0.1, 10], [1, 3], [0, 2], [2, 4])], "ms", "recall", log=True)
+    assert data(chart)[1] == {"x": 10, "y": 3, "series": "a", "low": 2, "high": 4}
+    band, line = spec(chart)["layer"]
+    assert (band["mark"]["type"], band["encoding"]["y2"]["field"]) == ("area", "high")
+    assert line["mark"]["type"] == "line"
+    assert {layer["encoding"]["x"]["scale"]["type"] for layer in (band, line)} == {"log"}
+
+
+def test_histogram_shares_by_hand():
+    chart = histogram("h", [0, 1, 2], {"positives": [1, 3], "none": [0, 0]}, "score")
+    shares = [(row["x"], row["share"]) for row in data(chart) if row["group"] == "positives (4)"]
+    assert shares == [(0, 25), (1, 75), (2, 75)]  # the last step ends at the last edge
+    assert "positives (4): most from 1 to 2" in chart
+
+
+def test_bars_and_points_say_their_numbers():
+    chart = bars("Time", {"Training": 90, "Scores": 1.5}, "seconds", {"Training": "1 min 30 s", "Scores": "2 s"})
+    assert [row["value"] for row in data(chart)] == [90, 1.5]
+    assert "Time. Training 1 min 30 s; Scores 2 s" in chart
+    assert data(scatter("s", [Series("a", [1, 2], [3, 4])], "x", "y"))[1] == {"x": 2, "y": 4, "series": "a"}
+
+
+@pytest.mark.parametrize(("count", "expected"), [(3, [0, 1, 2]), (MOST_ROWS, list(range(MOST_ROWS)))])
+def test_few_rows_are_all_shown(count, expected):
+    assert evenly([[str(at)] for at in range(count)]) == [[str(at)] for at in expected]
+
+
+def test_many_rows_are_chosen_evenly():
+    assert evenly([[str(at)] for at in range(23)]) == [[str(at)] for at in range(0, 23, 2)]
+
+
+def test_a_plot_is_the_same_whenever_it_is_drawn():
+    told = ("c", [Series("a", [1, 2], [3, 4], [2, 3], [4, 5])], "x", "y")
+    assert line_chart(*told) == line_chart(*told)
+    assert 'id="' not in line_chart(*told)  # two plots of a page would have the same
+
+
+def test_the_bundle_can_stand_in_a_page():
+    assert "</script" not in bundle()
+    assert "vegaEmbed" in bundle()
+
+
+def test_before_and_after_stand_side_by_side():
+    chart = before_after("RR@10", {"bm25": (40, 45.5), "de": (50, 61)}, "RR@10, %")
+    assert [(row["name"], row["when"], row["value"]) for row in data(chart)] == [
+        ("bm25", "before", 40), ("bm25", "after", 45.5), ("de", "before", 50), ("de", "after", 61)
+    ]  # fmt: skip
+    assert spec(chart)["encoding"]["yOffset"]["field"] == "when"
+    assert "bm25: 40.00 before, 45.50 after; de: 50.00 before, 61.00 after" in chart

@@ -1,0 +1,58 @@
+"""The explorer's data: which queries, which passages, and how much of them."""
+
+import json
+
+from tandem.report import compare as module
+from tandem.report.charts import bundle
+from tandem.report.compare import explore, select_queries
+
+
+def systems(artifact_of):
+    return {("BM25", ""): artifact_of("BM25"), ("CE w/ DE Neg", "BM25"): artifact_of("CE w/ DE Neg", "BM25")}
+
+
+def test_choice_depends_on_ids_only():
+    queries = [f"q{n}" for n in range(1000)]
+    assert len(select_queries(queries)) == 300
+    assert set(select_queries(queries)) == set(select_queries(queries[::-1]))
+    assert select_queries(queries) == [query for query in queries if query in set(select_queries(queries))]
+    assert select_queries(queries[:10]) == queries[:10]
+    assert set(select_queries(queries[:500], 20)) >= set(select_queries(queries, 20)) & set(queries[:500])
+
+
+def test_content(artifact_of):
+    data = explore(systems(artifact_of))
+    assert data["systems"] == ["BM25", "CE w/ DE Neg on BM25"]
+    assert data["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50"]
+    assert data["total"] == data["shown"] == len(data["queries"]) == 24
+    for query in data["queries"]:
+        assert [len(top) for top in query["top"]] == [10, 10]
+        (relevant,) = query["relevant"]
+        for top, values in zip(query["top"], query["values"], strict=True):
+            assert values[0] == (round(1 / (top.index(relevant) + 1), 4) if relevant in top else 0)
+    assert len({passage[0] for passage in data["passages"]}) == len(data["passages"])
+
+
+def test_bounds(artifact_of, monkeypatch):
+    monkeypatch.setattr(module, "CHARACTERS", 50)
+    short = explore(systems(artifact_of))
+    assert max(len(text) for _, _, text in short["passages"]) <= 51
+    monkeypatch.setattr(module, "BUDGET", 3000)
+    few = explore(systems(artifact_of))
+    assert 0 < few["shown"] < 24
+    spent = sum(len("".join(passage).encode()) for passage in few["passages"])
+    assert spent <= 3000
+    assert few["queries"][: few["shown"]] == short["queries"][: few["shown"]]
+    # the others have their values and no passages; how many there are is bounded by how many numbers that is
+    assert len(few["queries"]) == 24
+    assert all(set(query) == {"id", "text", "values"} for query in few["queries"][few["shown"] :])
+    monkeypatch.setattr(module, "NUMBERS", 2 * 4 * 10)
+    assert len(explore(systems(artifact_of))["queries"]) == 10
+
+
+def test_seven_thousand_queries_stay_small():
+    # What grows with the queries is a line each: id, text, and values of seven systems and four measures.
+    line = {"id": "1234567", "text": "x" * 160, "values": [[0.1234] * 4] * 7}
+    texts, numbers = module.BUDGET * 1.2, 7000 * len(json.dumps(line, separators=(",", ":")))
+    assert module.NUMBERS >= 7 * 4 * 7000
+    assert texts + numbers + len(bundle()) < 16_000_000

@@ -1,0 +1,39 @@
+"""Tables of texts: which columns are numbers, and by what a cell is sorted."""
+
+import pytest
+
+from tandem.report.grid import Grid, worth
+from tandem.report.page import environment, prose
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [
+        ("41.27 ± 0.30† [38.10, 44.20]", 41.27), ("2e-05", 2e-5), ("11,884", 11884.0), ("<0.001", 0.001),
+        ("-5.0", -5.0), ("+44.2", 44.2), ("10.4M", 10.4e6), ("94.53 %", 94.53), ("–", None), ("", None),
+        ("paper", None),
+    ],
+)  # fmt: skip
+def test_a_cell_is_sorted_by_the_number_that_it_begins_with(cell, number):
+    assert worth(cell) == number
+
+
+def test_a_column_of_numbers_may_have_empty_cells_but_no_words():
+    rows = [["8", "paper", "37.4", "–", "128"], ["16", "8", "–", "", "128 lists"]]
+    assert Grid("t", ["size", "semantics", "printed", "none", "words"], rows).numbers == [
+        True, False, True, False, False,
+    ]  # fmt: skip
+
+
+def test_texts_are_escaped_and_rows_named():
+    grid = Grid("<t>", ["a", "<b>"], [["1", "<script>"]], named_by=1, links={(0, 0): "#x"})
+    module = environment().get_template("_grid.html").make_module()
+    shown = " ".join(str(module.grid_table(grid)).split())
+    assert '<th scope="row">&lt;script&gt;</th>' in shown
+    assert '<td class="num" data-value="1.0"><a href="#x">1</a></td>' in shown
+    assert "<script>" not in shown
+    assert "there is nothing to show" in str(module.grid_table(Grid("t", ["a"], [])))
+
+
+def test_code_in_notes_is_marked_and_nothing_else_is_markup():
+    assert prose("the top `<b>.depth`, not <b>") == "the top <code>&lt;b&gt;.depth</code>, not &lt;b&gt;"

@@ -1,0 +1,276 @@
+"""The report: complete in itself, safe with hostile texts, and readable without a script."""
+
+import json
+import math
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from table_plans import make_table
+
+from tandem.errors import UserError
+from tandem.evaluation.scores import read_aligned
+from tandem.evaluation.scores import run as score
+from tandem.extras.report import main
+from tandem.report.compare import compare, difference_steps
+from tandem.report.figures import group_by_box, overview
+from tandem.report.page import embedded
+from tandem.report.sections import count_negatives, describe_dataset
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.lineage import walk
+
+LOADS = {"src", "srcset", "action", "formaction", "data", "poster", "background", "ping"}
+
+
+class Page(HTMLParser):
+    """Collects ids, links, whatever could load something, and the scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.loads, self.tags = [], [], [], []
+        self.scripts, self.kind, self.tag = {}, "", ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tag = tag
+        self.tags.append((tag, dict(attributes)))
+        self.kind = dict(attributes).get("id") or dict(attributes).get("class") or "own"
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(value)
+            if name == "href":
+                self.links.append(value)
+            if name in LOADS or name.startswith("on") or tag in ("link", "iframe", "object", "embed", "base"):
+                self.loads.append((tag, name, value))
+
+    def handle_data(self, data):
+        if self.tag == "script":
+            self.scripts.setdefault(self.kind, []).append(data)
+
+    def handle_endtag(self, tag):
+        self.tag = ""
+
+
+def test_nothing_is_loaded_from_outside(report):
+    text = report.read_text()
+    page = Page(text)
+    assert page.loads == []
+    assert all(link.startswith("#") for link in page.links)
+    assert len(page.scripts["vega"]) == 1
+    text = text.replace(page.scripts["vega"][0], "")  # which knows words for loading; the policy forbids them
+    assert "url(" not in text.replace("url(#arrow)", "")
+    assert "@import" not in text
+    assert "default-src 'none'" in text
+
+
+def test_every_link_has_its_target(report, world):
+    page = Page(report.read_text())
+    assert len(set(page.ids)) == len(page.ids)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+    runs = {
+        Path(json.loads((Path(row["scores"]) / "stage.json").read_text())["upstream"]["run"]).name for row in world.rows
+    }
+    assert {f"#stage-{key}" for key in runs} <= set(page.links)
+
+
+def test_hostile_texts_stay_texts(report):
+    text = report.read_text()
+    assert 'alert("x")</script>' not in text
+    assert "<b>bold" not in text
+    page = Page(text)
+    assert set(page.scripts) == {"data", "spec", "vega", "own"}
+    (data,) = map(json.loads, page.scripts["data"])
+    assert any('</script><script>alert("x")</script><!-- & <b>bold</b>' in passage[2] for passage in data["passages"])
+
+
+def test_embedded_json_reads_back():
+    value = {"a": "</script><!-- & \u2028 \u2029 é", "b": [1, None]}
+    text = embedded(value)
+    assert json.loads(text) == value
+    assert not re.search("[<>&\u2028\u2029]", text)
+
+
+def test_every_part_is_there(report, world):
+    text = report.read_text()
+    # four trainings, two training lists, one pair of systems, the cost
+    assert text.count('class="chart"') == text.count('class="spec"') == 4 * 3 + 2 + 1 + 1
+    assert "duplicate of a positive" in text
+    assert "24 undenoised lists" in text
+    assert text.count("positives (24): most from 0.75 to 1") == 1
+    assert "train.lr" in text
+    assert "2e-05" in text
+    for row in world.rows:
+        assert row["system"] in text
+
+
+def test_without_a_script_there_are_pictures_tables_and_words(report):
+    page = Page(report.read_text())
+    captions = sum(tag == "caption" for tag, _ in page.tags)
+    assert captions == sum(tag == "table" for tag, _ in page.tags)
+    heads = [attributes for tag, attributes in page.tags if tag == "th"]
+    assert all("scope" in attributes for attributes in heads)
+    plots = [attributes for tag, attributes in page.tags if attributes.get("class") == "plot"]
+    assert plots
+    assert all(attributes["role"] == "img" and len(attributes["aria-label"]) > 20 for attributes in plots)
+    assert report.read_text().count('<div class="plot" role="img"') == report.read_text().count('class="marks"')
+    assert {"main", "nav", "header"} <= {tag for tag, _ in page.tags}
+
+
+def test_wins_over_every_pair_of_systems(report, artifact_of):
+    systems = {("BM25", ""): artifact_of("BM25"), ("DE w/ BM25 Neg", ""): artifact_of("DE w/ BM25 Neg")}
+    told = compare(systems)
+    _, values = read_aligned(list(systems.values()), ["RR@10"])
+    old, new = values[:, :, 0].tolist()
+    won = sum(b > a for a, b in zip(old, new, strict=True))
+    lost = sum(b < a for a, b in zip(old, new, strict=True))
+    assert (told.measure, told.queries, told.wins) == ("RR@10", 24, [[0, lost], [won, 0]])
+    assert won > lost > 0
+    assert difference_steps([0.25, -0.5, 0.0]) == [
+        {"before": 0, "won": 0.25, "lost": 0},
+        {"before": 1, "won": 0, "lost": 0},
+        {"before": 2, "won": 0, "lost": -0.5},
+        {"before": 3, "won": 0, "lost": -0.5},
+    ]
+
+
+def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
+    def files(draft):
+        columns = {"label": pa.array([1, 0, 0, 0, 0, 0], pa.int8()), "judge": [0.9, 0.05, 0.1, 0.6, math.nan, 0.7]}
+        columns |= {"score": [9.0, 0.1, 0.2, 0.3, 0.4, 0.9], "list": ["denoised"] * 5 + ["undenoised"]}
+        pq.write_table(pa.table(columns), draft.path("candidates.parquet"))
+
+    made = empty_world.make("candidates", "bm25", {}, files)
+    assert count_negatives(made, [0, 0.5, 1], "judge") == [2, 1]
+    assert count_negatives(made, [0, 0.5, 1], "score") == [4, 1]
+    assert count_negatives(empty_world.make("candidates", "old", {}), [0, 0.5, 1], "judge") == []
+
+
+def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path):
+    told = json.loads(report.with_name("summary.json").read_text())
+    told["rows"][1]["cells"][0] |= {"printed": 77.0, "verdict": "match", "sd": 0.41}
+    told["rows"][2]["cells"][0] |= {"printed": 88.0, "verdict": "printed number is wrong (of another split)"}
+    empty = dict.fromkeys(("value", "low", "high", "change", "p"))
+    cells = [{"measure": cell["measure"], "printed": None, **empty} for cell in told["rows"][0]["cells"]]
+    cells[0]["printed"] = 99.9
+    row = {"system": "Theirs", "first_stage": "", "against": "", "stage": "", "folder": "", "cells": cells}
+    told["rows"].append({**row, "quoted": True})
+    (tmp_path / "quoted.json").write_text(json.dumps(told))
+    flags = ["--tables", str(tmp_path / "quoted.csv"), "--rows", json.dumps(world.rows)]
+    main([*flags, "--out", str(tmp_path / "report.html")])
+    text = (tmp_path / "report.html").read_text()
+    table = text[text.index('<table class="results systems sortable">') :].split("</table>")[0]
+    head, body = table.split("<tbody>")
+    columns = [int(at) for at in re.findall(r'data-column="(\d+)"', head)]
+    assert columns == list(range(len(columns)))
+    rows = [len(re.findall(r"<t[dh]", row)) for row in body.split("</tr>")[:-1]]
+    assert rows == [len(columns) + 1] * 8  # the last column, the baseline's name, sorts nothing
+    assert re.search(r'class="verdict match" title="match">match<', body)
+    assert re.search(r'class="verdict printed" title="[^"]*of another split[^"]*">printed number is wrong<', body)
+    assert "± 0.41</a>" in body
+    theirs = body[body.index("Theirs") :]
+    assert "99.9" in theirs
+    assert "<a " not in theirs
+    page = Page(text)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def test_an_error_analysis_is_shown_with_its_sheet(report, world, tmp_path):
+    row = {"query_id": "q1", "doc_id": "p1", "rank": 1, "score": 2.5, "query": "<i>why</i>", "title": ""}
+    row |= {
+        "passage": "x" * 900,
+        "positive": "because",
+        "positive_rank": None,
+        "guess": "other",
+        "why": "no term is shared",
+    }
+    told = {"split": "test", "run": "bm25-0123456789", "top": 5, "queries": 24, "without_positive": 6, "percent": 25.0}
+    told |= {"sampled": 1, "pairs": 1, "guesses": {"other": 1, "false negative": 0}}
+
+    def files(draft):
+        pq.write_table(pa.Table.from_pylist([row]), draft.path("pairs.parquet"))
+        write_json(draft.path("summary.json"), told)
+
+    made = world.make("errors", "bm25", {"split": "test", "top": 5}, files)
+    flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]
+    main([*flags, "--analyses", json.dumps([str(made.folder)]), "--out", str(tmp_path / "report.html")])
+    section = (tmp_path / "report.html").read_text().split('<section id="analyses">')[1].split("</section>")[0]
+    assert "6 of 24 test queries (25.0 %)" in section
+    assert "&lt;i&gt;why&lt;/i&gt; <code>q1</code>" in section
+    assert f">{'x' * 400}… <code>p1</code>" in section
+    assert section.count("<caption") == section.count("<table")
+    assert "1 of 1 pairs" in section
+
+
+def test_the_drawing_has_what_the_run_has(report, world):
+    stages = walk(open_artifact(Path(row["scores"])) for row in world.rows)
+    parts = group_by_box(stages.values())
+    assert {name: len(part.stages) for name, part in parts.items()} == {
+        "Collection": 1, "Encoder": 2, "Sparse search": 2, "Training lists": 2, "Training": 4, "Encoding": 4,
+        "Retrieval": 2, "Re-ranking": 4, "Scores": 7,
+    }  # fmt: skip
+    assert parts["Training lists"].inputs == {"Collection": 2, "Sparse search": 1, "Retrieval": 1, "Training": 1}
+    drawn = overview(parts)
+    assert drawn.count("<rect") == len(parts)
+    assert "denoising" in drawn
+    assert "negatives of the next model" in drawn
+    few = {name: part for name, part in parts.items() if name in ("Collection", "Sparse search")}
+    assert "denoising" not in overview(few)
+    assert drawn in report.read_text()
+
+
+def test_tables_need_not_be_among_the_rows_compared(report, world, tmp_path):
+    rows = world.select(("BM25", ""), ("DE w/ BM25 Neg", ""))
+    out = tmp_path / "few.html"
+    main(["--tables", str(report.with_name("summary.csv")), "--rows", rows, "--out", str(out)])
+    page = Page(out.read_text())
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+    assert json.loads(page.scripts["data"][0])["systems"] == ["BM25", "DE w/ BM25 Neg"]
+
+
+def test_mistakes(report, world, tmp_path):
+    out = tmp_path / "none.html"
+    with pytest.raises(UserError, match="no such file"):
+        main(["--tables", str(tmp_path / "x.csv"), "--rows", json.dumps(world.rows), "--out", str(out)])
+    with pytest.raises(UserError, match="--rows: missing"):
+        main(["--tables", str(report.with_name("summary.csv")), "--out", str(out)])
+    assert not out.exists()
+
+
+def test_a_group_of_datasets_has_tables_and_no_single_queries(world, artifact_of, tmp_path):
+    params = {**artifact_of("BM25").params, "members": ["one", "two"]}
+    job = world.job("score", "bm25.test", params, **{"member.0": artifact_of("BM25"), "member.1": artifact_of("BM25")})
+    score(job)
+    rows = json.dumps([{"system": "BM25", "first_stage": "", "scores": str(job.out)}])
+    (tmp_path / "layout.yaml").write_text(json.dumps({"title": "Both", "rows": [{"system": "BM25", "run": "bm25"}]}))
+    make_table(tmp_path, tmp_path / "layout.yaml", rows, tmp_path / "both.csv", dataset="both")
+    out = tmp_path / "report.html"
+    assert main(["--tables", str(tmp_path / "both.csv"), "--rows", rows, "--out", str(out)]) == 0
+    page = Page(out.read_text())
+    assert {"results", "lineage", "cost"} <= set(page.ids)
+    assert not {"compare", "data"} & set(page.ids)
+    assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
+
+
+def test_a_run_that_was_deleted_is_a_line(four_queries, tmp_path):
+    row = four_queries.rows[0]
+    run = Path(open_artifact(Path(row["scores"])).upstream["run"])
+    shutil.rmtree(run)
+    with pytest.raises(UserError, match=f"its run {run} is gone; run again to make it"):
+        main(["--tables", "", "--rows", json.dumps([row]), "--out", str(tmp_path / "report.html")])
+
+
+def test_statistics_of_splits_stand_side_by_side():
+    told = {
+        "passages": {"count": 1200, "words": {"mean": 35.5}},
+        "splits": {"train": {"queries": 20}, "test": {"queries": 3, "without_positive": 1}},
+        "warnings": [],
+    }
+    made = describe_dataset(told)
+    assert made.corpus == [("passages, count", "1,200"), ("passages, words, mean", "35.50"), ("warnings", "–")]
+    assert made.splits == ["train", "test"]
+    assert made.of_splits == [("queries", ["20", "3"]), ("without positive", ["–", "1"])]

@@ -1,0 +1,292 @@
+"""Tables from real score artifacts: exact content, escaping, and the terminal's view."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from table_plans import make_table
+
+from tandem.errors import UserError
+from tandem.report.formats import mark, probability
+from tandem.report.results import Cell, percent, read_table
+from tandem.report.tables import main, show
+
+PAPERS = Path(__file__).parents[2] / "config/papers"
+ODD = "Same <b>& 1_%"
+LAYOUT = f"""
+title: Odd & even
+paper: {{citation: "A <et> al.", table: Table 9}}
+printed_on: {{dataset: real, name: The Real One, split: test}}
+decimals: 1
+baseline: {{system: Old}}
+columns:
+  - {{measure: RR@10, name: MRR@10}}
+  - {{measure: Success@1}}
+rows:
+  - {{system: Old, run: bm25, printed: {{RR@10: 40}}}}
+  - {{system: New, run: new}}
+  - {{system: "{ODD}", run: same}}
+"""
+
+
+def table(world, rows=None, layout=LAYOUT, **changed):
+    path = world.root / "layout.yaml"
+    path.write_text(layout)
+    rows = rows or world.select(("Old", ""), ("New", ""), (ODD, ""))
+    return make_table(world.root, path, rows, changed.pop("out", world.root / "tables/t.csv"), **changed)
+
+
+def run_of(world, system):
+    scores = next(row["scores"] for row in world.rows if row["system"] == system)
+    return Path(json.loads((Path(scores) / "stage.json").read_text())["upstream"]["run"]).name
+
+
+def test_csv_to_the_letter(four_queries):
+    # Reciprocal ranks 1/2, 1 and 1/2 on every query. New - Old = (1/2)*4: only ++++ and ---- of 16 sign patterns reach
+    # its sum, p = 1/8, and 1/4 after Holm's correction for two comparisons.
+    old, new, same = (run_of(four_queries, system) for system in ("Old", "New", ODD))
+    assert table(four_queries).read_text() == (
+        "system,first_stage,dataset,split,measure,printed,value,low,high,p,stage,"
+        "name,sd,seeds,verdict,printed_dataset,printed_split\n"
+        f"Old,,toy,test,RR@10,40.0,50.0000,50.0000,50.0000,,{old},MRR@10,,,,real,test\n"
+        f"Old,,toy,test,Success@1,,0.0000,0.0000,0.0000,,{old},Success@1,,,,real,test\n"
+        f"New,,toy,test,RR@10,,100.0000,100.0000,100.0000,0.250000,{new},MRR@10,,,,real,test\n"
+        f"New,,toy,test,Success@1,,100.0000,100.0000,100.0000,0.250000,{new},Success@1,,,,real,test\n"
+        f"{ODD},,toy,test,RR@10,,50.0000,50.0000,50.0000,1.000000,{same},MRR@10,,,,real,test\n"
+        f"{ODD},,toy,test,Success@1,,0.0000,0.0000,0.0000,1.000000,{same},Success@1,,,,real,test\n"
+    )
+
+
+def test_markdown_says_what_stands_in(four_queries):
+    text = table(four_queries).with_suffix(".md").read_text()
+    lines = text.splitlines()
+    assert "printed: The Real One test; ours: toy test, 4 queries (a stand-in" in lines[0]
+    assert lines[2] == "| System | re-ranks | MRR@10 (RR@10) printed | ours | Δ | p | Success@1 | p | p against |"
+    assert lines[4] == "| Old |  | 40.0 | **50.00** [50.00, 50.00] | +10.00 | – | **0.00** [0.00, 0.00] | – | – |"
+    assert "| – | **100.00** [100.00, 100.00] | – | 0.250 (+50.00) |" in lines[5]
+    assert lines[6].startswith(r"| Same \<b\>& 1\_% |")
+    assert "<b>" not in text
+
+
+def test_html_escapes_and_links_the_runs_manifest(four_queries):
+    path = table(four_queries).with_suffix(".html")
+    text = path.read_text()
+    assert "<b>" not in text
+    assert "Same &lt;b&gt;&amp; 1_%" in text
+    assert "http" not in text.replace("http-equiv", "")
+    anchor = text.split('data-value="100.0"><a href="#')[1].split('"')[0]
+    behind = text.split(f'<details id="{anchor}">')[1].split("</details>")[0]
+    link = behind.split('<a href="')[1].split('"')[0]
+    assert json.loads((path.parent / link).read_text())["key"] == run_of(four_queries, "New")
+    assert "Differs from Old in:" in behind
+
+
+def test_latex_escapes(four_queries):
+    text = table(four_queries).with_suffix(".tex").read_text()
+    assert r"Same \ensuremath{<}b\ensuremath{>}\& 1\_\%" in text
+    assert r"\multicolumn{4}{c}{MRR@10 (RR@10)} & \multicolumn{2}{c}{Success@1}" in text
+    assert r"\cmidrule(lr){3-6} \cmidrule(lr){7-8}" in text
+
+
+def test_same_bytes_twice(four_queries):
+    first = {path.name: path.read_bytes() for path in table(four_queries).parent.iterdir()}
+    assert len(first) == 5
+    assert first == {path.name: path.read_bytes() for path in table(four_queries).parent.iterdir()}
+
+
+def test_on_its_own_dataset_nothing_stands_in(four_queries):
+    path = table(four_queries, dataset="real")
+    assert read_table(path.with_suffix(".json")).caption == "printed: The Real One test; ours: real test, 4 queries"
+
+
+def test_show_is_aligned_and_tells_every_p(four_queries, capsys):
+    path = table(four_queries)
+    assert show([str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Table 9: Odd & even · printed: The Real One test; ours: toy test")
+    assert lines[2].split() == [
+        "#",
+        "System",
+        "re-ranks",
+        "MRR@10",
+        "(RR@10)",
+        "printed",
+        "ours",
+        "p",
+        "Success@1",
+        "p",
+        "p",
+        "against",
+    ]
+    assert lines[5].split() == ["2", "New", "–", "–", "100.00", "0.250", "100.00", "0.250", "#1"]
+    assert lines[2].index("p against") == lines[5].rindex("#")
+    assert " ".join(lines[-2:]).endswith("better or worse.")
+
+
+def test_the_papers_layouts_fill_from_a_whole_run(world, tmp_path):
+    for name in ("dureader_retrieval/table4", "dureader_retrieval/table5", "summary"):
+        systems = [(row["system"], row["first_stage"]) for row in world.rows]
+        if name.endswith("4"):
+            systems = [systems[at] for at in (0, 1, 5)]
+        make_table(tmp_path, PAPERS / f"{name}.yaml", world.select(*systems), tmp_path / f"{name}.csv")
+    filled = read_table(tmp_path / "dureader_retrieval/table5.json")
+    assert [(row.system, row.against) for row in filled.rows] == [
+        ("CE w/ BM25 Neg", "BM25"),
+        ("CE w/ DE Neg", "BM25"),
+        ("CE w/ DE Neg", "DE w/ BM25 Neg"),
+        ("RocketQAv2 (re-ranker)", "RocketQAv2 (retriever)"),
+    ]
+    cell = filled.rows[0].cells[0]
+    assert isinstance(cell, Cell)
+    assert cell.low < cell.value < cell.high
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"out": Path("t.html")}, "must end in .csv"),
+        ({"split": "dev"}, "was scored on split test, but planned is dev"),
+        ({"rows": '[{"system": "Old", "first_stage": "", "scores": "/nowhere"}]'}, "not a finished artifact"),
+    ],
+)
+def test_mistakes_write_nothing(four_queries, changed, told):
+    with pytest.raises(UserError, match=told):
+        table(four_queries, **changed)
+    assert not (four_queries.root / "tables").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "is not a table's plan .*Invalid JSON"),
+        ('{"name": "t", "layout": {"title": "T"}}', r"is not a table's plan \(rows: Field required\)"),
+        ('{"name": "t", "layout": {"title": "T"}, "rows": [{"scores": "x"}]}', "rows.0.system: Field required"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_broken_plan_is_one_line(tmp_path, content, told):
+    plan = tmp_path / "t.plan"
+    if content is not None:
+        plan.write_text(content)
+    with pytest.raises(UserError, match=told) as error:
+        main(["--plan", str(plan), "--out", str(tmp_path / "t.csv")])
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="--colour: unknown; flags are --plan"):
+        main(["--plan", str(plan), "--colour", "red"])
+
+
+def test_rows_must_be_those_of_the_layout(four_queries):
+    with pytest.raises(UserError, match="New has no scores"):
+        table(four_queries, rows=four_queries.select(("Old", "")))
+    with pytest.raises(UserError, match="New is not a row of"):
+        table(four_queries, layout=LAYOUT.replace("  - {system: New, run: new}\n", ""))
+    with pytest.raises(UserError, match="Old is there twice"):
+        table(four_queries, rows=four_queries.select(("Old", ""), ("Old", "")))
+
+
+def test_show_needs_a_table(tmp_path):
+    with pytest.raises(UserError, match="no such file; `tandem table` writes it"):
+        show([str(tmp_path / "t.csv")])
+    (tmp_path / "t.json").write_text("{}")
+    with pytest.raises(UserError, match="not a table"):
+        show([str(tmp_path / "t.csv")])
+
+
+def test_percent_is_stable_against_the_last_bits():
+    # 1/640 is 0.15625 %: a tie at the fourth decimal that summation noise could tip either way.
+    assert percent(1 / 640) == percent(1 / 640 * (1 + 1e-15)) == percent(1 / 640 * (1 - 1e-15))
+
+
+def test_marks_and_probabilities():
+    assert [mark(p) for p in (None, 0.05, 0.049, 0.01, 0.0099)] == ["", "", "†", "†", "‡"]
+    assert [probability(p) for p in (None, 0.00099, 0.001, 1.0)] == ["–", "<0.001", "0.001", "1.000"]
+
+
+def rewritten(world, system, **changed):
+    """Rows of the three systems, one of them with a changed row."""
+    rows = json.loads(world.select(("Old", ""), ("New", ""), (ODD, "")))
+    return json.dumps([row | (changed if row["system"] == system else {}) for row in rows])
+
+
+def test_a_table_never_mixes_generations(four_queries):
+    planned = run_of(four_queries, "New")
+    table(four_queries, rows=rewritten(four_queries, "New", run=planned))
+    with pytest.raises(UserError, match=f"scores run {planned}, but planned is s1-0000000000; a table never mixes"):
+        table(four_queries, rows=rewritten(four_queries, "New", run="s1-0000000000"))
+
+
+def test_a_copied_or_outdated_score_is_refused(four_queries, tmp_path):
+    folder = Path(next(row["scores"] for row in four_queries.rows if row["system"] == "New"))
+    copy = folder.with_name("s1-1111111111")
+    shutil.copytree(folder, copy)
+    with pytest.raises(UserError, match=f"its manifest is of {folder.name}; delete the folder and run again"):
+        table(four_queries, rows=rewritten(four_queries, "New", scores=str(copy)))
+    manifest = json.loads((folder / "stage.json").read_text())
+    (folder / "stage.json").write_text(json.dumps(manifest | {"version": 0}))
+    with pytest.raises(UserError, match="was made by version 0 of score"):
+        table(four_queries)
+
+
+def test_quoted_and_absent_rows_have_printed_values_and_no_run(four_queries):
+    layout = LAYOUT + "  - {system: Theirs, quoted: true, printed: {RR@10: 77.7}}\n"
+    layout += "  - {system: Missing, run: x, baseline: {system: New}, printed: {RR@10: 66.6}}\n"
+    rows = json.loads(four_queries.select(("Old", ""), ("New", ""), (ODD, "")))
+    rows.append({"system": "Missing", "first_stage": "", "absent": "toy has no split unlabelled"})
+    path = table(four_queries, rows=json.dumps(rows), layout=layout)
+    lines = path.with_suffix(".md").read_text().splitlines()
+    assert lines[7] == "| Theirs |  | 77.7 | – | – | – | – | – | quoted |"
+    assert lines[8] == "| Missing |  | 66.6 | – | – | – | – | – | quoted |"
+    assert "Missing is only printed: toy has no split unlabelled." in path.with_suffix(".md").read_text()
+    filled = read_table(path.with_suffix(".json"))
+    assert [row.quoted for row in filled.rows] == [False, False, False, True, True]
+    assert filled.rows[3].cells[0].value is None
+    assert "Theirs,,,,RR@10,77.7,,,,,,MRR@10,,,,real,test" in path.read_text().splitlines()
+    assert '<a href="#row-' not in path.with_suffix(".html").read_text().split("Theirs")[1]
+
+
+def test_every_row_tells_its_lineage(four_queries):
+    filled = read_table(table(four_queries).with_suffix(".json"))
+    old, new, _ = filled.rows
+    run = json.loads((Path(new.folder) / "stage.json").read_text())
+    told = new.lineage[0]
+    assert (told.run, told.commit, told.finished) == (run["key"], run["commit"], run["finished"])
+    assert told.machine == run["machine"]["node"]
+    assert new.cells[0].stages == [run["key"]]
+    assert (old.neighbour, new.neighbour) == ("", "Old")
+
+
+def test_what_a_row_differs_in_from_the_one_before(world, tmp_path):
+    layout = {"title": "T", "rows": [{"system": "BM25", "run": "bm25"}, {"system": "DE w/ BM25 Neg", "run": "de"}]}
+    (tmp_path / "layout.yaml").write_text(json.dumps(layout))
+    rows = world.select(("BM25", ""), ("DE w/ BM25 Neg", ""))
+    make_table(tmp_path, tmp_path / "layout.yaml", rows, tmp_path / "t.csv")
+    row = read_table(tmp_path / "t.json").rows[1]
+    assert row.neighbour == "BM25"
+    assert any(
+        line.startswith("retrieve de_bm25neg: its input passages is de_bm25neg.passages-") for line in row.differs
+    )
+
+
+def test_columns_of_two_datasets_are_tested_each_on_its_own_queries(four_queries):
+    layout = """
+title: Two
+printed_on: {dataset: one, name: One, split: test}
+baseline: {system: Old}
+columns:
+  - {measure: RR@10, name: MRR@10, dataset: one, dataset_name: One, split: test}
+  - {measure: RR@10, name: MRR@10, dataset: two, dataset_name: Two, split: test}
+rows:
+  - {system: Old, run: a, printed: {one RR@10: 50, two RR@10: 60}}
+  - {system: New, run: b, columns: [two]}
+"""
+    rows = json.loads(four_queries.select(("Old", ""), ("New", "")))
+    made = [{**row, "column": at, "dataset": at} for at in ("one", "two") for row in rows]
+    path = table(four_queries, rows=json.dumps([made[0], made[2], made[3]]), layout=layout)
+    filled = read_table(path.with_suffix(".json"))
+    assert filled.names == ["One: MRR@10 (RR@10)", "Two: MRR@10 (RR@10)"]
+    assert [[cell.value for cell in row.cells] for row in filled.rows] == [[50.0, 50.0], [None, 100.0]]
+    assert [cell.p for cell in filled.rows[1].cells] == [None, 0.125]  # 2 of 16 sign patterns, one comparison
+    assert [cell.printed for cell in filled.rows[0].cells] == [50, 60]
+    assert filled.caption == "printed: One test, Two test; ours: one test, 4 queries, two test, 4 queries"
+    assert not filled.stands_in

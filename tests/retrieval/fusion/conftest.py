@@ -1,0 +1,42 @@
+"""Runs over the tiny collection that find different things."""
+
+import numpy as np
+import pytest
+
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
+
+
+@pytest.fixture
+def release(make_job, dataset, tmp_path):
+    """`release(lists, split, kind=…, of=…, **params)`: a run artifact of (query, documents, scores)."""
+    from tandem.data.runs import write_run
+
+    def make(lists, split="test", kind="imported", of=dataset, **params):
+        out = tmp_path / kind / f"run{len(list(tmp_path.glob('*/*')))}-0123456789"
+        told = {"depth": 100, **({} if kind == "rerank" else {"split": split}), **params}
+        job = make_job(kind, out, told, {"dataset": of})
+        with writing(job) as draft:
+            write_run(draft.path("run.trec"), lists, job.key)
+        return open_artifact(out)
+
+    return make
+
+
+@pytest.fixture
+def found(dataset):
+    """`found(split, seed, queries=None, among=60)`: for each query, or those named, random documents and scores."""
+    from tandem.data.collection import Collection
+
+    ids = Collection(dataset).doc_ids().to_pylist()
+
+    def make(split, seed, queries=None, among=60):
+        random, made = np.random.default_rng(seed), []
+        for query in Collection(dataset).queries(split):
+            docs = [ids[at] for at in random.permutation(among)[:12]]
+            scores = random.integers(-9, 9, 12).astype(np.float32)
+            if queries is None or query in queries:
+                made.append((query, docs, scores))
+        return made
+
+    return make

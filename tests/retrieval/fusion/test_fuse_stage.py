@@ -1,0 +1,150 @@
+"""The stage `fuse`: what it writes, query by query, and what does not fit together."""
+
+import numpy as np
+import pytest
+
+from tandem.data.collection import Collection
+from tandem.data.runs import iter_run, ranked_order
+from tandem.errors import UserError
+from tandem.retrieval.fuse import pools, run
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_json
+from tandem.store.job import writing
+
+RRF = {"method": "rrf", "k": 60.0, "depth": 8, "split": "test"}
+WEIGHTED = {"method": "weighted", "normalize": "min_max", "depth": 8, "split": "test"}
+
+
+@pytest.fixture
+def fuse(make_job, dataset, tmp_path):
+    """`fuse(params, *runs, tuned=None)`: the artifact of the fused runs."""
+
+    def make(params, *runs, tuned=None):
+        inputs = {"dataset": dataset, **{f"run.{at}": one for at, one in enumerate(runs)}}
+        out = tmp_path / "fuse" / f"both{len(list(tmp_path.glob('fuse/*')))}-0123456789"
+        run(make_job("fuse", out, params, inputs | ({"tuned": tuned} if tuned else {})))
+        return open_artifact(out, "fuse")
+
+    return make
+
+
+@pytest.fixture
+def tuned(make_job, dataset, tmp_path):
+    """`tuned(settings, runs, method)`: an artifact as the stage `tune_fusion` writes it."""
+
+    def make(settings, runs, method="weighted"):
+        inputs = {"dataset": dataset, **{f"run.{at}": one for at, one in enumerate(runs)}}
+        job = make_job("tune_fusion", tmp_path / "tune_fusion" / "t-0123456789", {"method": method}, inputs)
+        with writing(job) as draft:
+            write_json(draft.path("chosen.json"), settings)
+        return open_artifact(job.out)
+
+    return make
+
+
+def lines(artifact):
+    """(query, document, rank, score) of each line of a run."""
+    text = artifact.path("run.trec").read_text().splitlines()
+    assert {line.split()[5] for line in text} == {artifact.key}
+    return [(q, doc, int(rank), float(score)) for q, _, doc, rank, score, _ in map(str.split, text)]
+
+
+def test_ranks_are_fused_query_by_query(fuse, release, found, dataset):
+    queries = list(Collection(dataset).queries("test"))
+    first, second = found("test", 1, queries[2:]), found("test", 2, [*queries[1:9], *queries[10:]])
+    made = fuse(RRF, release(first), release(second))
+    expected = []
+    for query in queries[1:]:
+        scores = {}
+        for lists in (first, second):
+            for name, docs, given in lists:
+                for rank, (doc, _) in enumerate(ranked_order(docs, given) if name == query else (), 1):
+                    scores[doc] = scores.get(doc, 0) + 1 / (60 + rank)
+        ranked = sorted(((np.float32(score), doc) for doc, score in scores.items()), key=lambda p: (-p[0], p[1]))[:8]
+        expected += [(query, doc, rank, pytest.approx(score, rel=1e-7)) for rank, (score, doc) in enumerate(ranked, 1)]
+    assert lines(made) == expected
+    assert (made.manifest.facts["queries"], made.manifest.facts["lines"]) == (19, 19 * 8)
+
+
+def test_weights_decide_whose_order_it_is(fuse, release, found):
+    lists = found("test", 1), found("test", 2)
+    runs = [release(one) for one in lists]
+    for at, weights in enumerate(([1.0, 0.0], [0.0, 1.0])):
+        made = {
+            query: docs for query, docs, _ in iter_run(fuse(WEIGHTED | {"weights": weights}, *runs).path("run.trec"))
+        }
+        for query, docs, scores in lists[at]:
+            above = [doc for doc, score in ranked_order(docs, scores) if score > scores.min()][:8]
+            assert made[query][: len(above)] == above
+
+
+def test_tuned_settings_are_those_of_the_artifact(fuse, tuned, release, found):
+    runs = [release(found("test", seed)) for seed in (1, 2)]
+    told = fuse(WEIGHTED | {"weights": [0.3, 0.7]}, *runs)
+    made = fuse(WEIGHTED, *runs, tuned=tuned({"weights": [0.3, 0.7]}, runs))
+    assert lines(made) == lines(told)
+    assert made.manifest.facts["tuned"] == {"weights": [0.3, 0.7]}
+    assert lines(made) != lines(fuse(WEIGHTED | {"weights": [0.7, 0.3]}, *runs))
+
+
+def test_below_its_depth_a_reranked_run_has_ranks_and_no_scores(fuse, release):
+    reranked = release([("test-otter", ["b", "a", "c"], [0.5, 0.25, -1])], kind="rerank", depth=2)
+    other = release([("test-otter", ["d", "c"], [2, 1])])
+    weighted = WEIGHTED | {"weights": [1.0, 1.0]}
+    assert [(doc, score) for _, doc, _, score in lines(fuse(weighted, reranked, other))] == [
+        ("b", 1), ("d", 1), ("a", 0), ("c", 0)
+    ]  # fmt: skip
+    assert [doc for _, doc, _, _ in lines(fuse(RRF, reranked, other))] == ["c", "b", "d", "a"]
+
+
+def test_a_query_is_fused_before_the_next_is_read(release, found, dataset):
+    queries = list(Collection(dataset).queries("test"))
+    runs = [release(found("test", seed)) for seed in (1, 2)]
+    path = runs[1].path("run.trec")
+    path.write_text(path.read_text() + "no run line\n")
+    source = pools(runs, queries)
+    assert [next(source)[0] for _ in queries[:-2]] == queries[:-2]
+    with pytest.raises(UserError, match=r"run.trec:241: not a run line"):
+        list(source)
+
+
+def test_queries_may_come_in_any_order(fuse, release, found):
+    """Files in the split's order, in the reverse and in a random one are fused alike; so are two of other orders."""
+    first, second = found("test", 1), found("test", 2)
+    expected = lines(fuse(RRF, release(first), release(second)))
+    shuffled = [second[at] for at in np.random.default_rng(3).permutation(len(second))]
+    assert lines(fuse(RRF, release(first), release(second[::-1]))) == expected
+    assert lines(fuse(RRF, release(first[::-1]), release(shuffled))) == expected
+
+
+def test_what_is_wrong_with_a_run_in_another_order_is_told_with_its_line(fuse, release, found):
+    good, (a, b, c, *_) = release(found("test", 1)), found("test", 2)
+    with pytest.raises(UserError, match=r"run.trec:25: query test-otter again"):
+        fuse(RRF, good, release([a, b, a]))
+    with pytest.raises(UserError, match=r"run.trec:1: query test-beaver lists document otter-1 twice"):
+        fuse(RRF, good, release([(c[0], ["otter-1", "otter-1"], [2, 1]), a]))
+    wrong = release([b, a])
+    text = wrong.path("run.trec").read_text().splitlines()
+    wrong.path("run.trec").write_text("\n".join([*text[:20], "test-otter Q0 x 1 high tag", *text[20:]]) + "\n")
+    with pytest.raises(UserError, match=r"run.trec:21: not a run line: 'test-otter Q0 x 1 high tag'"):
+        fuse(RRF, good, wrong)
+
+
+def test_what_does_not_fit_is_refused(fuse, tuned, release, found, make_dataset, documents, tmp_path):
+    good, lists = release(found("test", 1)), found("test", 2)
+    other = make_dataset(tmp_path / "dataset" / "other-0123456789", documents)
+    with pytest.raises(UserError, match=r"run\.1 .* was made from the dataset other-0123456789; expected tiny-0"):
+        fuse(RRF, good, release(lists, of=other))
+    with pytest.raises(UserError, match="is a run of split dev, but split is test; fuse runs of one split"):
+        fuse(RRF, good, release(found("dev", 2), "dev"))
+    with pytest.raises(UserError, match="holds query dev-otter, which the split lacks"):
+        fuse(RRF, good, release(found("dev", 2)))
+    with pytest.raises(UserError, match="query test-heron has an infinite score"):
+        fuse(RRF, good, release([(lists[1][0], ["heron-1", "otter-1"], [np.inf, 1.0])]))
+    with pytest.raises(UserError, match="was tuned for weighted of 3 runs, but this is weighted of 2"):
+        fuse(WEIGHTED, good, good, tuned=tuned({"weights": [0.2, 0.3, 0.5]}, [good] * 3))
+    with pytest.raises(UserError, match="was tuned for rrf of 2 runs, but this is weighted of 2"):
+        fuse(WEIGHTED, good, good, tuned=tuned({"k": 10.0}, [good] * 2, "rrf"))
+    with pytest.raises(UserError, match="none of the runs holds a line"):
+        fuse(RRF, release([]), release([]))
+    assert not list(tmp_path.glob("fuse/*/stage.json"))

@@ -1,0 +1,76 @@
+"""Encodes in forked processes that are killed and started again; a program, so that it imports libraries once, unused.
+
+`killed_encoding.py <file>` reads a list of encodings: `words` (the stage's command line) and `kills`, how often it is
+killed by the system at most, each time some milliseconds after it has begun or finished another file. What every death
+left behind goes to `<artifact>.killed`: how many blocks are finished, and the files that it left half written.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import transformers.models.bert.modeling_bert
+import transformers.models.bert.tokenization_bert  # noqa: F401
+
+from tandem.retrieval.encode import run
+from tandem.store.job import read_job
+
+SLOWER = 0.015  # seconds, of every file that gets its name: there is time to be killed in
+
+
+def fork(words):
+    """Start the stage in a process of its own."""
+    child = os.fork()
+    if child:
+        return child
+    replace = os.replace
+    os.replace = lambda *paths: (time.sleep(SLOWER), replace(*paths))
+    try:
+        run(read_job("embeddings", words))
+    except BaseException as error:
+        print(repr(error), file=sys.stderr, flush=True)
+        os._exit(1)
+    os._exit(0)
+
+
+def files(folder):
+    """The names in the folder of the blocks."""
+    return {path.name for path in folder.glob("blocks/*")}
+
+
+def kill(child, folder, wait):
+    """Kill a process so many seconds after it has begun or finished a file; its exit status if it ended before."""
+    before = files(folder)
+    while files(folder) <= before:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.001)
+    time.sleep(wait)
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
+
+
+def main(path):
+    """Run them all to their ends."""
+    rng = random.Random(1)
+    for told in json.loads(Path(path).read_text()):
+        folder, deaths, status = Path(told["words"][-1]).parent, [], None
+        while status != 0:
+            before, child = files(folder), fork(told["words"])
+            more = len(deaths) < told["kills"]
+            status = kill(child, folder, rng.uniform(0, 5 * SLOWER)) if more else os.waitpid(child, 0)[1]
+            if status not in (0, signal.SIGKILL):
+                sys.exit(f"{folder}: ended with {status}")
+            half = sorted(name for name in files(folder) - before if name.startswith("."))
+            finished = sum(path.suffix == ".json" and path.name[0] != "." for path in folder.glob("blocks/*"))
+            deaths += [{"finished": finished, "half": half}] if status else []
+        folder.with_name(f"{folder.name}.killed").write_text(json.dumps(deaths))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

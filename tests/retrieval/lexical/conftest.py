@@ -1,0 +1,98 @@
+"""Stages run in processes of their own, as in the graph: a Java machine cannot be started twice in one."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem.data.dataset import run
+from tandem.store.job import Job
+
+DRIVER = """
+import json, sys
+from tandem.store.job import load, read_job
+from tandem.errors import UserError
+from tandem.stages import KINDS
+
+for words in json.load(sys.stdin):
+    told = None
+    try:
+        load(KINDS[words[0]].run)(read_job(words[0], words[1:]))
+    except UserError as error:
+        told = str(error)
+    print("told", json.dumps(told))
+"""
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Callable[..., list[str]]:
+    """`words(kind, name, params, inputs, execution)`: a stage's command line; folders are below `tmp_path`."""
+
+    def made(
+        kind: str, name: str, params: dict[str, Any], inputs: dict[str, str], execution: dict[str, Any] | None = None
+    ) -> list[str]:
+        line = [word for key, value in params.items() for word in (f"--params.{key}", json.dumps(value))]
+        line += [word for role, folder in inputs.items() for word in (f"--in.{role}", str(tmp_path / folder))]
+        line += [word for key, value in (execution or {}).items() for word in (f"--run.{key}", json.dumps(value))]
+        return [kind, *line, "--out", str(tmp_path / name / "stage.json")]
+
+    return made
+
+
+@pytest.fixture
+def stages() -> Callable[..., list[str | None]]:
+    """`stages(line, …, **environment)`: run command lines in one new process; None or the user's mistake of each."""
+
+    def done(*lines: list[str], **more: str) -> list[str | None]:
+        command = [sys.executable, "-c", DRIVER]
+        env = {**os.environ, **more}
+        ended = subprocess.run(command, input=json.dumps(lines), env=env, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return [json.loads(line[5:]) for line in ended.stdout.splitlines() if line.startswith("told ")]
+
+    return done
+
+
+@pytest.fixture
+def collection(make_dataset_of: Callable[..., Path]) -> Callable[..., Path]:
+    """`collection(docs, queries)`: a dataset artifact `tmp_path / "dataset"`; every query is of the test split."""
+
+    def made(docs: dict[str, str], queries: dict[str, str]) -> Path:
+        return make_dataset_of([(doc, "", text) for doc, text in docs.items()], queries)
+
+    return made
+
+
+@pytest.fixture
+def make_dataset_of(tmp_path: Path) -> Callable[..., Path]:
+    """`make_dataset_of(documents, queries)`: the same as `collection`, of documents (id, title, text)."""
+
+    def made(documents: list[tuple[str, str, str]], queries: dict[str, str]) -> Path:
+        folder = tmp_path / "beir"
+        (folder / "qrels").mkdir(parents=True)
+        rows = [json.dumps({"_id": doc, "title": title, "text": text}) + "\n" for doc, title, text in documents]
+        (folder / "corpus.jsonl").write_text("".join(rows))
+        asked = [json.dumps({"_id": query, "text": text}) + "\n" for query, text in queries.items()]
+        (folder / "queries.jsonl").write_text("".join(asked))
+        (folder / "qrels" / "test.tsv").write_text("".join(f"{query}\t{documents[0][0]}\t1\n" for query in queries))
+        run(Job("dataset", tmp_path / "dataset", {"source": "beir"}, {}, {"path": str(folder)}))
+        return tmp_path / "dataset"
+
+    return made
+
+
+@pytest.fixture
+def in_java() -> Callable[..., Any]:
+    """`in_java(code, told)`: what code prints as JSON in a process of its own, which reads `told` likewise."""
+
+    def done(code: str, told: Any) -> Any:
+        ended = subprocess.run([sys.executable, "-c", code], input=json.dumps(told), capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
+
+    return done

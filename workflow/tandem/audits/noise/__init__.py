@@ -1,1 +1,0 @@
-"""Leakage and noise: duplicates, missing and repeated labels, overlap of splits, unjudged results."""

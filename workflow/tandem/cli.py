@@ -1,0 +1,198 @@
+"""Every command but the stages': their table, `--help`, flags with types, did-you-mean, shell completion.
+
+A command is a function with typed arguments, imported only when it is called; its docstring and annotations are its
+help. The value it returns is the exit status, None is 0. Mistakes are raised as `UserError`.
+"""
+
+import inspect
+import os
+import sys
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import NoneType
+from typing import Any
+
+from cyclopts import App, CycloptsError, Group, UnknownCommandError, UnusedCliTokensError
+
+from tandem import __version__
+from tandem.config.execution import Execution
+from tandem.errors import UserError
+from tandem.stages import KINDS, SHARDS, Kind
+from tandem.store.job import load
+
+RUN, RESULTS, OPERATIONS, DATA, STEPS = (
+    Group(name, sort_key=order)
+    for order, name in enumerate(
+        ("Plan and search", "Look at results", "Operations", "Data", "Steps of the graph, as its rules call them"), 1
+    )
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: the word after `tandem`.
+        entry: `module:function` below the package `tandem`. A function called `main` takes the words of its command
+            line as a list; any other has typed arguments.
+        group: where `--help` lists it.
+        summary: its line there.
+        configurations: whether it takes `--configfile A.yaml [B.yaml …] [--config key=value …]`, several times.
+        reads: whether it only prints, for a reader who may stop reading (`| head`).
+    """
+
+    name: str
+    entry: str
+    group: Group
+    summary: str
+    configurations: bool = False
+    reads: bool = False
+
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command("estimate", "estimating.show:main", RUN, "Time, memory and disk of a configuration.", reads=True),
+        Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
+        Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),
+        Command("search-worker", "extras.demo.workers:main", RUN, ""),
+        Command("show", "reporting.show:main", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
+        Command("why", "extras.operations.lineage:why", RESULTS, "Why two artifacts or rows differ.", reads=True),
+        Command("lineage", "extras.operations.lineage:lineage", RESULTS, "The stages behind a number.", reads=True),
+        Command("top", "extras.operations.top:top", RESULTS, "A line for each running job.", reads=True),
+        Command(
+            "verify", "extras.operations.verify:verify", OPERATIONS, "Compare all results with their manifests.",
+            reads=True,
+        ),
+        Command(
+            "check", "extras.operations.check:check", OPERATIONS, "Results that a rerun might not reproduce.",
+            reads=True,
+        ),
+        Command(
+            "gc", "extras.operations.gc:gc", OPERATIONS, "List or delete what no configuration needs.",
+            configurations=True, reads=True,
+        ),
+        Command(
+            "bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it, as an archive.",
+            configurations=True,
+        ),
+        Command(
+            "prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs.",
+            configurations=True,
+        ),
+        Command("datasets", "data.catalogue:main", DATA, "The catalogue of datasets.", reads=True),
+        Command("table", "reporting.tables:main", STEPS, "A table's files."),
+        Command("report", "reporting.report:main", STEPS, "The report's page."),
+        Command("sweep", "reporting.sweep:main", STEPS, "A sweep's table and charts."),
+        Command("statistics", "reporting.statistics:main", STEPS, "A table of datasets."),
+        Command("audits", "reporting.audits:main", STEPS, "The page of the audits."),
+        Command("fidelity", "reporting.fidelity:main", STEPS, "How well reduced datasets rank checkpoints."),
+        Command("index-tradeoffs", "reporting.tradeoffs:main", STEPS, "Recall, time and size of indexes."),
+        Command("notebook", "analysis.notebook:main", STEPS, "Execute an analysis notebook."),
+        Command("error-table", "analysis.error_table:main", STEPS, "The table of error types."),
+    )
+}  # fmt: skip
+
+
+def run(words: list[str]) -> int:
+    """Run one command.
+
+    Args:
+        words: the command line after `tandem`.
+    Returns:
+        The exit status: 2 for no command or an unknown one.
+    Raises:
+        UserError: a flag or value that is not allowed, or a mistake that the command found.
+    """
+    name = words[0] if words else ""
+    help_wanted = words[1:2] in (["--help"], ["-h"])
+    if help_wanted and (name in KINDS or name in SHARDS):
+        print(stage_help(KINDS[name.removesuffix("-shard").removesuffix("-train")], name))
+        return 0
+    command = COMMANDS.get(name)
+    if command is None:
+        return _run_app(words)
+    try:
+        if not command.entry.endswith(":main"):
+            return _run_app(words, command)
+        if not help_wanted:
+            return load(command.entry)(words[1:]) or 0
+        print(inspect.getdoc(load(command.entry)))
+        return 0
+    except BrokenPipeError:
+        if not command.reads:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run_app(words: list[str], command: Command | None = None) -> int:
+    """Parse a command line by the function's annotations and call it."""
+    configurations = None
+    if command and command.configurations:
+        configurations, rest = load("extras.operations.configurations:read_configurations")(words[1:])
+        words = [words[0], *rest]
+    try:
+        function, bound, _ = app(words[0] if words else "").parse_args(words, print_error=False, exit_on_error=False)
+    except UnknownCommandError:  # its own message would import every command
+        near = get_close_matches(words[0], [*COMMANDS, *KINDS, *SHARDS], 1)
+        hint = f"did you mean {near[0]}?" if near else "all commands: tandem --help"
+        print(f"tandem: {words[0]} is not a command; {hint}", file=sys.stderr)
+        return 2
+    except UnusedCliTokensError as error:
+        unused = " ".join(error.unused_tokens or [])
+        raise UserError(f"{unused} is not allowed here; flags: tandem {words[0]} --help") from None
+    except CycloptsError as error:
+        raise UserError(str(error)) from None
+    if configurations is not None and "configurations" in inspect.signature(function).parameters:
+        bound.arguments["configurations"] = configurations
+    status = function(*bound.args, **bound.kwargs)
+    return status if isinstance(status, int) else 0 if words else 2
+
+
+def app(selected: str = "") -> App:
+    """The command line with all commands, none of them imported; the selected one's help is its function's."""
+    stages = f"Stages, as the rules call them (tandem STAGE --help): {', '.join(KINDS)}."
+    tandem = App(
+        name="tandem",
+        version=__version__,
+        help="Passage-retrieval experiments as one graph of cached, verified stages. Snakemake runs the graph.",
+        help_epilogue=None if selected in COMMANDS else stages,
+        help_format="markdown",
+        print_error=False,
+        exit_on_error=False,
+    )
+    for command in COMMANDS.values():
+        listed: dict[str, Any] = {"name": command.name, "group": command.group, "show": bool(command.summary)}
+        if command.entry.endswith(":main"):
+            tandem.command(App(help=command.summary, **listed))
+        else:
+            listed |= {} if command.name == selected else {"help": command.summary}
+            tandem.command(f"tandem.{command.entry}", **listed)
+    for name in (*KINDS, *SHARDS):
+        tandem.command(App(name=name, show=False))
+    tandem.register_install_completion_command()
+    return tandem
+
+
+def stage_help(kind: Kind, command: str) -> str:
+    """A stage's flags with types, defaults and descriptions, from its declaration."""
+    lines = [f"usage: tandem {command} --params.… VALUE --in.ROLE FOLDER --run.… VALUE --out …/stage.json"]
+    if kind.params is None:
+        return "\n".join(lines)
+    lines += ["", inspect.getdoc(kind.params) or "", "", "parameters, which decide the result:"]
+    lines += _fields("--params.", kind.params)
+    return "\n".join([*lines, "", "execution, which never changes it:", *_fields("--run.", Execution)])
+
+
+def _fields(prefix: str, model: Any) -> list[str]:
+    """A line per field: flag, type, default, description."""
+    rows = []
+    for name, field in model.model_fields.items():
+        kind = getattr(field.annotation, "__name__", "") if not hasattr(field.annotation, "__args__") else ""
+        kind = kind or str(field.annotation).replace("typing.", "").replace(NoneType.__name__, "null")
+        default = "required" if field.is_required() else f"default {field.get_default(call_default_factory=True)!r}"
+        rows.append((f"{prefix}{field.alias or name}", kind, default, field.description or ""))
+    widths = [max(len(row[at]) for row in rows) for at in range(3)]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)) for row in rows]

@@ -1,0 +1,1 @@
+"""Machines: devices and their leases, several processes, slurm, progress, and faults of the machine."""

@@ -1,0 +1,104 @@
+"""Faults of the machine, not of the code or the user: a full disk, no memory. A line says what to do."""
+
+import errno
+import os
+import resource
+
+from tandem.config.execution import HEAP
+from tandem.errors import UserError
+from tandem.stages import KINDS, is_stage
+from tandem.store.environment import peak_mib
+
+GIB = 1 << 30
+START = 3 * GIB  # addresses of torch, transformers and pyarrow; 2.6 GiB with two threads
+CORE = GIB // 8  # a thread's stack, its arena and OpenBLAS's buffer
+JAVA = 5 * GIB // 2  # Java's classes, code and threads, besides its heap
+UNITS = {"k": 1 << 10, "m": 1 << 20, "g": GIB}
+MEMORY = (
+    "can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "outofmemory", "bad_alloc",
+    "unable to allocate", "malloc of size", "failed to map segment", "can't start new thread", "insufficient memory",
+    "failed to create jvm", "resource temporarily unavailable", "could not create a primitive",
+)  # fmt: skip
+WRITABLE = "make it writable, or work in another folder (snakemake --directory)"
+DISK = {
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space, or ask for more",
+    errno.EROFS: WRITABLE,
+    errno.EACCES: WRITABLE,
+    errno.EPERM: WRITABLE,
+    errno.EMFILE: "raise the limit (ulimit -n)",
+    errno.EFBIG: "raise the limit (ulimit -f)",
+    errno.ENFILE: "raise the system's limit (sysctl fs.file-max)",
+    errno.EIO: "look at the disk's health",
+    errno.ESTALE: "look at the network file system",
+}
+AGAIN = "then run the same command again: it goes on with what is done"
+
+
+def explain_fault(error: BaseException) -> str | None:
+    """What an error says about the machine, in one line; None if it is of another sort.
+
+    Libraries wrap the system's errors in their own, with its words in the message: the errors that an error was raised
+    from, or while handling which, are examined too.
+    """
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in chain:
+        chain.append(current)
+        current = current.__cause__ or current.__context__
+    return next((line for link in chain if (line := _memory(link) or _disk(link))), None)
+
+
+def _memory(error: BaseException) -> str | None:
+    number = error.errno if isinstance(error, OSError) else None
+    text = str(error).lower()
+    if not isinstance(error, MemoryError) and number != errno.ENOMEM and not any(word in text for word in MEMORY):
+        return None
+    where = "the GPU's memory is used up" if "cuda" in text else f"out of memory, with {peak_mib():,} MiB in use"
+    smaller = "execution.micro_tokens, search_memory or batch_tokens"
+    return f"{where}{_first_line(error)}; give the job more, or lower {smaller}, {AGAIN}"
+
+
+def _disk(error: BaseException) -> str | None:
+    """The line for an error of the file system: the file, what the system says, what to do."""
+    if isinstance(error, OSError) and error.errno in DISK:
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{os.strerror(error.errno)}; {DISK[error.errno]}, {AGAIN}"
+    text = str(error)
+    for number, hint in DISK.items():
+        if os.strerror(number) in text:
+            return f"{_first_line(error).removeprefix(': ')}; {hint}, {AGAIN}"
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    first = next((text.strip() for text in str(error).splitlines() if text.strip()), "")
+    return f": {first[:200]}" if first else ""
+
+
+def require_address_space(words: list[str]) -> None:
+    """Refuse a stage that could not start within the process' limit of addresses (`ulimit -v`).
+
+    Libraries map far more than they use, and some end badly if that is refused while they start: OpenBLAS asks again
+    for ever, others end in a segmentation fault. Nearly always there is no limit.
+
+    Args:
+        words: a command line after `python -m tandem`.
+    Raises:
+        UserError: the limit is lower than what the stage maps at its start.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or not is_stage(words[0]):
+        return
+    java = words[0] in KINDS and KINDS[words[0]].env == "lexical"
+    needed = START + CORE * (os.cpu_count() or 1) + (JAVA + _heap(words) if java else 0)
+    if limit < needed:
+        fault = f"out of memory: the limit of addresses is {limit / GIB:.1f} GiB (ulimit -v)"
+        raise UserError(f"{fault}, at least {needed / GIB:.1f} are mapped at the start; raise it: ulimit -v unlimited")
+
+
+def _heap(words: list[str]) -> int:
+    """Bytes of Java's heap; the default for an option that is not a size, which is refused where Java starts."""
+    text = words[words.index("--run.heap") + 1] if "--run.heap" in words[:-1] else HEAP
+    text = text if text[:-1].isdecimal() else HEAP
+    return int(text[:-1]) * UNITS.get(text[-1].lower(), 1)

@@ -1,0 +1,222 @@
+"""How a stage's process begins: the lock of its output, its GPUs, and one process per device by torchrun.
+
+The launcher is the stage's own command. Where training uses several devices, it starts the same command once per device
+with a rank in its environment; on several nodes slurm starts one launcher on each, and they meet on the first.
+"""
+
+import ctypes
+import fcntl
+import logging
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tandem.cluster.leases import lease
+from tandem.cluster.progress import say
+from tandem.errors import UserError
+from tandem.stages import KINDS, is_stage
+from tandem.store.artifact import MANIFEST
+from tandem.store.files import is_partial, write_json
+
+PORTS = range(15000, 30000)  # below those that systems hand out by themselves
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank says why it failed
+LAUNCHER = "TANDEM_LAUNCHER"  # the launcher's process id
+GRACE = 2.0  # seconds; torchrun looks after its ranks ten times a second
+PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+
+
+@contextmanager
+def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool]:
+    """Hold the lock of a stage's output; while another process has it, wait and say which.
+
+    A job may outlive the Snakemake that started it, and meet its next try. The kernel frees the lock when its process
+    ends, however it ends. Ranks and the launchers of further nodes share the lock of the first launcher; a file system
+    without locks has none.
+
+    Yields:
+        Whether the process that held the lock has finished the output meanwhile.
+    """
+    follower = "RANK" in environment or environment.get("SLURM_NODEID", "0") != "0"
+    if follower or not is_stage(words[0]) or "--out" not in words[:-1]:
+        yield False
+        return
+    out = Path(words[words.index("--out") + 1])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    path = out.with_name(f".{out.name}.lock")
+    descriptor, waited = _wait_for_lock(path, f"{words[0]} {out.parent.name}")
+    try:
+        yield waited and out.is_file()
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _wait_for_lock(path: Path, label: str) -> tuple[int, bool]:
+    """The open lock file, with this process' number in it, and whether another process held it."""
+    waited = False
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
+            say(f"{label} · {holder} is making this already: waits until it ends")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            waited = True
+        except OSError:  # no locks on this file system
+            return descriptor, waited
+        with suppress(FileNotFoundError):
+            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                _remove_partials(path)
+                with suppress(OSError):  # a full disk is reported by the stage
+                    os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+                return descriptor, waited
+        os.close(descriptor)  # its holder has removed the file
+
+
+def _remove_partials(lock: Path) -> None:
+    if lock.name == f".{MANIFEST}.lock":
+        for path in lock.parent.glob(".*.*"):
+            if is_partial(path.name):
+                with suppress(OSError):
+                    path.unlink()
+
+
+def place(words: list[str]) -> int | None:
+    """Give a stage its devices before anything touches them.
+
+    Returns:
+        The exit status if ranks have done the work; None if this process is to do it.
+    Raises:
+        UserError: there are fewer devices or nodes than `execution` requires.
+    """
+    kind = KINDS.get(words[0].removesuffix("-shard"))
+    roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
+    on_cpu = _option(words, "engine", "") == "faiss"  # exact search, which runs on a GPU by torch alone
+    if "RANK" in os.environ or kind is None or not kind.computes(roles) or on_cpu:
+        return None
+    devices, nodes = (_count(words, name) if kind.ranks else 1 for name in ("devices", "nodes"))
+    lease(devices, words[0])
+    if devices * nodes == 1:
+        return None
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _count(words, "workers") // devices)))
+    return launch(words, devices, rendezvous(nodes, os.environ))
+
+
+def _count(words: list[str], name: str) -> int:
+    text = _option(words, name, "1")
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(f"{words[0]}: --run.{name} is {text}; allowed are 1, 2, 3 …")
+    return int(text)
+
+
+def _option(words: list[str], name: str, default: str) -> str:
+    flag = f"--run.{name}"
+    return words[words.index(flag) + 1] if flag in words[:-1] else default
+
+
+def rendezvous(nodes: int, environment: Mapping[str, str]) -> list[str]:
+    """torchrun's flags that say where a job's launchers meet.
+
+    One node needs no network. Several meet on the first node of the slurm job, at a port that follows from the job.
+
+    Raises:
+        UserError: several nodes without slurm, or an allocation that is smaller.
+    """
+    if nodes == 1:
+        return ["--standalone", "--local-addr", "127.0.0.1"]
+    if "SLURM_JOB_NODELIST" not in environment:
+        raise UserError(f"execution.nodes is {nodes}, but SLURM_JOB_NODELIST is not set: several nodes need slurm")
+    line = ["scontrol", "show", "hostnames", environment["SLURM_JOB_NODELIST"]]
+    try:
+        hosts = subprocess.run(line, capture_output=True, text=True, check=True, env=dict(environment)).stdout.split()
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise UserError(f"the names of the slurm job's nodes are unknown: {error}") from None
+    if len(hosts) < nodes:
+        raise UserError(f"execution.nodes is {nodes}, but the slurm job has {len(hosts)}: {', '.join(hosts)}")
+    job = environment["SLURM_JOB_ID"]
+    meet = ["--rdzv-backend", "c10d", "--rdzv-id", f"{job}.{environment.get('SLURM_STEP_ID', '0')}"]
+    meet += ["--rdzv-endpoint", f"{hosts[0]}:{PORTS[int(job) % len(PORTS)]}"]
+    return ["--nnodes", str(nodes), *meet, "--rdzv-conf", f"is_host={int(environment.get('SLURM_NODEID', '0') == '0')}"]
+
+
+def launch(words: list[str], devices: int, meet: list[str]) -> int:
+    """Run a command once per device under torchrun and wait for the ranks.
+
+    Returns:
+        0, or the status of the first rank that failed; a user's mistake on any rank is one line.
+    """
+    logging.disable()  # torchrun's own account of a failure is a page; ours is a line
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ[LAUNCHER] = str(os.getpid())
+    # Imported here: planning and most stages need no torch.
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
+    from torch.distributed.run import parse_args, run
+
+    with tempfile.TemporaryDirectory(prefix="tandem-ranks-") as folder:
+        flags = [*meet, "--nproc-per-node", str(devices), "--log-dir", folder]
+        try:
+            run(parse_args([*flags, "-m", "tandem", *words]))
+        except ChildFailedError as error:
+            return _report_failure(words[0], error)
+        except SignalException as error:
+            print(f"tandem {words[0]}: ended by {error.sigval.name}", file=sys.stderr)
+            return 128 + error.sigval
+        except RendezvousError as error:
+            raise UserError(f"the nodes did not meet ({' '.join(meet)}): {error}") from None
+    return 0
+
+
+def _report_failure(command: str, error: Any) -> int:
+    """Say which rank failed and how; the status to end with.
+
+    Raises:
+        UserError: a user's mistake, which a rank left to the launcher to report.
+    """
+    mistakes = [failure.message for _, failure in sorted(error.failures.items()) if Path(failure.error_file).is_file()]
+    if mistakes:
+        raise UserError(mistakes[0])
+    rank, failure = error.get_first_failure()
+    how = failure.signal_name() if failure.exitcode < 0 else f"status {failure.exitcode}"
+    print(f"tandem {command}: rank {rank} ended with {how}; the other ranks were stopped", file=sys.stderr)
+    return int(128 - failure.exitcode if failure.exitcode < 0 else failure.exitcode)
+
+
+@contextmanager
+def as_rank() -> Iterator[None]:
+    """Run a stage as a rank, if this process is a rank.
+
+    A user's mistake goes to the launcher, which reports it once for all ranks. Any other error waits for a moment
+    before it is shown: where it only follows from another rank's end, the launcher stops this process meanwhile.
+    """
+    if ERROR_FILE not in os.environ or LAUNCHER not in os.environ:
+        yield
+        return
+    _end_with_launcher()
+    try:
+        yield
+    except UserError as error:
+        write_json(Path(os.environ[ERROR_FILE]), {"message": str(error), "timestamp": int(time.time())})
+        sys.exit(1)
+    except Exception:
+        time.sleep(GRACE)
+        raise
+
+
+def _end_with_launcher() -> None:
+    """Have the kernel kill this process with its launcher: a rank that went on would spoil the work of the next try."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != int(os.environ[LAUNCHER]):  # it has ended already
+        sys.exit(1)

@@ -1,0 +1,137 @@
+"""Leases of this machine's GPUs, so that parallel jobs get different ones: Snakemake counts GPUs but hands out no ids.
+
+A job locks one file per id and shows the ids it got to CUDA. The kernel frees a lock when its process ends, however it
+ends. Waiting jobs queue up as files whose names begin with the time, each locked by its process; only the first takes
+GPUs, all it needs at once, so that nobody starves and no two jobs wait for one another's half.
+"""
+
+import os
+import platform
+import re
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from tandem.cluster.progress import duration, say
+from tandem.errors import UserError
+from tandem.store.files import try_lock
+
+VISIBLE, IDS, FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
+HIDDEN = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
+POLL, EVERY = 0.2, 60.0  # seconds between two attempts, and between two lines that say who waits
+
+
+def lease(count: int, label: str) -> None:
+    """Show `count` GPUs that no other job has to this process and its children, until it ends; wait if none are free.
+
+    `CUDA_VISIBLE_DEVICES` with exactly `count` ids is a scheduler's choice: nothing is leased. With more ids, and
+    without it, the ids are leased from. A machine without GPUs leases none.
+
+    Args:
+        count: how many.
+        label: the job, for the line that says that it waits.
+    Raises:
+        UserError: there are fewer GPUs, or the folder of the locks cannot be written.
+    """
+    visible = os.environ.get(VISIBLE)
+    ids = offered(os.environ)
+    if not ids:
+        return
+    if len(ids) < count:
+        named = f"{VISIBLE} names" if visible else f"{IDS} names" if IDS in os.environ else "this machine has"
+        raise UserError(f"{label}: execution.devices is {count}, but {named} {len(ids)} GPUs ({', '.join(ids)})")
+    if visible and len(ids) == count:
+        return
+    if not visible:
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # count as nvidia-smi does
+    folder = _folder(os.environ)
+    try:
+        taken = _wait(folder, ids, count, label)
+    except OSError as error:
+        at = error.filename or folder
+        raise UserError(f"{at}: cannot be locked ({error.strerror}); set {FOLDER} to a folder") from None
+    os.environ[VISIBLE] = ",".join(taken)
+
+
+def offered(environment: Mapping[str, str]) -> list[str]:
+    """The ids to choose from: of `CUDA_VISIBLE_DEVICES`, else of `TANDEM_GPUS`, else what `nvidia-smi -L` lists."""
+    names = environment.get(VISIBLE, environment.get(IDS))
+    if names is None:
+        return _listed()
+    return [name for name in dict.fromkeys(map(str.strip, names.split(","))) if name not in HIDDEN]
+
+
+def _listed() -> list[str]:
+    """Indices of the GPUs by the driver's own tool, which starts no CUDA; none where there is no driver."""
+    try:
+        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return re.findall(r"^GPU (\d+):", done.stdout, re.MULTILINE) if done.returncode == 0 else []
+
+
+def _folder(environment: Mapping[str, str]) -> Path:
+    """Where the locks lie: one folder per user and machine, for homes are shared; `TANDEM_LEASES` names another."""
+    folder = environment.get(FOLDER) or f"~/.cache/tandem/leases/{platform.node()}"
+    if VISIBLE in environment and "SLURM_JOB_ID" in environment:
+        folder += f"/slurm-{environment['SLURM_JOB_ID']}"  # slurm may count each job's GPUs from 0
+    return Path(folder).expanduser().absolute()
+
+
+def _wait(folder: Path, ids: list[str], count: int, label: str) -> list[str]:
+    """Take `count` of the ids when it is this process' turn and they are free; their files stay open, and locked."""
+    queue = folder / "queue"
+    queue.mkdir(parents=True, exist_ok=True)
+    ticket, descriptor = _ticket(queue)
+    began, printed = time.monotonic(), -EVERY
+    try:
+        while not (taken := _take(folder, ids, count) if _first(queue, ticket) else []):
+            waited = time.monotonic() - began
+            if waited - printed >= EVERY:
+                say(f"{label} · waits for {count} of {len(ids)} GPUs · {duration(waited)}")
+                printed = waited
+            time.sleep(POLL)
+        return taken
+    finally:
+        ticket.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _take(folder: Path, ids: list[str], count: int) -> list[str]:
+    """`count` ids that were free and are locked now, or none."""
+    taken: dict[str, int] = {}
+    for name in ids:
+        if len(taken) < count and (lock := try_lock(folder / f"{name.replace('/', '_')}.lock")) is not None:
+            taken[name] = lock
+    if len(taken) < count:
+        for lock in taken.values():
+            os.close(lock)
+        return []
+    return list(taken)
+
+
+def _ticket(queue: Path) -> tuple[Path, int]:
+    """A place at the end of the queue; the file is locked before it gets the name that the others see."""
+    name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+    descriptor = try_lock(queue / f".{name}")
+    assert descriptor is not None  # nobody else knows the name
+    os.rename(queue / f".{name}", queue / name)
+    return queue / name, descriptor
+
+
+def _first(queue: Path, ticket: Path) -> bool:
+    """Whether no living process stands before this ticket; tickets of ended processes are removed."""
+    for path in sorted(queue.glob("[0-9]*")):
+        if path == ticket:
+            break
+        try:
+            lock = try_lock(path, create=False)
+        except FileNotFoundError:  # it has just been served
+            continue
+        if lock is None:
+            return False
+        path.unlink(missing_ok=True)
+        os.close(lock)
+    return True

@@ -1,0 +1,205 @@
+"""Progress of long work: a bar on a terminal, a line every so often in a log, and a file for `tandem top`.
+
+A job's file lies beside its output and is removed when the job ends. It is one line of JSON, replaced as a whole every
+two seconds at most. A job that was killed leaves it: its process is gone then, or the time of writing is long past.
+"""
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from tandem.store.artifact import MANIFEST
+from tandem.store.environment import peak_mib
+from tandem.store.files import replacing
+
+FILE = "progress.json"
+EVERY = 2.0  # seconds between two writings of the file
+
+
+def duration(seconds: float) -> str:
+    """`47 s`, `3 min 20 s`, `1 h 56 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def say(line: str) -> None:
+    """One line on standard error, flushed, so that a log shows it at once."""
+    with suppress(BrokenPipeError):  # work goes on if nobody reads any more
+        print(line, file=sys.stderr, flush=True)
+
+
+class Progress:
+    """Counts work and reports rate and time left.
+
+    Example: `with Progress("encode de-3f2a", total=37_000, unit="passages") as progress: progress.add(64, tokens=4096)`
+
+    Args:
+        label: what is being done, with the stage's key.
+        total: amount of work; 0 if unknown.
+        unit: what is counted, plural.
+        every: seconds between lines in a log (a bar moves ten times as often).
+        done: work already finished by an earlier process; it counts towards the total, not towards the rate.
+        quiet: print nothing: another process that does the same work does.
+    """
+
+    def __init__(
+        self, label: str, total: int, unit: str, every: float = 10.0, done: int = 0, quiet: bool = False
+    ) -> None:
+        self.label, self.total, self.unit = label, total, unit
+        self.done = self.before = done
+        self.tokens, self.quiet = 0, quiet
+        self.bar = sys.stderr.isatty()
+        self.every = every / 10 if self.bar else every
+        self.started = self.printed = self.filed = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if not self.quiet:
+            self._file("")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None and not self.quiet:
+            self._print(end=True)
+
+    def add(self, count: int, tokens: int = 0, note: str = "") -> None:
+        """Count finished work; prints a line if it is time for one. `note` joins the line (a loss, say)."""
+        self.done += count
+        self.tokens += tokens
+        if self.quiet:
+            return
+        now = time.monotonic()
+        if now - self.printed >= self.every:
+            self._print(note)
+        if now - self.filed >= EVERY:
+            self._file(note)
+
+    def _file(self, note: str) -> None:
+        self.filed = time.monotonic()
+        rate = (self.done - self.before) / max(self.filed - self.started, 1e-9)
+        left = (self.total - self.done) / rate if self.total and rate > 0 else None
+        state = {"label": self.label, "done": self.done, "total": self.total, "unit": self.unit, "note": note}
+        write_state(**state, rate=round(rate, 3), left=None if left is None else round(left))
+
+    def _print(self, note: str = "", end: bool = False) -> None:
+        self.printed = time.monotonic()
+        seconds = max(self.printed - self.started, 1e-9)
+        rate = (self.done - self.before) / seconds
+        of = f"/{self.total:,}" if self.total else ""
+        parts = [self.label, f"{self.done:,}{of} {self.unit}", *([note] if note else []), f"{rate:,.1f} {self.unit}/s"]
+        if self.tokens:
+            parts.append(f"{self.tokens / seconds:,.0f} tok/s")
+        if end:
+            parts.append(f"took {duration(seconds)}")
+        elif self.total and rate > 0:
+            parts.append(f"{duration((self.total - self.done) / rate)} left")
+        line = " · ".join(parts)
+        if self.bar:
+            filled = int(20 * self.done / self.total) if self.total else 0
+            print(f"\r\x1b[K[{'█' * filled:<20}] {line}", end="\n" if end else "", file=sys.stderr, flush=True)
+        else:
+            say(line)
+
+
+class ProgressRecord(BaseModel):
+    """A progress file: which job this is, and what it does now.
+
+    Attributes:
+        key: of the artifact that is made.
+        pids: the namespace that `pid` is counted in, a machine's or a container's; None where that is unknown.
+        started: seconds since the epoch, as `updated`.
+        rate: units per second; `left`: seconds.
+        peak_memory_mib: the most of this process, and of its GPU, which is asked only where torch uses it already.
+    """
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    command: str
+    key: str
+    out: str = ""
+    pid: int
+    node: str
+    pids: str | None = None
+    slurm: str | None = None
+    started: float
+    updated: float
+    label: str = ""
+    done: int | None = None
+    total: int | None = None
+    unit: str | None = None
+    note: str = ""
+    rate: float | None = None
+    left: float | None = None
+    peak_memory_mib: int | None = None
+    gpu_memory_mib: int | None = None
+
+
+_current: tuple[ProgressRecord, Path] | None = None  # of the job that this process does, and its file
+
+
+def progress_path(out: Path) -> Path:
+    """The file of the job that makes `out`: `progress.json` beside `stage.json`, `<name>.progress.json` of a shard."""
+    return out.with_name(FILE if out.name == MANIFEST else f"{out.stem}.{FILE}")
+
+
+def pid_namespace() -> str | None:
+    """The namespace that process ids are counted in, a machine's or a container's; None where that is unknown."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
+@contextmanager
+def progress_file(words: list[str]) -> Iterator[None]:
+    """Keep the progress file of a command line while it runs; of several ranks only the first has one.
+
+    Args:
+        words: after `python -m tandem`; without `--out` there is no file.
+    """
+    global _current
+    if "--out" not in words[:-1] or os.environ.get("RANK", "0") != "0":
+        yield
+        return
+    out = Path(words[words.index("--out") + 1])
+    path, folder = progress_path(out), out.parent if out.name == MANIFEST else out.parents[1]
+    now = round(time.time(), 1)
+    job = ProgressRecord(
+        command=words[0], key=folder.name, out=str(out), pid=os.getpid(), node=platform.node(), pids=pid_namespace(),
+        slurm=os.environ.get("SLURM_JOB_ID"), started=now, updated=now,
+    )  # fmt: skip
+    _current = job, path
+    try:
+        write_state()
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        _current = None
+
+
+def write_state(**state: Any) -> None:
+    """Replace the job's file by one with another state; a full or read-only disk ends no job."""
+    if _current is None:
+        return
+    job, path = _current
+    state |= {"updated": round(time.time(), 1), "peak_memory_mib": peak_mib()}
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        state["gpu_memory_mib"] = int(cuda.max_memory_reserved()) >> 20
+    line = job.model_copy(update=state).model_dump_json(exclude_none=True)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial:
+            partial.write_text(line + "\n", encoding="utf-8")

@@ -1,0 +1,199 @@
+"""A table's layout, resolved: its rows with their baselines and printed values, its columns, its bands.
+
+Files are config/papers/<paper>/<table>.yaml, as `config/tables.py` describes them. What a paper prints stands in
+printed.csv beside the layouts and is looked up by the names in print. Planning resolves a layout once and writes it,
+with the scores of its rows, as a `TablePlan`; the command `table` reads nothing else.
+"""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from tandem.config.base import Items, Model
+from tandem.config.loading import read_layout
+from tandem.config.tables import Band, PrintedSystem, TableLayout, TableRow
+from tandem.errors import UserError
+from tandem.evaluation.printed import Column, PrintedTable, read_printed
+
+M = TypeVar("M", bound=Model)
+System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
+
+
+def system_name(system: System) -> str:
+    """`CE w/ DE Neg on BM25`, or the system alone."""
+    return f"{system[0]} on {system[1]}" if system[1] else system[0]
+
+
+class LayoutRow(TableRow):
+    """A system: a row of the file with its baseline and its printed values.
+
+    Attributes:
+        printed: the paper's value in percent by column; absent or None where it prints none.
+        wrong: by column, why a printed value is known to be wrong.
+        baseline: the row that it is tested against; None for a row that is tested against no other.
+    """
+
+    run: str = ""
+    printed: dict[str, float | None] = Field(default_factory=dict)
+    wrong: dict[str, str] = Field(default_factory=dict)
+    baseline: System | None = None  # type: ignore[assignment]
+
+    @property
+    def id(self) -> System:
+        """What distinguishes a row from every other."""
+        return self.system, self.first_stage
+
+    @property
+    def changes(self) -> dict[str, object]:
+        """What the configuration is changed to for this row: dotted path → value."""
+        return self.with_
+
+    @property
+    def changes_own(self) -> dict[str, object]:
+        """The same, only where the paper's own dataset is searched."""
+        return self.with_own
+
+
+class Layout(TableLayout):
+    """A table before it has numbers: its file with resolved columns and rows; without columns it shows all measures."""
+
+    columns: Items[Column] = ()
+    rows: Items[LayoutRow] = ()
+
+    @property
+    def datasets(self) -> list[str]:
+        """The datasets of the catalogue that it names, the paper's own first."""
+        own = [self.printed_on.dataset] if self.printed_on else []
+        named = [*own, *(column.dataset for column in self.columns), *(row.dataset for row in self.rows)]
+        trained = [str(v) for row in self.rows for path, v in row.changes.items() if names_dataset(path) and v]
+        return list(dict.fromkeys(name for name in [*named, *trained] if name))
+
+
+class PlannedRow(Model):
+    """Scores of a row, or why it has none: where it was searched, for which columns, with which seed.
+
+    Attributes:
+        system, first_stage: the row.
+        scores: folder of the score artifact; empty where it has none.
+        absent: why it has no scores.
+        dataset: where it is searched.
+        collection: what that is to the layout: `msmarco` of `msmarco-titles`.
+        split: on which queries.
+        column: the layout's dataset whose columns it fills; empty where the layout has one.
+        seed: the models' seed.
+        run: the key that its scores must be of; empty for a group of datasets.
+        instead: which datasets stand in where its models are trained.
+    """
+
+    system: str
+    first_stage: str = ""
+    scores: str = ""
+    absent: str = ""
+    dataset: str = ""
+    collection: str = ""
+    split: str = ""
+    column: str = ""
+    seed: int = 0
+    run: str = ""
+    instead: str = ""
+
+    @property
+    def id(self) -> System:
+        """The row."""
+        return self.system, self.first_stage
+
+
+class TablePlan(Model):
+    """Everything that the command `table` reads: the table's name, layout and bands, and the scores of its rows."""
+
+    name: str
+    layout: Layout
+    rows: tuple[PlannedRow, ...]
+    bands: tuple[Band, ...] = ()
+
+
+def names_dataset(path: str) -> bool:
+    """Whether a dotted path of the configuration holds the name of a dataset."""
+    return path.rpartition(".")[2] in ("dataset", "train_on")
+
+
+def beside(path: Path, name: str) -> Path | None:
+    """A file that layouts share: in a layout's folder, or in the one above."""
+    return next((file for file in (path.parent / name, path.parent.parent / name) if file.is_file()), None)
+
+
+def load_layout(path: Path) -> Layout:
+    """Read and resolve a layout.
+
+    A row's baseline is its own `baseline`, else the row of its first stage, else the table's `baseline`.
+
+    Raises:
+        UserError: a missing file, a key or type that is not allowed, two rows of one system and first stage, a value
+            printed for a measure without a column, or a baseline that is not a row.
+    """
+    source = read_layout(path)
+    columns = tuple(Column(**{**dict(column), "name": column.name or column.measure}) for column in source.columns)
+    printed = None
+    if source.printed_from is not None:
+        if (file := beside(path, "printed.csv")) is None:
+            raise UserError(f"{path}: printed_from: there is no printed.csv beside it or in the folder above")
+        printed = read_printed(file, source.printed_from.source, source.printed_from.table)
+    rows = _resolve_rows(path, source, columns, printed)
+    return source_as(Layout, source, columns=columns, rows=rows, baseline=None, printed_from=None)
+
+
+def source_as(model: type[M], source: Model, **changes: object) -> M:
+    """A part of a file as its resolved model, some fields changed."""
+    values: dict[str, Any] = {**dict(source), **changes}
+    return model.model_construct(**values)
+
+
+def _resolve_rows(
+    path: Path, layout: TableLayout, columns: tuple[Column, ...], table: PrintedTable | None
+) -> tuple[LayoutRow, ...]:
+    """The rows with their baselines and printed values."""
+    ids = [(row.system, row.first_stage) for row in layout.rows]
+    quoted = {own for row, own in zip(layout.rows, ids, strict=True) if row.quoted}
+    rows = []
+    for at, (row, own) in enumerate(zip(layout.rows, ids, strict=True)):
+        where = f"{path}: rows.{at}"
+        if own in ids[:at]:
+            raise UserError(f"{where}: {system_name(own)} is there twice; each system and first stage once")
+        if (row.run is not None) == row.quoted:
+            raise UserError(f"{where}: {system_name(own)} needs a run, or quoted: true and none")
+        printed, wrong = _printed_values(f"{where}.printed", row, columns, table)
+        baseline = None if row.quoted else _baseline(where, layout, row, ids)
+        if baseline in quoted:
+            raise UserError(f"{where}: baseline {system_name(baseline)} is quoted; a test needs its run")
+        baseline = None if baseline == own else baseline
+        rows.append(source_as(LayoutRow, row, run=row.run or "", printed=printed, wrong=wrong, baseline=baseline))
+    return tuple(rows)
+
+
+def _baseline(where: str, layout: TableLayout, row: TableRow, ids: list[System]) -> System | None:
+    """The row that a row is tested against: its own, else its first stage's, else the table's."""
+    reference = row.baseline or layout.baseline
+    baseline = (reference.system, reference.first_stage) if reference else None
+    if row.baseline is None and (row.first_stage, "") in ids:
+        baseline = (row.first_stage, "")
+    if baseline is not None and baseline not in ids:
+        known = ", ".join(map(system_name, ids))
+        raise UserError(f"{where}: baseline {system_name(baseline)} is not a row; the rows are {known}")
+    return baseline
+
+
+def _printed_values(
+    where: str, row: TableRow, columns: tuple[Column, ...], table: PrintedTable | None
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """A row's printed values by column, and why some of them are known to be wrong."""
+    value = row.printed
+    if value is None or isinstance(value, dict):
+        for measure in value or {}:
+            if measure not in {column.id for column in columns}:
+                raise UserError(f"{where}.{measure}: no such column; add it to columns")
+        return value or {}, {}
+    if table is None:
+        raise UserError(f"{where}: names a system, but the layout has no printed_from: {{source, table}}")
+    system = PrintedSystem(system=value) if isinstance(value, str) else value
+    return table.of_row(where, system.system, system.setting, columns)

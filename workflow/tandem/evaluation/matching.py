@@ -1,0 +1,226 @@
+"""The stage `match`: which passages at the top of a run hold an answer of their question.
+
+A run is turned over: each passage is read and prepared once and tried on the questions that found it. A search over
+21 million passages finds a few million of them. Instead of gathering their texts, the corpus streams by and each
+passage is tried, as it comes, on the questions whose lists name it. Held are arrays only: about 30 bytes a (question,
+passage) pair, and 60 for each distinct passage.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tandem.cluster.progress import Progress, say
+from tandem.data.collection import Collection
+from tandem.data.rows import IdRows
+from tandem.data.runs import iter_run, ranked_order
+from tandem.errors import UserError
+from tandem.evaluation.answers import Matcher
+from tandem.stages.evaluation import MatchParams
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
+
+Integers = NDArray[np.int64]
+Booleans = NDArray[np.bool_]
+Matched = tuple[list[bool], int]  # whether each pair in order matches; and the searches that were given up
+
+MATCHES = "matches.parquet"
+CUTOFFS = (1, 5, 10, 20, 50, 100, 500, 1000)
+ROW_GROUP = 131_072
+ROWS = 4096  # passages of the corpus that are read, and handed to a process, at a time
+QUERIES = 100  # whose lists are Python objects at a time
+AHEAD = 4  # pieces per process that wait for it or for being fetched
+_worker: dict[str, Matcher] = {}  # where a worker process keeps its matcher
+
+
+def run(job: Job[MatchParams]) -> None:
+    """Match the answers of a split's questions in the passages that a run found.
+
+    Inputs: dataset, run. Writes matches.parquet: query_id, doc_id, rank, relevant, by question in the order of the
+    run, by rank.
+
+    The manifest's `success` is the share of all questions with answers, in the run or not, that have a match in the
+    top k. Broken patterns, answers without a token and searches given up are counted; none of them matches.
+    """
+    params, collection = job.params, Collection(job.inputs["dataset"])
+    path = run_path(job.inputs["run"], params.split)
+    answers = collection.answers(params.split)
+    results = Results(path, {query: number for number, query in enumerate(answers)}, params.depth)
+    matcher = Matcher(params.match, list(answers.values()))
+    relevant, timeouts = np.zeros(len(results), bool), 0
+    workers = min(job.execution.workers or 1, -(-collection.passages // ROWS))
+    pieces = results.pieces(collection, params.title, f"match {job.key}")
+    for pairs, (values, given_up) in match_all(matcher, pieces, workers):
+        relevant[pairs] = values
+        timeouts += given_up
+    counts = {"broken_patterns": matcher.broken, "empty_answers": matcher.empty, "timeouts": timeouts}
+    problems = [f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if number]
+    if problems:
+        say(f"match {job.key} · {', '.join(problems)}: no match")
+    with writing(job) as draft:
+        table = match_table(results, relevant, list(answers))
+        pq.write_table(table, draft.path(MATCHES), row_group_size=ROW_GROUP, compression="zstd")
+        draft.facts.update(questions=len(answers), pairs=len(results), passages=len(results.ids), **counts)
+        draft.facts["missing"] = len(answers) - len(np.unique(results.questions))
+        draft.facts["success"] = success(results, relevant, len(answers), params.depth)
+
+
+def run_path(run: Artifact, split: str) -> Path:
+    """The file of a run; a `UserError` if it was searched for another split."""
+    searched = run.params.get("split", split)
+    if searched != split:
+        raise UserError(f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}")
+    return run.path("run.trec")
+
+
+def match_table(results: "Results", relevant: Booleans, queries: list[str]) -> pa.Table:
+    """Columns query_id, doc_id, rank and relevant, a row a pair."""
+    return pa.table(
+        {
+            "query_id": pa.array(queries, pa.string()).take(pa.array(results.questions)),
+            "doc_id": results.ids.take(pa.array(results.docs)).cast(pa.string()),
+            "rank": pa.array(results.ranks),
+            "relevant": pa.array(relevant),
+        }
+    )
+
+
+def success(results: "Results", relevant: Booleans, questions: int, depth: int) -> dict[str, float]:
+    """k → share of the questions with a match in the top k, for the usual k up to the depth (DPR's top-k accuracy)."""
+    first: Integers = np.full(questions, np.iinfo(np.int64).max)
+    np.minimum.at(first, results.questions[relevant], results.ranks[relevant])
+    return {str(k): float(np.mean(first <= k)) for k in CUTOFFS if k <= depth}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some passages and who found them.
+
+    Attributes:
+        texts: of the passages.
+        questions: of each passage, numbers of the questions that found it.
+        pairs: positions in `Results.questions` of these, one after another.
+    """
+
+    texts: list[str]
+    questions: list[list[int]]
+    pairs: Integers
+
+
+class Results:
+    """The top of a run for the questions that have answers: a pair for each line, in the order of the run.
+
+    Args:
+        path: the run.
+        numbers: query id → number of the question; other queries of the run are left out.
+        depth: passages per question, by the ranking that scoring uses.
+
+    Attributes:
+        questions: number of each pair's question.
+        ranks: each pair's rank, from 1.
+        docs: each pair's document, as an index into `ids`.
+        ids: distinct document ids.
+
+    Raises:
+        UserError: the run holds none of the questions.
+    """
+
+    def __init__(self, path: Path, numbers: Mapping[str, int], depth: int) -> None:
+        ranked = ((numbers[q], ranked_order(docs, s)[:depth]) for q, docs, s in iter_run(path) if q in numbers)
+        questions, lengths, names = [], [], []
+        while batch := list(islice(ranked, QUERIES)):
+            questions += [number for number, _ in batch]
+            lengths += [len(pairs) for _, pairs in batch]
+            names.append(pa.array([doc for _, pairs in batch for doc, _ in pairs], pa.large_string()))
+        if not questions:
+            raise UserError(f"{path}: holds none of the {len(numbers):,} questions with answers; give a run of them")
+        self.path = path
+        self.questions = np.repeat(np.asarray(questions, np.int32), lengths)
+        starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        self.ranks = (np.arange(1, len(starts) + 1) - starts).astype(np.int32)
+        encoded = pa.concat_arrays(names).dictionary_encode()
+        self.docs = np.asarray(encoded.indices)
+        self.ids = encoded.dictionary
+
+    def __len__(self) -> int:
+        return len(self.docs)
+
+    def pieces(self, collection: Collection, title: bool, label: str) -> Iterator[Piece]:
+        """The passages that were found, in the corpus' order, by one pass that ends with the last one needed.
+
+        Args:
+            collection: the corpus.
+            title: a passage's text is `title . text` (DPR's `use_title`), else the text alone.
+            label: of the progress.
+        Raises:
+            UserError: the corpus lacks a passage.
+        """
+        order = np.argsort(self.docs, kind="stable")
+        ends = np.cumsum(np.bincount(self.docs, minlength=len(self.ids)))
+        ids = IdRows(pa.chunked_array([self.ids]), "passage", self.path)
+        missing = np.ones(len(ids), bool)
+        with Progress(label, collection.passages, "passages") as progress:
+            for batch in collection.batches(ROWS):
+                docs = ids.rows(batch["doc_id"].to_pylist(), missing_ok=True)
+                retrieved = batch.filter(pa.array(docs >= 0))
+                docs = docs[docs >= 0]
+                missing[docs] = False
+                texts = retrieved["text"].to_pylist()
+                if title:
+                    titles = retrieved["title"].to_pylist()
+                    texts = [f"{name} . {text}" for name, text in zip(titles, texts, strict=True)]
+                pairs = [order[ends[doc - 1] if doc else 0 : ends[doc]] for doc in docs.tolist()]
+                if pairs:
+                    yield Piece(texts, [self.questions[own].tolist() for own in pairs], np.concatenate(pairs))
+                progress.add(len(batch))
+                if not missing.any():
+                    return
+        raise UserError(
+            f"{self.path}: names {int(missing.sum()):,} passages that {collection.artifact.folder} lacks, the first "
+            f"{self.ids[int(missing.argmax())]}; give a run over this corpus"
+        )
+
+
+def match(matcher: Matcher, texts: list[str], questions: list[list[int]]) -> Matched:
+    """Try each of some passages on its questions."""
+    before = matcher.timeouts
+    values = [value for text, own in zip(texts, questions, strict=True) for value in matcher.matches(text, own)]
+    return values, matcher.timeouts - before
+
+
+def match_all(matcher: Matcher, pieces: Iterator[Piece], workers: int) -> Iterator[tuple[Integers, Matched]]:
+    """Pairs and their values, piece by piece in order whatever the number of processes; a few pieces are held at once.
+
+    Args:
+        matcher: the prepared answers.
+        pieces: passages and the questions that found them.
+        workers: processes; with one, this process does it all.
+    """
+    if workers <= 1:
+        yield from ((piece.pairs, match(matcher, piece.texts, piece.questions)) for piece in pieces)
+        return
+    waiting: deque[tuple[Integers, Future[Matched]]] = deque()
+    with ProcessPoolExecutor(workers, get_context("spawn"), _start, (matcher,)) as pool:
+        for piece in pieces:
+            waiting.append((piece.pairs, pool.submit(_match_own, piece.texts, piece.questions)))
+            if len(waiting) >= AHEAD * workers:
+                pairs, future = waiting.popleft()
+                yield pairs, future.result()
+        yield from ((pairs, future.result()) for pairs, future in waiting)
+
+
+def _start(matcher: Matcher) -> None:
+    _worker["matcher"] = matcher
+
+
+def _match_own(texts: list[str], questions: list[list[int]]) -> Matched:
+    return match(_worker["matcher"], texts, questions)

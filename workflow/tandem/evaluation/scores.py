@@ -1,0 +1,150 @@
+"""The stage `score`, and reading its artifacts: what a run is worth, per query and on average."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel
+
+from tandem.cluster.progress import say
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+from tandem.evaluation.matching import run_path
+from tandem.evaluation.measures import (
+    Evaluation,
+    Floats64,
+    Ranked,
+    evaluate,
+    parse_measures,
+    without_identical_ids,
+)
+from tandem.evaluation.relevance import relevance
+from tandem.stages.evaluation import ScoreParams
+from tandem.store.artifact import Artifact
+from tandem.store.job import Draft, Job, writing
+
+SCORES, STATISTICS = "scores.parquet", "statistics.json"
+ROW_GROUP = 131_072
+
+
+class Summary(BaseModel):
+    """statistics.json: the mean of each measure and how many queries it is over.
+
+    `ties` counts passages whose score equals that of the one ranked just before, `missing` queries without a result.
+    """
+
+    mean: dict[str, float]
+    queries: int = 0
+    ties: int = 0
+    missing: int = 0
+
+
+def run(job: Job[ScoreParams]) -> None:
+    """Score a run against the relevance of a split, or average the scores of a group's members.
+
+    Inputs: dataset, run; of a group the scores `member.0`, `member.1`, …
+    Relevance is that of the dataset's qrels, unless an input says otherwise: `match` (matches.parquet of this run:
+    all questions with answers count) or `labels` (qrels.parquet). An input `subset` (queries.parquet) leaves only the
+    queries it names.
+    Writes scores.parquet (query_id, measure, value: a row for each query that counts and each measure) and
+    statistics.json (`Summary`).
+    """
+    result, source = score_run(job) if job.params.members is None else average_members(job)
+    names = list(job.params.measures)
+    with writing(job) as draft:
+        write_scores(draft, result, names)
+        draft.facts.update(queries=len(result.queries), measures=len(names), relevance=source)
+
+
+def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
+    """The values of a run, and where its relevance comes from."""
+    params, measures = job.params, parse_measures(job.params.measures)
+    path = run_path(job.inputs["run"], params.split)
+    judged = relevance(job.inputs, params.split, measures, params.ignore_identical_ids)
+    ranked: Iterable[Ranked] = iter_run(path)
+    if params.ignore_identical_ids:
+        ranked = without_identical_ids(ranked)
+    result = evaluate(measures, judged.qrels, ranked, judged.queries)
+    if result.missing == len(result.queries):
+        raise UserError(f"{path}: holds no query of split {params.split}; give a run of {params.split}")
+    if result.missing:
+        say(f"score {job.key} · {result.missing} of {len(result.queries)} queries have no result and count as 0")
+    return result, judged.source
+
+
+def average_members(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
+    """A group's values: each member counts as one query with its mean, so that a mean is one over members.
+
+    As BEIR reports CQADupStack: the mean over its twelve forums, whatever their size.
+    """
+    summaries = [read_summary(member) for member in job.many("member")]
+    values = np.array([[summary.mean[name] for name in job.params.measures] for summary in summaries])
+    ties = sum(summary.ties for summary in summaries)
+    return Evaluation(list(job.params.members or ()), values, ties, 0), "members"
+
+
+def write_scores(draft: Draft, result: Evaluation, names: list[str]) -> None:
+    """Write scores.parquet, query by query and measure by measure, and statistics.json."""
+    table = pa.table(
+        {
+            "query_id": np.repeat(np.asarray(result.queries, object), len(names)),
+            "measure": pa.array(names * len(result.queries), pa.string()),
+            "value": result.values.ravel(),
+        }
+    )
+    pq.write_table(table, draft.path(SCORES), row_group_size=ROW_GROUP)
+    means = dict(zip(names, result.values.mean(axis=0).tolist(), strict=True))
+    summary = {"mean": means, "queries": len(result.queries), "ties": result.ties, "missing": result.missing}
+    draft.path(STATISTICS).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+
+
+def read_summary(artifact: Artifact) -> Summary:
+    """Means, number of queries and of ties of a score artifact."""
+    return Summary.model_validate_json(artifact.path(STATISTICS).read_text(encoding="utf-8"))
+
+
+def measures_of(artifact: Artifact) -> list[str]:
+    """The measures of a score artifact, in the order of its rows."""
+    return list(artifact.params_as(ScoreParams).measures)
+
+
+def shared_measures(artifacts: Sequence[Artifact]) -> list[str]:
+    """The measures that all of some score artifacts have, in the order of the first."""
+    measures = [measures_of(artifact) for artifact in artifacts]
+    return [name for name in measures[0] if all(name in others for others in measures)]
+
+
+def read_scores(artifact: Artifact, measures: Sequence[str]) -> tuple[list[str], Floats64]:
+    """Query ids in file order, and their values of some measures, shape (queries, measures).
+
+    Raises:
+        UserError: a measure that was not computed.
+    """
+    path, available = artifact.path(SCORES), measures_of(artifact)
+    for measure in measures:
+        if measure not in available:
+            raise UserError(f"{path}: holds no {measure}; it holds {', '.join(available)}; add it to the measures")
+    # The stage writes a full grid, query by query, so reading it back is a reshape.
+    table = pq.read_table(path, columns=["query_id", "value"])
+    grid = table["value"].to_numpy().reshape(-1, len(available))
+    queries: list[str] = table["query_id"].to_pylist()[:: len(available)]
+    return queries, grid[:, [available.index(measure) for measure in measures]]
+
+
+def read_aligned(artifacts: Sequence[Artifact], measures: Sequence[str]) -> tuple[list[str], Floats64]:
+    """The same queries of several systems: query ids and values, shape (systems, queries, measures).
+
+    Raises:
+        UserError: two systems were scored on different queries.
+    """
+    scores = [read_scores(artifact, measures) for artifact in artifacts]
+    queries = scores[0][0]
+    for artifact, (others, _) in zip(artifacts, scores, strict=True):
+        if others != queries:
+            raise UserError(
+                f"{artifact.folder}: scored {len(others)} queries that are not the {len(queries)} of "
+                f"{artifacts[0].folder}; systems are compared on the same dataset and split"
+            )
+    return queries, np.stack([values for _, values in scores])

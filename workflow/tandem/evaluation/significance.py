@@ -1,0 +1,135 @@
+"""Whether two systems differ by more than chance, query by query, and how sure a mean is.
+
+All work on matrices: rows are queries, columns are comparisons (or systems) that share them. Signs and resamples are
+drawn once for all columns, so that a column's result does not depend on its neighbours.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Floats64 = NDArray[np.float64]
+
+EXACT_UP_TO = 14  # queries that differ: 2^14 sign patterns are fewer than the samples drawn otherwise
+SAMPLES = 100_000
+RESAMPLES = 10_000
+SEED = 13
+CELLS = 4_000_000  # of a block of draws: 32 MB of float64
+TOLERANCE = 1e-9  # relative: sums that are equal on paper differ in their last bits
+
+
+def randomisation_test(differences: Floats64, samples: int = SAMPLES, seed: int = SEED) -> Floats64:
+    """Two-sided p of the paired randomisation (sign-flip) test, a column at a time.
+
+    Under the null hypothesis a query's difference d_q is as likely as its negative, so
+
+        p = P(|sum_q s_q d_q| >= |sum_q d_q|),   s_q = +1 or -1, independent and fair.
+
+    Exact by all 2^n sign patterns where at most 14 queries differ (a difference of 0 changes no sum); otherwise
+    estimated from `samples` patterns as (count + 1) / (samples + 1), which counts the observed one and is never 0.
+    Sources: Fisher, The Design of Experiments, 1935, §21; Smucker, Allan and Carterette, A Comparison of Statistical
+    Significance Tests for Information Retrieval Evaluation, CIKM 2007; the added one: Phipson and Smyth, 2010.
+
+    Args:
+        differences: system minus baseline, shape (queries, comparisons).
+        samples: patterns drawn where enumeration is too long.
+        seed: of the patterns.
+    Returns:
+        p per column, shape (comparisons,).
+    """
+    threshold = np.abs(differences.sum(axis=0)) - TOLERANCE * np.abs(differences).sum(axis=0)
+    few = (differences != 0).sum(axis=0) <= EXACT_UP_TO
+    p = np.ones(differences.shape[1])
+    for column in np.flatnonzero(few):
+        changed = differences[differences[:, column] != 0, column]
+        p[column] = (np.abs(_sign_patterns(len(changed)) @ changed) >= threshold[column]).mean()
+    many = np.flatnonzero(~few)
+    if many.size:
+        counts = np.zeros(many.size)
+        for signs in _random_signs(len(differences), samples, seed):
+            counts += (np.abs(signs @ differences[:, many]) >= threshold[many]).sum(axis=0)
+        p[many] = (counts + 1) / (samples + 1)
+    return p
+
+
+def _sign_patterns(queries: int) -> Floats64:
+    """All 2^queries rows of +1 and -1."""
+    bits = np.arange(2**queries)[:, None] >> np.arange(queries) & 1
+    return (2 * bits - 1).astype(np.float64)
+
+
+def _random_signs(queries: int, samples: int, seed: int) -> Iterator[Floats64]:
+    """Fair signs in blocks, shape (some samples, queries): in all `samples` rows."""
+    generator = np.random.default_rng(seed)
+    for rows in _blocks(samples, queries):
+        yield (2 * generator.integers(0, 2, (rows, queries), dtype=np.int8) - 1).astype(np.float64)
+
+
+def _blocks(total: int, width: int) -> Iterator[int]:
+    """Sizes of blocks of rows, together `total`, each of at most CELLS numbers of `width` to a row."""
+    size = max(1, CELLS // max(width, 1))
+    for start in range(0, total, size):
+        yield min(size, total - start)
+
+
+def t_test(differences: Floats64) -> Floats64:
+    """Two-sided p of Student's paired t-test, a column at a time.
+
+        t = mean(d) / (sd(d) / sqrt(n)),   n - 1 degrees of freedom, sd with n - 1 in the denominator.
+
+    Differences that are all 0 give 1, a constant other difference gives 0. Source: Student, Biometrika 6(1), 1908.
+
+    Args:
+        differences: system minus baseline, shape (queries, comparisons), at least two queries.
+    Returns:
+        p per column, shape (comparisons,).
+    """
+    constant = np.ptp(differences, axis=0) == 0
+    p: Floats64 = np.where(differences.mean(axis=0) == 0, 1.0, 0.0)
+    if not constant.all():
+        p[~constant] = stats.ttest_1samp(differences[:, ~constant], 0.0).pvalue
+    return p
+
+
+def holm(p: Floats64) -> Floats64:
+    """p corrected for being one of several comparisons, so that the chance of any false claim stays at the level.
+
+    Sorted ascending, p_(i) becomes max over j <= i of min(1, (m - j + 1) p_(j)), i and j from 1 to m.
+    Source: Holm, A Simple Sequentially Rejective Multiple Test Procedure, Scand. J. Statistics 6(2), 1979.
+
+    Args:
+        p: shape (comparisons,); any order, which the result keeps.
+    """
+    order = np.argsort(p, kind="stable")
+    steps = np.minimum(1.0, (len(p) - np.arange(len(p))) * p[order])
+    corrected = np.empty_like(p)
+    corrected[order] = np.maximum.accumulate(steps)
+    return corrected
+
+
+def bootstrap_interval(
+    values: Floats64, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = SEED
+) -> tuple[Floats64, Floats64]:
+    """Percentile bootstrap interval of the mean over queries, a column at a time.
+
+    Queries are drawn n of n with replacement; the interval runs from the (1 - confidence)/2 to the
+    (1 + confidence)/2 quantile of the resamples' means. Source: Efron, Annals of Statistics 7(1), 1979; the
+    percentile form: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13.
+
+    Args:
+        values: of a measure, shape (queries, columns).
+    Returns:
+        (low, high), each of shape (columns,).
+    """
+    n, generator = len(values), np.random.default_rng(seed)
+    means = []
+    for rows in _blocks(resamples, n):
+        drawn = generator.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
+        # How often each query was drawn: the mean is then one product for all columns.
+        counts = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
+        means.append(counts.astype(np.float64) @ values / n)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0)
+    return low, high

@@ -1,0 +1,157 @@
+"""Stage `dynamics`: how a retriever's and a re-ranker's score distributions approach each other in joint training."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from scipy.stats import kendalltau
+
+from tandem.cluster.progress import Progress
+from tandem.data.collection import Collection
+from tandem.data.rows import query_rows
+from tandem.data.splits import subset
+from tandem.models.device import use_workers
+from tandem.models.ragged import Ids
+from tandem.retrieval.encode import Encoder
+from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.pair_scores import PairScores
+from tandem.stages.audits import DynamicsParams
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
+from tandem.training.lists import draw, read_lists
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+DYNAMICS = "dynamics.parquet"
+FLOATS = ("entropy_de", "entropy_ce", "kl", "tau")
+SCHEMA = pa.schema([("step", pa.int64()), ("query_id", pa.string()), *((name, pa.float64()) for name in FLOATS)])
+
+
+class Comparison(NamedTuple):
+    """Two models' scores of one list: entropies and KL(DE ‖ CE) in nats, and Kendall's tau-b."""
+
+    entropy_de: float
+    entropy_ce: float
+    kl: float
+    tau: float | None
+
+
+def compare(retriever: Array, reranker: Array) -> Comparison:
+    """Compare two models' scores of one list.
+
+    Args:
+        retriever: s_de(q, p), shape (list,).
+        reranker: s_ce(q, p), same shape.
+    """
+    log_de, log_ce = log_softmax(retriever), log_softmax(reranker)
+    tau = rank_correlation(retriever, reranker)
+    return Comparison(entropy(log_de), entropy(log_ce), divergence(log_de, log_ce), tau)
+
+
+def log_softmax(scores: Array) -> Array:
+    """log p(i) = s_i - log Σ_j exp s_j (RocketQAv2 Eqs. 2 and 3), in nats; shape (list,), any real scale."""
+    shifted = np.asarray(scores, np.float64) - np.max(scores)
+    result: Array = shifted - np.log(np.exp(shifted).sum())
+    return result
+
+
+def entropy(log_p: Array) -> float:
+    """H(p) = -Σ p log p in nats: 0 if one passage has everything, log n if all have the same."""
+    return float(-(np.exp(log_p) * log_p).sum())
+
+
+def divergence(log_p: Array, log_q: Array) -> float:
+    """KL(p ‖ q) = Σ p (log p - log q) in nats (RocketQAv2 Eq. 4 with p of the retriever, q of the re-ranker)."""
+    return float((np.exp(log_p) * (log_p - log_q)).sum())
+
+
+def rank_correlation(left: Array, right: Array) -> float | None:
+    """Kendall's tau-b of two models' scores; None where one of them gives every passage the same score."""
+    if len(left) < 2:
+        return None
+    tau = float(kendalltau(left, right, variant="b").statistic)
+    return None if np.isnan(tau) else tau
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some training lists, one of each query.
+
+    Attributes:
+        ids: of the queries.
+        queries: row of the query of each pair, shape (pairs,).
+        passages: row of the passage of each pair, same shape; lists stand together.
+        ends: where each list ends in them, shape (lists,).
+    """
+
+    ids: list[str]
+    queries: Ids
+    passages: Ids
+    ends: Ids
+
+
+def run(job: Job[DynamicsParams]) -> None:
+    """Write dynamics.parquet: per step and query the entropies of both, KL(DE ‖ CE) and tau-b of their scores.
+
+    The lists are those that the training draws in its first epoch.
+    Inputs: dataset, candidates, tokens, cross_tokens; `point.<i>`: a joint model or its checkpoints; retriever and
+    reranker: what it started from, step 0, left out if one of them has not been trained for its part.
+    """
+    require_dataset(job, "candidates", "tokens", "cross_tokens")
+    use_workers(job.execution.workers)
+    sampled, steps, rows = sample(job), points(job), []
+    with writing(job) as draft, Progress(f"dynamics {job.key}", len(steps) * len(sampled.ids), "lists") as progress:
+        for step, retriever, reranker in steps:
+            scores = retriever_scores(job, retriever, sampled), reranker_scores(job, reranker, sampled)
+            lists = (np.split(side, sampled.ends[:-1]) for side in scores)
+            for query, de, ce in zip(sampled.ids, *lists, strict=True):
+                rows.append({"step": step, "query_id": query, **compare(de, ce)._asdict()})
+            progress.add(len(sampled.ids))
+        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), draft.path(DYNAMICS))
+        draft.facts |= {"lists": len(sampled.ids), "points": len(steps)}
+
+
+def points(job: Job) -> list[tuple[int, Artifact, Artifact]]:
+    """(step, model with the dual encoder, model with the cross-encoder), in the order of steps."""
+    starts = [job.inputs[role] for role in ("retriever", "reranker") if role in job.inputs]
+    steps = [(int(model.manifest.facts["steps"]), model, model) for model in job.many("point")]
+    if len(starts) == 2 and (starts[0].folder / "dual").is_dir() and (starts[1].folder / "cross").is_dir():
+        steps.append((0, starts[0], starts[1]))
+    return sorted(steps, key=lambda point: point[0])
+
+
+def sample(job: Job[DynamicsParams]) -> Sample:
+    """The first list of each sampled query, as the training draws it when it visits it first."""
+    params, lists = job.params, read_lists(job.inputs["candidates"].path("candidates.parquet"))
+    names = query_rows(Collection(job.inputs["dataset"])).ids(lists.queries)
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        first.setdefault(name, index)
+    ids = list(subset(dict.fromkeys(first, "train"), {"train": params.queries}))
+    places = [draw(lists, first[name], params.list_size, params.seed, 0) for name in ids]
+    drawn = [lists.passages[at[at >= 0]].astype(np.int64) for at in places]
+    lengths = [len(passages) for passages in drawn]
+    queries = np.repeat(lists.queries[[first[name] for name in ids]], lengths)
+    return Sample(ids, queries, np.concatenate(drawn), np.cumsum(lengths))
+
+
+def retriever_scores(job: Job[DynamicsParams], model: Artifact, sampled: Sample) -> Array:
+    """s_de(q, p) of each pair: the vectors' dot product over the model's temperature; shape (pairs,), float64."""
+    sides, temperature = [], 1.0
+    for side, rows in (("queries", sampled.queries), ("passages", sampled.passages)):
+        inputs = {"dataset": job.inputs["dataset"], "tokens": job.inputs["tokens"], "model": model}
+        params: Any = {"side": side, **job.params.encode.model_dump()}
+        encoder = Encoder(Job[Any]("embeddings", job.out, params, inputs, job.execution))
+        unique, inverse = np.unique(rows, return_inverse=True)
+        vectors: Any = encoder.encode(encoder.read(unique), Progress(f"dynamics {model.key} {side}", 0, "texts"))
+        sides.append(np.asarray(vectors, np.float64)[inverse])
+        temperature = encoder.model.temperature
+    scores: Array = np.einsum("pd,pd->p", *sides) / temperature
+    return scores
+
+
+def reranker_scores(job: Job[DynamicsParams], model: Artifact, sampled: Sample) -> Array:
+    """s_ce(q, p) of each pair, shape (pairs,), float64; pairs that any stage has scored before are found."""
+    scores = PairScores(model, job.inputs["cross_tokens"], job.params.precision, job.params.batch_tokens)
+    return scores.score(sampled.queries, sampled.passages).astype(np.float64)

@@ -1,0 +1,100 @@
+"""The types of wrong predictions of DuReader-retrieval (§3.5, Table 10), and a guess of a pair's by simple signals.
+
+The guess saves an annotator typing; it is no annotation. Every rule is a comparison of words.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+
+ENTITY, NUMERAL, MODIFIER = "Entity mismatch", "Numeral mismatch", "Modifier mismatch"
+SYNTACTIC, TYPO, OVERLAP = "Syntactic mismatch", "Robustness on typos", "Over-sensitivity on term overlap"
+FALSE_NEGATIVE, OTHER = "False negatives", "Others"
+# Type → category, in the order of Table 10.
+TYPES = {
+    ENTITY: "Salient Phrase Mismatch",
+    NUMERAL: "Salient Phrase Mismatch",
+    MODIFIER: "Salient Phrase Mismatch",
+    SYNTACTIC: "Syntactic mismatch",
+    TYPO: "Other Challenges",
+    OVERLAP: "Other Challenges",
+    FALSE_NEGATIVE: "Others",
+    OTHER: "Others",
+}
+# What an annotator may write instead.
+SHORT = {
+    "entity": ENTITY,
+    "numeral": NUMERAL,
+    "modifier": MODIFIER,
+    "syntactic": SYNTACTIC,
+    "typo": TYPO,
+    "overlap": OVERLAP,
+    "false negative": FALSE_NEGATIVE,
+    "other": OTHER,
+}
+NEAR = 0.6  # Jaccard similarity of words from which a passage says what a labelled positive says
+MOST = 0.5  # share of the query's weight from which a passage is about most of it
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A query and a passage that was ranked high for it, as words.
+
+    Attributes:
+        query: the query's words, in order.
+        passage: the passage's words, in order.
+        positives: the words of each labelled positive.
+        weights: of the query's content words: the rarer in the corpus, the heavier; common words are not in it.
+        misspelt: query word that no passage has → the like one that some have.
+    """
+
+    query: list[str]
+    passage: list[str]
+    positives: list[set[str]] = field(default_factory=list)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    misspelt: Mapping[str, str] = field(default_factory=dict)
+
+
+def guess(pair: Pair) -> tuple[str, str]:
+    """The type that the words suggest, and why; the first rule that holds.
+
+    Returns:
+        A key of TYPES, and the signal in words.
+    """
+    words = set(pair.passage)
+    if any(jaccard(words, positive) >= NEAR for positive in pair.positives):
+        return FALSE_NEGATIVE, "nearly the words of a labelled positive"
+    query, passage = numerals(pair.query), numerals(pair.passage)
+    if query - passage and passage:
+        return NUMERAL, f"asks for {min(query - passage)}, tells {min(passage - query or passage)}"
+    if pair.misspelt:
+        return TYPO, ", ".join(f"{word} for {meant}?" for word, meant in pair.misspelt.items())
+    salient = sorted(pair.weights, key=lambda word: (-pair.weights[word], pair.query.index(word)))
+    missing = [word for word in salient if word not in words]
+    if not salient:
+        return OTHER, "the query has no rare word"
+    if not missing:
+        return (SYNTACTIC, "all words, mostly the other way round") if reordered(pair) else (OTHER, "all words")
+    if salient[0] in missing:
+        return ENTITY, f"no {salient[0]}"
+    covered = sum(weight for word, weight in pair.weights.items() if word in words) / sum(pair.weights.values())
+    if covered < MOST:
+        return OVERLAP, f"{salient[0]}, but neither {' nor '.join(missing)}"
+    return MODIFIER, f"{salient[0]}, but not {', '.join(missing)}"
+
+
+def jaccard(left: set[str], right: set[str]) -> float:
+    """|A ∩ B| / |A ∪ B|, 0 of two empty sets."""
+    return len(left & right) / len(left | right) if left or right else 0.0
+
+
+def numerals(words: Iterable[str]) -> set[str]:
+    """The words that are whole numbers; `b12` is a name."""
+    return {word for word in words if word.isdecimal()}
+
+
+def reordered(pair: Pair) -> bool:
+    """Whether most pairs of the query's content words stand in the other order where the passage first has them."""
+    words = [word for word in dict.fromkeys(pair.query) if word in pair.weights]
+    pairs = list(combinations(map(pair.passage.index, words), 2))
+    return sum(first > second for first, second in pairs) * 2 > len(pairs)

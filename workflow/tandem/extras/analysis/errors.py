@@ -1,0 +1,211 @@
+"""Stage `errors`: queries whose top results hold no positive, with each wrong result on a sheet for an annotator.
+
+DuReader-retrieval §3.5: 100 queries of the development set whose top 5 hold no positive, 500 pairs in all.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tandem.data.collection import Collection, contents
+from tandem.data.runs import iter_run, ranked_order
+from tandem.data.splits import subset
+from tandem.errors import UserError
+from tandem.evaluation.measures import Qrels
+from tandem.evaluation.relevance import relevance
+from tandem.extras.analysis.error_types import SHORT, TYPES, Pair, guess
+from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_sheet
+from tandem.extras.words import Rarity, terms
+from tandem.retrieval.inputs import require_dataset
+from tandem.stages.audits import ErrorsParams
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Draft, Job, writing
+
+SHEET, PAIRS, SUMMARY = "sheet.csv", "pairs.parquet", "summary.json"
+TEXTS = ("query", "title", "passage", "positive", "why")
+OWN = ("type", "note")  # the annotator's columns
+FILLED = ("query_id", "doc_id", "type")
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A query without a positive among its first results.
+
+    Attributes:
+        query: its id.
+        top: the first results with their scores, best first.
+        positives: rank of each labelled positive in the run, None where the run lacks it; the best ranked first.
+    """
+
+    query: str
+    top: list[tuple[str, float]]
+    positives: dict[str, int | None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A wrong result: a passage that is no labelled positive among the first of a query.
+
+    Attributes:
+        positive: the text of the best ranked labelled positive, empty if the corpus has none.
+        positive_rank: its rank in the run, None where the run lacks it.
+        guess: a name of `error_types.TYPES`.
+        why: the signal behind the guess.
+    """
+
+    query_id: str
+    doc_id: str
+    rank: int
+    score: float
+    query: str
+    title: str
+    passage: str
+    positive: str
+    positive_rank: int | None
+    guess: str
+    why: str
+
+
+INTS, FLOATS = ("rank", "positive_rank"), ("score",)
+SCHEMA = pa.schema(
+    [
+        (name, pa.int32() if name in INTS else pa.float64() if name in FLOATS else pa.string())
+        for name in (field.name for field in fields(Row))
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts of a run's wrong queries; `percent` is the share without a positive, `guesses` are by type."""
+
+    split: str
+    run: str
+    top: int
+    queries: int
+    without_positive: int
+    percent: float
+    sampled: int
+    pairs: int
+    guesses: dict[str, int]
+
+
+def run(job: Job[ErrorsParams]) -> None:
+    """Write sheet.csv (to fill in), pairs.parquet (the same, for programs) and summary.json.
+
+    Inputs: dataset, run; match, where answers decide what is relevant.
+
+    Raises:
+        UserError: inputs that do not fit, or no query is wrong.
+    """
+    require_dataset(job, "run")
+    params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
+    judged = relevance(job.inputs, params.split, [])
+    wrong = {row.query: row for row in wrong_queries(artifact, params.top, judged.qrels, set(judged.queries))}
+    if not wrong:
+        top = f"the top {params.top} of {artifact.folder}"
+        raise UserError(f"errors: every query has a positive in {top}; lower analysis.errors.top")
+    sample = subset(dict.fromkeys(wrong, params.split), {params.split: params.queries})
+    rows = list(described([wrong[query] for query in sample], collection, collection.queries(params.split)))
+    guesses = Counter(row.guess for row in rows)
+    summary = Summary(
+        split=params.split,
+        run=artifact.key,
+        top=params.top,
+        queries=len(judged.queries),
+        without_positive=len(wrong),
+        percent=round(100 * len(wrong) / len(judged.queries), 2),
+        sampled=len(sample),
+        pairs=len(rows),
+        guesses={name: guesses[name] for name in TYPES},
+    )
+    with writing(job) as draft:
+        write_rows(draft, rows)
+        write_json(draft.path(SUMMARY), asdict(summary))
+        draft.facts |= {"queries": len(sample), "pairs": len(rows)}
+
+
+def wrong_queries(run: Artifact, top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
+    """The scored queries of a run whose first `top` results hold no positive, in the run's order."""
+    for query, docs, scores in iter_run(run.path("run.trec")):
+        if query not in queries:
+            continue
+        ranked = ranked_order(docs, scores)
+        relevant = [doc for doc, value in qrels[query].items() if value > 0]
+        ranks = {doc: rank for rank, (doc, _) in enumerate(ranked, 1)}
+        best_first = sorted(relevant, key=lambda doc: (ranks.get(doc, len(ranks) + 1), doc))
+        positives = {doc: ranks.get(doc) for doc in best_first}
+        if not any(rank and rank <= top for rank in positives.values()):
+            yield Wrong(query, ranked[:top], positives)
+
+
+def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, str]) -> Iterator[Row]:
+    """The sheet's rows: each wrong result with its guess, query after query, best first."""
+    rarity = Rarity(collection, (queries[item.query] for item in wrong))
+    texts = collection.texts(doc for item in wrong for doc in (*(doc for doc, _ in item.top), *item.positives))
+    for item in wrong:
+        query = terms(queries[item.query])
+        positives = {doc: set(terms(contents(*texts[doc]))) for doc in item.positives if doc in texts}
+        best = next(iter(positives), None)
+        for rank, (doc, score) in enumerate(item.top, 1):
+            passage = terms(contents(*texts[doc]))
+            pair = Pair(query, passage, list(positives.values()), rarity.weights(query), rarity.misspelt(query))
+            suggested, why = guess(pair)
+            yield Row(
+                query_id=item.query,
+                doc_id=doc,
+                rank=rank,
+                score=score,
+                query=queries[item.query],
+                title=texts[doc][0],
+                passage=texts[doc][1],
+                positive=contents(*texts[best]) if best else "",
+                positive_rank=item.positives[best] if best else None,
+                guess=suggested,
+                why=why,
+            )
+
+
+def write_rows(draft: Draft, rows: Sequence[Row]) -> None:
+    """Write pairs.parquet, and sheet.csv: the same with one line a row and empty columns `type` and `note`."""
+    records = [asdict(row) for row in rows]
+    pq.write_table(pa.Table.from_pylist(records, SCHEMA), draft.path(PAIRS))
+    lines = []
+    for record in records:
+        texts = {name: safe(shortened(one_line(record[name]))) for name in TEXTS}
+        cells = record | texts | {"score": f"{record['score']:.6g}"}
+        lines.append([*("" if cells[name] is None else cells[name] for name in SCHEMA.names), "", ""])
+    write_sheet(draft.path(SHEET), [*SCHEMA.names, *OWN], lines)
+
+
+def read_types(path: Path, errors: Artifact) -> list[str]:
+    """The annotator's types of a filled sheet, those of the answered rows.
+
+    Args:
+        path: the sheet; a type is one of Table 10's (`Entity mismatch`) or its short name (`entity`), in any case.
+        errors: the artifact whose sheet it was.
+    Raises:
+        UserError: no such file, no CSV, another type, a pair that is not on the sheet, or one that is there twice.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; name a filled {SHEET}")
+    pairs = pq.read_table(errors.path(PAIRS), columns=["query_id", "doc_id"])
+    open_pairs = set(zip(pairs["query_id"].to_pylist(), pairs["doc_id"].to_pylist(), strict=True))
+    known = {name.casefold(): name for name in TYPES} | SHORT
+    types = []
+    for number, (query, doc, value) in filled_rows(path, FILLED):
+        if not value:
+            continue
+        if (query, doc) not in open_pairs:
+            error = f"{path}:{number}: {doc} for query {query} is not, or twice, on the sheet of {errors.folder}"
+            raise UserError(f"{error}; keep its rows and ids as they were")
+        open_pairs.remove((query, doc))
+        if value.casefold() not in known:
+            raise UserError(f"{path}:{number}: type is {value[:40]!r}; allowed are {', '.join(SHORT)}, or nothing")
+        types.append(known[value.casefold()])
+    return types

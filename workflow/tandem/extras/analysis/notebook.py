@@ -1,0 +1,96 @@
+"""The command `notebook`: execute a notebook on an artifact; what comes out is the executed copy and a page of it.
+
+The kernel is the interpreter that runs the command, whatever kernels and settings the user has.
+"""
+
+import copy
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbconvert
+import nbformat
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+
+from tandem.errors import UserError
+from tandem.report.flags import read_flags
+from tandem.store.artifact import open_artifact
+from tandem.store.files import write_text
+
+PARAMETERS = "parameters"  # the tag of the cell whose values are replaced
+SECONDS = 1800.0  # for a cell
+# What a page would load from elsewhere: formulas, diagrams and widgets, none of which our notebooks have.
+LOADED = ("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url", "mermaid_layout_elk_js_url")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def main(words: list[str]) -> int:
+    """`notebook --notebook FILE.ipynb --artifact FOLDER --out …/<name>.ipynb`; the page goes beside it as .html.
+
+    The cell tagged `parameters` is followed by one that sets `artifact`.
+    """
+    flags = read_flags(words, ("notebook", "artifact", "out"))
+    out = Path(flags["out"])
+    if out.suffix != ".ipynb":
+        raise UserError(f"--out: is {out}; it must end in .ipynb, the page goes beside it")
+    artifact = open_artifact(Path(flags["artifact"]))
+    notebook = execute(read(Path(flags["notebook"])), {"artifact": str(artifact.folder)}, flags["notebook"])
+    write_text(out.with_suffix(".html"), page(notebook, out.stem))
+    write_text(out, nbformat.writes(notebook) + "\n")
+    return 0
+
+
+def read(path: Path) -> Any:
+    """A notebook; a `UserError` if the file is not one, or has no cell tagged `parameters`."""
+    try:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, nbformat.ValidationError) as error:
+        raise UserError(f"{path}: is not a notebook ({str(error).splitlines()[0]})") from None
+    if not any(PARAMETERS in cell.metadata.get("tags", ()) for cell in notebook.cells):
+        raise UserError(f"{path}: no cell has the tag {PARAMETERS}; tag the one that sets `artifact`")
+    return notebook
+
+
+def execute(notebook: Any, parameters: dict[str, str], where: str) -> Any:
+    """A copy of a notebook with parameters set and every cell executed, in the working directory.
+
+    Raises:
+        UserError: a cell failed; with its number and the error.
+    """
+    executed = copy.deepcopy(notebook)
+    at = next(i for i, cell in enumerate(executed.cells) if PARAMETERS in cell.metadata.get("tags", ()))
+    source = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
+    executed.cells.insert(at + 1, nbformat.v4.new_code_cell(source, id="set", metadata={"tags": ["set"]}))
+    with tempfile.TemporaryDirectory() as folder:
+        # No kernel of the user's; `python3` is then this interpreter's. Sockets instead of ports that others can reach.
+        kernels = KernelSpecManager(kernel_dirs=[], ensure_native_kernel=True)
+        kernel = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=kernels, transport="ipc")
+        kernel.connection_file = str(Path(folder) / "kernel.json")
+        client = nbclient.NotebookClient(executed, km=kernel, timeout=SECONDS, record_timing=False)
+        env = os.environ | {"IPYTHONDIR": folder, "JUPYTER_PREFER_ENV_PATH": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+        try:
+            client.execute(env=env, cwd=os.getcwd(), cleanup_kc=True)
+        except nbclient.exceptions.CellExecutionError as error:
+            failed = next(i for i, cell in enumerate(executed.cells, 1) if _failed(cell))
+            lines = COLOURS.sub("", str(error)).strip().splitlines()
+            raise UserError(f"{where}: cell {failed} failed: {lines[-1]}") from None
+    return executed
+
+
+def _failed(cell: Any) -> bool:
+    """Whether a cell's outputs hold an error."""
+    return any(output.output_type == "error" for output in cell.get("outputs", ()))
+
+
+def page(notebook: Any, title: str) -> str:
+    """An executed notebook as a page that loads nothing."""
+    exporter = nbconvert.HTMLExporter(embed_images=True, **dict.fromkeys(LOADED, ""))
+    body, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": title}})
+    return str(body)

@@ -1,0 +1,300 @@
+"""Queries and judgements of a dataset, split by split: missing and repeated labels, overlap of splits, holes of runs.
+
+A hole is a result that nobody judged; one that repeats a positive of its query must be relevant.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations, islice
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tandem.data import tables
+from tandem.data.collection import QRELS, QUERIES, Collection
+from tandem.data.rows import IdRows, Rows
+from tandem.data.runs import Floats, ranked_order
+from tandem.extras.audits.duplicates import EXACT, Duplicates
+from tandem.extras.audits.minhash import normalised
+
+QUERIES_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class SplitCounts:
+    """Numbers of queries and judgements of a split, and of faulty ones."""
+
+    queries: int
+    unjudged: int
+    judged: int
+    without_positive: int
+    judgements: int
+    unknown: int
+    missing: int
+    missing_all: int
+    repeated_groups: int
+    repeated: int
+
+
+@dataclass
+class Split:
+    """One split.
+
+    Attributes:
+        queries: query id → text.
+        judged: query id → document id → relevance, of queries with any judgement.
+        rows: document id → row of every judged passage, -1 where the corpus lacks it.
+    """
+
+    queries: dict[str, str] = field(default_factory=dict)
+    judged: dict[str, dict[str, int]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def positives(self, query: str) -> list[str]:
+        """Ids of a query's relevant passages, in the corpus or not."""
+        return [doc for doc, relevance in self.judged.get(query, {}).items() if relevance > 0]
+
+    def known(self, query: str) -> list[int]:
+        """Rows of a query's relevant passages that are in the corpus."""
+        return [self.rows[doc] for doc in self.positives(query) if self.rows[doc] >= 0]
+
+    def positive_rows(self) -> Rows:
+        """Rows of all relevant passages in the corpus, ascending."""
+        return np.unique(np.asarray([row for query in self.judged for row in self.known(query)], np.int64))
+
+    def without_positive(self) -> list[str]:
+        """Judged queries of which no judgement is relevant."""
+        return [query for query in self.judged if not self.positives(query)]
+
+    def missing(self) -> dict[str, list[str]]:
+        """Query → relevant documents that the corpus lacks, of queries with any."""
+        lost = {query: [doc for doc in self.positives(query) if self.rows[doc] < 0] for query in self.judged}
+        return {query: docs for query, docs in lost.items() if docs}
+
+    def repeated(self) -> list[list[str]]:
+        """Groups of queries with the same normalised text."""
+        return [group for group in by_text(self.queries).values() if len(group) > 1]
+
+    def counts(self) -> SplitCounts:
+        """Numbers as the summary gives them."""
+        missing, repeated = self.missing(), self.repeated()
+        return SplitCounts(
+            queries=len(self.queries),
+            unjudged=len(self.queries) - len(self.judged),
+            judged=len(self.judged),
+            without_positive=len(self.without_positive()),
+            judgements=sum(map(len, self.judged.values())),
+            unknown=sum(self.rows[doc] < 0 for docs in self.judged.values() for doc in docs),
+            missing=len(missing),
+            missing_all=sum(not self.known(query) for query in missing),
+            repeated_groups=len(repeated),
+            repeated=sum(map(len, repeated)),
+        )
+
+
+def by_text(queries: dict[str, str]) -> dict[str, list[str]]:
+    """Normalised text → ids of the queries that have it."""
+    groups: dict[str, list[str]] = {}
+    for query, text in queries.items():
+        groups.setdefault(normalised(text), []).append(query)
+    return groups
+
+
+def read_splits(collection: Collection, ids: IdRows) -> dict[str, Split]:
+    """Every split of a dataset: train, dev and test, then others in the order of its queries."""
+    splits = {name: Split() for name in ("train", "dev", "test")}
+    queries = pq.read_table(collection.artifact.path(QUERIES))
+    for query, text, split in tables.rows(queries, "query_id", "text", "split"):
+        splits.setdefault(split, Split()).queries[query] = text
+    qrels = pq.read_table(collection.artifact.path(QRELS))
+    rows = ids.rows(qrels["doc_id"].to_pylist(), missing_ok=True).tolist()
+    judgements = tables.rows(qrels, "query_id", "doc_id", "relevance", "split")
+    for (query, doc, relevance, split), row in zip(judgements, rows, strict=True):
+        splits[split].judged.setdefault(query, {})[doc] = relevance
+        splits[split].rows[doc] = row
+    return {name: split for name, split in splits.items() if split.queries}
+
+
+def repeated_across(splits: dict[str, Split]) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """For each two splits (first, second): queries of the second whose text the first has, each with its first such."""
+    for (name, split), (other, second) in combinations(splits.items(), 2):
+        texts = by_text(split.queries)
+        groups = by_text(second.queries).items()
+        yield name, other, [(query, texts[text][0]) for text, group in groups for query in group if text in texts]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Positives of a split against those of train; a positive is in the first list that it fits.
+
+    Attributes:
+        positives: rows of the split's distinct positives in the corpus.
+        shared: those that are positives of train themselves.
+        exact: (positive, training positive) with the same text.
+        near: (positive, training positive) that are near-duplicates.
+        queries: number of queries of the split with at least one of these as a positive.
+    """
+
+    positives: Rows
+    shared: Rows
+    exact: list[tuple[int, int]]
+    near: list[tuple[int, int]]
+    queries: int
+
+    def counts(self) -> dict[str, int]:
+        """Lengths of the lists, and the number of queries."""
+        lists = {name: len(getattr(self, name)) for name in ("positives", "shared", "exact", "near")}
+        return {**lists, "queries": self.queries}
+
+
+def overlaps(splits: dict[str, Split], duplicates: Duplicates) -> dict[str, Overlap]:
+    """The overlap of every other split with train, if there is a train."""
+    others = {name: split for name, split in splits.items() if name != "train" and "train" in splits}
+    return {name: overlap(splits["train"], split, duplicates) for name, split in others.items()}
+
+
+def overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
+    """Compare the positives of a split with those of the training split."""
+    trained, tested = train.positive_rows(), split.positive_rows()
+    shared = np.intersect1d(tested, trained)
+    first = duplicates.first
+    # the training positive that stands for a text: its first one
+    texts = dict(zip(first[trained[::-1]].tolist(), trained[::-1].tolist(), strict=True))
+    rest = np.setdiff1d(tested, shared).tolist()
+    exact = [(row, texts[first[row]]) for row in rest if first[row] in texts]
+    left = np.setdiff1d(rest, [row for row, _ in exact]).astype(np.int64)
+    like: dict[int, int] = {}
+    for row, other in zip(*duplicates.near(first[left].astype(np.int64)), strict=True):
+        if other in texts:
+            like[int(row)] = min(texts[other], like.get(int(row), texts[other]))
+    near = [(row, like[first[row]]) for row in left.tolist() if first[row] in like]
+    known = {*shared.tolist(), *(row for row, _ in exact + near)}
+    queries = sum(not known.isdisjoint(split.known(query)) for query in split.judged)
+    return Overlap(tested, shared, exact, near, queries)
+
+
+class Hint(NamedTuple):
+    """An unjudged result that repeats a positive of its query.
+
+    `rank` counts from 1, `positive` is the row of the positive (of several the one most alike, then the first in the
+    corpus), `likeness` that of `Duplicates.likeness`, never 0.
+    """
+
+    query: str
+    doc: str
+    rank: int
+    positive: int
+    likeness: float
+
+
+@dataclass
+class Depth:
+    """Unjudged results of a run down to one rank.
+
+    Attributes:
+        hole: their share of the results, the mean over judged queries; None where no query is judged.
+        unjudged: their number.
+        exact: those with the text of a positive.
+        near: those that are near-duplicates of a positive.
+        queries: with any of either.
+    """
+
+    hole: float | None = 0.0
+    unjudged: int = 0
+    exact: int = 0
+    near: int = 0
+    queries: int = 0
+
+
+@dataclass
+class Holes:
+    """Unjudged results of the judged queries of a run.
+
+    Attributes:
+        missing: judged queries without a result.
+        depths: cutoff → counts.
+        queries: judged queries with results.
+        examples: the first hints.
+    """
+
+    missing: int
+    depths: dict[int, Depth]
+    queries: int = 0
+    examples: list[Hint] = field(default_factory=list)
+
+    def add_results(self, judged: list[bool], shares: dict[int, float]) -> None:
+        """Count a query by whether each of its results, best first, is judged; add to the sums of shares.
+
+        As ir_measures' `Judged@k` = 1 - the share here: a list shorter than k is divided by its own length.
+        """
+        self.queries += 1
+        for cutoff, depth in self.depths.items():
+            top = judged[:cutoff]
+            depth.unjudged += top.count(False)
+            shares[cutoff] += top.count(False) / len(top)
+
+    def add_hints(self, hints: Iterable[Hint], most: int) -> None:
+        """Count the hints of some queries, all of a query at once; keep up to `most` examples."""
+        ranks: dict[str, int] = {}
+        for hint in hints:
+            ranks[hint.query] = min(hint.rank, ranks.get(hint.query, hint.rank))
+            for cutoff, depth in self.depths.items():
+                depth.exact += hint.likeness == EXACT and hint.rank <= cutoff
+                depth.near += hint.likeness != EXACT and hint.rank <= cutoff
+            if len(self.examples) < most:
+                self.examples.append(hint)
+        for cutoff, depth in self.depths.items():
+            depth.queries += sum(rank <= cutoff for rank in ranks.values())
+
+    def counts(self) -> dict[str, object]:
+        """The counts as JSON."""
+        depths = {str(cutoff): asdict(depth) for cutoff, depth in self.depths.items()}
+        return {"queries": self.queries, "missing": self.missing, "depths": depths}
+
+
+def holes(
+    run: Iterable[tuple[str, list[str], Floats]],
+    split: Split,
+    depths: Sequence[int],
+    duplicates: Duplicates,
+    ids: IdRows,
+    most: int,
+) -> Holes:
+    """Look through a run's results down to some depths; those of queries that nobody judged are left out.
+
+    At most `most` examples are returned. A result that the corpus lacks is a `UserError`.
+    """
+    result = Holes(len(split.judged), {depth: Depth() for depth in depths})
+    shares = dict.fromkeys(depths, 0.0)
+    judged = ((query, ranked_order(docs, scores)) for query, docs, scores in run if query in split.judged)
+    while some := list(islice(judged, QUERIES_AT_ONCE)):
+        tops = {query: [doc for doc, _ in ranked[: max(depths)]] for query, ranked in some}
+        for query, docs in tops.items():
+            result.add_results([doc in split.judged[query] for doc in docs], shares)
+        result.add_hints(_hints(tops, split, duplicates, ids), most)
+        result.missing -= len(tops)
+    for cutoff, depth in result.depths.items():
+        depth.hole = shares[cutoff] / result.queries if result.queries else None
+    return result
+
+
+def _hints(tops: dict[str, list[str]], split: Split, duplicates: Duplicates, ids: IdRows) -> Iterator[Hint]:
+    """Unjudged results that repeat a positive of their query, by query and rank."""
+    open_results = [
+        (query, doc, rank)
+        for query, docs in tops.items()
+        for rank, doc in enumerate(docs, start=1)
+        if doc not in split.judged[query]
+    ]
+    known = {query: sorted(split.known(query)) for query in tops}
+    rows = ids.rows([doc for _, doc, _ in open_results])
+    positives = [known[query] for query, _, _ in open_results]
+    counts = np.asarray([len(some) for some in positives], np.int64)
+    flat = np.asarray([row for some in positives for row in some], np.int64)
+    likeness = duplicates.likeness(np.repeat(rows, counts), flat)
+    for at, end in enumerate(np.cumsum(counts).tolist()):
+        alike = likeness[end - counts[at] : end]
+        if alike.size and alike.max() > 0:
+            best = int(alike.argmax())
+            yield Hint(*open_results[at], positives[at][best], float(alike[best]))

@@ -1,0 +1,292 @@
+"""Stage `noise`: duplicates among the passages, faults of the labels, overlap of splits, holes of runs.
+
+Cost: one pass over the corpus, and another over the row groups that hold a candidate. Measured on 400,000 generated
+passages of 56 words (64 permutations, shingles of 3 words, 6 % of them repetitions): 36 µs of processor time a passage,
+so 8.8 million take about 5 minutes of one core, shared out among the workers. Memory: 90 bytes a passage at the peak
+and 150 MiB a process, about 1 GiB for 8.8 million; on disk meanwhile, 8 bytes a band and passage (0.7 GB).
+"""
+
+import csv
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tandem.data.collection import CORPUS, Collection, contents
+from tandem.data.rows import IdRows, doc_rows
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+from tandem.extras.audits.duplicate_search import Search, search
+from tandem.extras.audits.duplicates import EXACT, CorpusCounts, Duplicates, unpack
+from tandem.extras.audits.labels import (
+    Holes,
+    Overlap,
+    Split,
+    SplitCounts,
+    holes,
+    overlaps,
+    read_splits,
+    repeated_across,
+)  # fmt: skip
+from tandem.extras.audits.minhash import Shingling, Sketcher
+from tandem.extras.audits.pools import require_split
+from tandem.stages.audits import NoiseParams
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
+
+MOST = 5  # examples of a finding, and passages of an example
+CHARACTERS = 200  # of an example's text
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All findings of an audit.
+
+    Attributes:
+        split: of the runs.
+        corpus: duplicates of passages.
+        splits: counts by split.
+        repeated: (split, another split, (query of the latter, query of the former with its text)).
+        overlaps: positives that train has too, by split.
+        holes: unjudged results, by key of the run.
+    """
+
+    split: str
+    corpus: CorpusCounts
+    splits: dict[str, SplitCounts]
+    repeated: list[tuple[str, str, list[tuple[str, str]]]]
+    overlaps: dict[str, Overlap]
+    holes: dict[str, Holes]
+
+
+def run(job: Job[NoiseParams]) -> None:
+    """Audit a dataset for leakage and noise.
+
+    Inputs: dataset, run.0, run.1, … (any number, all of `split`).
+    Writes duplicates.parquet, summary.json, examples.json and noise.csv (finding, where, count, share).
+
+    Two passages are exact duplicates if their contents (title and text) are the same after `minhash.normalised`. Near
+    duplicates are compared text by text: of equal ones the first stands for all. Empty passages are neither.
+    """
+    params, runs = job.params, job.many("run")
+    shingling = Shingling(params.shingle.unit, params.shingle.size)
+    sketcher = Sketcher(shingling, params.threshold, params.permutations, params.seed)
+    collection = Collection(job.inputs["dataset"])
+    ids = doc_rows(collection)
+    splits = read_splits(collection, ids)
+    if runs and params.split not in splits:
+        there = ", ".join(splits)
+        raise UserError(f"split: {params.split} does not exist in {job.inputs['dataset'].folder}; it has {there}")
+    for artifact in runs:
+        require_split(artifact, params.split)
+    with writing(job) as draft, _scratch(job.out) as scratch:
+        corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
+        duplicates, searched = search(corpus, sketcher, scratch, workers, f"noise {job.key}")
+        results = {run.key: iter_run(run.path("run.trec")) for run in runs}
+        findings = Findings(
+            split=params.split or "",
+            corpus=duplicates.counts(),
+            splits={name: split.counts() for name, split in splits.items()},
+            repeated=list(repeated_across(splits)),
+            overlaps=overlaps(splits, duplicates),
+            holes={
+                key: holes(rows, splits[params.split or ""], params.depths, duplicates, ids, MOST)
+                for key, rows in results.items()
+            },
+        )
+        duplicates.write(draft.path("duplicates.parquet"), ids)
+        write_json(draft.path("summary.json"), summary(findings, sketcher, searched))
+        write_json(draft.path("examples.json"), with_texts(examples(findings, splits, duplicates, ids), collection))
+        write_lines(draft.path("noise.csv"), lines(findings))
+        draft.facts.update(asdict(findings.corpus))
+
+
+@contextmanager
+def _scratch(out: Path) -> Iterator[Path]:
+    """A temporary folder beside the artifact; what a killed process left in it is removed first."""
+    folder = out / ".scratch"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def summary(findings: Findings, sketcher: Sketcher, searched: Search) -> dict[str, object]:
+    """summary.json: all counts, and how duplicates were searched for."""
+    bands, rows = sketcher.bands
+    return {
+        "normalisation": "title and text; Unicode NFKC, case folded, white space one space each",
+        "search": {"bands": bands, "rows": rows, "recall_at_threshold": sketcher.recall, **searched._asdict()},
+        "corpus": asdict(findings.corpus),
+        "splits": {name: asdict(counts) for name, counts in findings.splits.items()},
+        "repeated_queries": [{"split": a, "other": b, "queries": len(pairs)} for a, b, pairs in findings.repeated],
+        "overlap": [{"split": name, **part.counts()} for name, part in findings.overlaps.items()],
+        "runs": {key: {"split": findings.split, **part.counts()} for key, part in findings.holes.items()},
+    }
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of noise.csv; the share (0 to 1) is None where there is no natural whole."""
+
+    finding: str
+    where: str
+    count: int
+    share: float | None
+
+
+def share(finding: str, where: str, count: int, whole: int) -> Line:
+    """A line with the share of a whole."""
+    return Line(finding, where, count, count / whole if whole else None)
+
+
+def lines(findings: Findings) -> Iterator[Line]:
+    """All findings, zeros included."""
+    corpus, passages = findings.corpus, findings.corpus.passages
+    yield share("empty passages", "corpus", corpus.empty, passages)
+    yield Line("texts that several passages have", "corpus", corpus.exact_groups, None)
+    yield share("passages that have such a text", "corpus", corpus.exact_passages, passages)
+    yield Line("pairs of near-duplicate texts", "corpus", corpus.near_pairs, None)
+    yield Line("groups of duplicates and near-duplicates", "corpus", corpus.groups, None)
+    yield share("passages in such a group", "corpus", corpus.group_passages, passages)
+    for name, split in findings.splits.items():
+        judged = split.judged
+        yield share("queries without judgement", name, split.unjudged, split.queries)
+        yield share("judged queries without a positive", name, split.without_positive, judged)
+        yield share("judgements of passages that the corpus lacks", name, split.unknown, split.judgements)
+        yield share("judged queries with a positive that the corpus lacks", name, split.missing, judged)
+        yield share("judged queries all of whose positives the corpus lacks", name, split.missing_all, judged)
+        yield share("queries asked more than once", name, split.repeated, split.queries)
+    for name, other, pairs in findings.repeated:
+        asked_too = "queries that another split asks too"
+        yield share(asked_too, f"{other} in {name}", len(pairs), findings.splits[other].queries)
+    for name, part in findings.overlaps.items():
+        whole = len(part.positives)
+        yield share("positives that are positives of train", name, len(part.shared), whole)
+        yield share("positives that have the text of a positive of train", name, len(part.exact), whole)
+        yield share("positives that are near-duplicates of one of train", name, len(part.near), whole)
+        yield share("judged queries with any of these positives", name, part.queries, findings.splits[name].judged)
+    for key, unjudged in findings.holes.items():
+        for at, depth in unjudged.depths.items():
+            top = f"in the top {at}"
+            yield Line(f"unjudged {top}", key, depth.unjudged, depth.hole)
+            yield share(f"unjudged {top} with the text of a positive", key, depth.exact, depth.unjudged)
+            yield share(f"unjudged {top}, near-duplicates of a positive", key, depth.near, depth.unjudged)
+            yield share(f"queries with such a result {top}", key, depth.queries, unjudged.queries)
+
+
+def write_lines(path: Path, rows: Iterable[Line]) -> None:
+    """Write noise.csv: shares with six decimals, empty where there is none."""
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([field.name for field in fields(Line)])
+        for row in rows:
+            writer.writerow([row.finding, row.where, row.count, "" if row.share is None else f"{row.share:.6f}"])
+
+
+class Example(NamedTuple):
+    """A remark, and the queries (id and text) and passages (ids) that show a finding."""
+
+    note: str
+    queries: list[tuple[str, str]]
+    passages: list[str]
+
+
+Examples = dict[str, list[Example]]
+
+
+def examples(findings: Findings, splits: dict[str, Split], duplicates: Duplicates, ids: IdRows) -> Examples:
+    """Examples of each finding; of those without any an empty list."""
+    result = corpus_examples(duplicates, ids)
+    for name, split in splits.items():
+        result |= split_examples(name, split)
+    for name, other, pairs in findings.repeated:
+        first, second = splits[name].queries, splits[other].queries
+        result[f"Queries of {other} that {name} asks too"] = [
+            Example("the same text", [(query, second[query]), (before, first[before])], [])
+            for query, before in pairs[:MOST]
+        ]
+    for name, part in findings.overlaps.items():
+        result[f"Positives of {name} that train has shown"] = overlap_examples(name, part, ids)
+    for key, unjudged in findings.holes.items():
+        repeats = f"Unjudged results of {key} that repeat a positive"
+        result[repeats] = hole_examples(unjudged, splits[findings.split], ids)
+    return result
+
+
+def corpus_examples(duplicates: Duplicates, ids: IdRows) -> Examples:
+    """Empty passages, equal texts, and near-duplicates: the least alike first, as they are the ones to doubt."""
+    first = duplicates.first
+    groups = [np.flatnonzero(first == row) for row in np.unique(first[duplicates.copies])[:MOST].tolist()]
+    some = np.argsort(duplicates.similarity, kind="stable")[:MOST]
+    pairs = zip(duplicates.similarity[some].tolist(), *map(ids.ids, unpack(duplicates.pairs[some])), strict=True)
+    return {
+        "Empty passages": [Example("", [], [doc]) for doc in ids.ids(np.flatnonzero(duplicates.empty)[:MOST])],
+        "Passages with the same text": [
+            Example(f"{len(members)} passages", [], ids.ids(members[:MOST])) for members in groups
+        ],
+        "Near-duplicates, the least alike": [Example(f"similarity {s:.2f}", [], [a, b]) for s, a, b in pairs],
+    }
+
+
+def split_examples(name: str, split: Split) -> Examples:
+    """Positives that the corpus lacks, judged queries without a positive, queries asked twice."""
+    text, judged = split.queries, split.judged
+    lost, without, repeated = islice(split.missing().items(), MOST), split.without_positive(), split.repeated()
+    return {
+        f"Positives that the corpus lacks, {name}": [
+            Example(f"the corpus lacks {', '.join(docs[:MOST])}", [(query, text[query])], []) for query, docs in lost
+        ],
+        f"Judged queries without a positive, {name}": [
+            Example(f"{len(judged[query])} judgements", [(query, text[query])], []) for query in without[:MOST]
+        ],
+        f"Queries asked more than once, {name}": [
+            Example(f"{len(group)} queries", [(query, text[query]) for query in group[:MOST]], [])
+            for group in repeated[:MOST]
+        ],
+    }
+
+
+def overlap_examples(name: str, part: Overlap, ids: IdRows) -> list[Example]:
+    """Positives of a split that training has shown: shared ones, then equal texts, then near-duplicates."""
+    result = [Example(f"a positive of train and of {name}", [], [doc]) for doc in ids.ids(part.shared[:MOST])]
+    for what, pairs in (("the same text", part.exact), ("near-duplicates", part.near)):
+        note = f"{what}: a positive of {name}, one of train"
+        result += [Example(note, [], ids.ids(np.asarray(pair, np.int64))) for pair in pairs[:MOST]]
+    return result
+
+
+def hole_examples(unjudged: Holes, split: Split, ids: IdRows) -> list[Example]:
+    """Unjudged results and the positives they repeat."""
+    result = []
+    for hint in unjudged.examples:
+        likeness = "the same text" if hint.likeness == EXACT else f"similarity {hint.likeness:.2f}"
+        passages = [hint.doc, *ids.ids(np.asarray([hint.positive]))]
+        note = f"unjudged at rank {hint.rank}; a positive, {likeness}"
+        result.append(Example(note, [(hint.query, split.queries[hint.query])], passages))
+    return result
+
+
+def with_texts(examples: Examples, collection: Collection) -> dict[str, list[dict[str, object]]]:
+    """The examples of each finding that has any, as JSON, texts cut to `CHARACTERS`; one pass over the corpus."""
+    texts = collection.texts(doc for some in examples.values() for example in some for doc in example.passages)
+
+    def listed(rows: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+        cut = ((name, text if len(text) <= CHARACTERS else f"{text[:CHARACTERS]}…") for name, text in rows)
+        return [{"id": name, "text": text} for name, text in cut]
+
+    return {
+        finding: [
+            {"note": note, "queries": listed(queries), "passages": listed((d, contents(*texts[d])) for d in passages)}
+            for note, queries, passages in some
+        ]
+        for finding, some in examples.items()
+        if some
+    }

@@ -1,0 +1,1 @@
+"""Using what was built: interactive search, and export for other programs."""

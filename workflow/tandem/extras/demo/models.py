@@ -1,0 +1,110 @@
+"""Dual encoders and cross-encoders in a worker: they read a query's text and, for passages, the stored token ids."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.cluster.progress import Progress
+from tandem.config.execution import Execution
+from tandem.extras.demo.workers import PartData, Question, open_inputs
+from tandem.models.acceleration import accelerate
+from tandem.models.cross import CrossEncoder
+from tandem.models.device import device, resolve_precision, use_workers
+from tandem.models.hub import load_tokenizer
+from tandem.models.ragged import Ids, Ragged
+from tandem.models.tokens import Tokens
+from tandem.retrieval.encode import Encoder
+from tandem.retrieval.exact import Array
+from tandem.retrieval.inputs import require_part, require_tokenizer
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job
+
+FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of pairs at once
+WARM_UP: Question = {"query": "warm up", "rows": [0]}
+
+
+class Models:
+    """Models, by part.
+
+    Args:
+        parts: by their keys.
+        threads: of torch.
+    """
+
+    def __init__(self, parts: dict[str, PartData], threads: int) -> None:
+        use_workers(threads)
+        self.parts: dict[str, Dual | Crosses] = {}
+        for key, part in parts.items():
+            self.parts[key] = (Dual if part["column"] == "DE" else Crosses)(open_inputs(part), part["params"])
+            self.parts[key].answer(WARM_UP)
+
+    def answer(self, question: Question) -> list[float]:
+        """A dual encoder's vector of `query`, or cross-encoders' logits of `query` with the passages at `rows`."""
+        return self.parts[question["part"]].answer(question)
+
+
+class Queries:
+    """How a query's text becomes token ids: as in the stage `tokens`, by the tokenizer of a model's folder.
+
+    Raises:
+        UserError: the model's tokenizer is not the one that made the token ids.
+    """
+
+    def __init__(self, folder: Path, tokens: Artifact) -> None:
+        require_tokenizer(folder, tokens)
+        self.tokenizer, self.length = load_tokenizer(folder), tokens.params["query_length"]
+
+    def ids(self, text: str) -> Ids:
+        """Token ids without special tokens, cut to the query length."""
+        tokens = self.tokenizer(text, add_special_tokens=False, truncation=True, max_length=self.length)
+        return np.array(tokens["input_ids"], np.int64)
+
+
+class Dual:
+    """A dual encoder's query tower, as the stage `embeddings` runs it: `model` with `tokens` of `dataset`."""
+
+    def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
+        stage = {"side": "queries", "batch_tokens": params["batch_tokens"], "precision": params["precision"]}
+        self.encoder = Encoder(Job("embeddings", Path(), stage, inputs))
+        folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
+        self.queries = Queries(folder, inputs["tokens"])
+
+    def answer(self, question: Question) -> list[float]:
+        """The query's vector, fp16."""
+        with Progress("", 1, "queries", quiet=True) as progress:
+            vectors = self.encoder.encode(Ragged.of([self.queries.ids(question["query"])]), progress)
+        values: list[float] = vectors[0].tolist()
+        return values
+
+
+class Crosses:
+    """Cross-encoders whose logits are averaged: `model` with `tokens`, or `judge.0` with `judge_tokens.0`, …."""
+
+    def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
+        numbers = sorted(int(role.split(".")[1]) for role in inputs if role.startswith("judge."))
+        pairs = [(inputs[f"judge.{n}"], inputs[f"judge_tokens.{n}"]) for n in numbers]
+        self.members = [Cross(*pair, params) for pair in pairs or [(inputs["model"], inputs["tokens"])]]
+
+    def answer(self, question: Question) -> list[float]:
+        """The mean of the logits of the query with each of the passages at `rows`."""
+        logits = (member.logits(question["query"], question["rows"]).astype(np.float64) for member in self.members)
+        total: Any = sum(logits)
+        values: list[float] = (total / len(self.members)).astype(np.float32).tolist()
+        return values
+
+
+class Cross:
+    """One cross-encoder."""
+
+    def __init__(self, model: Artifact, tokens: Artifact, params: dict[str, Any]) -> None:
+        folder, self.mode = require_part(model, "cross"), resolve_precision(params["precision"])
+        self.model = CrossEncoder.load(folder).to(device())
+        accelerate(self.model, Execution(attention="padded"), params["batch_tokens"], self.mode, training=False)
+        self.queries, self.tokens = Queries(folder, tokens), Tokens.open(tokens)
+
+    def logits(self, query: str, rows: list[int]) -> Array:
+        """Scores of a query's text with the passages at some rows, shape (passages,), float32."""
+        passages = [self.tokens.passages[row] for row in rows]
+        queries = [self.queries.ids(query)] * len(passages)
+        return self.model.score(queries, passages, self.tokens.template, self.mode, FEW)

@@ -1,0 +1,305 @@
+"""Answers to queries: passages ranked as the stages of a system's run would rank them, and scored by any part."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tandem.cluster.progress import say
+from tandem.data.collection import CORPUS, QRELS, QUERIES
+from tandem.data.rows import Order
+from tandem.data.runs import followed, ranked_order
+from tandem.data.tables import streaming
+from tandem.extras.demo.systems import BM25, CROSS, DUAL, Part, part, source_runs
+from tandem.extras.demo.workers import PartData, Request, Worker
+from tandem.plan.graph import Stage
+from tandem.retrieval.fuse import CHOSEN
+from tandem.retrieval.fusion import METHODS, best, pool
+from tandem.store.artifact import Artifact, open_artifact
+
+ROLES = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part
+Ranked = list[tuple[str, float]]  # document id and score, best first
+
+
+@dataclass(frozen=True)
+class KnownQuery:
+    """A query of the collection.
+
+    Attributes:
+        query: its id.
+        split: where it is from.
+        relevant: documents judged relevant to it; None where the collection judges none of the split.
+    """
+
+    query: str
+    split: str
+    relevant: frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One passage of an answer.
+
+    Attributes:
+        doc_id: its id.
+        title: its title, may be empty.
+        text: its text.
+        score: by the system, as in its run.
+        scores: label of each part → its score; None where BM25's own list, as deep as its runs, lacks the passage, and
+            where the system's cross-encoder did not look so deep.
+        relevant: whether it is judged relevant; None where the query is not one of the collection's.
+    """
+
+    doc_id: str
+    title: str
+    text: str
+    score: float
+    scores: dict[str, float | None]
+    relevant: bool | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The passages for a query.
+
+    Attributes:
+        query: its text.
+        known: the collection's query of that text.
+        passages: best first.
+        milliseconds: work → how long it took; `total` is all of it.
+    """
+
+    query: str
+    known: KnownQuery | None
+    passages: list[Passage]
+    milliseconds: dict[str, float]
+
+
+class Passages:
+    """A corpus by row; ids and texts stay on disk.
+
+    Attributes:
+        ids: ids to rows.
+    """
+
+    def __init__(self, dataset: Artifact) -> None:
+        self.ids = Order(dataset)
+        self._file: pq.ParquetFile = streaming(dataset.path(CORPUS))
+        meta = self._file.metadata
+        self._starts = np.cumsum([0, *(meta.row_group(i).num_rows for i in range(meta.num_row_groups))])
+
+    def __len__(self) -> int:
+        return len(self.ids.ranks)
+
+    def texts(self, rows: list[int]) -> list[tuple[str, str]]:
+        """(title, text) of some rows; each row group that holds one is read once."""
+        groups = np.searchsorted(self._starts, rows, side="right") - 1
+        texts: dict[int, tuple[str, str]] = {}
+        for group in np.unique(groups):
+            own = [row for row, at in zip(rows, groups, strict=True) if at == group]
+            table = self._file.read_row_group(int(group), columns=["title", "text"])
+            taken = table.take(pa.array([row - self._starts[group] for row in own]))
+            texts.update(zip(own, zip(*(column.to_pylist() for column in taken.columns), strict=True), strict=True))
+        return [texts[row] for row in rows]
+
+
+class Queries:
+    """A collection's queries, to be recognised by their text.
+
+    Args:
+        dataset: the collection.
+        split: preferred where several queries have one text.
+    """
+
+    def __init__(self, dataset: Artifact, split: str) -> None:
+        self.split = split
+        self._queries = pq.read_table(dataset.path(QUERIES))
+        self._qrels = pq.read_table(dataset.path(QRELS))
+        self._judged = set(self._qrels["split"].unique().to_pylist())
+
+    def find(self, text: str) -> KnownQuery | None:
+        """The query with exactly this text, and what is relevant to it; None if there is none."""
+        same = self._queries.filter(pc.equal(self._queries["text"], text)).to_pylist()
+        if not same:
+            return None
+        row = next((row for row in same if row["split"] == self.split), same[0])
+        if row["split"] not in self._judged:
+            return KnownQuery(row["query_id"], row["split"], None)
+        own = pc.equal(self._qrels["query_id"], row["query_id"])
+        relevant = pc.and_(own, pc.greater(self._qrels["relevance"], 0))
+        return KnownQuery(row["query_id"], row["split"], frozenset(self._qrels.filter(relevant)["doc_id"].to_pylist()))
+
+
+class Session:
+    """A search that is loaded once and asked many times; a context: workers run while it is open.
+
+    Args:
+        system: the expression that is searched.
+        run: the stage of its run.
+        parts: what scores passages, those of the run first; each once.
+        split: whose queries are preferred where several have one text.
+    Attributes:
+        passages: the corpus.
+        queries: the collection's queries.
+        loaded: seconds that loading took.
+    """
+
+    def __init__(self, system: str, run: Stage, parts: list[Part], split: str) -> None:
+        self.system, self.run, self.parts, self.split = system, run, parts, split
+        self.workers: dict[str, Worker] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start every worker, read the collection meanwhile, and wait for all."""
+        began, threads = time.monotonic(), os.cpu_count() or 1
+        say(f"search {self.system} · loading {', '.join(scorer.label for scorer in self.parts)}")
+        by_role: dict[str, dict[str, PartData]] = {}
+        for scorer in self.parts:
+            inputs = {role: stage.folder for role, stage in scorer.needs.items()}
+            data = PartData(column=scorer.column, params=scorer.params, inputs=inputs)
+            for role in ROLES[scorer.column]:
+                by_role.setdefault(role, {})[scorer.key] = data
+        try:
+            for role, parts in by_role.items():
+                self.workers[role] = self._open.enter_context(Worker(role, parts, threads))
+            dataset = open_artifact(Path(self.parts[0].needs["dataset"].folder), verify=False)
+            self.passages, self.queries = Passages(dataset), Queries(dataset, self.split)
+            for worker in self.workers.values():
+                worker.receive()
+        except BaseException:
+            self._open.close()
+            raise
+        self.loaded = time.monotonic() - began
+        say(f"search {self.system} · {len(self.passages):,} passages · loaded in {self.loaded:.1f} s")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._open.close()
+
+    def ask(self, role: str, scorer: Part, **request: Unpack[Request]) -> Any:
+        """A worker's answer about one of its parts."""
+        return self.workers[role].ask({"part": scorer.key, **request})
+
+
+def answer(session: Session, query: str, count: int) -> Answer:
+    """The best `count` passages for a query."""
+    began = time.monotonic()
+    ranking = Ranking(session, query)
+    ranked = ranking.ranked(session.run, count)[:count]
+    docs = [doc for doc, _ in ranked]
+    columns = {scorer.label: ranking.scores(scorer, docs) for scorer in session.parts}
+    known = session.queries.find(query)
+    relevant = None if known is None else known.relevant
+    texts = session.passages.texts(session.passages.ids.rows(docs).tolist())
+    passages = [
+        Passage(
+            *(doc, title, text, score),
+            {label: scores.get(doc) for label, scores in columns.items()},
+            None if relevant is None else doc in relevant,
+        )
+        for (doc, score), (title, text) in zip(ranked, texts, strict=True)
+    ]
+    return Answer(query, known, passages, {**ranking.milliseconds, "total": 1000 * (time.monotonic() - began)})
+
+
+class Ranking:
+    """The work on one query; what a part has computed is not computed again.
+
+    Attributes:
+        milliseconds: work → how long it took.
+    """
+
+    def __init__(self, session: Session, query: str) -> None:
+        self.session, self.query = session, query
+        self.milliseconds: dict[str, float] = {}
+        self._vectors: dict[str, list[float]] = {}
+        self._scores: dict[str, dict[str, float]] = {}
+
+    def ranked(self, run: Stage, depth: int) -> Ranked:
+        """The first `depth` passages of a run, or more; best first, with the run's scores."""
+        if run.kind == "fuse":
+            return self._fused(run)
+        scorer = part(run)
+        if scorer.column == CROSS:
+            return self._reranked(scorer, self.ranked(run.upstream["run"], max(depth, run.params["depth"])))
+        hits = self._listed(scorer, depth) if scorer.column == BM25 else self._nearest(scorer, depth)
+        self._scores[scorer.key] = dict(hits)
+        return ranked_order(*zip(*hits, strict=True)) if hits else []
+
+    def scores(self, scorer: Part, docs: list[str]) -> dict[str, float]:
+        """A part's scores of passages that another part may have retrieved."""
+        if scorer.column == BM25:
+            if scorer.key not in self._scores:
+                self._scores[scorer.key] = dict(self._listed(scorer, 1))
+        elif scorer.column == DUAL:
+            known = self._scores.setdefault(scorer.key, {})
+            if missing := [doc for doc in docs if doc not in known]:
+                known.update(self._score("search", "vectors", scorer, missing, vector=self._vector(scorer)))
+        elif scorer.key not in self._scores:
+            self._scores[scorer.key] = self._score("re-rank", "models", scorer, docs, query=self.query)
+        return self._scores[scorer.key]
+
+    def _listed(self, scorer: Part, depth: int) -> Ranked:
+        """BM25's list, at least as deep as its runs, so that passages that others retrieve have a score."""
+        with self._timed("BM25"):
+            deep = max(depth, scorer.params["depth"])
+            return [(doc, score) for doc, score in self.session.ask("bm25", scorer, query=self.query, depth=deep)]
+
+    def _nearest(self, scorer: Part, depth: int) -> Ranked:
+        """The best passages by a dual encoder; an index is asked as deep as its runs, which decides what it returns."""
+        vector, deep = self._vector(scorer), max(depth, scorer.params["depth"]) if "index" in scorer.needs else depth
+        with self._timed("search"):
+            return list(zip(*self.session.ask("vectors", scorer, vector=vector, depth=deep), strict=True))
+
+    def _reranked(self, scorer: Part, first: Ranked) -> Ranked:
+        """A list whose top a cross-encoder puts into a new order; deeper passages follow as they stood."""
+        top = [doc for doc, _ in first[: scorer.params["depth"]]]
+        scores = self._score("re-rank", "models", scorer, top, query=self.query) if top else {}
+        self._scores[scorer.key] = scores
+        logits = np.array([scores[doc] for doc in top], np.float32)
+        return ranked_order([doc for doc, _ in first], followed(logits, len(first)))
+
+    def _fused(self, run: Stage) -> Ranked:
+        """A fusion of runs, all as deep as the stages that it is made from."""
+        members, settings = source_runs(run), dict(run.params)
+        if "tuned" in run.upstream:
+            settings |= json.loads((Path(run.upstream["tuned"].folder) / CHOSEN).read_text(encoding="utf-8"))
+        lists = [self.ranked(member, _depth(member)) for member in members]
+        columns = [([doc for doc, _ in hits], np.array([score for _, score in hits], np.float32)) for hits in lists]
+        scored = [member.params["depth"] if member.kind == "rerank" else None for member in members]
+        pooled = pool(columns, scored)
+        docs, scores = best(pooled.docs, METHODS[settings["method"]](pooled, settings), settings["depth"])
+        return list(zip(docs, scores.tolist(), strict=True))
+
+    def _vector(self, scorer: Part) -> list[float]:
+        if scorer.key not in self._vectors:
+            with self._timed("encode"):
+                self._vectors[scorer.key] = self.session.ask("models", scorer, query=self.query)
+        return self._vectors[scorer.key]
+
+    def _score(
+        self, what: str, role: str, scorer: Part, docs: list[str], **request: Unpack[Request]
+    ) -> dict[str, float]:
+        request["rows"] = self.session.passages.ids.rows(docs).tolist()
+        with self._timed(what):
+            return dict(zip(docs, self.session.ask(role, scorer, **request), strict=True))
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.milliseconds[what] = self.milliseconds.get(what, 0.0) + 1000 * (time.monotonic() - began)
+
+
+def _depth(run: Stage) -> int:
+    return _depth(run.upstream["run"]) if run.kind == "rerank" else int(run.params["depth"])

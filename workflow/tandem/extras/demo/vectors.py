@@ -1,0 +1,96 @@
+"""Search over built embeddings in a worker, one query at a time: exact, or through an index."""
+
+from contextlib import ExitStack
+from typing import Any, Protocol
+
+import faiss
+import numpy as np
+
+from tandem.data.rows import Order
+from tandem.extras.demo.workers import PartData, Question, open_inputs
+from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.exact import Array, Best, pair_scores
+from tandem.retrieval.faiss_search import BlockSearch
+from tandem.retrieval.indexes import ann
+from tandem.retrieval.indexes.search import Index
+from tandem.retrieval.indexes.threads import alone
+from tandem.store.artifact import Artifact
+
+CACHE = 2 << 30  # bytes of blocks that stay ready
+PER_VALUE = 4  # bytes of a value of a block that is ready
+
+
+class Searcher(Protocol):
+    """What finds the best passages of queries: `Exact`, or `search.Searcher`."""
+
+    def best(self, queries: Array, depth: int) -> Best:
+        """The best passages of queries, shape (queries, dim)."""
+
+
+class Vectors:
+    """Embeddings of passages, by part.
+
+    Args:
+        parts: by their keys.
+        threads: of FAISS.
+    """
+
+    def __init__(self, parts: dict[str, PartData], threads: int) -> None:
+        faiss.omp_set_num_threads(threads)
+        self._open = ExitStack()
+        self.parts: dict[str, tuple[Searcher, Embeddings, Order]] = {}
+        for key, part in parts.items():
+            inputs = open_inputs(part)
+            passages, order = Embeddings(inputs["passages"], "passages"), Order(inputs["dataset"])
+            if "index" in inputs:
+                searcher: Searcher = self._indexed(inputs["index"], passages, order.ranks, part["params"], threads)
+            else:
+                searcher = Exact(passages, order.ranks, CACHE // len(parts))
+            self.parts[key] = searcher, passages, order
+
+    def _indexed(
+        self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], threads: int
+    ) -> ann.Searcher:
+        opened = Index(index, self._open.enter_context(alone(threads)))
+        opened.tune(params.get("nprobe"), params.get("ef_search"))
+        return ann.Searcher(opened, passages, ranks, params)
+
+    def answer(self, question: Question) -> Any:
+        """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
+        searcher, passages, order = self.parts[question["part"]]
+        vector = np.array(question["vector"], np.float16)[None]
+        if "rows" in question:
+            rows = np.concatenate([passages.take(row, row + 1) for row in question["rows"]])
+            return pair_scores(np.repeat(vector, len(rows), axis=0), rows, passages.meta["temperature"]).tolist()
+        ranks, scores = searcher.best(vector, min(question["depth"], passages.rows)).ranked(0)
+        return order.ids(ranks), scores.tolist()
+
+
+class Exact:
+    """The search of the stage `retrieve`.
+
+    Blocks are searched one after the other, so a query takes time in proportion to the corpus. The searchers of blocks
+    that fit are kept; other blocks are mapped from disk and made ready again for each query.
+
+    Args:
+        passages: the vectors.
+        ranks: alphabetical rank of each row's id.
+        room: bytes of blocks that may stay ready.
+    """
+
+    def __init__(self, passages: Embeddings, ranks: Array, room: int) -> None:
+        self.passages, self.ranks = passages, ranks
+        count = room // (PER_VALUE * passages.dimension * passages.size)
+        self.ready = [self._block(number) for number in range(min(count, len(passages)))]
+
+    def _block(self, number: int) -> BlockSearch:
+        first, vectors = number * self.passages.size, self.passages.block(number)
+        return BlockSearch(vectors, self.ranks[first : first + len(vectors)], self.passages.temperature)
+
+    def best(self, queries: Array, depth: int) -> Best:
+        """The best passages of queries (fp16), ties by document id."""
+        best, at = Best(len(queries), depth), slice(0, len(queries))
+        for number in range(len(self.passages)):
+            block = self.ready[number] if number < len(self.ready) else self._block(number)
+            best.add(at, block.candidates(queries, depth, best.floors(at)))
+        return best

@@ -1,0 +1,178 @@
+"""Processes that each compute with one library, asked by JSON lines: FAISS, Java and torch bring their own threads.
+
+The first line on a worker's standard input names the parts it serves; it answers `{"done": null}` when they are loaded.
+Every further line is a question, and one line answers it: `{"done": …}`, or `{"mistake": "…"}`. The end of the input
+ends it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Any, Protocol, Self, TypedDict
+
+import tandem
+from tandem.cluster.progress import Progress
+from tandem.config.execution import Execution
+from tandem.errors import UserError
+from tandem.retrieval.lexical.bm25 import k1_and_b, open_engine, require_index
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.job import Job, load
+
+PATIENCE = 2.0  # seconds that a worker has to end
+ROLES = {
+    "bm25": "extras.demo.workers:Bm25",
+    "vectors": "extras.demo.vectors:Vectors",
+    "models": "extras.demo.models:Models",
+}
+
+
+class PartData(TypedDict):
+    """What a worker must know of a part: its column, its stage's parameters, and role → folder of what it reads."""
+
+    column: str
+    params: dict[str, Any]
+    inputs: dict[str, str]
+
+
+class Request(TypedDict, total=False):
+    """What a question asks; which of the fields it has depends on the role."""
+
+    query: str
+    vector: list[float]
+    rows: list[int]
+    depth: int
+
+
+class Question(Request, total=False):
+    """A question about a part, by its key."""
+
+    part: str
+
+
+class Role(Protocol):
+    """What a worker does: made from the parts it serves and its threads, then asked."""
+
+    def answer(self, question: Question) -> Any:
+        """The answer to one question, as JSON."""
+
+
+def open_inputs(part: PartData) -> dict[str, Artifact]:
+    """The artifacts that a part reads, by role."""
+    return {role: open_artifact(Path(folder), verify=False) for role, folder in part["inputs"].items()}
+
+
+class Worker:
+    """One process of `main`; a context that ends it.
+
+    Args:
+        role: a key of `ROLES`.
+        parts: by their keys.
+        threads: it computes with.
+    """
+
+    def __init__(self, role: str, parts: dict[str, PartData], threads: int) -> None:
+        self.role = role
+        home = str(Path(tandem.__file__).parents[1])
+        path = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
+        # A session of its own: Ctrl-C is for `search` alone, which ends its workers.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tandem", "search-worker", role],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._questions: IO[str] = self._process.stdin
+        self._answers: IO[str] = self._process.stdout
+        self._send({"parts": parts, "threads": threads})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()  # it only reads: there is nothing to finish
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._questions, self._answers):
+            with suppress(BrokenPipeError):  # a question that it did not read
+                pipe.close()
+
+    def _send(self, message: object) -> None:
+        try:
+            self._questions.write(json.dumps(message) + "\n")
+            self._questions.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def receive(self) -> Any:
+        """The answer to the oldest question; a `UserError` where the question or the artifacts are at fault."""
+        line = self._answers.readline()
+        if not line:
+            raise self._ended()
+        answer = json.loads(line)
+        if "mistake" in answer:
+            raise UserError(answer["mistake"])
+        return answer["done"]
+
+    def ask(self, question: Question) -> Any:
+        """Put a question and wait for its answer."""
+        self._send(question)
+        return self.receive()
+
+    def _ended(self) -> UserError:
+        status = self._process.wait()
+        return UserError(f"the process for {self.role} ended with status {status}; what it printed above says why")
+
+
+def main(words: list[str]) -> int:
+    """Command `search-worker ROLE`, which `search` starts."""
+    # What a library prints must not stand between the answers.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def reply(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    role: Role | None = None
+    for line in sys.stdin:
+        message = json.loads(line)
+        try:
+            if role is None:
+                role = load(ROLES[words[0]])(message["parts"], message["threads"])
+                reply({"done": None})
+            else:
+                reply({"done": role.answer(message)})
+        except UserError as error:
+            reply({"mistake": str(error)})
+    return 0
+
+
+class Bm25:
+    """Opened indexes of the stage `bm25`, by part.
+
+    Args:
+        parts: by their keys.
+        threads: of the engines.
+    """
+
+    def __init__(self, parts: dict[str, PartData], threads: int) -> None:
+        self.parts: dict[str, Any] = {}
+        self._open = ExitStack()
+        for key, part in parts.items():
+            job = Job("bm25", Path(), part["params"], open_inputs(part), Execution(workers=threads))
+            self.parts[key] = self._open.enter_context(open_engine(job)), *k1_and_b(job, require_index(job))
+            self.answer({"part": key, "query": "warm up", "depth": 1})  # Java loads classes when they are first used
+
+    def answer(self, question: Question) -> list[tuple[str, float]]:
+        """(document id, score) of the best `depth` passages for `query` by `part`, best first."""
+        engine, k1, b = self.parts[question["part"]]
+        with Progress("", 1, "queries", quiet=True) as progress:
+            hits = engine.search([("", question["query"])], k1, b, question["depth"], progress)
+            return [hit for _, docs, scores in hits for hit in zip(docs, scores, strict=True)]

@@ -1,0 +1,208 @@
+"""The command `estimate`: operations, device time, memory and disk of each stage, for a configuration and a machine."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from tandem.config.execution import ExecutionSettings
+from tandem.config.loading import gathered
+from tandem.config.settings import Settings
+from tandem.errors import UserError
+from tandem.extras.estimate.resources import (
+    TOKENS_PER_WORD,
+    WORK,
+    Hardware,
+    Setting,
+    Volumes,
+    cost,
+    finished,
+    params_of,
+    volumes,
+)
+from tandem.extras.plan import FullPlan
+from tandem.plan.graph import Stage, upstream_first
+from tandem.plan.shapes import shape_of
+from tandem.stages import KINDS
+
+ROOT = Path(__file__).parents[4]  # the checkout
+HEAD = ("stage", "TFLOP", "device time", "wall", "memory", "disk", "took")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one stage costs, or several together.
+
+    Attributes:
+        operations: floating-point operations of models.
+        seconds: of device time, the devices' together.
+        wall: seconds by the clock.
+        memory: bytes at the peak of one process.
+        disk: bytes.
+        measured: seconds it took where it is finished, else None.
+    """
+
+    operations: float
+    seconds: float
+    wall: float
+    memory: float
+    disk: float
+    measured: float | None = None
+
+
+def main(words: list[str]) -> int:
+    """`estimate [--config FILE] [--hardware NAME] [FILE.yaml …]`: prints a table of what a configuration would cost.
+
+    Args:
+        words: YAML files laid upon config/config.yaml; `--config` a whole configuration as JSON, as the Snakefile has
+            it; `--hardware` an entry of config/hardware/, else `execution.hardware`.
+    """
+    flags: dict[str, str] = {}
+    files, rest = [], list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in ("--config", "--hardware") and rest:
+            flags[word] = rest.pop(0)
+        elif word.startswith("--"):
+            raise UserError(f"estimate: {word} is not a flag, or has no value; allowed: --hardware NAME, FILE.yaml …")
+        else:
+            files.append(Path(word))
+    config = json.loads(Path(flags["--config"]).read_text()) if "--config" in flags else gathered(files, ROOT)
+    plan = FullPlan(config, ROOT)
+    hardware = flags.get("--hardware") or plan.settings.execution.hardware
+    print(render(plan, Hardware.load(ROOT / "config/hardware", hardware)), end="")
+    return 0
+
+
+def new_setting(settings: Settings, hardware: Hardware) -> Setting:
+    """The setting of a configuration's stages on a machine.
+
+    The functions of the result raise a UserError where a dataset's or an encoder's size is not known.
+    """
+
+    @cache
+    def sizes(stage: Stage) -> Volumes:
+        """The collection of a dataset stage; a derived one's follows from what it is made of."""
+        size = volumes(stage, settings.datasets.get(stage.name))
+        for role in ("of", "corpus") if size is None else ():
+            if role in stage.upstream:
+                return derived(stage, sizes(stage.upstream[role]))
+        if size is None:
+            raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
+        return size
+
+    memory = (hardware.activation_bytes, hardware.held)
+    return Setting(sizes, lambda stage: shape_of(stage, settings.encoders), settings.execution, *memory)
+
+
+def derived(stage: Stage, whole: Volumes) -> Volumes:
+    """The size of a derived dataset."""
+    rule = {"reduced": reduced, "windows": windows}.get(params_of(stage).source)
+    return rule(stage, whole) if rule else whole
+
+
+def reduced(stage: Stage, whole: Volumes) -> Volumes:
+    """Of one reduced for validation at most what a query brings, times its queries."""
+    params, every = params_of(stage), whole.queries.get("dev", 0)
+    queries = min(every, params.dev_queries or every)
+    brought = queries * (params.depth + params.others + 1)
+    return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
+
+
+def windows(stage: Stage, whole: Volumes) -> Volumes:
+    """Of windows as many as documents of the mean length have."""
+    params, tokens = params_of(stage), whole.lengths["passage"]
+    units = tokens / (TOKENS_PER_WORD if params.unit == "words" else 1.0)
+    count = 1 + max(0.0, units - params.length) / params.stride
+    lengths = whole.lengths | {"passage": tokens * min(1.0, params.length / units)}
+    return replace(
+        whole, passages=round(whole.passages * min(count, params.most or count)), lengths=lengths, counted=False
+    )
+
+
+def estimate(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
+    """What a stage costs; None for kinds that take a moment."""
+    try:
+        work = cost[stage.kind](stage, setting)
+    except KeyError:
+        return None
+    computing = hardware.seconds(work.kind, work.operations) if work.kind else 0.0
+    passing, before = (sum(rows / hardware.rates[name] for name, rows in part) for part in (work.rows, work.alone))
+    start = hardware.start if work.kind else hardware.start / 4
+    manifest = finished(stage.folder)
+    return Cost(
+        operations=work.operations,
+        seconds=computing,
+        wall=start + before + (passing + computing) / processes(stage, setting.execution),
+        memory=work.memory,
+        disk=work.disk,
+        measured=float(manifest["seconds"]) if manifest else None,
+    )
+
+
+def processes(stage: Stage, execution: ExecutionSettings) -> int:
+    """How many processes share a stage's work: a training's devices, or the shards that become jobs."""
+    kind = KINDS[stage.kind]
+    if kind.ranks:
+        return execution.devices * execution.nodes
+    queries = getattr(params_of(stage), "side", None) == "queries"
+    return execution.shards if kind.is_shared(stage.upstream) and not queries else 1
+
+
+def total(costs: Iterable[Cost]) -> Cost:
+    """Sums over stages; the largest memory."""
+    known = list(costs)
+    return Cost(
+        operations=sum(part.operations for part in known),
+        seconds=sum(part.seconds for part in known),
+        wall=sum(part.wall for part in known),
+        memory=max((part.memory for part in known), default=0.0),
+        disk=sum(part.disk for part in known),
+    )
+
+
+def render(plan: FullPlan, hardware: Hardware) -> str:
+    """The table as Markdown, below it the sizes and rates that it is calculated with."""
+    setting = new_setting(plan.settings, hardware)
+    plan.tables.files()
+    stages = upstream_first(plan.tables.wanted_scores())
+    costs = {stage: whole for stage in stages if (whole := estimate(stage, setting, hardware))}
+    rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
+    rows.append(["**all**", *_cells(total(costs.values()))])
+    lines = [f"| {' | '.join(row)} |" for row in [list(HEAD), ["---", *["--:"] * (len(HEAD) - 1)], *rows]]
+    sizes = {stage.dataset: setting.sizes(stage) for stage in stages if stage.kind == "dataset"}
+    notes = [f"{name}: {_size(size)}" for name, size in sizes.items()]
+    mfu = ", ".join(f"{kind} {hardware.mfu[kind]:.2f}" for kind in WORK)
+    notes.append(f"{hardware.name}: {hardware.peak:g} TFLOP/s, of which models reach {mfu}")
+    notes += [f"{what}: {text}" for what, text in hardware.origin.items()]
+    return "\n".join([*lines, "", *notes, ""])
+
+
+def _cells(total: Cost) -> list[str]:
+    """Operations, times, memory and disk for a person."""
+    operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
+    device = format_seconds(total.seconds) if total.seconds else ""
+    sizes = format_bytes(total.memory), format_bytes(total.disk)
+    return [operations, device, format_seconds(total.wall), *sizes, format_seconds(total.measured)]
+
+
+def _size(volume: Volumes) -> str:
+    """A collection's size for a person."""
+    queries = ", ".join(f"{count:,} {split}" for split, count in volume.queries.items())
+    origin = "counted" if volume.counted else "as the catalogue says, with typical lengths"
+    return f"{volume.passages:,} passages, queries: {queries} ({origin})"
+
+
+def format_seconds(seconds: float | None) -> str:
+    """`12 s`, `3.4 min`, `13.1 h`; empty where it is not known."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:,.1f} h"
+
+
+def format_bytes(count: float) -> str:
+    """Bytes as MiB or GiB."""
+    return f"{count / (1 << 20):,.0f} MiB" if count < 1 << 30 else f"{count / (1 << 30):,.1f} GiB"

@@ -1,0 +1,140 @@
+"""Cost functions of indexes: operations of FAISS to train, fill and search one, memory and disk.
+
+Operations are those of distances, a multiplication and its addition counting as two; what a product code costs in a
+search is one table look-up a byte. `faiss` is what all of a machine's threads do together, `faiss_alone` one thread,
+`flat_search` exact search (see config/hardware/).
+"""
+
+from tandem.config.retrieval import INDEXES
+from tandem.extras.estimate.resources import MIB, Fields, Setting, Work, cost, params_of
+from tandem.extras.estimate.stage_costs import LINE
+from tandem.plan.graph import Stage
+from tandem.retrieval.indexes.types import lists, sample_size, sized
+
+ROUNDS = 10  # of k-means for inverted lists (search/indexes/kmeans.py)
+CODE_ROUNDS, CODE_SAMPLE = 25, 256  # of k-means for a part of a code, and vectors a centroid at most (FAISS's)
+ROTATIONS, ROTATION_ROUNDS = 50, 4  # of OPQ, and rounds of its codes in each (FAISS's)
+EF_SEARCH = 16  # candidates of a search in a graph by default (FAISS's)
+BYTES = {"fp16": 2.0, "8bit": 1.0, "6bit": 0.75, "4bit": 0.5}
+GROUP = 1024  # queries whose candidates are held together
+ALONE = 100  # queries that trade-offs search for one at a time
+
+
+class Index:
+    """An index in numbers.
+
+    Attributes:
+        params: sized for the corpus; None what its type lacks.
+        rows: passages.
+        dimension: of their vectors.
+        nlist: inverted lists, 0 without.
+        links: of a passage in a graph's lowest layer, 0 without a graph.
+        sample: passages that it learns from.
+    """
+
+    def __init__(self, stage: Stage, setting: Setting) -> None:
+        passages = stage.upstream["passages"]
+        self.rows = setting.size(passages).passages
+        self.dimension = setting.shape(passages.upstream["tokens"]).hidden
+        params = sized(stage.params, self.rows, self.dimension)
+        keys = INDEXES[params.type].model_fields
+        self.params = Fields({key: value for key, value in params.model_dump().items() if key in keys})
+        self.nlist = lists(params) or 0
+        self.links = 2 * params.m if "ef_construction" in keys and params.m else 0
+        self.sample = sample_size(params, self.rows) if "train_sample" in keys else 0
+
+    @property
+    def each(self) -> float:
+        """Bytes of a passage: its vector or code, its id in a list, its links. FAISS's own words count as float32."""
+        code = BYTES.get(self.params.sq or "", 4.0) * self.dimension
+        if self.params.bits:
+            code = self.params.m * self.params.bits / 8
+        return code + (8 if self.nlist else 0) + 4 * self.links
+
+    @property
+    def compared(self) -> float:
+        """Operations to compare a query with a passage."""
+        return float(self.params.m) if self.params.bits else 2.0 * self.dimension
+
+    def trained(self) -> tuple[float, float]:
+        """Operations to learn from the sample: of all threads (lists), and of one (rotation and codes)."""
+        centroids, n, d = 1 << (self.params.bits or 0), self.sample, self.dimension
+        few, alone = min(n, CODE_SAMPLE * centroids), 0.0
+        if self.params.bits:
+            alone = CODE_ROUNDS * 2.0 * few * centroids * d
+            if self.params.opq:
+                alone += ROTATIONS * 2.0 * min(n, CODE_SAMPLE * 256) * d * (2 * d + ROTATION_ROUNDS * 256)
+        return ROUNDS * 2.0 * n * self.nlist * d, alone
+
+    def filled(self) -> tuple[float, float]:
+        """Operations to add all passages: of all threads (their lists), and of one (codes, a graph's links)."""
+        each = 2.0 * self.dimension
+        alone = (1 << self.params.bits) * each if self.params.bits else 0.0
+        if self.links:
+            alone += self.params.ef_construction * self.links * each
+        return self.rows * self.nlist * each, self.rows * alone
+
+    def searched(self, nprobe: int | None, ef_search: int | None) -> float:
+        """Operations of one query."""
+        if self.links:
+            parts = -(-self.rows // self.params.part)
+            return float(parts) * (ef_search or EF_SEARCH) * self.links * 2.0 * self.dimension
+        if self.nlist:
+            seen = self.rows * min(1.0, (nprobe or 1) / self.nlist)
+            return self.nlist * 2.0 * self.dimension + seen * self.compared
+        return self.rows * self.compared
+
+
+def together(setting: Setting) -> str:
+    """The rate at which all of a machine searches: exact search's on GPUs."""
+    return "faiss" if setting.execution.index_gpu == "none" else "flat_search"
+
+
+@cost("index")
+def build(stage: Stage, setting: Setting) -> Work:
+    """Training by one job; filling, which shards share."""
+    index, rate = Index(stage, setting), together(setting)
+    (learned, codes), (listed, added) = index.trained(), index.filled()
+    sample = 4.0 * index.dimension * index.sample * (2 if index.params.opq else 1)
+    part = min(index.rows, index.params.part) * index.each
+    return Work(
+        rows=((rate, listed), ("faiss_alone", added)),
+        alone=((rate, learned), ("faiss_alone", codes)),
+        memory=150 * MIB + max(sample, part),
+        disk=index.rows * index.each + 4 * index.nlist * index.dimension,
+    )
+
+
+@cost("ann")
+def ann(stage: Stage, setting: Setting) -> Work:
+    """Searching an index, exact scores of what it proposes, and the exact search that recall is measured against."""
+    index, params = Index(stage.upstream["index"], setting), params_of(stage)
+    queries = setting.queries(stage, params.split)
+    depth = min(params.depth, index.rows)
+    proposed = min(depth * params.rescore_factor, index.rows) if params.rescore else depth
+    each = index.searched(params.nprobe, params.ef_search)
+    each += 2.0 * proposed * index.dimension if params.rescore else 0.0
+    exact = 2.0 * min(params.recall_queries, queries) * index.rows * index.dimension
+    memory = 150 * MIB + 40.0 * min(queries, GROUP) * proposed
+    rows = ((together(setting), queries * each), ("faiss_alone", exact))
+    return Work(rows=rows, memory=memory, disk=queries * depth * LINE)
+
+
+@cost("tradeoffs")
+def tradeoffs(stage: Stage, setting: Setting) -> Work:
+    """Every setting of every index: a query at a time by one thread, all together by all; and exact search once."""
+    params = params_of(stage)
+    queries, sweep = min(params.queries, setting.queries(stage, params.split)), params.sweep
+    all_at_once = one_by_one = 0.0
+    indexes = [Index(above, setting) for role, above in stage.upstream.items() if role.startswith("index.")]
+    for index in indexes:
+        settings: list[tuple[int | None, int | None]] = [(None, None)]
+        if index.links:
+            settings = [(None, ef) for ef in sweep.ef_search]
+        elif index.nlist:
+            settings = [(n, None) for n in [n for n in sweep.nprobe if n <= index.nlist] or [index.nlist]]
+        each = len(sweep.rescore) * sum(index.searched(*values) for values in settings)
+        all_at_once += each * queries * (params.repeats + 2)
+        one_by_one += each * min(queries, ALONE) * (params.repeats + 1)
+    exact = 2.0 * queries * indexes[0].rows * indexes[0].dimension
+    return Work(rows=((together(setting), all_at_once), ("faiss_alone", one_by_one + exact)), memory=300 * MIB)

@@ -1,0 +1,220 @@
+"""What estimates are made from: a machine's rates, the volume of text, and the work that a kind's cost function counts.
+
+A cost function takes a stage and its `Setting` and returns its `Work`; `@cost("<kind>")` registers it. Kinds without
+one take a moment.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import exp
+from pathlib import Path
+from typing import Any, Self
+
+from tandem.config.datasets import Dataset
+from tandem.config.execution import ExecutionSettings
+from tandem.config.loading import read_yaml
+from tandem.errors import UserError, nearest
+from tandem.plan.graph import Stage
+from tandem.plan.shapes import Shape
+from tandem.registry import Registry
+from tandem.stages import KINDS
+from tandem.store.artifact import MANIFEST
+
+MIB = 1 << 20
+PROCESS = 600 * MIB  # an interpreter with torch; 140 without, which no one has to plan for
+WORK = ("encode", "rerank", "dual", "cross", "joint")
+RATES = ("passages", "tokens", "indexed", "bm25", "lines", "flat_search", "faiss", "faiss_alone")
+OPERATIONS = ("flat_search", "faiss", "faiss_alone")  # rates in millions of millions
+# Mean tokens of a (passage, query) without an entry's own: web passages of 56 words at 1.3 WordPiece tokens a word;
+# in Chinese one token a character, and DuReader-retrieval's mean of 272 characters (Qiu et al. 2022, §2.2).
+TYPICAL = {"zh": (272.0, 9.3)}
+OTHERWISE = (73.0, 8.5)
+TOKENS_PER_WORD = 1.3
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One entry of config/hardware/.
+
+    Attributes:
+        name: its file's name.
+        peak: TFLOP/s of large matrix products in the precision that training uses.
+        mfu: kind of work → share of the peak that its model operations reach.
+        rates: work without a model, per second: passages read, tokens made, passages indexed, queries of BM25 on a
+            corpus of a million passages, lines scored, operations of exact search, and of FAISS by all and by one of
+            the processor's threads.
+        start: seconds to start a job with models.
+        activation_bytes: bytes that a training stores of each number it needs for the backward pass.
+        held: bytes that a training's allocator holds beside what is in use.
+        origin: where the figures are from, and which of them were not measured.
+    """
+
+    name: str
+    peak: float
+    mfu: dict[str, float]
+    rates: dict[str, float]
+    start: float
+    activation_bytes: int
+    held: int
+    origin: dict[str, str]
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Self:
+        """Read an entry; a `UserError` where there is none of this name or a figure is missing."""
+        path = folder / f"{name}.yaml"
+        if not path.is_file():
+            known = [entry.stem for entry in folder.glob("*.yaml")]
+            raise UserError(f"execution.hardware: {name} is unknown{nearest(name, known)}")
+        entry = read_yaml(path)
+        for section, keys in (("mfu", WORK), ("rates", RATES)):
+            for key in keys:
+                if key not in entry.get(section, {}):
+                    raise UserError(f"{path}: {section}.{key} is missing")
+        rates = {key: rate * (1e12 if key in OPERATIONS else 1) for key, rate in entry["rates"].items()}
+        memory = (entry["activation_bytes"], entry["held_mib"] << 20)
+        peak = float(entry["peak_tflops"])
+        return cls(name, peak, entry["mfu"], rates, entry["start_seconds"], *memory, entry["origin"])
+
+    def seconds(self, kind: str, operations: float) -> float:
+        """How long so many model operations of a kind of work take on one device."""
+        return operations / (self.peak * 1e12 * self.mfu[kind])
+
+
+@dataclass(frozen=True)
+class Volumes:
+    """A dataset's size.
+
+    Attributes:
+        passages: number of passages.
+        queries: number of queries by split.
+        lengths: mean tokens of an uncut `passage` and `query`, without special tokens.
+        counted: whether the collection was counted; else these are the catalogue's numbers and typical lengths.
+    """
+
+    passages: int
+    queries: dict[str, int]
+    lengths: dict[str, float]
+    counted: bool = False
+
+    def tokens(self, side: str, limit: int) -> float:
+        """Mean tokens of a text cut at `limit`, for lengths of half the mean and an exponential rest.
+
+        E[min(X, limit)] for X = m/2 + Exp(m/2).
+        """
+        half = self.lengths[side] / 2
+        return float(limit) if limit <= half else half + half * (1 - exp(-(limit - half) / half))
+
+
+@cache
+def finished(folder: str) -> JSON | None:
+    """The manifest of an artifact, None where it is not finished."""
+    path = Path(folder) / MANIFEST
+    manifest: JSON | None = json.loads(path.read_text()) if path.is_file() else None
+    return manifest
+
+
+def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
+    """The size of a dataset stage's collection: its artifact's statistics, else its catalogue entry's; None without."""
+    typical = TYPICAL.get(entry.language if entry else "", OTHERWISE)
+    path = Path(stage.folder) / "statistics.json"
+    if finished(stage.folder) and path.is_file():
+        statistics = json.loads(path.read_text())
+        queries = {name: split["queries"] for name, split in statistics["splits"].items()}
+        sides = {"passage": statistics["passages"], "query": next(iter(statistics["splits"].values()), {})}
+        lengths = {side: _length(counted, typical[i]) for i, (side, counted) in enumerate(sides.items())}
+        return Volumes(statistics["passages"]["count"], queries, lengths, counted=True)
+    counts = (entry.counts if entry else None) or {}
+    if entry is None or "passages" not in counts:
+        return None
+    queries = {name: n for name, n in counts.items() if name != "passages" and not name.endswith("_qrels")}
+    lengths = {"passage": typical[0], "query": typical[1]} | (entry.tokens or {})
+    return Volumes(counts["passages"], queries, lengths)
+
+
+def _length(counted: Mapping[str, Any], typical: float) -> float:
+    """Mean tokens from counted words, or from characters where white space separates no words."""
+    words, characters = ((counted.get(unit) or {}).get("mean") for unit in ("words", "characters"))
+    if not words:
+        return typical
+    return float(characters) if characters and characters > 12 * words else words * TOKENS_PER_WORD
+
+
+class Fields:
+    """A mapping's values as attributes, None where one is missing: parameters whose keys depend on a type."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getattr__(self, name: str) -> Any:
+        field = self._values.get(name)
+        return Fields(field) if isinstance(field, dict) else field
+
+
+def params_of(stage: Stage) -> Any:
+    """A stage's parameters as its kind's model."""
+    model = KINDS[stage.kind].params
+    return Fields(stage.values) if model is None else stage.params_as(model)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A stage's work.
+
+    Attributes:
+        kind: what its model operations are, one of `WORK`; None without a model.
+        operations: floating-point operations of models.
+        rows: rate's name and how many rows pass at that rate, without a model; shards share them.
+        alone: the same before they begin, by one job.
+        memory: bytes at the peak.
+        disk: bytes of the artifact.
+    """
+
+    kind: str | None = None
+    operations: float = 0.0
+    rows: tuple[tuple[str, float], ...] = ()
+    alone: tuple[tuple[str, float], ...] = ()
+    memory: float = PROCESS
+    disk: float = 0.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the work of a stage depends on beside its parameters.
+
+    Attributes:
+        sizes: of a dataset stage's collection.
+        shape: of the encoder that a stage's models descend from.
+        execution: the configuration's `execution`.
+        activation_bytes: see `Hardware`.
+        held: likewise.
+    """
+
+    sizes: Callable[[Stage], Volumes]
+    shape: Callable[[Stage], Shape]
+    execution: ExecutionSettings
+    activation_bytes: int = 2
+    held: int = 0
+
+    def size(self, stage: Stage) -> Volumes:
+        """The size of the collection that a stage is made from."""
+        return self.sizes(stage.upstream["dataset"])
+
+    def queries(self, stage: Stage, split: str) -> int:
+        """How many queries of a split there are in that collection."""
+        return self.size(stage).queries.get(split, 0)
+
+    def lengths(self, tokens: Stage) -> tuple[float, float]:
+        """Mean tokens of a (query, passage) under a `tokens` stage, without special tokens: counted if it is made."""
+        size, params = self.size(tokens), params_of(tokens)
+        manifest = finished(tokens.folder)
+        passage = size.tokens("passage", params.passage_length)
+        if manifest and manifest.get("passages"):
+            passage = manifest["passage_tokens"] / manifest["passages"]
+        return size.tokens("query", params.query_length), passage
+
+
+CostFunction = Callable[[Stage, Setting], Work]
+cost: Registry[CostFunction] = Registry("cost function", "cost", "extras.estimate")  # by kind

@@ -1,0 +1,298 @@
+"""Cost functions of stages: data, lexical search, candidates, trainings, encoding, re-ranking, fusion, scores."""
+
+from dataclasses import replace
+from math import ceil, comb
+
+from tandem.extras.estimate.resources import MIB, PROCESS, Setting, Work, cost, params_of
+from tandem.plan.graph import Stage
+from tandem.plan.shapes import Shape
+
+LINE = 60  # bytes of a run's line
+TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
+BACKWARD = 3  # forward and backward together cost three forward passes
+CACHED = 4  # … and one more where gradients are cached
+DUAL_SPECIAL, PAIR_SPECIAL = 2, 3  # tokens
+EVERY = 1 << 62
+
+
+@cost("dataset")
+def dataset(stage: Stage, setting: Setting) -> Work:
+    """Reading, checking and writing; 60 bytes a passage stay in memory (see benchmarks/results/dataset_stage.md)."""
+    size = setting.sizes(stage)
+    text = size.passages * size.lengths["passage"] * 5
+    return Work(rows=(("passages", size.passages),), memory=150 * MIB + 60 * size.passages, disk=0.6 * text)
+
+
+@cost("tokens")
+def tokens(stage: Stage, setting: Setting) -> Work:
+    """Tokenising the corpus and all queries; two bytes a token."""
+    size, (query, passage) = setting.size(stage), setting.lengths(stage)
+    total = size.passages * passage + sum(size.queries.values()) * query
+    return Work(rows=(("tokens", total),), memory=400 * MIB, disk=2 * total + 8 * size.passages)
+
+
+@cost("vocabulary")
+def vocabulary(stage: Stage, setting: Setting) -> Work:
+    """Learning a tokenizer from the corpus, which reads it once, and drawing the first weights."""
+    size = setting.size(stage)
+    return Work(rows=(("tokens", size.passages * size.lengths["passage"]),), disk=4 * setting.shape(stage).parameters)
+
+
+@cost("encoder")
+def encoder(stage: Stage, setting: Setting) -> Work:
+    """Copying a starting encoder."""
+    return Work(disk=4 * setting.shape(stage).parameters, memory=270 * MIB)
+
+
+@cost("lucene")
+def lucene(stage: Stage, setting: Setting) -> Work:
+    """Indexing."""
+    size = setting.size(stage)
+    return Work(rows=(("indexed", size.passages),), memory=1024 * MIB, disk=size.passages * size.lengths["passage"] * 2)
+
+
+@cost("bm25s")
+def bm25s(stage: Stage, setting: Setting) -> Work:
+    """Numbering the terms of all passages; four bytes a term on disk, the vocabulary in memory."""
+    size = setting.size(stage)
+    disk = size.passages * (4 * size.lengths["passage"] + 8)
+    return Work(rows=(("indexed", size.passages),), memory=1024 * MIB, disk=disk)
+
+
+@cost("bm25")
+def bm25(stage: Stage, setting: Setting) -> Work:
+    """Searching: a query's time grows with the corpus; the rate is that of a million passages."""
+    params = params_of(stage)
+    queries = setting.queries(stage, params.split)
+    searched = queries * max(setting.size(stage).passages / 1e6, 0.02)
+    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=queries * params.depth * LINE)
+
+
+@cost("tune_bm25")
+def tune_bm25(stage: Stage, setting: Setting) -> Work:
+    """Searching a split once for every k1 and b."""
+    params = params_of(stage)
+    queries = min(setting.queries(stage, params.split), params.queries or float("inf"))
+    searched = len(params.k1) * len(params.b) * queries * max(setting.size(stage).passages / 1e6, 0.02)
+    return Work(rows=(("bm25", searched),), memory=1024 * MIB)
+
+
+def score_pairs(setting: Setting, tokens: Stage, pairs: float, models: int, disk: float) -> Work:
+    """Cross-encoders' scores of pairs, which are stored; `disk` is what the stage itself writes."""
+    shape, (query, passage) = setting.shape(tokens), setting.lengths(tokens)
+    operations = models * shape.forward(pairs, query + passage + PAIR_SPECIAL)
+    return Work("rerank", operations, memory=PROCESS + 8 * shape.parameters, disk=disk + 12 * pairs)
+
+
+def number_of(stage: Stage, role: str) -> int:
+    """How many inputs `<role>.<i>` a stage has."""
+    return sum(name.startswith(f"{role}.") for name in stage.upstream)
+
+
+@cost("candidates")
+def candidates(stage: Stage, setting: Setting) -> Work:
+    """Drawing lists; with a judge every passage of the window is scored."""
+    params, judges = params_of(stage), number_of(stage, "judge")
+    queries = min(setting.queries(stage, params.split), params.queries or EVERY)
+    lines = queries * params.depth
+    if judges:
+        pairs = queries * (params.depth + 1)
+        return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * 20)
+    return Work(rows=(("lines", lines),), disk=lines * 20)
+
+
+@cost("teacher")
+def teacher(stage: Stage, setting: Setting) -> Work:
+    """A teacher's scores of all listed pairs."""
+    drawn, judges = params_of(stage.upstream["candidates"]), number_of(stage, "judge")
+    pairs = min(setting.queries(stage, "train"), drawn.queries or EVERY) * drawn.depth
+    if not judges:
+        return Work(rows=(("lines", pairs),), disk=4 * pairs)
+    return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=4 * pairs)
+
+
+def lists_of(stage: Stage, setting: Setting) -> float:
+    """Training lists: one a query, two where undenoised and denoised ones are mixed; of all that are joined."""
+    return sum(_drawn(above, setting) for role, above in stage.upstream.items() if role.split(".")[0] == "candidates")
+
+
+def _drawn(candidates: Stage, setting: Setting) -> float:
+    """Lists of one stage `candidates`."""
+    params = params_of(candidates)
+    queries = setting.queries(candidates, params.split)
+    return min(queries, params.queries or queries) * (2 if params.denoise and params.denoise.hybrid else 1)
+
+
+def steps_of(stage: Stage, setting: Setting) -> int:
+    """Optimizer steps."""
+    train = params_of(stage).train
+    return int(train.steps or max(1, ceil(train.epochs * lists_of(stage, setting) / train.queries_per_batch)))
+
+
+@cost("checkpoint")
+def checkpoint(stage: Stage, setting: Setting) -> Work:
+    """One of the equal parts of a training, with the state that the next one resumes from beside its weights."""
+    whole = _training(stage, setting)
+    return replace(whole, operations=whole.operations / params_of(stage).until[1], disk=4 * whole.disk)
+
+
+@cost("model")
+def model(stage: Stage, setting: Setting) -> Work:
+    """A training in one piece; the model of a checkpoint only links its files."""
+    return Work() if "checkpoint.1" in stage.upstream else _training(stage, setting)
+
+
+def _training(stage: Stage, setting: Setting) -> Work:
+    """Each step reads its queries and lists, forward and backward."""
+    params = params_of(stage)
+    train, objective = params.train, params.objective
+    queries, size = train.queries_per_batch, train.list_size
+    operations, weights, activations = 0.0, 0.0, 0.0
+    if objective != "cross":
+        read = stage.upstream["tokens"]
+        shape, (query, passage) = setting.shape(read), setting.lengths(read)
+        towers = 2 if getattr(params, "shared", None) is False else 1
+        tokens = queries * (query + DUAL_SPECIAL + size * (passage + DUAL_SPECIAL))
+        whole = tokens <= setting.execution.graph_tokens or objective == "joint"
+        once = shape.forward(queries, query + DUAL_SPECIAL) + shape.forward(queries * size, passage + DUAL_SPECIAL)
+        operations += once * (BACKWARD if whole else CACHED)
+        weights += towers * shape.parameters
+        activations += _activations(shape, tokens, setting, passage)
+    if objective != "dual":
+        read = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
+        shape, (query, passage) = setting.shape(read), setting.lengths(read)
+        length = query + passage + PAIR_SPECIAL
+        static = getattr(train, "teacher", None) == "static"
+        operations += shape.forward(queries * size, length) * (1 if static else BACKWARD)
+        weights += shape.parameters
+        activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
+    memory = PROCESS + setting.held + TRAINED * weights + activations
+    return Work(objective, operations * steps_of(stage, setting), memory=memory, disk=4 * weights)
+
+
+@cost("pretrain")
+def pretrain(stage: Stage, setting: Setting) -> Work:
+    """Pre-training: the passages of a step forward and backward, under the head of the objective.
+
+    Crops are two spans, each of the mean of `crop_shortest` and `crop_longest` of the passage. Hidden tokens pass a
+    projection to the vocabulary; RetroMAE's and coCondenser's heads add one layer and two.
+    """
+    params, read = params_of(stage), stage.upstream["tokens"]
+    train, objective = params.train, params.objective
+    shape, (_, passage) = setting.shape(stage), setting.lengths(read)
+    count = train.passages_per_batch
+    steps = train.steps or ceil(train.epochs * setting.size(read).passages / count)
+    if objective == "crop":
+        passage *= (train.crop_shortest + train.crop_longest) / 2
+        count *= 2
+    length = passage + DUAL_SPECIAL
+    operations = shape.forward(count, length)
+    if objective != "crop":
+        head = replace(shape, layers={"mlm": 0, "retromae": 1, "cocondenser": 2}[objective])
+        hidden = count * passage * train.mask_probability
+        operations += head.forward(count, length) + 2 * hidden * shape.hidden * shape.vocabulary
+    memory = PROCESS + setting.held + TRAINED * shape.parameters + _activations(shape, count * length, setting, length)
+    return Work("dual", BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)
+
+
+def _activations(shape: Shape, tokens: float, setting: Setting, length: float) -> float:
+    """Bytes of activations of one backward pass."""
+    return shape.activations(min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes)
+
+
+@cost("embeddings")
+def embeddings(stage: Stage, setting: Setting) -> Work:
+    """Encoding passages or a split's queries into fp16 vectors, or int8 with a scale of four bytes each."""
+    params, read = params_of(stage), stage.upstream["tokens"]
+    shape, (query, passage) = setting.shape(read), setting.lengths(read)
+    passages = params.side == "passages"
+    texts = setting.size(stage).passages if passages else setting.queries(stage, params.split)
+    operations = shape.forward(texts, (passage if passages else query) + DUAL_SPECIAL)
+    each = shape.hidden + 4 if params.dtype == "int8" else 2 * shape.hidden
+    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters, disk=texts * each)
+
+
+@cost("retrieve")
+def retrieve(stage: Stage, setting: Setting) -> Work:
+    """Exact inner-product search of every query against every passage."""
+    size, passages = setting.size(stage), stage.upstream["passages"]
+    queries = size.queries.get(params_of(stage.upstream["queries"]).split, 0)
+    operations = 2.0 * queries * size.passages * setting.shape(passages.upstream["tokens"]).hidden
+    return Work(rows=(("flat_search", operations),), disk=queries * params_of(stage).depth * LINE)
+
+
+def split_of(run: Stage) -> str:
+    """The split of a run; a re-ranked one is of that of what it re-ranks."""
+    split = getattr(params_of(run), "split", None)
+    return str(split) if split else split_of(run.upstream["run"])
+
+
+def depth_of(run: Stage, otherwise: int) -> int:
+    """How many results a run has per query."""
+    return getattr(params_of(run), "depth", None) or otherwise
+
+
+@cost("rerank")
+def rerank(stage: Stage, setting: Setting) -> Work:
+    """Scoring the top of every query's list, by each cross-encoder of an ensemble."""
+    queries, judges = setting.queries(stage, split_of(stage)), max(1, number_of(stage, "judge"))
+    read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
+    disk = queries * params_of(stage.upstream["run"]).depth * LINE
+    return score_pairs(setting, read, queries * params_of(stage).depth, judges, disk)
+
+
+@cost("rerank_windows")
+def rerank_windows(stage: Stage, setting: Setting) -> Work:
+    """Scoring the windows of the documents at the top of every query's list."""
+    documents, windows = (setting.sizes(stage.upstream[role]) for role in ("dataset", "windows"))
+    params = params_of(stage)
+    queries = documents.queries.get(params.split, 0)
+    each = 1.0 if params.method == "first" else windows.passages / documents.passages
+    disk = queries * params_of(stage.upstream["run"]).depth * LINE
+    read, judges = stage.upstream["judge_tokens.0"], number_of(stage, "judge")
+    return score_pairs(setting, read, queries * params.depth * each, judges, disk)
+
+
+@cost("aggregate")
+def aggregate(stage: Stage, setting: Setting) -> Work:
+    """Reading a run over windows and writing one over documents."""
+    params = params_of(stage)
+    queries = setting.queries(stage, params.split)
+    read = queries * params_of(stage.upstream["run"]).depth
+    return Work(rows=(("lines", read),), memory=150 * MIB, disk=queries * params.depth * LINE)
+
+
+@cost("fuse")
+def fuse(stage: Stage, setting: Setting) -> Work:
+    """Reading several runs and writing one."""
+    params, runs = params_of(stage), number_of(stage, "run")
+    lines = setting.queries(stage, params.split) * params.depth * runs
+    return Work(rows=(("lines", lines),), memory=150 * MIB, disk=lines * LINE / runs)
+
+
+@cost("tune_fusion")
+def tune_fusion(stage: Stage, setting: Setting) -> Work:
+    """Reading the runs once, and fusing them by every setting."""
+    params, runs = params_of(stage), number_of(stage, "run")
+    queries = setting.queries(stage, params.split)
+    settings = len(params.k) if params.method == "rrf" else comb(round(1 / params.step) + runs - 1, runs - 1)
+    lines = queries * params.depth * runs
+    return Work(rows=(("lines", lines * (1 + settings)),), memory=150 * MIB + 8.0 * settings * queries)
+
+
+@cost("score")
+def score(stage: Stage, setting: Setting) -> Work:
+    """Measuring a run."""
+    if "run" not in stage.upstream:
+        return Work(memory=140 * MIB)
+    queries = setting.queries(stage, params_of(stage).split)
+    lines = queries * depth_of(stage.upstream["run"], otherwise=100)
+    return Work(rows=(("lines", lines),), memory=150 * MIB, disk=queries * 100)
+
+
+@cost("average_rank")
+def average_rank(stage: Stage, setting: Setting) -> Work:
+    """Ranking the relevant passage of every query among all of a small collection."""
+    hidden = setting.shape(stage.upstream["passages"].upstream["tokens"]).hidden
+    queries = setting.queries(stage, params_of(stage).split)
+    return Work(rows=(("flat_search", 2.0 * queries * setting.size(stage).passages * hidden),))

@@ -1,0 +1,1 @@
+"""Looking after results: verify, check, gc, bundle, lineage, prefetch, top."""

@@ -1,0 +1,189 @@
+"""The command `check`: results that a rerun might not reproduce.
+
+Same key but other code; and tables or sweeps whose rows are of different generations: other code, other libraries, a
+run that was made again.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from cyclopts import Parameter
+
+from tandem.cluster.progress import Progress
+from tandem.errors import UserError
+from tandem.evaluation.layouts import system_name
+from tandem.extras.operations.lineage import SWEEPS
+from tandem.extras.operations.scan import RESULTS, artifact_folders, find, first_names, kind_of, read_manifest
+from tandem.extras.sweeps.results import Result, label_point, read_result
+from tandem.report.results import Table, read_table
+from tandem.stages import KINDS
+from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact
+from tandem.store.environment import files_changed_since, modules_hash, sources
+from tandem.store.lineage import Stage, resolve_input, walk
+
+
+class Row(NamedTuple):
+    """The artifacts behind a row, and the keys of those that are gone."""
+
+    artifacts: list[Artifact]
+    gone: list[str]
+
+
+def check(*folders: Path, strict: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Print a warning for every result that a rerun might not reproduce.
+
+    For every kind whose modules have changed since artifacts were made, at the same version: raise the kind's version
+    if the meaning changed. For tables whose rows were made by different code, or by different versions of a library,
+    and for tables that are older than what they show.
+
+    Args:
+        folders: below which artifacts are looked for; results/ by default.
+        strict: end with status 1 if there is a warning.
+    """
+    roots = list(folders) or [RESULTS]
+    count = 0
+    for line in chain(changed_code(roots), *map(mixed_generations, roots)):
+        print(line, flush=True)
+        count += 1
+    if not count:
+        print("no kind's code has moved under its artifacts, and no table mixes generations")
+    return 1 if count and strict else 0
+
+
+def changed_code(roots: Iterable[Path]) -> Iterator[str]:
+    """A line for each kind and state of its code that made artifacts of today's version and is not today's."""
+    keys: dict[tuple[str, str], list[str]] = defaultdict(list)
+    commits: dict[tuple[str, str], str] = {}
+    for folder, manifest in manifests(roots):
+        kind = kind_of(folder)
+        if manifest and manifest.modules and manifest.version == KINDS[kind].version:
+            code = kind, manifest.modules
+            keys[code].append(folder.name)
+            if manifest.commit and not manifest.dirty:
+                commits.setdefault(code, manifest.commit)
+    now = {kind: modules_hash(kind) for kind, _ in keys}
+    for (kind, modules), names in sorted(keys.items()):
+        if modules != now[kind]:
+            commit = commits.get((kind, modules))
+            files = files_changed_since(commit, sources(kind)) if commit else []
+            changed = f" ({first_names(files)} changed since {commit[:10]})" if commit and files else ""
+            same = f"version {KINDS[kind].version} is the same; raise it in stages/ if the result's meaning changed"
+            yield f"{kind}: made by modules {modules}, now {now[kind]}{changed}, but {same}: {first_names(names)}"
+
+
+def manifests(roots: Iterable[Path]) -> Iterator[tuple[Path, Manifest | None]]:
+    """The artifacts below folders with their manifests, one after the other; None for one that is not finished."""
+    folders = [folder for root in roots for folder in artifact_folders(root) if kind_of(folder) in KINDS]
+    with Progress("check", len(folders), "artifacts") as progress:
+        for folder in folders:
+            yield folder, read_manifest(folder)
+            progress.add(1)
+
+
+def mixed_generations(root: Path) -> Iterator[str]:
+    """Warnings about the tables and sweeps below a folder of results; JSON files that are neither are passed over."""
+    for path in sorted((root / "tables").rglob("*.json")):
+        name = path.relative_to(root / "tables").with_suffix("").as_posix()
+        try:
+            rows = _table_rows(read_table(path), root.absolute().parent)
+        except UserError:
+            continue
+        yield from _warnings(f"table {name}", path, rows)
+    for path in sorted((root / SWEEPS).glob("*.json")):
+        try:
+            rows = _sweep_rows(read_result(path))
+        except UserError:
+            continue
+        yield from _warnings(f"sweep {path.stem}", path, rows)
+
+
+def _table_rows(table: Table, project: Path) -> dict[str, Row]:
+    """The scores that a table's rows show, in the project's folder."""
+    rows: dict[str, Row] = {}
+    for row in table.rows:
+        if row.lineage:
+            folders = [
+                (project / scored["folder"]).parents[1] / "score" / str(scored["scores"]) for scored in row.lineage
+            ]
+            rows[system_name((row.system, row.first_stage))] = _open(folders)
+    return rows
+
+
+def _sweep_rows(sweep: Result) -> dict[str, Row]:
+    keys = {f"{line.system} at {label_point(line.point)}": line.stages for line in sweep.lines}
+    return {row: _open(map(Path, own)) for row, own in keys.items()}
+
+
+def _open(folders: Iterable[Path]) -> Row:
+    row = Row([], [])
+    for folder in folders:
+        try:
+            row.artifacts.append(open_artifact(folder, verify=False) if folder.is_dir() else find(folder.name))
+        except UserError:
+            row.gone.append(folder.name)
+    return row
+
+
+def _warnings(what: str, path: Path, rows: dict[str, Row]) -> Iterator[str]:
+    """Warnings about a table or sweep."""
+    for name, row in rows.items():
+        if row.gone:
+            yield f"{what}: row {name} shows {first_names(row.gone)}, which is deleted: it cannot be traced"
+        for artifact in row.artifacts:
+            yield from _outdated(f"{what}: row {name}", path, artifact)
+    stages = walk(artifact for row in rows.values() for artifact in row.artifacts)
+    yield from _mixed(what, {name: _above(stages, row.artifacts) for name, row in rows.items()})
+
+
+def _outdated(what: str, table: Path, artifact: Artifact) -> Iterator[str]:
+    """Whether a table was written before its score, or its score before the run that is there now."""
+    kind = artifact.kind
+    if (artifact.folder / MANIFEST).stat().st_mtime > table.stat().st_mtime:
+        yield f"{what} is older than its {kind} {artifact.key}; run Snakemake again"
+    for role, content in artifact.manifest.inputs.items():
+        above = resolve_input(artifact.folder, artifact.upstream[role])
+        manifest = read_manifest(above)
+        if manifest and manifest.content != content:
+            again = f"delete the {kind}, and run again"
+            yield f"{what}: {kind} {artifact.key} is of {above.name} before it was made again; {again}"
+
+
+def _above(stages: dict[str, Stage], artifacts: list[Artifact]) -> list[Stage]:
+    """Artifacts and all they were made from, each once."""
+    above: dict[str, Stage] = {}
+    waiting = [artifact.key for artifact in artifacts]
+    while waiting:
+        key = waiting.pop()
+        if key not in above:
+            above[key] = stages[key]
+            waiting += stages[key].upstream.values()
+    return list(above.values())
+
+
+def _mixed(what: str, rows: dict[str, list[Stage]]) -> Iterator[str]:
+    """Kinds whose code, and libraries whose version, differs between the rows of one table."""
+    code: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    libraries: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for row, stages in rows.items():
+        for stage in stages:
+            manifest = stage.artifact.manifest
+            code[stage.kind, manifest.version][manifest.modules].add(row)
+            for library, version in {**manifest.libraries, "python": manifest.machine.python}.items():
+                libraries[library][version].add(row)
+    for (kind, _), by_code in sorted(code.items()):
+        if len(by_code) > 1:
+            yield f"{what} mixes generations: {kind} by modules {_counted(by_code)}"
+    for library, by_version in sorted(libraries.items()):
+        if len(by_version) > 1:
+            yield f"{what} mixes versions of {library}: {_counted(by_version)}"
+
+
+def _counted(rows: dict[str, set[str]]) -> str:
+    counts = Counter({name: len(own) for name, own in rows.items()})
+    return ", ".join(
+        f"{name} ({count} rows)" if count > 1 else f"{name} ({next(iter(rows[name]))})"
+        for name, count in counts.most_common()
+    )

@@ -1,0 +1,216 @@
+"""The command `gc`: artifacts that no configuration needs; listed, and deleted on request."""
+
+import json
+import os
+import shutil
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tandem.cluster.progress import Progress, duration, say
+from tandem.data.fetch import readable
+from tandem.errors import UserError
+from tandem.extras.operations.configurations import Configuration, Configurations, full_plan, spent_stages
+from tandem.extras.operations.scan import (
+    DELETED,
+    ORDER,
+    PAIRS,
+    RESULTS,
+    STORE,
+    artifact_folders,
+    bytes_of,
+    find,
+    is_running,
+    kind_of,
+    leftovers,
+    read_manifest,
+)
+from tandem.store.artifact import MANIFEST
+from tandem.store.files import files_in
+from tandem.store.lineage import walk
+
+LOCKS = Path(".snakemake/locks")
+CLASSES = {
+    "models": ("model", "pretrain"),
+    "transient": ("embeddings", "index", "tokens", "lucene", "bm25s", ORDER),
+    "checkpoints": ("checkpoint",),
+    "pairs": (PAIRS,),
+}
+OTHERS = "others"  # runs, scores, lists, datasets, audits: small, or not to be replaced
+LEFT = "leftovers"  # of deletions that were interrupted
+SPENT = "spent"  # vectors and indexes whose runs are finished
+NAMES = (*CLASSES, SPENT, OTHERS, LEFT)
+
+Keys = Container[tuple[str, str]]  # (kind, key)
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """A folder that no configuration needs.
+
+    Attributes:
+        folder: its path.
+        group: one of `NAMES`.
+        bytes: on disk.
+        seconds: what making it took; None where that is not known.
+        finished: when, as its manifest says.
+    """
+
+    folder: Path
+    group: str
+    bytes: int
+    seconds: float | None
+    finished: str
+
+
+def gc(
+    *,
+    configurations: Configurations = (),
+    keep: str = "",
+    only: str = ",".join(NAMES),
+    spent: Annotated[bool, Parameter(negative="")] = False,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """List what lies in results/ and no configuration needs, with its size and what making it took.
+
+    Needed is everything that a target could request by name, not only `rule all`.
+
+    Args:
+        keep: artifacts (folders or keys, with commas between them) that stay with all they were made from.
+        only: classes to list: models, transient (vectors, indexes, token ids), checkpoints, pairs (cross-encoders'
+            scores), spent, others, leftovers.
+        spent: list also vectors and indexes of `rule all` whose runs are finished; `tandem search` would need them.
+        yes: delete what is listed.
+    """
+    groups = [name for name in only.split(",") if name]
+    if wrong := [name for name in groups if name not in NAMES]:
+        raise UserError(f"--only is {', '.join(wrong)}; allowed: {', '.join(NAMES)}")
+    if not RESULTS.is_dir():
+        raise UserError(f"{RESULTS}: no such folder here; run gc where Snakemake is run")
+    if yes:
+        refuse_locked()
+    plans = [full_plan(configuration) for configuration in configurations]
+    above = walk(find(word) for word in keep.split(",") if word)
+    protected = {(stage.kind, stage.key) for stage in above.values()}
+    needed = protected.union(*(plan.stages for plan in plans))
+    done = spent_stages(plans) - protected if spent else set()
+    folders = downstream_first([folder for folder in unneeded(RESULTS, needed, done) if folder.group in groups])
+    print(listing(folders, configurations), end="")
+    if yes:
+        print(f"deleted: {readable(delete_all(folders))} freed")
+    elif folders:
+        print("nothing was deleted; --yes deletes what is listed")
+
+
+def unneeded(results: Path, needed: Keys, spent: Keys = ()) -> Iterator[Unneeded]:
+    """What lies in results/ and is not needed; folders where a job is running are left out."""
+    for folder in artifact_folders(results):
+        kind = kind_of(folder)
+        if (kind, folder.name) in spent and not is_running(folder):
+            yield _describe(folder, SPENT)
+        elif not _is_needed(folder, kind, needed) and not is_running(folder):
+            yield _describe(folder, next((name for name, kinds in CLASSES.items() if kind in kinds), OTHERS))
+        elif kind != "checkpoint" and (folder / MANIFEST).is_file() and (folder / "checkpoints").is_dir():
+            yield _describe(folder / "checkpoints", "checkpoints")  # of a finished model, left by a job that was ended
+    for folder in leftovers(results):
+        yield _describe(folder, LEFT)
+
+
+def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
+    """Whether an artifact is needed, or what a store was made from."""
+    if kind == ORDER:
+        return ("dataset", folder.name) in needed
+    if kind != PAIRS:
+        return (kind, folder.name) in needed
+    try:
+        identity = json.loads((folder / STORE).read_text(encoding="utf-8"))
+        model = any((kind, identity["model"]) in needed for kind in ("model", "checkpoint"))
+        return ("tokens", identity["tokens"]) in needed and model
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _describe(folder: Path, group: str) -> Unneeded:
+    manifest, size = read_manifest(folder), bytes_of(files_in(folder))
+    return Unneeded(folder, group, size, manifest.seconds if manifest else None, manifest.finished if manifest else "")
+
+
+def downstream_first(folders: list[Unneeded]) -> list[Unneeded]:
+    """Latest first, so that what is left after an interruption has its inputs; unfinished folders before all."""
+    return sorted(folders, key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
+
+
+def listing(folders: list[Unneeded], configurations: Sequence[Configuration]) -> str:
+    """A line for each folder, the class's sum below it."""
+    if not folders:
+        names = ", ".join(configuration.name for configuration in configurations)
+        return f"everything in {RESULTS}/ is needed by {names}\n"
+    lines = []
+    for group in NAMES:
+        own = [folder for folder in folders if folder.group == group]
+        lines += [_line(folder.bytes, folder.seconds, str(folder.folder)) for folder in own]
+        if own:
+            lines += [_sum(own, f"{group}: {len(own):,} folders"), ""]
+    return "\n".join([*lines, _sum(folders, "all")]) + "\n"
+
+
+def _sum(folders: list[Unneeded], what: str) -> str:
+    return _line(sum(folder.bytes for folder in folders), sum(folder.seconds or 0 for folder in folders), what)
+
+
+def _line(size: int, seconds: float | None, what: str) -> str:
+    return f"{readable(size):>9}  {'' if seconds is None else 'took ' + duration(seconds):<18}  {what}"
+
+
+def refuse_locked() -> None:
+    """Refuse to delete while Snakemake is at work in this folder."""
+    if LOCKS.is_dir() and any(LOCKS.iterdir()):
+        locked = f"{LOCKS}: Snakemake is running here, or was killed"
+        raise UserError(f"{locked}; wait for it, or free the folder: snakemake --unlock")
+
+
+def delete_all(folders: list[Unneeded]) -> int:
+    """Delete folders one after the other; the bytes that were freed.
+
+    Before each it is checked again that nothing is at work: planning took a while, and deleting takes minutes.
+    """
+    freed = 0
+    with Progress("gc", len(folders), "folders") as progress:
+        for unneeded_folder in folders:
+            folder = unneeded_folder.folder
+            try:
+                refuse_locked()
+            except UserError as error:
+                raise UserError(f"{error}; deleted before that: {progress.done:,} folders, {readable(freed)}") from None
+            if is_running(folder):
+                say(f"{folder}: a job has begun there since; it is left alone")
+            elif delete(folder):
+                freed += unneeded_folder.bytes
+            progress.add(1)
+    return freed
+
+
+def delete(folder: Path) -> bool:
+    """Delete a folder of results/: it is renamed first, so that no half of it is ever taken for an artifact.
+
+    Returns:
+        Whether it was deleted: not what lies outside results/, or behind a link.
+    """
+    inside = folder.resolve().is_relative_to(RESULTS.resolve())
+    if folder.is_symlink() or not inside:
+        say(f"{folder}: leads out of {RESULTS}/ and is left alone")
+        return False
+    doomed = folder
+    if not folder.name.startswith(DELETED):
+        doomed = folder.with_name(f"{DELETED}{os.getpid()}-{folder.name}")
+        try:
+            os.replace(folder, doomed)
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be deleted ({error.strerror})") from None
+    shutil.rmtree(doomed, ignore_errors=True)
+    if doomed.exists():
+        say(f"{doomed}: cannot be removed as a whole; run gc again")
+    return True

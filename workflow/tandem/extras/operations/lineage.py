@@ -1,0 +1,267 @@
+"""The commands `lineage` and `why`: the stages behind a number of a table or sweep, and why two artifacts differ."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from tandem.cluster.progress import duration
+from tandem.data.fetch import readable
+from tandem.errors import UserError, nearest
+from tandem.evaluation.layouts import system_name
+from tandem.extras.operations.scan import RESULTS, find
+from tandem.extras.sweeps.results import Line, Result, label_point, read_result
+from tandem.report.results import Cell, Row, Table, read_table
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
+from tandem.store.lineage import (
+    Node,
+    Stage,
+    causes,
+    differences_beside_keys,
+    explain,
+    stage_name,
+    tree,
+    walk,
+)  # fmt: skip
+
+SWEEPS = "sweeps/"  # prefix of a sweep's name, here as below results/
+DIGITS = 16  # of a file's checksum, for a person
+
+
+def lineage(target: str, /, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False) -> None:
+    """Print the stages above an artifact or a number, each with what made it.
+
+    For a table's number the scores of each seed are shown: `rocketqav2/table4:"RocketQAv2 (retriever)":RR@10`. A
+    re-ranked row is named with its first stage, as `"CE w/ DE Neg on BM25"`, where the name alone is ambiguous. A
+    sweep's row is a system at a point: `sweeps/lists:"Retriever at rocketqav2.list_size 4":RR@10`.
+
+    Args:
+        target: FOLDER, KEY (below results/), TABLE:ROW[:COLUMN] or sweeps/SWEEP:ROW[:MEASURE].
+        as_json: for programs: the target, and `stages` with the whole manifest of each, inputs first.
+    """
+    resolved = resolve(target)
+    stages = walk(resolved.artifacts)
+    print(lineage_json(resolved, stages) if as_json else lineage_text(resolved, stages))
+
+
+def why(artifact: str, other: str | None = None, /) -> None:
+    """Print why an artifact differs from another, or from its nearest sibling.
+
+    Both are folders, keys below results/, or rows of tables and sweeps as `lineage` takes them: of several seeds the
+    first is explained, against the other row's nearest. The nearest sibling has the same dataset, kind and name and the
+    fewest differing roots; among equals, one finished before the artifact, then the one finished last.
+    """
+    one = resolve(artifact).artifacts[0]
+    renamed = other is not None
+    others = resolve(other).artifacts if other is not None else siblings(one)
+    if not others:
+        absent = f"no other {one.kind} named {stage_name(one.key)} is finished beside it"
+        print(f"{one.key} has no sibling: {absent}")
+        return
+    near = min(others, key=lambda sibling: _distance(one, sibling, renamed))
+    roots = list(causes(one, near, renamed=renamed))
+    if not roots:
+        elsewhere = one.folder.absolute() != near.folder.absolute()
+        lines = list(differences_beside_keys(one, near)) if elsewhere else []
+        print(f"{one.key} does not differ from {near.key}{' in what decides its key, but:' if lines else ''}")
+        print("".join(f"  {line}\n" for line in lines), end="")
+    for line in explain(one, near, roots):
+        print(line)
+
+
+def siblings(artifact: Artifact) -> list[Artifact]:
+    """Finished artifacts of the same dataset, kind and name."""
+    own = artifact.folder
+    beside = sorted(path.parent for path in own.absolute().parent.glob(f"*/{MANIFEST}"))
+    named = [path for path in beside if path.name != own.name and stage_name(path.name) == stage_name(own.name)]
+    return [open_artifact(path, verify=False) for path in named]
+
+
+def _distance(artifact: Artifact, other: Artifact, renamed: bool) -> tuple[int, bool, list[int], str]:
+    """How far a sibling is: the number of roots, then whether it is younger, then how long ago it finished."""
+    finished = other.manifest.finished
+    recent = [-ord(character) for character in finished]
+    roots = len(list(causes(artifact, other, renamed)))
+    return roots, finished > artifact.manifest.finished, recent, other.key
+
+
+@dataclass(frozen=True)
+class Target:
+    """The artifacts that a word of a command line stands for.
+
+    Attributes:
+        label: in words: `rocketqav2/table4: RocketQAv2 (retriever): RR@10 = 40.89`.
+        artifacts: of a number, one for every seed.
+    """
+
+    label: str
+    artifacts: list[Artifact]
+
+
+def resolve(word: str) -> Target:
+    """The artifact of a folder or key, or those behind `TABLE:ROW[:COLUMN]` or `sweeps/SWEEP:ROW[:MEASURE]`.
+
+    Raises:
+        UserError: there is none; the message says what there is instead.
+    """
+    name, colon, _ = word.partition(":")
+    if not Path(word).is_dir():
+        path = RESULTS / (f"{name}.json" if name.startswith(SWEEPS) else f"tables/{name}.json")
+        if colon or path.is_file():
+            return _of_sweep(read_result(path), word) if name.startswith(SWEEPS) else _of_table(read_table(path), word)
+    artifact = find(word)
+    return Target(f"{artifact.kind} {artifact.key}", [artifact])
+
+
+def _of_table(table: Table, word: str) -> Target:
+    """The scores behind a row of a table, or those that one of its columns shows.
+
+    A row that is re-ranked is `SYSTEM on FIRST STAGE`; the system alone where it stands for one row.
+    """
+    name = word.split(":")[0]
+    rows = {system_name((row.system, row.first_stage)): row for row in table.rows}
+    traceable = [name for name, row in rows.items() if row.lineage]
+    full, column = _parts(word, rows, lambda name, text: text in (name, rows[name].system), traceable)
+    row = rows[full]
+    if not row.lineage:
+        raise UserError(f"{name}: {full} has no run: {row.absent or 'its numbers are quoted'}")
+    label, runs = f"{name}: {full}", {scored["run"] for scored in row.lineage}
+    if column:
+        cell, column_name = _cell(table, row, column)
+        runs &= set(cell.stages)
+        value = "not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}"
+        label += f": {column_name} = {value}"
+    return Target(label, [_scores(scored) for scored in row.lineage if scored["run"] in runs])
+
+
+def _of_sweep(sweep: Result, word: str) -> Target:
+    """The runs behind a system at a point of a sweep: `SYSTEM at rocketqav2.list_size 4, seed 1`.
+
+    The point is written as in the sweep's table, with spaces or `=` between a path and its value.
+    """
+    rows: dict[str, list[Line]] = {}
+    for line in sweep.lines:
+        rows.setdefault(f"{line.system} at {label_point(line.point)}", []).append(line)
+    full, measure = _parts(word, rows, lambda name, text: text.replace("=", " ") == name.replace("=", " "), list(rows))
+    label = f"{word.split(':')[0]}: {full}"
+    if measure:
+        value = next((line.value for line in rows[full] if line.measure == measure), None)
+        if value is None:
+            raise UserError(f"{measure} is not a measure; allowed: {', '.join(line.measure for line in rows[full])}")
+        label += f": {measure} = {value:.2f}"
+    return Target(label, [find(key) for key in rows[full][0].stages])
+
+
+def _parts(
+    word: str, rows: Mapping[str, object], matches: Callable[[str, str], bool], traceable: list[str]
+) -> tuple[str, str]:
+    """The full name of a row and the column of `NAME:ROW[:COLUMN]`; quotes around the parts do not count.
+
+    Raises:
+        UserError: no row, several, or none named.
+    """
+    name, *rest = word.split(":")
+    if not rest:
+        what = "sweep" if name.startswith(SWEEPS) else "table"
+        raise UserError(f"{name}: is a {what}; name a row, {name}:ROW:COLUMN; it has {', '.join(traceable)}")
+    for cut in (len(rest), len(rest) - 1):  # names may hold colons: the row gets as much as possible
+        text, column = _unquoted(":".join(rest[:cut])), _unquoted(":".join(rest[cut:]))
+        candidates = [row for row in rows if matches(row, text)]
+        if len(candidates) > 1 and text not in candidates:
+            raise UserError(f"{word}: {text} stands for {', '.join(candidates)}; say which")
+        if candidates:
+            return text if text in candidates else candidates[0], column
+    text = _unquoted(":".join(rest[:-1] or rest))
+    raise UserError(f"{word}: {name} has no row {text}{nearest(text, list(rows))}")
+
+
+def _unquoted(text: str) -> str:
+    return text.strip().strip("\"'")
+
+
+def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
+    """A row's cell by its measure or by its column's name."""
+    cells = [
+        (cell, label)
+        for cell, label in zip(row.cells, table.names, strict=True)
+        if column in (cell.measure, label, label.split(" (")[0])
+    ]
+    if len(cells) != 1:
+        problem = "is in several columns; say" if cells else "is not a column; allowed:"
+        raise UserError(f"{column} {problem} {', '.join(label for _, label in cells) or ', '.join(table.names)}")
+    return cells[0]
+
+
+def _scores(scored: dict[str, Any]) -> Artifact:
+    """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
+    beside = Path(scored["folder"]).parents[1] / "score" / scored["scores"]
+    return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored["scores"])
+
+
+def lineage_json(target: Target, stages: dict[str, Stage]) -> str:
+    """The lineage for programs: whole manifests, every stage after its inputs."""
+    entries = []
+    for key, stage in stages.items():
+        manifest = stage.artifact.manifest
+        entries.append(
+            {"key": key, "folder": str(stage.artifact.folder), "content": manifest.content}
+            | {"manifest": manifest.model_dump()}
+        )
+    keys = [artifact.key for artifact in target.artifacts]
+    return json.dumps({"target": target.label, "of": keys, "stages": entries}, indent=1, ensure_ascii=False)
+
+
+def lineage_text(target: Target, stages: dict[str, Stage]) -> str:
+    """The trees for a person; a stage that was described above is only named again."""
+    lines = [target.label] if ":" in target.label else []  # an artifact's own line says what it is
+    described: set[str] = set()
+    for artifact in target.artifacts:
+        lines += _drawn(tree(stages, artifact.key), described, "", "")
+    seconds = sum(stage.seconds for stage in stages.values())
+    return "\n".join([*lines, f"{len(stages)} stages, {duration(seconds)} of computing"])
+
+
+def _drawn(node: Node, described: set[str], first: str, rest: str) -> Iterator[str]:
+    """A node's lines: `first` begins its own, `rest` those below; `described` has the keys drawn before."""
+    stage, again = node.stage, node.stage.key in described
+    roles = f" (as {', '.join(node.roles)})" if node.roles else ""
+    yield f"{first}{stage.kind} {stage.key}{roles}{' … as above' if again else ''}"
+    if again:
+        return
+    described.add(stage.key)
+    bar = "│ " if node.above else "  "
+    yield from (f"{rest}{bar}  {line}" for line in describe(stage))
+    for position, above in enumerate(node.above):
+        last = position == len(node.above) - 1
+        yield from _drawn(above, described, f"{rest}{'└─' if last else '├─'}", f"{rest}{'  ' if last else '│ '}")
+
+
+def describe(stage: Stage) -> Iterator[str]:
+    """What made a stage, in a few lines."""
+    manifest = stage.artifact.manifest
+    if stage.params:
+        yield "params: " + ", ".join(f"{path}={_short(value)}" for path, value in stage.params)
+    for role, folder in stage.artifact.upstream.items():
+        gone = "" if role in stage.upstream else ", deleted since"
+        yield f"input {role}: {Path(folder).name}, content {manifest.inputs.get(role, 'not recorded')}{gone}"
+    for name, file in list(manifest.files.items())[:4]:
+        yield f"file {name}: {readable(file.bytes)}, sha256 {file.sha256[:DIGITS]}"
+    if len(manifest.files) > 4:
+        yield f"… {len(manifest.files)} files, {readable(manifest.bytes)}"
+    commit = f"{(manifest.commit or 'unknown')[:12]}{', with changes' if manifest.dirty else ''}"
+    yield f"code: version {manifest.version}, modules {manifest.modules}, commit {commit}"
+    libraries = ", ".join(f"{name} {version}" for name, version in manifest.libraries.items())
+    machine = manifest.machine
+    device = f", {manifest.facts['device']}" if "device" in manifest.facts else ""
+    on = f"{machine.node}, {machine.cores} cores, Python {machine.python}{device}"
+    yield f"with: {libraries or 'no library of note'}; on {on}"
+    memory = "" if manifest.peak_memory_mib is None else f", {manifest.peak_memory_mib:,} MiB"
+    yield f"took: {duration(stage.seconds)}{memory}; finished {manifest.finished}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else f"{text[:117]}…"

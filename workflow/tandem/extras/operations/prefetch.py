@@ -1,0 +1,228 @@
+"""The command `prefetch`: download what a configuration needs, so that compute nodes need no network."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from tandem.cluster.progress import say
+from tandem.data.catalogue import presences
+from tandem.data.fetch import local_path, readable
+from tandem.data.files import Downloads
+from tandem.errors import UserError
+from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
+from tandem.extras.plan import FullPlan
+from tandem.plan.graph import Stage
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+NEEDED = ("config.json", "model.safetensors")  # of an encoder, in the cache
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that comes from elsewhere.
+
+    Attributes:
+        kind: `dataset` or `encoder`.
+        name: of it.
+        what: a URL, an ir_datasets id, or `org/name@revision` of the hub.
+        size: in bytes; None if that is not known before.
+        here: whether it is on this machine.
+        fetch: fetches it, and returns a note about it.
+        note: about an item that is not fetched.
+    """
+
+    kind: str
+    name: str
+    what: str
+    size: int | None
+    here: bool
+    fetch: Callable[[], str]
+    note: str = ""
+
+
+def prefetch(
+    *files: str,
+    configurations: Configurations = (),
+    dry_run: Annotated[bool, Parameter(name=("--dry-run", "-n"), negative="")] = False,
+) -> int:
+    """Download what the stages of `rule all` read from elsewhere; what is here stays, what was begun is resumed.
+
+    The files of datasets go into TANDEM_DATA, those of ir_datasets into IR_DATASETS_HOME, encoders at their revision
+    into the hub's cache (HF_HOME). All three folders must be visible to the compute nodes. For an encoder at a branch
+    the commit is printed, with the entry that pins it.
+
+    Args:
+        files: YAML files laid upon config/config.yaml.
+        dry_run: only list what would be downloaded.
+    """
+    names, paths = split_files(files)
+    if names:
+        raise UserError(f"prefetch: {names[0]} is not a YAML file; name configurations by FILE.yaml")
+    items: dict[tuple[str, str], Item] = {}
+    for configuration in configurations:
+        configuration.files += paths
+        items |= {(item.kind, item.what): item for item in needed(configuration.plan())}
+    print(listing(list(items.values())))
+    return 0 if dry_run else fetch_all([item for item in items.values() if not item.here])
+
+
+def needed(plan: FullPlan) -> list[Item]:
+    """What the stages of `rule all` read from elsewhere, in the order in which they need it."""
+    items: list[Item] = []
+    for stage in stages_of_all(plan):
+        if stage.kind == "dataset":
+            items += of_dataset(stage, plan.document()["datasets"])
+        elif stage.kind == "encoder" and stage.params["source"] == "hub":
+            items.append(of_hub(stage, stage.name in plan.settings.encoders))
+    return items
+
+
+def listing(items: Sequence[Item]) -> str:
+    """A line for each item, and the sum of what is missing."""
+    if not items:
+        return "nothing is read from elsewhere"
+    missing = [item for item in items if not item.here]
+    lines = []
+    for item in items:
+        state = "here" if item.here else "size unknown" if item.size is None else readable(item.size)
+        lines.append(f"{state:>16}  {item.kind} {item.name}  {item.what}")
+        lines += [f"{'':>16}  {item.note}"] if item.note else []
+    unknown = sum(item.size is None for item in missing)
+    more = f" and {unknown} of unknown size" if unknown else ""
+    total = readable(sum(item.size or 0 for item in missing))
+    return "\n".join([*lines, f"to be downloaded: {total}{more}" if missing else "all of it is here"])
+
+
+def fetch_all(items: Iterable[Item]) -> int:
+    """Fetch items one after the other; one that fails does not keep the others from being fetched.
+
+    Returns:
+        The exit status: 1 if one is missing.
+    """
+    failed = 0
+    for item in items:
+        try:
+            note = item.fetch()
+            say(f"{item.kind} {item.name}: {item.what} is here{f'; {note}' if note else ''}")
+        except UserError as error:
+            failed = 1
+            print(f"tandem prefetch: {item.kind} {item.name}: {error}", file=sys.stderr)
+    return failed
+
+
+def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
+    """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
+    if stage.params.get("source") == "ir_datasets":
+        presence = presences([stage.name], datasets)[stage.name]
+        fetch = partial(fetch_ir_datasets, stage.name, stage.params)
+        what = f"ir_datasets {stage.params['id']}"
+        yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", fetch)
+    if not (files := stage.execution.get("files")):
+        return
+    downloads = Downloads(stage.execution["name"], files, stage.execution["mirrors"])
+    for url in dict.fromkeys(entry["url"] for entry in files.values()):
+        names = [name for name, entry in files.items() if entry["url"] == url]
+        size = next((files[name]["bytes"] for name in names if "bytes" in files[name]), None)
+        path = local_path(url)
+        if size is None and path is not None and path.is_file():
+            size = path.stat().st_size
+        here = all(downloads.here(name) for name in names)
+        yield Item("dataset", stage.name, url, size, here, partial(fetch_files, downloads, names))
+
+
+def fetch_files(downloads: Downloads, names: list[str]) -> str:
+    """Fetch and unpack some of a dataset's files."""
+    for name in names:
+        downloads.at(name)
+    return ""
+
+
+def fetch_ir_datasets(name: str, params: dict[str, Any]) -> str:
+    """Have ir_datasets download and unpack a collection's documents, queries and qrels.
+
+    Raises:
+        UserError: it cannot, or does not know the collection.
+    """
+    import ir_datasets  # makes folders when it is imported
+
+    splits = params.get("splits") or {}
+    ids = [id_ for entry in splits.values() for id_ in ([entry] if isinstance(entry, str) else entry)]
+    try:
+        next(iter(ir_datasets.load(params["id"]).docs_iter()))
+        for id_ in ids or [params["id"]]:
+            part = ir_datasets.load(id_)
+            for rows in ("queries", "qrels"):
+                if getattr(part, f"has_{rows}")():
+                    next(iter(getattr(part, f"{rows}_iter")()), None)
+    except Exception as error:  # whatever its sources raise
+        raise UserError(f"datasets.{name}: ir_datasets cannot fetch {params['id']}: {error}") from None
+    return ""
+
+
+def of_hub(stage: Stage, catalogued: bool) -> Item:
+    """An encoder of the hub at its revision."""
+    name, revision = stage.params["name"], stage.params["revision"]
+    commit, size = in_cache(name, revision), None
+    here = commit is not None
+    if commit is None:
+        commit, size = query_hub(name, revision)
+    pin = partial(pin_entry, stage, catalogued)
+    note = pin(commit) if commit else ""
+    return Item("encoder", stage.name, f"{name}@{revision}", size, here, lambda: pin(fetch_hub(name, revision)), note)
+
+
+def fetch_hub(name: str, revision: str) -> str:
+    """Fetch an encoder into the hub's cache; the commit that it was."""
+    from tandem.models.hub import download
+
+    return download(name, revision)[1]
+
+
+def pin_entry(stage: Stage, catalogued: bool, commit: str) -> str:
+    """What to write into a configuration so that an encoder stays as it is; empty where its revision is a commit.
+
+    A branch is another model tomorrow, under the same key. The commit gives the encoder, and all that is made from it,
+    other keys.
+    """
+    name, revision = stage.params["name"], stage.params["revision"]
+    if COMMIT.fullmatch(revision) or not COMMIT.fullmatch(commit):
+        return ""
+    entry = f"revision: {commit}" if catalogued else f"source: hub, name: {name}, revision: {commit}"
+    whole = "" if catalogued else f", and encoder: {stage.name}"
+    return f"{revision} may move; to pin what it is now: encoders: {{{stage.name}: {{{entry}}}}}{whole}"
+
+
+def in_cache(name: str, revision: str) -> str | None:
+    """The commit at which an encoder's weights and configuration are in the hub's cache; None where they are not."""
+    from huggingface_hub import try_to_load_from_cache
+
+    paths = [try_to_load_from_cache(name, file, revision=revision) for file in NEEDED]
+    folders = {Path(path).parent.name for path in paths if isinstance(path, str)}
+    return folders.pop() if len(folders) == 1 and all(isinstance(path, str) for path in paths) else None
+
+
+def query_hub(name: str, revision: str) -> tuple[str | None, int | None]:
+    """The commit that a revision is, and the bytes that `models.encoder.download` would fetch.
+
+    None where the hub does not say, or cannot be reached.
+    """
+    from fnmatch import fnmatchcase
+
+    from huggingface_hub import HfApi
+
+    from tandem.models.hub import FILES
+
+    try:
+        info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=20)
+    except Exception:  # whatever its HTTP library raises: both are only printed
+        return None, None
+    files = info.siblings or []
+    sizes = [file.size for file in files if any(fnmatchcase(file.rfilename, pattern) for pattern in FILES)]
+    known = [size for size in sizes if size is not None]
+    return info.sha, sum(known) if known and len(known) == len(sizes) else None

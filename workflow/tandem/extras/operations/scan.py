@@ -1,0 +1,291 @@
+"""Find artifacts, stores and leftovers below a folder, and their faults, as far as both show without reading files."""
+
+import glob
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from tandem.cluster.progress import FILE as PROGRESS
+from tandem.errors import UserError
+from tandem.plan.graph import digest
+from tandem.stages import KINDS
+from tandem.store.artifact import MANIFEST, RECORD, Artifact, FileRecord, Manifest, open_artifact
+from tandem.store.environment import HIDDEN
+from tandem.store.files import files_in, is_partial
+from tandem.store.lineage import resolve_input
+
+RESULTS = Path("results")
+KEY = re.compile(r"[A-Za-z0-9_.+@-]+-[0-9a-f]{10}")  # as the Snakefile constrains it
+PAIRS = "pairs"  # beside the kinds of a dataset: stores of a cross-encoder's scores
+ORDER = "order"  # the same: the order of a dataset's ids
+STORE = "store.json"
+DELETED = ".deleted-"  # prefix of a folder whose deletion was interrupted
+DEPTH = 4  # folders between a bundle's and an artifact's
+FOLDERS = {*KINDS, PAIRS, ORDER}
+ALIVE = 120.0  # seconds: a job that has written its progress since is running
+
+
+def find(word: str) -> Artifact:
+    """The artifact at a folder, or with that key below results/; its files are not read.
+
+    Raises:
+        UserError: there is none, or several datasets have one of that key.
+    """
+    folder = Path(word)
+    if (folder / MANIFEST).is_file() or folder.name == MANIFEST:
+        return open_artifact(folder, verify=False)
+    manifests = RESULTS.glob(f"*/*/{glob.escape(folder.name)}/{MANIFEST}") if folder.name else ()
+    folders = sorted(path.parent for path in manifests)
+    if not folders:
+        raise UserError(f"{word}: no finished artifact; give a folder with a {MANIFEST}, or a key below {RESULTS}/")
+    if len(folders) > 1:
+        raise UserError(f"{word}: stands for {', '.join(map(str, folders))}; give one of these folders")
+    return open_artifact(folders[0], verify=False)
+
+
+def artifact_folders(root: Path) -> Iterator[Path]:
+    """Folders of artifacts and of pair stores below a folder, or that folder itself; sorted, links not followed.
+
+    Raises:
+        UserError: no such folder.
+    """
+    if not root.is_dir():
+        raise UserError(f"{root}: no such folder; give results/ or a folder below it")
+    at = root.absolute()
+    if KEY.fullmatch(at.name) and at.parent.name in FOLDERS:
+        yield root
+        return
+    yield from _below(root, DEPTH)
+
+
+def _below(folder: Path, depth: int) -> Iterator[Path]:
+    keyed = folder.absolute().name in FOLDERS
+    for path in _folders(folder):
+        if keyed and KEY.fullmatch(path.name):
+            yield path
+        elif not keyed and depth > 1 and not path.name.startswith("."):
+            yield from _below(path, depth - 1)
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, PermissionError):
+        return []
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Folders that an interrupted `gc` has renamed and not yet removed."""
+    paths = [path for depth in ("*/*", "*/*/*") for path in root.glob(f"{depth}/{DELETED}*")]
+    return sorted(path for path in paths if path.is_dir() and not path.is_symlink())
+
+
+def kind_of(folder: Path) -> str:
+    """The kind that a folder's place says."""
+    return folder.absolute().parent.name
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """An artifact's manifest; None where there is none or it is damaged."""
+    try:
+        return Manifest.model_validate(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+    except (OSError, ValueError, ValidationError):
+        return None
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a job, or a shard of it, has written its progress a moment ago."""
+    files = [folder / PROGRESS, *folder.glob(f"shards/*.{PROGRESS}")]
+    return any(path.is_file() and time.time() - path.stat().st_mtime < ALIVE for path in files)
+
+
+def bytes_of(paths: Iterable[Path]) -> int:
+    """Total length of files; a link counts as itself, a file that is gone as nothing."""
+    total = 0
+    for path in paths:
+        with suppress(FileNotFoundError):
+            total += path.lstat().st_size
+    return total
+
+
+def first_names(names: list[str], count: int = 3) -> str:
+    """The first names, and how many more."""
+    more = f" and {len(names) - count:,} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
+
+
+# Beside an artifact's files, and no part of it: logs, and what a job that is killed leaves to go on from.
+BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS, ".snakemake_timestamp")
+WORK = ("checkpoints", "state", "shards", "work")
+DRAFTS = (".partial", ".scratch")
+ORDER_RECORD = "order.json"
+SCORED_AGAIN = "delete it, its pairs will be scored again"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A difference between results and their manifests.
+
+    Attributes:
+        folder: the artifact's.
+        what: `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`.
+        path: the file or folder it is about.
+        why: in words.
+    """
+
+    folder: Path
+    what: str
+    path: Path
+    why: str
+
+
+class Task(NamedTuple):
+    """A file to be read and compared.
+
+    Attributes:
+        folder: the artifact's.
+        name: of the file in it.
+        expected: its size and sha256.
+        stamp: of the manifest that says so, see `stamp`; 0 where there is none.
+    """
+
+    folder: Path
+    name: str
+    expected: FileRecord
+    stamp: int = 0
+
+
+def stamp(folder: Path) -> int:
+    """When an artifact's manifest was written, in nanoseconds; 0 where there is none."""
+    try:
+        return (folder / MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def faults_of_unfinished(folder: Path) -> Iterator[Fault]:
+    """Faults of a folder that has no manifest, or a damaged one."""
+    manifest, files = folder / MANIFEST, list(files_in(folder))
+    if manifest.exists():
+        yield Fault(folder, "damaged", manifest, "is not a manifest; delete it and run its stage again")
+    elif not is_running(folder):
+        count = sum(path.name not in BESIDE and not _is_lock(path.name) for path in files)
+        if count:
+            why = f"holds {count:,} files and no {MANIFEST}: its job was ended, or files were purged"
+            yield Fault(folder, "unfinished", folder, f"{why}; run its stage again")
+    yield from drafts(folder, files)
+
+
+def drafts(folder: Path, files: Iterable[Path]) -> list[Fault]:
+    """What killed jobs left half-written; nothing while a job is running there."""
+    paths = [folder / name for name in DRAFTS if (folder / name).exists()]
+    inner = (*DRAFTS, *WORK)
+    paths += [path for path in files if is_partial(path.name) and path.relative_to(folder).parts[0] not in inner]
+    if not paths or is_running(folder):
+        return []
+    return [Fault(folder, "draft", path, "was left half-written by a job that was ended") for path in paths]
+
+
+def _is_lock(name: str) -> bool:
+    """`.stage.json.lock`: held by a process that makes the artifact; one that is killed leaves it, free."""
+    return name.startswith(".") and name.endswith(".lock")
+
+
+def faults_of_manifest(folder: Path, manifest: Manifest) -> Iterator[Fault]:
+    """Faults of a manifest itself: another key, kind or parameters than its folder's name says."""
+    path, key, kind = folder / MANIFEST, folder.absolute().name, kind_of(folder)
+    if (manifest.key, manifest.kind) != (key, kind):
+        why = f"is of {manifest.kind} {manifest.key}, its folder of {kind} {key}"
+        yield Fault(folder, "name", path, f"{why}; the folder was renamed or copied over")
+        return
+    if HIDDEN in str(manifest.params) or kind not in KINDS:
+        return
+    above = {role: Path(at).name.rpartition("-")[2] for role, at in manifest.upstream.items()}
+    expected = digest(kind, manifest.version, manifest.params, above)
+    if expected != key.rpartition("-")[2]:
+        yield Fault(folder, "name", path, f"its parameters and inputs give {expected}, not the digest of its name")
+
+
+class Inputs:
+    """Contents of the artifacts that others were made from, each manifest read once: thousands share a dataset."""
+
+    def __init__(self) -> None:
+        self._contents: dict[Path, str | None] = {}
+
+    def faults(self, folder: Path, manifest: Manifest) -> Iterator[Fault]:
+        """Inputs that hold other bytes than the artifact was made from; a deleted input is no fault."""
+        for role, content in manifest.inputs.items():
+            above = resolve_input(folder, manifest.upstream[role])
+            now = self._content(above)
+            if now and now != content:
+                why = f"was made from {above.name} (as {role}) with content {content}; it has {now} now"
+                yield Fault(folder, "input", above / MANIFEST, f"{why}: it was made again with other bytes")
+
+    def _content(self, folder: Path) -> str | None:
+        if folder not in self._contents:
+            manifest = read_manifest(folder)
+            self._contents[folder] = manifest.content if manifest else None
+        return self._contents[folder]
+
+
+def unknown_files(folder: Path, manifest: Manifest, files: Iterable[Path]) -> Iterator[Fault]:
+    """Files below an artifact that neither its manifest lists nor a stage leaves there."""
+    for path in files:
+        name = path.relative_to(folder).as_posix()
+        first = name.split("/")[0]
+        block = first == "blocks" and name.removesuffix(".json") + ".npy" in manifest.files
+        if name in manifest.files or name in BESIDE or first in (*WORK, *DRAFTS) or block or _is_lock(path.name):
+            continue
+        if not is_partial(path.name):
+            yield Fault(folder, "unknown", path, "is not in the manifest; no stage reads it")
+
+
+def pair_store_items(folder: Path) -> Iterator[Task | Fault]:
+    """A store of pairs' scores: its identity, and its parts, whose names are their checksums."""
+    from tandem.retrieval.pair_store import NAME
+
+    if fault := _identity(folder):
+        yield fault
+    for path in sorted(folder.glob("[!.]*.npy")):
+        if match := NAME.fullmatch(path.name):
+            with suppress(FileNotFoundError):  # merged with others meanwhile
+                yield Task(folder, path.name, FileRecord(bytes=path.stat().st_size, sha256=match[1]))
+        else:
+            yield Fault(folder, "damaged", path, f"its name is not a checksum; {SCORED_AGAIN}")
+    for path in folder.glob(".*"):
+        if time.time() - path.stat().st_mtime > ALIVE:
+            yield Fault(folder, "draft", path, "was left half-written by a job that was ended")
+
+
+def _identity(folder: Path) -> Fault | None:
+    """What is wrong with the file that says whose scores a store holds: the store's name is its digest."""
+    from tandem.retrieval.pair_store import store_name
+
+    path, again = folder / STORE, f"the store: {SCORED_AGAIN}"
+    try:
+        identity = json.loads(path.read_text(encoding="utf-8"))
+        fits = folder.absolute().name == store_name(identity["model"], identity["made_from"])
+    except FileNotFoundError:
+        return Fault(folder, "missing", path, f"nothing says whose scores these are; {again}")
+    except (OSError, ValueError, KeyError, TypeError):
+        return Fault(folder, "damaged", path, f"does not say whose scores these are; {again}")
+    return None if fits else Fault(folder, "changed", path, f"does not give the store's name; {again}")
+
+
+def order_items(folder: Path) -> Iterator[Task]:
+    """The files of an order of ids; none where it is half made: the next job that needs it makes it again."""
+    try:
+        files = json.loads((folder / ORDER_RECORD).read_text(encoding="utf-8"))["files"]
+        records = {name: FileRecord(bytes=file["bytes"], sha256=file["sha256"]) for name, file in files.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+    yield from (Task(folder, name, record) for name, record in records.items())

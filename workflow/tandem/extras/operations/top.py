@@ -1,0 +1,192 @@
+"""The command `top`: a line for each running job, from the progress files that jobs keep; here, or over ssh."""
+
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from pydantic import ValidationError
+
+from tandem.cluster.progress import EVERY, FILE, ProgressRecord, duration, pid_namespace
+from tandem.errors import UserError
+
+SILENT = 60.0  # seconds without a sign of life: hung, busy with one long step, or killed
+PAUSE = 2.0
+HEAD = ("job", "done", "of", "loss and more", "rate", "left", "memory", "gpu", "where", "state")
+CLEAR = "\x1b[H\x1b[2J"
+REMOTE = re.compile(r"(?!-)(?:[\w.-]+@)?[\w.-]+|(?:[\w.-]+@)?\[[0-9A-Fa-f:.]+\]")  # a host that is no flag of ssh
+DEPTH = 6
+SEARCH = ("-maxdepth", str(DEPTH), "-name", f"*{FILE}", "-not", "-name", ".*", "-type", "f")
+
+
+def top(
+    *places: str,
+    watch: Annotated[bool, Parameter(negative="")] = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Print a line for each running job.
+
+    Reads the progress files that jobs keep beside their outputs; no daemon. On another machine ssh runs `find`, so that
+    nothing of Tandem must be installed there. A job that has written nothing for a minute is `silent`: it may be in one
+    long step, or killed. One of this machine whose process is gone is `dead`.
+
+    Args:
+        places: FOLDER or USER@HOST:FOLDER; results/ by default.
+        watch: repeat every two seconds until Ctrl-C.
+        as_json: print a line of JSON per job.
+    """
+    searched = [Place.parse(word) for word in places] or [Place("results")]
+    try:
+        while True:
+            jobs = [job for place in searched for job in jobs_at(place)]
+            text = "\n".join(job.model_dump_json(exclude_none=True) for job in jobs) if as_json else table(jobs)
+            print(f"{CLEAR if watch and sys.stdout.isatty() else ''}{text}", flush=True)
+            if not watch:
+                return 0
+            time.sleep(PAUSE)
+    except KeyboardInterrupt:
+        return 130
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where jobs are looked for: a folder, on another machine if `host` is set."""
+
+    folder: str
+    host: str = ""
+
+    @classmethod
+    def parse(cls, word: str) -> "Place":
+        """`results`, or `user@host:folder` as scp has it; a folder with a colon is written as `./a:b`."""
+        host, colon, folder = word.partition(":")
+        if not colon or "/" in host:
+            return cls(word)
+        if not REMOTE.fullmatch(host):
+            raise UserError(f"{word}: {host!r} is not a host; say user@host:folder")
+        return cls(folder or ".", host)
+
+
+class Job(ProgressRecord):
+    """A running job as its progress file describes it.
+
+    Attributes:
+        age: seconds since the file was written.
+        host: another machine that it was read from.
+        dead: its process is gone.
+    """
+
+    age: float = 0.0
+    host: str = ""
+    dead: bool = False
+
+
+def jobs_at(place: Place) -> list[Job]:
+    """The jobs at a place, the longest running first; files that are not progress files are passed over."""
+    if place.host:
+        now, lines = _read_remote(place)
+    else:
+        now, lines = time.time(), list(_read_local(Path(place.folder)))
+    jobs = []
+    for line in lines:
+        with suppress(ValidationError):
+            job = Job.model_validate_json(line)
+            job.age, job.host = max(0.0, now - job.updated), place.host
+            job.dead = not place.host and is_dead(job)  # processes of another machine are not asked for
+            jobs.append(job)
+    return sorted(jobs, key=lambda job: job.started)
+
+
+def is_dead(job: Job) -> bool:
+    """Whether the process of a job on this machine is gone; False where that cannot be seen from here.
+
+    Numbers of processes are used again: another command line is another process.
+    """
+    here = job.node == platform.node() and job.pids is not None and job.pids == pid_namespace()
+    if not here or job.age < 3 * EVERY:
+        return False
+    try:
+        words = Path(f"/proc/{job.pid}/cmdline").read_bytes()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | ProcessLookupError)
+    return os.fsencode(job.out) not in words
+
+
+def _read_local(folder: Path) -> Iterator[str]:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; run top where Snakemake is run, or name its results")
+    for path in _progress_files(folder, DEPTH):
+        try:
+            yield path.read_text(encoding="utf-8", errors="replace")
+        except OSError:  # the job has ended meanwhile
+            continue
+
+
+def _progress_files(folder: Path, depth: int) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as listed:
+            entries = list(listed)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.name.endswith(FILE) and not entry.name.startswith("."):
+            yield Path(entry.path)
+        elif depth > 1 and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+            yield from _progress_files(Path(entry.path), depth - 1)
+
+
+def _read_remote(place: Place) -> tuple[float, list[str]]:
+    """The clock of another machine, and the progress files below a folder of it, a line each."""
+    folder = place.folder.removeprefix("~/")  # where ssh begins
+    folder = folder if folder.startswith("/") else f"./{folder}"  # no flag; with `/` behind, links are followed
+    find = shlex.join(["find", f"{folder}/", *SEARCH, "-exec", "cat", "{}", "+"])
+    line = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", place.host, f"date +%s && {find}"]
+    try:
+        done = subprocess.run(line, capture_output=True, encoding="utf-8", errors="replace", timeout=120)
+    except FileNotFoundError:
+        raise UserError("ssh: no such program; install it, or run top on the machine itself") from None
+    except subprocess.TimeoutExpired:
+        raise UserError(f"{place.host}: no answer in two minutes") from None
+    clock, *lines = done.stdout.splitlines() or [""]
+    if not clock.isdecimal() or (done.returncode and "No such file" in done.stderr and not lines):
+        errors = done.stderr.strip().splitlines()
+        raise UserError(f"{place.host}: {errors[-1] if errors else f'ssh ended with {done.returncode}'}")
+    return float(clock), lines
+
+
+def table(jobs: list[Job]) -> str:
+    """The jobs as columns."""
+    if not jobs:
+        return "no job is running"
+    rows = [HEAD, *map(cells, jobs)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def cells(job: Job) -> tuple[str, ...]:
+    """One job's cells; what its file lacks is empty."""
+    where = " ".join([job.node, *([f"slurm {job.slurm}"] if job.slurm else [])])
+    where += f" via {job.host}" if job.host else ""
+    silence = "dead, silent" if job.dead else "silent" if job.age >= SILENT else ""
+    state = f"{silence} for {duration(job.age)}" if silence else f"for {duration(job.updated - job.started)}"
+    row = (
+        f"{job.command} {job.key}",
+        "" if job.done is None else f"{job.done:,} {job.unit or ''}",
+        f"{job.total:,}" if job.total else "",
+        job.note,
+        f"{job.rate:,.1f}/s" if job.rate else "",
+        "" if job.left is None else duration(job.left),
+        f"{job.peak_memory_mib / 1024:,.1f} GiB" if job.peak_memory_mib else "",
+        f"{job.gpu_memory_mib / 1024:,.1f} GiB" if job.gpu_memory_mib else "",
+        where,
+        state,
+    )
+    return tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row)

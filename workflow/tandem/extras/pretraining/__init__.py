@@ -1,0 +1,1 @@
+"""Encoders that learn from a corpus alone: vocabulary, masked language modelling, crops, RetroMAE, coCondenser."""

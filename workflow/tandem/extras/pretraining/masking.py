@@ -1,0 +1,192 @@
+"""What pre-training hides from an encoder and what it cuts out of passages.
+
+Everything is drawn from (seed, step) for the whole batch at once, or for a passage by its place in it: micro-batches
+and processes meet the same draws.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tandem.errors import UserError
+from tandem.models.ragged import Ids, Ragged, ends, ranges
+from tandem.training.forward import Seeds
+
+IGNORED = -100  # the label of a token that is not to be predicted
+MASKED, REPLACED = 0.8, 0.1  # of the chosen tokens; the rest stays as it is
+
+
+def generator(seeds: Seeds, *purpose: int) -> np.random.Generator:
+    """The generator of a step for one purpose: whatever the process and the micro-batch."""
+    return np.random.default_rng([*seeds.entropy[:2], *purpose])
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The ids of a tokenizer that masking distinguishes.
+
+    Attributes:
+        mask: id of the mask token.
+        special: ids that are never hidden, never a replacement and never predicted.
+        ordinary: all other ids, ascending.
+    """
+
+    mask: int
+    special: Ids
+    ordinary: Ids
+
+    @classmethod
+    def of(cls, tokenizer: Any, name: str) -> "Vocabulary":
+        """Read it off a tokenizer; a `UserError` that names the encoder if it has no mask token."""
+        if tokenizer.mask_token_id is None:
+            raise UserError(f"encoder {name}: its tokenizer has no mask token; pre-train it with objective crop")
+        special = np.unique(np.array(tokenizer.all_special_ids, np.int64))
+        return cls(tokenizer.mask_token_id, special, np.setdiff1d(np.arange(len(tokenizer)), special))
+
+    def hide(self, texts: Ragged, share: float, draw: np.random.Generator) -> tuple[Ragged, Ragged]:
+        """BERT's masking (Devlin et al. 2019 §3.1): of the chosen tokens 80 % are masked, 10 % replaced.
+
+        Args:
+            texts: token ids without the template's special tokens.
+            share: how many tokens of each text are chosen, rounded, at least one; single tokens, not whole words.
+            draw: the step's generator.
+        Returns:
+            The ids the encoder sees, and the labels: the ids that were chosen, `IGNORED` elsewhere; both like `texts`.
+        """
+        lengths, ids = np.diff(texts.offsets), texts.ids.astype(np.int64)
+        row, special = np.repeat(np.arange(len(texts)), lengths), np.isin(ids, self.special)
+        rank = np.empty(len(ids), np.int64)  # among the ordinary tokens of its text, in random order
+        rank[np.lexsort((draw.random(len(ids)), special, row))] = ranges(np.zeros_like(lengths), lengths)
+        ordinary = np.bincount(row[~special], minlength=len(texts))
+        chosen = ~special & (rank < np.maximum(1, np.rint(share * ordinary))[row])
+        how, other = draw.random(len(ids)), draw.choice(self.ordinary, len(ids))
+        seen = np.where(how < MASKED, self.mask, np.where(how < MASKED + REPLACED, other, ids))
+        labels = np.where(chosen, ids, IGNORED)
+        return Ragged(np.where(chosen, seen, ids), texts.offsets), Ragged(labels, texts.offsets)
+
+
+def crop(texts: Ragged, shortest: float, longest: float, draw: np.random.Generator) -> Ragged:
+    """A random span of each text; its share of the text and its place are uniform.
+
+    The independent cropping of Contriever (Izacard et al. 2022). A text without tokens stays without.
+
+    Args:
+        texts: token ids.
+        shortest: the least share.
+        longest: the largest share; a span has at least one token.
+        draw: the step's generator.
+    """
+    lengths = np.diff(texts.offsets)
+    shares, places = draw.uniform(shortest, longest, len(texts)), draw.random(len(texts))
+    sizes = np.minimum(lengths, np.maximum(1, np.rint(shares * lengths).astype(np.int64)))
+    starts = texts.offsets[:-1] + np.floor(places * (lengths - sizes + 1)).astype(np.int64)
+    return Ragged(texts.ids[ranges(starts, sizes)], ends(sizes))
+
+
+def aligned(labels: Ragged, before: int, width: int) -> Ids:
+    """Labels where the padded inputs have their tokens.
+
+    Args:
+        labels: of each text.
+        before: special tokens before a text.
+        width: the inputs' length.
+    Returns:
+        Shape (texts, width), `IGNORED` at special tokens and padding.
+    """
+    at = np.arange(width) - before
+    result = np.full((len(labels), width), IGNORED, np.int64)
+    result[(at >= 0) & (at < np.diff(labels.offsets)[:, None])] = labels.ids
+    return result
+
+
+def initialise(module: nn.Module, config: Any) -> None:
+    """BERT's initial weights: normal with the encoder's own deviation; biases are zero."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=getattr(config, "initializer_range", 0.02))
+            nn.init.zeros_(part.bias)
+
+
+def norm(config: Any, size: int) -> nn.LayerNorm:
+    """A layer norm as the encoder has them."""
+    return nn.LayerNorm(size, eps=getattr(config, "layer_norm_eps", 1e-12))
+
+
+class LanguageHead(nn.Module):
+    """BERT's head that predicts tokens: o = E · LayerNorm(gelu(W h + b)) + c, with E the encoder's own embeddings.
+
+    Args:
+        encoder: gives the sizes; its embeddings are no parameter of the head and come with every call.
+    """
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        words = encoder.get_input_embeddings()
+        self.dense = nn.Linear(encoder.config.hidden_size, words.embedding_dim)
+        self.norm = norm(encoder.config, words.embedding_dim)
+        self.bias = nn.Parameter(torch.zeros(words.num_embeddings))
+        initialise(self, encoder.config)
+
+    def forward(self, hidden: Tensor, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """-log p(token) averaged over each passage's labelled tokens; 0 for a passage without any.
+
+        BERT averages over all labelled tokens of the batch; this way the loss falls apart per passage.
+
+        Args:
+            hidden: shape (passages, length, dim).
+            labels: ids, or `IGNORED`, shape (passages, length).
+            embeddings: the encoder's, shape (vocabulary, dim).
+        Returns:
+            Shape (passages,), in nats, float32.
+        """
+        at = labels != IGNORED
+        states = self.norm(nn.functional.gelu(self.dense(hidden[at])))
+        logits = nn.functional.linear(states, embeddings, self.bias)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        losses = nn.functional.cross_entropy(logits, labels[at], reduction="none")
+        rows = at.nonzero()[:, 0]
+        return losses.new_zeros(len(labels)).index_add(0, rows, losses / at.sum(1)[rows])
+
+
+class Block(nn.Module):
+    """One transformer layer as BERT's (norm after the residual), whose queries and keys may come from different places.
+
+    softmax(Q Kᵀ / √d + M) V with M = 0 where a key is visible and -∞ elsewhere; then two linear layers with gelu.
+
+    Args:
+        config: the encoder's, for sizes and dropout.
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        size, self.heads = config.hidden_size, config.num_attention_heads
+        self.query, self.key, self.value, self.joined = (nn.Linear(size, size) for _ in range(4))
+        wide = getattr(config, "intermediate_size", 4 * size)
+        self.inner, self.outer = nn.Linear(size, wide), nn.Linear(wide, size)
+        self.attended, self.transformed = norm(config, size), norm(config, size)
+        self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
+        initialise(self, config)
+
+    def forward(self, target: Tensor, source: Tensor, visible: Tensor) -> Tensor:
+        """The layer's output, of the shape of `target`.
+
+        Args:
+            target: gives the queries, and the residual, shape (passages, length, dim).
+            source: gives keys and values, same shape.
+            visible: whether a position (second axis) may look at another (third), each at one at least, shape
+                (passages, length or 1, length).
+        """
+        query, key, value = (
+            layer(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for layer, x in ((self.query, target), (self.key, source), (self.value, source))
+        )
+        scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
+        weights = self.dropout(scores.masked_fill(~visible[:, None], -math.inf).softmax(-1))
+        mixed = (weights @ value).transpose(1, 2).flatten(-2)
+        hidden: Tensor = self.attended(target + self.dropout(self.joined(mixed)))
+        output: Tensor = self.transformed(hidden + self.dropout(self.outer(nn.functional.gelu(self.inner(hidden)))))
+        return output

@@ -1,0 +1,219 @@
+"""The command `sweep`: the numbers of a sweep as a long table, as plots and on a page; its section of the report."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair
+from markupsafe import Markup
+
+from tandem.extras.sweeps.results import (
+    Line,
+    Result,
+    compute,
+    format_value,
+    label_point,
+    read_plan,
+    read_result,
+    short_path,
+)
+from tandem.report import page
+from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure, inline, specification
+from tandem.report.flags import csv_out, parse_json, read_flags
+from tandem.report.formats import four_decimals, mark, number, probability
+from tandem.report.grid import Grid, csv_text, markdown
+from tandem.report.results import Origin
+from tandem.report.sections import Addition, Extra, Section
+from tandem.store.artifact import MANIFEST
+from tandem.store.files import write_text
+from tandem.store.lineage import Stage
+
+page.FOLDERS.append(Path(__file__).parent / "assets")
+MEASURED = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "stage"]
+LEGEND = (
+    "Values in percent, ± their standard deviation over seeds; in brackets the 95 % bootstrap interval over queries. "
+    "p: paired two-sided randomisation test of the queries' means over seeds against the same system at the baseline "
+    "point, Holm-corrected over the sweep's comparisons per measure; † p < 0.05, ‡ p < 0.01, better or worse."
+)
+BANDS = "Bands of the plots: ± one standard deviation over seeds, with one seed the interval over queries."
+MOST_NAMED = 16  # series in a legend
+
+
+def main(words: list[str]) -> int:
+    """`sweep --points FILE --out …/<sweep>.csv`: writes <sweep>.csv, .md, .json, .html and .svg side by side."""
+    flags = read_flags(words, ("points", "out"))
+    out = csv_out(flags)
+    result = compute(read_plan(Path(flags["points"])))
+
+    def address(run: Origin) -> str:
+        """A run's manifest as seen from the page."""
+        return os.path.relpath(Path(run.folder) / MANIFEST, out.parent)
+
+    html = page.render("sweep.html", title=result.title, sweep=SweepView(result, address))
+    texts = {".md": markdown(sweep_grid(result)), ".svg": svg(result), ".html": html, ".json": result.to_json()}
+    write_text(out, sweep_csv(result))
+    for suffix, text in texts.items():
+        write_text(out.with_suffix(suffix), text)
+    return 0
+
+
+def sweep_csv(result: Result) -> str:
+    """A line per point, system and measure: a column for each path, then what was measured."""
+    lines = []
+    for line in result.lines:
+        known = [*(format_value(line.point[path]) for path in result.paths), line.system, result.dataset, result.split]
+        numbers = [four_decimals(n) for n in (line.value, line.sd, line.low, line.high, line.change)]
+        p = "" if line.p is None else f"{line.p:.6f}"
+        printed = "" if line.printed is None else f"{line.printed:g}"
+        lines.append([*known, line.measure, line.runs, *numbers, p, printed, " ".join(line.stages)])
+    return csv_text([*result.paths, "system", "dataset", "split", "measure", *MEASURED], lines)
+
+
+def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
+    """The paths' values, the system, and per measure its value and p; values lead to the line of their first run."""
+    with_printed = {line.measure for line in result.lines if line.printed is not None}
+    head, columns = [*map(short_path, result.paths), "system"], []
+    for measure in result.measures:
+        columns.append(len(head) + (measure in with_printed))
+        head += [f"{measure} printed", f"{measure} ours", "p"] if measure in with_printed else [measure, "p"]
+    rows: list[list[str]] = []
+    links, width = {}, len(result.measures)
+    for start in range(0, len(result.lines), width):  # lines of a point and system stand in the order of the measures
+        lines = result.lines[start : start + width]
+        row = [*(format_value(lines[0].point[path]) for path in result.paths), lines[0].system]
+        for line, column in zip(lines, columns, strict=True):
+            row += [number(line.printed, 1)] if line.measure in with_printed else []
+            row += [f"{value_text(line)}{mark(line.p)} [{number(line.low)}, {number(line.high)}]", probability(line.p)]
+            if line.stages[0] in result.runs:
+                links[len(rows), column] = f"#{anchor(result, line.stages[0])}"
+        rows.append(row)
+    return Grid(
+        result.title,
+        head,
+        rows,
+        named_by=len(result.paths),
+        links=links,
+        align="l" * (len(result.paths) + 1) + "r" * (len(head) - len(result.paths) - 1),
+        caption=result.caption,
+        notes=[*notes, *([result.note.strip()] if result.note.strip() else [])],
+    )
+
+
+def anchor(result: Result, key: str) -> str:
+    """The id of a run's line in the list below a sweep's table; several sweeps may show one run."""
+    return f"run-{result.name}-{key}"
+
+
+def value_text(line: Line) -> str:
+    """`41.27 ± 0.30`, or the mean alone."""
+    return f"{line.value:.2f}" if line.sd is None else f"{line.value:.2f} ± {line.sd:.2f}"
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """A sweep for `_sweeps.html`; `address` gives the address of a run, empty if it has none on the page."""
+
+    result: Result
+    address: Callable[[Origin], str]
+
+    @property
+    def charts(self) -> list[Markup]:
+        """A figure for each measure."""
+        return [_figure(self.result, measure) for measure in self.result.measures]
+
+    @property
+    def grid(self) -> Grid:
+        """The table with what stands below it."""
+        return sweep_grid(self.result, (LEGEND, BANDS))
+
+    def anchor(self, key: str) -> str:
+        """The id of a run's line."""
+        return anchor(self.result, key)
+
+
+def read_sweeps(text: str) -> Addition:
+    """`--sweeps`: a JSON list of files that `tandem sweep` wrote; runs that the page has lead to their stage."""
+    files = parse_json("sweeps", text, list[str], "a JSON list of files")
+    results = [read_result(Path(file).with_suffix(".json")) for file in files]
+
+    def section(stages: dict[str, Stage]) -> Section | None:
+        def address(run: Origin) -> str:
+            return f"#stage-{run.run}" if run.run in stages else ""
+
+        views = [SweepView(result, address) for result in results]
+        return Section("sweeps", "Sweeps", page.fragment("_sweeps.html", "swept", views), "results") if views else None
+
+    return Addition(section=section)
+
+
+EXTRA = Extra("sweeps", read_sweeps)
+
+
+def svg(result: Result) -> str:
+    """All measures below one another, as a drawing that needs no style sheet."""
+    charts = [chart(result, measure).properties(title=measure) for measure in result.measures]
+    spec = specification(altair.vconcat(*charts).resolve_scale(color="shared"))
+    return with_colours(str(draw_svg(spec))) + "\n"
+
+
+def with_colours(drawing: str) -> str:
+    """A drawing with the light colours of the style sheet in place of its variables, on white."""
+    css = page.asset("report.css").split("@media")[0]
+    for name, colour in re.findall(r"--([\w-]+):\s*(?:light-dark\()?(#[0-9a-fA-F]+)", css):
+        drawing = drawing.replace(f"var(--{name})", colour)
+    return drawing.replace("<svg ", '<svg style="background: #fff" ', 1)
+
+
+def chart(result: Result, measure: str) -> Any:
+    """A measure along the axis; bands are ± one standard deviation over seeds, with one seed the 95 % interval."""
+    lines = [line for line in result.lines if line.measure == measure]
+    numbers = all(type(line.point[result.x]) in (int, float) for line in lines)  # True and False are no numbers here
+    data = [_datum(result, line, numbers) for line in lines]
+    names = [str(name) for name in dict.fromkeys(row["series"] for row in data)]
+    title = short_path(result.x)
+    if numbers:
+        from_zero = {} if result.scale == "log" else {"zero": False}  # which a logarithmic axis does not accept
+        x = altair.X("x:Q", title=title, scale=altair.Scale(type=result.scale, nice=False, **from_zero))
+        ticks = sorted({line.point[result.x] for line in lines}, key=lambda value: float(str(value)))
+        x = x.axis(values=ticks) if len(ticks) <= 12 else x
+    else:
+        x = altair.X("x:N", title=title, sort=None)
+    base = altair.Chart().encode(x=x, color=colours("series", names, legend=len(names) <= MOST_NAMED))
+    y = altair.Y("y:Q", title=f"{measure}, %", scale=altair.Scale(zero=False))
+    tooltip = ["series:N", altair.Tooltip("at:N", title=title), altair.Tooltip("text:N", title=measure)]
+    line = base.mark_line(point=True, strokeWidth=2).encode(y=y, tooltip=tooltip)
+    bounds = {"y": altair.Y("low:Q", title=f"{measure}, %"), "y2": "high:Q"}
+    band = base.mark_area(opacity=0.15).encode(**bounds) if numbers else base.mark_rule(opacity=0.4).encode(**bounds)
+    layers = [band, line]
+    if any(row["printed"] is not None for row in data):
+        tips = [altair.Tooltip("printed:Q", title="printed")]
+        crosses = base.transform_filter("datum.printed !== null")
+        layers.append(crosses.mark_point(shape="cross", filled=True, size=70).encode(y="printed:Q", tooltip=tips))
+    return altair.layer(*layers, data=inline(data)).properties(width=WIDTH, height=HEIGHT)
+
+
+def _datum(result: Result, line: Line, numbers: bool) -> Datum:
+    """A line of the table as a row of the plot's data."""
+    at = line.point[result.x]
+    low, high = (line.low, line.high) if line.sd is None else (line.value - line.sd, line.value + line.sd)
+    bounds = {"low": round(low, 4), "high": round(high, 4)}
+    named = {"series": _series(result, line), "at": format_value(at), "text": value_text(line), "printed": line.printed}
+    return {"x": at if numbers else format_value(at), "y": line.value, **bounds, **named}
+
+
+def _series(result: Result, line: Line) -> str:
+    """`Retriever`, and the values of the other paths where there are any."""
+    rest = {path: value for path, value in line.point.items() if path != result.x}
+    return ", ".join([line.system, *([label_point(rest)] if rest else [])])
+
+
+def _figure(result: Result, measure: str) -> Markup:
+    """A measure's plot with its numbers."""
+    lines, x = [line for line in result.lines if line.measure == measure], short_path(result.x)
+    numbers = [[_series(result, line), format_value(line.point[result.x]), value_text(line)] for line in lines]
+    best = max(lines, key=lambda line: line.value)
+    summary = f"Highest: {value_text(best)}, {_series(result, best)} at {x} {format_value(best.point[result.x])}"
+    return figure(f"{measure} along {x}", chart(result, measure), summary, ["", x, measure], numbers)

@@ -1,0 +1,1 @@
+"""Training lists from runs: pools of negatives, denoising by a cross-encoder, teachers' scores."""

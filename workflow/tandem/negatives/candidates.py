@@ -1,0 +1,234 @@
+"""Stage `candidates`: draw each training query's list from a run, denoised by a judge if there is one."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tandem.cluster.progress import Progress
+from tandem.data.collection import Collection
+from tandem.data.rows import IdRows, doc_rows, query_rows
+from tandem.errors import UserError
+from tandem.models.device import use_workers
+from tandem.models.ragged import Ids
+from tandem.models.tokens import Tokens
+from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, make_pool, undenoised
+from tandem.negatives.sources import Labels, ranked, source_name
+from tandem.retrieval.pair_scores import PairScores, Requests, mean_probability, open_judges, score_shard
+from tandem.stages.negatives import CandidatesParams
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
+
+GROUP = 1024  # queries judged together
+PERCENTILES = (5, 25, 50, 75, 95)
+BINS = 20
+
+# candidates.parquet: one row per passage of a list, by id for people and by row for training.
+SCHEMA = pa.schema(
+    [
+        ("query_id", pa.string()),
+        ("doc_id", pa.string()),
+        ("label", pa.int8()),
+        ("rank", pa.int32()),
+        ("score", pa.float32()),
+        ("judge", pa.float32()),
+        ("source", pa.string()),
+        ("list", pa.string()),
+        ("query_row", pa.int64()),
+        ("passage_row", pa.int64()),
+    ]
+)
+
+
+def table(lists: list[TrainingList], docs: IdRows, queries: IdRows) -> pa.Table:
+    """Lists as rows of `SCHEMA`, list after list, positives first."""
+
+    def joined(name: str) -> Ids:
+        return np.concatenate([getattr(entry, name) for entry in lists])
+
+    query_row = np.repeat([entry.query for entry in lists], [len(entry.rows) for entry in lists])
+    rows = joined("rows")
+    columns = {
+        "query_id": queries.ids(query_row),
+        "doc_id": docs.ids(rows),
+        "label": joined("labels"),
+        "rank": joined("ranks"),
+        "score": joined("scores"),
+        "judge": joined("judged"),
+        "source": [source for entry in lists for source in entry.sources],
+        "list": [entry.kind for entry in lists for _ in entry.sources],
+        "query_row": query_row,
+        "passage_row": rows,
+    }
+    return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})
+
+
+class Report:
+    """report.json: passages that each rule dropped, percentiles and histograms of scores, gathered list by list.
+
+    Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
+
+    Args:
+        negatives: per query, as requested.
+    """
+
+    def __init__(self, negatives: int | None) -> None:
+        self.negatives = negatives
+        self.queries = self.too_few = self.without_positive = self.without_run = 0
+        self.lists: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+        self.scores: dict[str, list[Ids]] = {"positives": [], "negatives": []}
+
+    def add_pool(self, pool: Pool) -> None:
+        """Count a query and the passages that its pool lost."""
+        self.queries += 1
+        self.dropped.update(pool.dropped)
+        if pool.judged is None:
+            self.scores["negatives"].append(pool.scores[np.isfinite(pool.scores)])  # random passages have no score
+        elif pool.judged_positives is not None:
+            self.scores["negatives"].append(pool.judged)
+            self.scores["positives"].append(pool.judged_positives)
+
+    def add_list(self, entry: TrainingList) -> bool:
+        """Count a list; False if it has no negative, so that nothing can be learned from it."""
+        negatives = int((entry.labels == 0).sum())
+        self.too_few += negatives < (self.negatives or 1)
+        if negatives:
+            self.lists[entry.kind] += 1
+        return negatives > 0
+
+    def finish(self) -> dict[str, object]:
+        """The report as plain values."""
+        joined = {name: np.concatenate(s) if s else np.empty(0, np.float32) for name, s in self.scores.items()}
+        every = np.concatenate(list(joined.values()))
+        edges = np.histogram_bin_edges(every, BINS) if len(every) else np.linspace(0, 1, BINS + 1)
+        return {
+            "queries": self.queries,
+            "lists": dict(sorted(self.lists.items())),
+            "dropped": dict(sorted(self.dropped.items())),
+            "too_few": self.too_few,
+            "without_positive": self.without_positive,
+            "without_run": self.without_run,
+            "percentiles": {name: _percentiles(values) for name, values in joined.items()},
+            "histogram": {
+                "edges": [round(float(e), 6) for e in edges],
+                **{name: np.histogram(values, edges)[0].tolist() for name, values in joined.items()},
+            },
+        }
+
+
+def _percentiles(values: Ids) -> dict[str, float] | None:
+    if not len(values):
+        return None
+    return {f"p{p}": round(float(v), 6) for p, v in zip(PERCENTILES, np.percentile(values, PERCENTILES), strict=True)}
+
+
+def pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows, report: Report) -> Iterator[Pool]:
+    """The pool of every query that has a known positive in the corpus, or whose positive the judge decides."""
+    params, labels = job.params, Labels(job, docs)
+    passages = Tokens.open(job.inputs["tokens"]).passages
+    backfill = params.denoise.backfill if params.denoise else None
+    beyond = (backfill.first_rank, backfill.depth) if backfill else None
+    window = (params.first_rank, params.depth)
+    known = set(labels.queries)
+    report.without_run = len(known)
+    selected = subset(labels.queries, params.queries, params.seed)
+    for query, ids, rows, scores in ranked(job, labels, docs, queries):
+        report.without_run -= query in known
+        if query in known and query not in selected:
+            continue
+        positives = labels.positives(query, ids)
+        if not len(positives) and labels.labels != "judge":
+            report.without_positive += 1
+            continue
+        barred, row = labels.barred(query), int(queries.rows([query])[0])
+        pool = make_pool(row, positives, (rows, scores), window, beyond, lambda i: passages[i].tobytes(), barred)
+        pool.labelled, pool.source = labels.name, source_name(job)
+        yield pool
+
+
+def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
+    """At most `most` queries, those whose hash with the seed is smallest: the same whatever their order."""
+    if most is None or most >= len(queries):
+        return set(queries)
+    return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])
+
+
+def pairs(group: list[Pool]) -> tuple[Ids, Ids]:
+    """Query row and passage row of the pairs that are judged: each pool's window, then its positives."""
+    queries = np.repeat([pool.query for pool in group], [len(pool.rows) + len(pool.positives) for pool in group])
+    return queries, np.concatenate([part for pool in group for part in (pool.rows, pool.positives)])
+
+
+def judge(group: list[Pool], judges: list[PairScores]) -> None:
+    """Give each pool the judges' mean probability of its window's passages and of its positives."""
+    ends = np.cumsum([len(pool.rows) + len(pool.positives) for pool in group])
+    probabilities = mean_probability(judges, *pairs(group))
+    for pool, own in zip(group, np.split(probabilities, ends[:-1]), strict=True):
+        pool.judged, pool.judged_positives = own[: len(pool.rows)], own[len(pool.rows) :]
+
+
+def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
+    """The lists of one query, none where the judge finds no positive; the draw depends on (seed, query) alone."""
+    denoise, negatives, first = params.denoise, params.negatives, params.take == "first"
+    if negatives is not None and params.negatives_per == "positive":
+        negatives *= max(1, len(pool.positives))
+    rng = np.random.default_rng([params.seed, 1, pool.query])
+    if params.labels == "judge" and denoise is not None:
+        labelled = judge_labelled(pool, negatives, denoise, rng, first)
+        if labelled is not None:
+            yield labelled
+        return
+    if denoise is None or denoise.hybrid:
+        yield undenoised(pool, negatives, np.random.default_rng([params.seed, 0, pool.query]), first)
+    if denoise is not None:
+        yield denoised(pool, negatives, denoise, rng, first)
+
+
+def requests(job: Job[CandidatesParams]) -> Requests:
+    """The pairs that the judges score."""
+    judges, collection = open_judges(job), Collection(job.inputs["dataset"])
+    source = pools(job, doc_rows(collection), query_rows(collection), Report(job.params.negatives))
+    while group := list(islice(source, GROUP)):
+        for scores in judges:
+            yield scores, *pairs(group)
+
+
+def run_shard(job: Job[CandidatesParams]) -> dict[str, object]:
+    """Score a share of the pairs that are judged; see `score_shard`."""
+    return score_shard(job, requests)
+
+
+def run(job: Job[CandidatesParams]) -> None:
+    """Write candidates.parquet and report.json."""
+    use_workers(job.execution.workers)
+    judges = open_judges(job)
+    report = Report(job.params.negatives)
+    collection = Collection(job.inputs["dataset"])
+    docs, queries = doc_rows(collection), query_rows(collection)
+    source = pools(job, docs, queries, report)
+    with writing(job) as draft, Progress(f"candidates {job.key}", 0, "queries") as progress:
+        with pq.ParquetWriter(draft.path("candidates.parquet"), SCHEMA) as writer:
+            while group := list(islice(source, GROUP)):
+                if judges:
+                    judge(group, judges)
+                drawn = [list(draw_lists(pool, job.params)) for pool in group]
+                report.without_positive += sum(not lists for lists in drawn)
+                for pool in group:
+                    report.add_pool(pool)
+                useful = [entry for lists in drawn for entry in lists if report.add_list(entry)]
+                if useful:
+                    writer.write_table(table(useful, docs, queries))
+                progress.add(len(group))
+        if not report.lists:
+            raise UserError(
+                f"candidates {job.key}: no query has a positive and a negative ({report.queries} queries have a "
+                f"positive, {report.without_run} no run); widen candidates.depth or relax candidates.denoise"
+            )
+        result = report.finish()
+        write_json(draft.path("report.json"), result)
+        draft.facts |= {"queries": result["queries"], "lists": result["lists"]}

@@ -1,0 +1,123 @@
+"""Positives and negatives of training lists: labels by qrels, answers or a judge; sources that negatives come from."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tandem.data.collection import LITERAL_MATCH, Collection
+from tandem.data.rows import IdRows
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+from tandem.models.ragged import Ids
+from tandem.stages.negatives import CandidatesParams
+from tandem.store.job import Job
+
+NAMES = {"qrels": "qrels", "answers": "answer", "judge": "judge"}  # `labels` → the origin of a positive
+RANDOM = 2  # of the draw's seed, beside 0 and 1 for undenoised and denoised lists
+
+
+class Labels:
+    """The labels of a split's queries.
+
+    `labels` decides where positives come from: `qrels`; `answers`, the first passage of the window that holds an answer
+    (RocketQA on Natural Questions); `judge`, from nowhere: the judge decides. With `bar_answers`, and always where
+    answers label, no passage that holds an answer is a negative. Memory: some 100 bytes a passage that holds one.
+    """
+
+    def __init__(self, job: Job[CandidatesParams], docs: IdRows) -> None:
+        collection, params = Collection(job.inputs["dataset"]), job.params
+        self.labels, self.docs = params.labels, docs
+        self.name = NAMES[params.labels]
+        self.window = slice(params.first_rank - 1, params.depth)
+        self.qrels = collection.qrels(params.split) if self.labels == "qrels" else {}
+        self.queries = list(self.qrels) if self.labels == "qrels" else list(collection.queries(params.split))
+        self.answers = passages_with_answers(job)
+
+    def positives(self, query: str, ids: list[str]) -> Ids:
+        """Rows of a query's positives that are in the corpus; `ids` are the source's documents, best first."""
+        relevant = [doc for doc, relevance in self.qrels.get(query, {}).items() if relevance > 0]
+        if self.labels == "answers":
+            relevant = [doc for doc in ids[self.window] if doc in self.answers.get(query, ())][:1]
+        return self._rows(relevant)
+
+    def barred(self, query: str) -> Ids:
+        """Rows of the passages that are no negatives: literal matches of the qrels, and passages with an answer."""
+        literal = [doc for doc, relevance in self.qrels.get(query, {}).items() if relevance == LITERAL_MATCH]
+        return self._rows([*literal, *sorted(self.answers.get(query, ()))])
+
+    def _rows(self, ids: list[str]) -> Ids:
+        rows = self.docs.rows(ids, missing_ok=True)
+        return rows[rows >= 0]
+
+
+def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
+    """Query id → documents of the run that hold an answer, by the input `match`; empty without it.
+
+    Raises:
+        UserError: the answers were matched in another run.
+    """
+    if "match" not in job.inputs:
+        return {}
+    match, run = job.inputs["match"], job.inputs["run"]
+    if Path(match.upstream["run"]).name != run.key:
+        raise UserError(f"candidates: {match.folder} has matched {match.upstream['run']}; expected {run.folder}")
+    matches = pq.read_table(match.path("matches.parquet"), columns=["query_id", "doc_id", "relevant"])
+    relevant = matches.filter(np.asarray(matches["relevant"]))
+    documents: dict[str, set[str]] = {}
+    for query, doc in zip(relevant["query_id"].to_pylist(), relevant["doc_id"].to_pylist(), strict=True):
+        documents.setdefault(query, set()).add(doc)
+    return documents
+
+
+Ranked = Iterator[tuple[str, list[str], Ids, Ids]]  # query, ids, rows and scores of its documents, best first
+Source = Callable[[Job[CandidatesParams], Labels, IdRows, IdRows], Ranked]
+
+SOURCES: dict[str, Source] = {}
+
+
+def negatives(name: str) -> Callable[[Source], Source]:
+    """Register a source of negatives under a name.
+
+    A source takes the job, its labels, and the rows of passages' and of queries' ids, and gives each query's documents,
+    best first: negatives are drawn from them, and positives are found in them where answers label.
+    """
+
+    def register(function: Source) -> Source:
+        SOURCES[name] = function
+        return function
+
+    return register
+
+
+def ranked(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
+    """(query, ids, rows, scores) of each query's documents, best first, by the job's source."""
+    return SOURCES[source_name(job)](job, labels, docs, queries)
+
+
+def source_name(job: Job[CandidatesParams]) -> str:
+    """The name of a job's source: its parameter, else `run` where there is one, else `random`."""
+    return job.params.source or ("run" if "run" in job.inputs else "random")
+
+
+@negatives("run")
+def from_run(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
+    """The documents of the input `run`."""
+    for query, ids, scores in iter_run(job.inputs["run"].path("run.trec")):
+        yield query, ids, docs.rows(ids), scores
+
+
+@negatives("random")
+def from_corpus(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
+    """`depth` passages drawn from the corpus for every query that has labels; they have no score."""
+    at = queries.rows(labels.queries)
+    for query, row in zip(labels.queries, at, strict=True):
+        drawn = at_random(len(docs), job.params.depth, job.params.seed, int(row))
+        yield query, [], drawn, np.full(len(drawn), np.nan, np.float32)
+
+
+def at_random(passages: int, count: int, seed: int, query: int) -> Ids:
+    """`count` distinct rows of a corpus; they follow from (seed, query) alone."""
+    rng = np.random.default_rng([seed, RANDOM, query])
+    return rng.choice(passages, min(count, passages), replace=False)

@@ -1,1 +1,0 @@
-"""What lies in results/, where it comes from, whether it is whole, and who still needs it."""

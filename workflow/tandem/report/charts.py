@@ -1,0 +1,287 @@
+"""Plots by Altair: lines, points, histograms and bars, in figures of the page.
+
+A plot is drawn once as SVG, which needs no script, and described to Vega, which makes it answer the pointer. Colours
+are the style sheet's variables, so that a plot follows the page from light to dark.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import altair
+import numpy as np
+import vl_convert
+from markupsafe import Markup
+
+from tandem.report.page import embedded
+
+Datum = dict[str, Any]  # a row of a plot's data
+Specification = dict[str, object]  # a plot as Vega-Lite reads it
+WIDTH, HEIGHT = 400, 190
+COLOURS = [f"var(--c{at})" for at in range(8)]  # of the style sheet; more series begin again
+MOST_ROWS = 12  # of the numbers below a plot
+MOST_COLUMNS, LETTER, LEGEND_LETTER = 4, 6.0, 6.8  # of a legend; the mean width of a letter of an axis and of a legend
+MOST_POINTS = 300
+DOTS = 24  # a line of no more points has them marked
+
+_AXIS = {
+    "labelColor": "var(--quiet)",
+    "titleColor": "var(--quiet)",
+    "gridColor": "var(--line)",
+    "domainColor": "var(--quiet)",
+    "tickColor": "var(--line)",
+    "titleFontWeight": "normal",
+    "labelFontSize": 11,
+    "titleFontSize": 11.5,
+    "labelLimit": 220,
+}
+_LEGEND = {"orient": "bottom", "title": None, "labelColor": "var(--ink)", "labelFontSize": 12, "labelLimit": 340}
+CONFIG = {
+    "background": "transparent",
+    "font": "system-ui, sans-serif",
+    "aria": False,  # the figure is described as a whole; Vega would have every mark read out
+    "view": {"stroke": None},
+    "axis": _AXIS,
+    "axisX": {"tickCount": 6, "labelFlush": False, "labelOverlap": "greedy", "labelSeparation": 6},
+    "axisY": {"tickCount": 5},
+    "legend": {**_LEGEND, "symbolStrokeWidth": 2.5, "symbolOpacity": 1},
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: its name, its points in ascending x, and where it is known the range of each point."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+def thinned(series: Series) -> Series:
+    """Its finite points, at most MOST_POINTS of them: means of equal numbers of neighbours."""
+    if not all(map(math.isfinite, series.y)):
+        known = [(x, y) for x, y in zip(series.x, series.y, strict=True) if math.isfinite(y)]
+        series = Series(series.name, [x for x, _ in known], [y for _, y in known])
+    if len(series.x) <= MOST_POINTS:
+        return series
+    parts = zip(np.array_split(series.x, MOST_POINTS), np.array_split(series.y, MOST_POINTS), strict=True)
+    means = [(float(x.mean()), float(y.mean())) for x, y in parts]
+    return Series(series.name, [x for x, _ in means], [y for _, y in means])
+
+
+def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, log: bool = False) -> Markup:
+    """Lines over a common x, logarithmic with `log`, with a band where ranges are known; the legend stands below."""
+    lines = [thinned(line) for line in series]
+    data = [point for line in lines for point in _points(line)]
+    names = list(dict.fromkeys(line.name for line in lines))
+    scale = altair.Scale(type="log", nice=False) if log else altair.Scale(type="linear", zero=False, nice=False)
+    whole = all(float(point["x"]).is_integer() for point in data)
+    base = altair.Chart(inline(data)).encode(
+        x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
+        color=colours("series", names),
+    )
+    chosen = altair.selection_point(name="chosen", fields=["series"], bind="legend")
+    tiny = max((abs(point["y"]) for point in data), default=1) < 1e-3
+    axis = altair.Axis(labelExpr="datum.value === 0 ? '0' : format(datum.value, '~e')") if tiny else altair.Axis()
+    value = altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False), axis=axis)
+    tooltip = ["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")]
+    dotted = max((len(line.x) for line in lines), default=0) <= DOTS
+    chart = base.mark_line(point=dotted, strokeWidth=2).encode(
+        y=value, tooltip=tooltip, opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15))
+    )
+    if any(line.low for line in lines):
+        chart = base.mark_area(opacity=0.15).encode(y=altair.Y("low:Q", title=y_label), y2="high:Q") + chart
+    summary = "; ".join(_course(line, x_label) for line in lines)
+    return figure(title, _sized(chart.add_params(chosen)), summary, *_columns(lines, x_label))
+
+
+def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Markup:
+    """Points, each series in its colour; the legend stands below."""
+    data = [point for points in series for point in _points(points)]
+    chart = altair.Chart(inline(data)).mark_point(filled=True, size=60, opacity=0.9)
+    chart = chart.encode(
+        x=altair.X("x:Q", title=x_label, scale=altair.Scale(zero=False)),
+        y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False)),
+        color=colours("series", list(dict.fromkeys(points.name for points in series))),
+        tooltip=["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label)],
+    )
+    summary = f"{len(data)} points of {len(series)} series"
+    numbers = [[point["series"], f"{point['x']:g}", f"{point['y']:.4g}"] for point in data]
+    return figure(title, _sized(chart), summary, ["", x_label, y_label], numbers)
+
+
+def histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequence[int]], x_label: str) -> Markup:
+    """Steps of several groups over the same edges, each as a share of its group."""
+    names = {group: f"{group} ({sum(ns):,})" for group, ns in counts.items()}
+    shares = {group: [100 * n / max(1, sum(ns)) for n in ns] for group, ns in counts.items()}
+    # A step ends at the last edge: the last bin's share stands there again.
+    data = [
+        {"x": edge, "share": round(share, 4), "group": names[group]}
+        for group, bins in shares.items()
+        for edge, share in zip(edges, [*bins, bins[-1]], strict=True)
+    ]
+    chart = altair.Chart(inline(data)).mark_area(interpolate="step-after", line={"strokeWidth": 2}, fillOpacity=0.18)
+    chart = chart.encode(
+        x=altair.X("x:Q", title=x_label, scale=altair.Scale(zero=False, nice=False)),
+        y=altair.Y("share:Q", title="% of group", stack=None),
+        color=colours("group", list(names.values())),
+        tooltip=["group:N", altair.Tooltip("x:Q", title="from"), altair.Tooltip("share:Q", title="%", format=".1f")],
+    )
+    modes = [(name, max(range(len(bins)), key=bins.__getitem__)) for name, bins in shares.items()]
+    summary = "; ".join(f"{names[name]}: most from {edges[at]:g} to {edges[at + 1]:g}" for name, at in modes)
+    numbers = [
+        [f"{left:g} to {right:g}", *(f"{ns[at]:,}" for ns in counts.values())]
+        for at, (left, right) in enumerate(pairwise(edges))
+    ]
+    return figure(title, _sized(chart), summary, [x_label, *counts], numbers)
+
+
+def bars(title: str, values: dict[str, float], x_label: str, words: dict[str, str]) -> Markup:
+    """Horizontal bars; `words` are the values as text, for the pointer and the table."""
+    data = [{"name": name, "value": value, "text": words[name]} for name, value in values.items()]
+    chart = altair.Chart(inline(data)).mark_bar(color="var(--c0)")
+    chart = chart.encode(
+        x=altair.X("value:Q", title=x_label),
+        y=altair.Y("name:N", title=None, sort=None),
+        tooltip=["name:N", altair.Tooltip("text:N", title=x_label)],
+    )
+    summary = "; ".join(f"{name} {words[name]}" for name in values)
+    chart = chart.properties(width=_beside(list(values)), height=max(40, 20 * len(data)))
+    return figure(title, chart, summary, ["", x_label], [[name, words[name]] for name in values])
+
+
+def before_after(title: str, values: dict[str, tuple[float, float]], x_label: str) -> Markup:
+    """Two bars below one another for each name: before and after."""
+    when = ("before", "after")
+    data = [
+        {"name": name, "when": word, "value": round(value, 4)}
+        for name, pair in values.items()
+        for word, value in zip(when, pair, strict=True)
+    ]
+    width = _beside(list(values))
+    chart = altair.Chart(inline(data)).mark_bar()
+    chart = chart.encode(
+        x=altair.X("value:Q", title=x_label),
+        y=altair.Y("name:N", title=None, sort=None),
+        yOffset=altair.YOffset("when:N", sort=list(when)),
+        color=colours("when", when, width),
+        tooltip=["name:N", "when:N", altair.Tooltip("value:Q", title=x_label, format=".2f")],
+    )
+    summary = "; ".join(f"{name}: {old:.2f} before, {new:.2f} after" for name, (old, new) in values.items())
+    numbers = [[name, f"{old:.2f}", f"{new:.2f}"] for name, (old, new) in values.items()]
+    return figure(title, chart.properties(width=width, height=max(60, 30 * len(values))), summary, ["", *when], numbers)
+
+
+def _beside(names: Sequence[str]) -> float:
+    """What is left of the usual width beside the longest name, so that letters are as large as in other plots."""
+    return max(WIDTH / 2, WIDTH - label_width(names, LETTER, -20))
+
+
+def _sized(chart: Any) -> Any:
+    """The usual size in pixels; the page scales it."""
+    return chart.properties(width=WIDTH, height=HEIGHT)
+
+
+def _points(series: Series) -> list[Datum]:
+    """Its points as rows of x, y, series, and low and high where they are known."""
+    points: list[Datum] = []
+    for at, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
+        points.append({"x": x, "y": y, "series": series.name})
+        points[-1] |= {"low": series.low[at], "high": series.high[at]} if series.low else {}
+    return points
+
+
+def _course(line: Series, x_label: str) -> str:
+    """`loss: from 1.4 at step 0 to 0.45 at step 115`."""
+    if not line.x:
+        return f"{line.name}: no points"
+    first, last = [f"{line.y[at]:.3g} at {x_label} {line.x[at]:g}" for at in (0, -1)]
+    return f"{line.name}: {first}" if len(line.x) == 1 else f"{line.name}: from {first} to {last}"
+
+
+def _columns(lines: Sequence[Series], x_label: str) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of the numbers: x, then a column for each line."""
+    values = [dict(zip(line.x, line.y, strict=True)) for line in lines]
+    xs = sorted({x for line in lines for x in line.x})
+    numbers = [[f"{x:g}", *(f"{line[x]:.4g}" if x in line else "–" for line in values)] for x in xs]
+    return [x_label, *(line.name for line in lines)], numbers
+
+
+def colours(field: str, names: Sequence[str], width: float = WIDTH, legend: bool = True) -> Any:
+    """Colour by a field, in the order of `names`; the legend is no wider than the plot where its words allow it."""
+    scale = altair.Scale(domain=list(names), range=[COLOURS[at % len(COLOURS)] for at in range(len(names))])
+    columns = max(1, min(MOST_COLUMNS, int(width / label_width(names, LEGEND_LETTER, 30))))
+    return altair.Color(f"{field}:N", scale=scale, legend=altair.Legend(columns=columns) if legend else None)
+
+
+def label_width(names: Sequence[str], letter: float, more: float) -> float:
+    """About how wide the longest of some labels is, in pixels, with `more` for what stands beside it."""
+    return max((len(name) for name in names), default=0) * letter + more
+
+
+def inline(points: Sequence[Mapping[str, object]]) -> Any:
+    """Data of a plot that stands in its description."""
+    return altair.InlineData(list(points))
+
+
+def specification(chart: Any) -> Specification:
+    """The plot as Vega-Lite reads it, in the page's colours."""
+    description: Specification = chart.configure(**CONFIG).to_dict()
+    return description
+
+
+def draw_svg(spec: Specification) -> Markup:
+    """The plot as SVG."""
+    return Markup(vl_convert.vegalite_to_svg(spec))
+
+
+@cache
+def bundle() -> Markup:
+    """Vega, Vega-Lite and vega-embed as one script, from the installed package: nothing is loaded."""
+    licence = "/* Vega, Vega-Lite and vega-embed, under their BSD 3-clause licences */\n"
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return Markup(licence + script.replace("</script", "<\\/script"))
+
+
+def figure(title: str, chart: Any, summary: str, head: Sequence[str], numbers: Sequence[Sequence[str]]) -> Markup:
+    """A plot with its caption, its description for those who cannot see it, and its numbers.
+
+    Args:
+        title: the caption.
+        chart: an Altair chart.
+        summary: what the plot shows, in words.
+        head: titles of the columns of the numbers.
+        numbers: their rows; at most MOST_ROWS are shown, evenly chosen, the first and the last among them.
+    """
+    spec = specification(chart)
+    return Markup(
+        '<figure class="chart"><figcaption>{}</figcaption><div class="plot" role="img" aria-label="{}">{}</div>'
+        '<script type="application/json" class="spec">{}</script>{}</figure>'
+    ).format(title, f"{title}. {summary}", draw_svg(spec), embedded(spec), _numbers(title, head, numbers))
+
+
+def _numbers(title: str, head: Sequence[str], numbers: Sequence[Sequence[str]]) -> Markup:
+    """The numbers as a table that unfolds."""
+    selected = evenly(numbers)
+    some = f", {len(selected)} of {len(numbers):,} rows" if len(selected) < len(numbers) else ""
+    titles = Markup().join(Markup('<th scope="col" class="num">{}</th>').format(word) for word in head)
+    lines = Markup().join(
+        Markup("<tr>{}</tr>").format(Markup().join(Markup('<td class="num">{}</td>').format(word) for word in row))
+        for row in selected
+    )
+    return Markup(
+        '<details class="numbers"><summary>Numbers<span class="unseen"> of {0}</span></summary><div class="scroll">'
+        "<table><caption>{0}{1}</caption><thead><tr>{2}</tr></thead><tbody>{3}</tbody></table></div></details>"
+    ).format(title, some, titles, lines)
+
+
+def evenly(numbers: Sequence[Sequence[str]], most: int = MOST_ROWS) -> list[Sequence[str]]:
+    """At most so many of the rows, evenly chosen, the first and the last among them."""
+    if len(numbers) <= most:
+        return list(numbers)
+    return [numbers[round(at * (len(numbers) - 1) / (most - 1))] for at in range(most)]

@@ -1,0 +1,101 @@
+"""The command `report`: one HTML page that shows a run and needs no network.
+
+Tables, the stages behind every number, training curves, negatives, cost, and an explorer of single queries; extras add
+sections of their own.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tandem.cluster.progress import duration
+from tandem.errors import UserError
+from tandem.evaluation.layouts import System, system_name
+from tandem.report.charts import bundle
+from tandem.report.compare import compare, explore
+from tandem.report.figures import draw_graph, group_by_box, overview
+from tandem.report.flags import parse_rows, read_flags
+from tandem.report.page import render
+from tandem.report.results import Row, read_table
+from tandem.report.scored import open_scores
+from tandem.report.sections import (
+    Extra,
+    cost_chart,
+    describe_dataset,
+    stage_costs,
+    trained_models,
+    training_lists,
+)
+from tandem.stages.evaluation import ScoreParams
+from tandem.store.artifact import Artifact, open_artifact
+from tandem.store.files import write_text
+from tandem.store.lineage import Stage, input_of, tree, walk
+
+
+def main(words: list[str], extras: Sequence[Extra] = ()) -> int:
+    """`report --tables a.csv,b.csv --rows JSON --out results/report.html`, and a flag of each extra.
+
+    `--tables` are files that `tandem table` wrote; `--rows` lists the systems that are compared, all scored on one
+    dataset and split.
+    """
+    flags = read_flags(words, ("tables", "rows", "out"), tuple(extra.flag for extra in extras))
+    tables = [read_table(Path(file).with_suffix(".json")) for file in flags["tables"].split(",") if file]
+    systems = open_systems(flags["rows"])
+    folders = dict.fromkeys(folder for table in tables for row in table.rows for folder in run_folders(row))
+    runs = [open_artifact(Path(folder), verify=False) for folder in folders]
+    additions = [extra.read(flags[extra.flag]) for extra in extras if extra.flag in flags]
+    stages = walk([*systems.values(), *runs, *(artifact for addition in additions for artifact in addition.artifacts)])
+    sections = [addition.section(stages) for addition in additions if addition.section]
+    first = next(iter(systems.values()))
+    is_group = "run" not in first.upstream  # of datasets: its scores are means of theirs, of no single query
+    statistics = {} if is_group else json.loads(input_of(first, "dataset").path("statistics.json").read_text("utf-8"))
+    numbers = {stages[scores.key].upstream.get("run", scores.key): system_name(s) for s, scores in systems.items()}
+    numbers |= {row.stage: system_name(row.id) for table in tables for row in table.rows if row.stage}
+    boxes = group_by_box(stages.values())
+    page = render(
+        "report.html",
+        tables=tables,
+        dataset=first.folder.parts[-3],
+        systems=len(systems),
+        split=first.params_as(ScoreParams).split,
+        passages=statistics.get("passages", {}).get("count"),
+        facts=describe_dataset(statistics),
+        stages=stages,
+        trees=[(title, tree(stages, key)) for key, title in numbers.items()],
+        overview=overview(boxes),
+        boxes=boxes,
+        dag=draw_graph(stages),
+        training=trained_models(stages.values(), [charts for addition in additions for charts in addition.training]),
+        negatives=training_lists(stages.values()),
+        cost=stage_costs(stages.values()),
+        cost_chart=cost_chart(boxes),
+        sections=[section for section in sections if section],
+        comparison=None if is_group else compare(systems),
+        explorer=None if is_group else explore(systems),
+        vega=bundle,
+        total=duration(sum(stage.seconds for stage in stages.values())),
+        commits=_commits(stages),
+    )
+    write_text(Path(flags["out"]), page)
+    return 0
+
+
+def open_systems(rows: str) -> dict[System, Artifact]:
+    """The score artifact of each system, verified."""
+    systems: dict[System, Artifact] = {}
+    for row in parse_rows(rows):
+        if row.id in systems:
+            raise UserError(f"--rows: {system_name(row.id)} is there twice; each system and first stage once")
+        systems[row.id] = open_scores(row.scores)
+    return systems
+
+
+def run_folders(row: Row) -> list[str]:
+    """Folders of the runs that a row's numbers were measured on."""
+    return [run.folder for run in row.lineage] or [row.folder] * bool(row.folder)
+
+
+def _commits(stages: dict[str, Stage]) -> list[str]:
+    """The commits the stages were run at, shortened, `+` where the checkout had changes."""
+    commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
+    return sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits)

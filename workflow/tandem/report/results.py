@@ -1,0 +1,202 @@
+"""A table with its numbers, as `tandem table` writes it and the report reads it."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from tandem.config.tables import Band, Paper, PrintedOn
+from tandem.errors import UserError
+from tandem.evaluation.layouts import System
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where scores come from: keys, the run's folder, and at which commit, when, where and how long it was computed."""
+
+    scores: str
+    run: str
+    folder: str
+    commit: str | None = None
+    dirty: bool | None = None
+    finished: str | None = None
+    machine: str | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lineage(Origin):
+    """The origin of a row's number, and the layout's column, dataset, split and seed that it is of."""
+
+    column: str
+    dataset: str
+    split: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number; all but p in percent. `printed` is the paper's, `low` and `high` a 95 % interval over queries.
+
+    `change` is the value minus that of the row's baseline, `p` that of the test of it, Holm-corrected; both are None
+    for a row without a baseline. With several seeds `value` is the mean of `seeds`, the values of each, and `sd` their
+    standard deviation. What is only quoted, or cannot be measured where it is searched, has no value.
+
+    Attributes:
+        verdict: see `bands.verdict`; empty where there is nothing to compare the value with.
+        band: the tolerance behind the verdict.
+        stages: the key of the run of each seed.
+        dataset: where it was searched, `split` on which queries.
+        stands_in: whether that is another dataset or split than the printed number's.
+    """
+
+    measure: str
+    printed: float | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    change: float | None = None
+    p: float | None = None
+    sd: float | None = None
+    seeds: list[float] = field(default_factory=list)
+    verdict: str = ""
+    band: Band | None = None
+    stages: list[str] = field(default_factory=list)
+    dataset: str = ""
+    split: str = ""
+    stands_in: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system's numbers; `against` names its baseline, `stage` is its run's key and `folder` where that lies.
+
+    Attributes:
+        quoted: printed values only: it has no run, and `stage` and `folder` are empty.
+        lineage: the origin of each of its numbers.
+        differs: how its run differs from that of `neighbour`, the row before it: a line for each parameter.
+        instead: which datasets stand in for those it is trained on.
+        absent: why it has no run, or none for some columns, where it is not meant to be quoted.
+    """
+
+    system: str
+    first_stage: str
+    against: str
+    stage: str
+    folder: str
+    cells: list[Cell]
+    quoted: bool = False
+    lineage: list[Lineage] = field(default_factory=list)
+    differs: list[str] = field(default_factory=list)
+    neighbour: str = ""
+    instead: str = ""
+    absent: str = ""
+
+    @property
+    def id(self) -> System:
+        """What distinguishes a row from every other."""
+        return self.system, self.first_stage
+
+
+@dataclass(frozen=True)
+class FilledColumn:
+    """A column of a filled table: measure, its printed name, its heading; the paper's dataset and split, and ours."""
+
+    measure: str
+    name: str
+    label: str
+    dataset_name: str
+    printed_dataset: str
+    printed_split: str
+    dataset: str
+    split: str
+    queries: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A filled layout; `names` are the headings of its columns."""
+
+    title: str
+    paper: Paper | None
+    printed_on: PrintedOn | None
+    decimals: int
+    note: str
+    names: list[str]
+    dataset: str
+    split: str
+    queries: int
+    rows: list[Row]
+    columns: list[FilledColumn] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether printed numbers are of another dataset or split than ours, or of models trained on another."""
+        return any(row.instead or any(cell.stands_in for cell in row.cells) for row in self.rows)
+
+    @property
+    def heading(self) -> str:
+        """`Table 4: First-stage retrieval`, or the title alone."""
+        return f"{self.paper.table}: {self.title}" if self.paper else self.title
+
+    @property
+    def caption(self) -> str:
+        """What the printed numbers and ours were measured on."""
+        own = [(column.dataset, column.split, column.queries) for column in self.columns if column.queries]
+        searched = list(dict.fromkeys(own)) or [(self.dataset, self.split, self.queries)]
+        ours = "ours: " + ", ".join(f"{name} {split}, {queries:,} queries" for name, split, queries in searched)
+        ours += f", {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
+        if instead := list(dict.fromkeys(row.instead for row in self.rows if row.instead)):
+            ours += f", trained on {'; '.join(instead)}"
+        if self.printed_on is None:
+            return ours
+        names = [f"{column.dataset_name} {column.printed_split}" for column in self.columns if column.dataset_name]
+        printed = ", ".join(dict.fromkeys(map(str.strip, names))) or f"{self.printed_on.name} {self.printed_on.split}"
+        stand_in = " (a stand-in: not comparable in level)" if self.stands_in else ""
+        return f"printed: {printed}; {ours}{stand_in}"
+
+    @property
+    def has_printed(self) -> list[bool]:
+        """Per column, whether any of its cells has a printed value."""
+        columns = zip(*(row.cells for row in self.rows), strict=True)
+        return [any(cell.printed is not None for cell in column) for column in columns]
+
+    @property
+    def has_verdict(self) -> list[bool]:
+        """Per column, whether any of its cells has a verdict."""
+        return [any(cell.verdict for cell in column) for column in zip(*(row.cells for row in self.rows), strict=True)]
+
+    def to_json(self) -> str:
+        """The table for programs; `read_table` reads it back."""
+        return to_json(Table, self)
+
+
+def to_json(kind: type[T], value: T) -> str:
+    """A dataclass as indented JSON with a final newline."""
+    content: Any = TypeAdapter(kind).dump_python(value, mode="json")
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_json(kind: type[T], path: Path, missing: str, broken: str) -> T:
+    """A dataclass from a JSON file; a `UserError` that ends in `missing` or `broken`."""
+    try:
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {missing}") from None
+    except ValidationError:
+        raise UserError(f"{path}: {broken}; make it again") from None
+
+
+def read_table(path: Path) -> Table:
+    """The table that `tandem table` wrote beside its CSV."""
+    return read_json(Table, path, "`tandem table` writes it beside the CSV", "not a table written by `tandem table`")
+
+
+def percent(share: float) -> float:
+    """A share in percent to four decimals; noise in a sum's last bits cannot tip the rounding."""
+    return round(round(100 * share, 9), 4)

@@ -1,0 +1,281 @@
+"""Parts of the report: training curves, training lists, cost, the dataset; and what an extra adds to the page."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pyarrow.parquet as pq
+from markupsafe import Markup
+from pydantic import BaseModel
+
+from tandem.cluster.progress import duration
+from tandem.report.charts import Series, bars, histogram, line_chart
+from tandem.report.figures import Part, bytes_of
+from tandem.stages.flags import flatten
+from tandem.store.artifact import Artifact
+from tandem.store.lineage import Stage
+
+DEV = ("dev/", "dev ")  # how a log names what was measured on dev
+LOSSES = ("loss", "kl", "sup")
+OF_SCORES = {"hinge", "mse", "margin_mse"}  # losses in the scores' own unit; all others are in nats
+FOLLOWED = ("after", "checkpoint")  # roles of checkpoints that a training went on from
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section that an extra adds: its id, its title in the navigation, its content, and where it stands."""
+
+    id: str
+    title: str
+    body: Markup
+    place: Literal["results", "checks"]
+
+
+@dataclass(frozen=True)
+class TrainingCharts:
+    """Charts and a note that an extra adds to a training, found by one of its checkpoints."""
+
+    checkpoint: str
+    charts: list[Markup]
+    note: Markup = field(default_factory=Markup)
+
+
+@dataclass(frozen=True)
+class Addition:
+    """What an extra adds to a page.
+
+    Attributes:
+        artifacts: whose stages the page lists.
+        section: its section, made of all stages of the page; None if it has nothing to show.
+        training: what it adds to trainings.
+    """
+
+    artifacts: list[Artifact] = field(default_factory=list)
+    section: Callable[[dict[str, Stage]], Section | None] | None = None
+    training: list[TrainingCharts] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Extra:
+    """An extra of the page: the flag of the command `report` that it reads, and the function that reads its value."""
+
+    flag: str
+    read: Callable[[str], Addition]
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A training: its stage, seconds with those of its checkpoints, charts, steps, and mean tokens per second."""
+
+    stage: Stage
+    seconds: float
+    charts: list[Markup]
+    steps: int
+    speed: float | None
+    additions: list[TrainingCharts]
+
+
+def trained_models(stages: Iterable[Stage], additions: Sequence[TrainingCharts] = ()) -> list[TrainedModel]:
+    """The models that were trained; a checkpoint that another one or a model goes on from is part of that training."""
+    logged = {stage.key: stage for stage in stages if "log.parquet" in stage.artifact.manifest.files}
+    above = {key: _checkpoints(stage, logged) for key, stage in logged.items()}
+    inner = set().union(*above.values())
+    models = []
+    for key, stage in logged.items():
+        if key in inner:
+            continue
+        log = read_log(stage.artifact)
+        speed = log.get("tokens_per_second")
+        models.append(
+            TrainedModel(
+                stage,
+                stage.seconds + sum(logged[other].seconds for other in above[key]),
+                _curves(stage.artifact, log),
+                int(max((series.x[-1] for series in log.values()), default=0)),
+                sum(speed.y) / len(speed.y) if speed else None,
+                [addition for addition in additions if addition.checkpoint in above[key]],
+            )
+        )
+    return models
+
+
+def _checkpoints(stage: Stage, stages: dict[str, Stage]) -> set[str]:
+    """Keys of all checkpoints that a training went on from."""
+    keys: set[str] = set()
+    waiting = [stage]
+    while waiting:
+        inputs = waiting.pop().upstream.items()
+        new = {key for role, key in inputs if role.split(".")[0] in FOLLOWED and key in stages} - keys
+        keys |= new
+        waiting += [stages[key] for key in new]
+    return keys
+
+
+def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
+    """Loss parts, dev measures and learning rate against the step."""
+    losses = [log[name] for name in LOSSES if name in log]
+    dev = [Series(name[len(DEV[0]) :], line.x, line.y) for name, line in sorted(log.items()) if name.startswith(DEV)]
+    unit = "loss, in scores" if OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
+    charts = [line_chart("Loss and its parts", losses, "step", unit)] if losses else []
+    charts += [line_chart("On the dev queries", dev, "step", "mean over queries")] if dev else []
+    charts += [line_chart("Learning rate", [log["lr"]], "step", "learning rate")] if "lr" in log else []
+    return charts
+
+
+def read_log(model: Artifact) -> dict[str, Series]:
+    """A training log by name, in ascending step; of a step logged twice (a resumed run) the last value counts."""
+    table = pq.read_table(model.path("log.parquet"))
+    points: dict[str, dict[int, float]] = {}
+    columns = (table[name].to_pylist() for name in ("step", "name", "value"))
+    for step, name, value in zip(*columns, strict=True):
+        points.setdefault(name, {})[step] = value
+    return {name: Series(name, *zip(*sorted(steps.items()), strict=True)) for name, steps in points.items()}
+
+
+class Bins(BaseModel):
+    """How many passages of a pool have scores between the edges."""
+
+    edges: list[float] = []
+    positives: list[int] | None = None
+    negatives: list[int] | None = None
+
+
+class ListReport(BaseModel):
+    """report.json of training lists, as far as the page shows it."""
+
+    queries: int
+    lists: dict[str, int]
+    dropped: dict[str, int]
+    percentiles: dict[str, dict[str, float | None] | None] | None = None
+    histogram: Bins | None = None
+    too_few: int = 0
+
+
+@dataclass(frozen=True)
+class TrainingList:
+    """Training lists, whether a judge denoised them, and a histogram of scores; None where nothing has a score."""
+
+    stage: Stage
+    report: ListReport
+    judged: bool
+    chart: Markup | None
+
+
+def training_lists(stages: Iterable[Stage]) -> list[TrainingList]:
+    """The candidates among some stages, with the scores of positives and negatives."""
+    return [_training_list(stage) for stage in stages if stage.kind == "candidates"]
+
+
+def _training_list(stage: Stage) -> TrainingList:
+    candidates = stage.artifact
+    report = ListReport.model_validate_json(candidates.path("report.json").read_bytes())
+    judged = any(role.startswith("judge") for role in candidates.upstream)
+    chart: Markup | None = None
+    if (bins := report.histogram) and bins.edges:
+        pool = "negatives before denoising" if judged else "negatives of the pool"
+        groups = {"positives": bins.positives or [], pool: bins.negatives or []}
+        selected = count_negatives(candidates, bins.edges, "judge" if judged else "score")
+        if selected == list(groups[pool]):  # nothing was dropped: one line would hide the other
+            groups["negatives, all of the pool in the lists"] = groups.pop(pool)
+        else:
+            groups["negatives after denoising" if judged else "negatives of the lists"] = selected
+        unit = "the judge's probability" if judged else "score in the run"
+        title = "Scores before and after denoising" if judged else "Scores of the pool and of the lists"
+        chart = histogram(title, bins.edges, {name: counts for name, counts in groups.items() if any(counts)}, unit)
+    return TrainingList(stage, report, judged, chart)
+
+
+def count_negatives(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:
+    """How many negatives of the lists lie between the edges, by a column; empty where the lists are not there.
+
+    By the judge only denoised lists count: a hybrid has them beside undenoised ones.
+    """
+    if "candidates.parquet" not in candidates.manifest.files:
+        return []
+    counts = np.zeros(len(edges) - 1, np.int64)
+    with pq.ParquetFile(candidates.path("candidates.parquet")) as file:
+        for batch in file.iter_batches(columns=["label", "list", column]):
+            scores = batch.column(column).to_numpy(zero_copy_only=False)
+            counted = np.isfinite(scores) & (batch.column("label").to_numpy() == 0)
+            if column == "judge":
+                counted &= batch.column("list").to_numpy(zero_copy_only=False) != "undenoised"
+            counts += np.histogram(scores[counted], edges)[0]
+    return counts.tolist()
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """A stage with its share of the computing time in percent, peak memory in MiB and bytes on disk."""
+
+    stage: Stage
+    share: float
+    memory: int | None
+    bytes: int
+
+
+def stage_costs(stages: Iterable[Stage]) -> list[StageCost]:
+    """What each stage cost."""
+    listed = list(stages)
+    total = sum(stage.seconds for stage in listed) or 1.0
+    return [
+        StageCost(
+            stage,
+            100 * stage.seconds / total,
+            stage.artifact.manifest.peak_memory_mib,
+            bytes_of(stage),
+        )
+        for stage in listed
+    ]
+
+
+def cost_chart(boxes: dict[str, Part]) -> Markup:
+    """Wall time of each kind of work, the longest first."""
+    ordered = sorted(boxes.values(), key=lambda part: -part.seconds)
+    seconds = {part.name: round(part.seconds, 3) for part in ordered}
+    return bars("Computing time", seconds, "seconds", {part.name: duration(part.seconds) for part in ordered})
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """A dataset's statistics.
+
+    Attributes:
+        corpus: name and value of each statistic that is of no split.
+        splits: names of the splits.
+        of_splits: name of each statistic of splits, and its value in each of them.
+    """
+
+    corpus: list[tuple[str, str]]
+    splits: list[str]
+    of_splits: list[tuple[str, list[str]]]
+
+
+def describe_dataset(statistics: dict[str, object]) -> DatasetFacts:
+    """The content of statistics.json in words: the corpus as a list, the splits side by side."""
+    corpus = flatten({name: value for name, value in statistics.items() if name != "splits"})
+    by_split = statistics.get("splits", {})
+    splits = {name: flatten(values) for name, values in by_split.items()} if isinstance(by_split, dict) else {}
+    names = dict.fromkeys(name for values in splits.values() for name in values)
+    rows = [(_title(name), [_text(values.get(name)) for values in splits.values()]) for name in names]
+    return DatasetFacts([(_title(name), _text(value)) for name, value in corpus.items()], list(splits), rows)
+
+
+def _title(path: str) -> str:
+    """`passages, words, mean` for `passages.words.mean`."""
+    return path.replace(".", ", ").replace("_", " ")
+
+
+def _text(value: object) -> str:
+    """A statistic as people write it; – for nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        text = "; ".join(map(str, value)) if isinstance(value, list) else str(value if value is not None else "")
+        return text or "–"
+    return number_text(value)
+
+
+def number_text(value: float | None) -> str:
+    """`8,841,823`, `2.57`; empty without a value."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"

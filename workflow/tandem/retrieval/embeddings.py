@@ -1,0 +1,242 @@
+"""Vectors on disk, in blocks of a fixed number of rows: how the work was split shows in no byte.
+
+A block is `blocks/<number>.npy`: fp16, or int8 with a scale for each vector, about half the bytes:
+
+    s = max_i |x_i| / 127, rounded up to 16 significant bits
+    q_i = round(x_i / s), halves to even
+    x'_i = s · q_i,  |x_i − x'_i| ≤ s / 2
+
+A scale of 16 bits times a number of 7 is exact in float32: restored vectors, and with them every score, do not depend
+on who multiplies, and s · (q · p) may be computed instead of x' · p. A vector of zeros has the scale 0.
+
+Beside a block `<number>.json` names its origin, so that a killed run continues after its last finished block.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.cluster.progress import Progress
+from tandem.config.base import Model
+from tandem.errors import UserError
+from tandem.retrieval.exact import Array
+from tandem.retrieval.pieces import Pieces
+from tandem.store.artifact import Artifact
+
+Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
+Rows = list[Array]  # rows as they are stored, memory-mapped
+
+FP16, INT8 = "fp16", "int8"
+LARGEST = 127
+BITS = 16  # of a scale
+ROWS = 1024  # rows that are quantised at once: float64 is wide
+ALIGNED = 64  # lengths that engines like
+
+
+def row_type(dimension: int) -> np.dtype[Any]:
+    """An int8 vector in a file: its float32 scale, then its values, nothing between them."""
+    return np.dtype([("scale", "<f4"), ("values", "i1", (dimension,))])
+
+
+def quantise(vectors: Vectors) -> Array:
+    """Finite vectors, shape (rows, dim), as rows of `row_type`, shape (rows,)."""
+    rows = np.zeros(len(vectors), row_type(vectors.shape[1]))
+    for at in (slice(start, start + ROWS) for start in range(0, len(vectors), ROWS)):
+        wide = vectors[at].astype(np.float64)
+        fraction, exponent = np.frexp(np.abs(wide).max(axis=1, initial=0.0) / LARGEST)
+        scale = np.ldexp(np.ceil(np.ldexp(fraction, BITS)), exponent - BITS)[:, None]
+        np.divide(wide, scale, out=wide, where=scale > 0)
+        rows["values"][at] = np.rint(wide)
+        rows["scale"][at] = scale[:, 0]
+    return rows
+
+
+def restore(stored: Array) -> Vectors:
+    """The vectors that rows of `row_type` stand for, float32, shape (rows, dim)."""
+    vectors: Vectors = stored["values"].astype(np.float32)
+    vectors *= stored["scale"][:, None]
+    return vectors
+
+
+def block_name(number: int) -> str:
+    """The block's file, relative to the artifact."""
+    return f"blocks/{number:05d}.npy"
+
+
+class BlockFacts(Model):
+    """What is known about a finished block."""
+
+    rows: int
+    dtype: str
+    sha256: str
+    origin: str
+    model: str = ""
+    precision: str = "unknown"
+    device: str = "unknown"
+
+
+class Blocks:
+    """The blocks of embeddings that are being computed.
+
+    Args:
+        folder: the artifact's folder.
+        rows: rows in all.
+        size: rows of a block; the last may have fewer.
+        origin: digest of everything that decides the vectors.
+        dtype: how vectors are stored, `fp16` or `int8`.
+    """
+
+    def __init__(self, folder: Path, rows: int, size: int, origin: str, dtype: str) -> None:
+        self.folder, self.rows, self.size, self.dtype = folder, rows, size, dtype
+        self.pieces = Pieces(folder, origin)
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size)
+
+    def span(self, number: int) -> slice:
+        """The rows of a block."""
+        return slice(number * self.size, min((number + 1) * self.size, self.rows))
+
+    def path(self, number: int) -> Path:
+        """The file of a block."""
+        return self.folder / block_name(number)
+
+    def facts(self, number: int) -> BlockFacts | None:
+        """The facts of a finished block; None if it is missing, damaged or of another origin."""
+        facts = self.pieces.facts(block_name(number))
+        return None if facts is None else BlockFacts.model_validate(facts)
+
+    def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, BlockFacts]:
+        """The facts of those blocks that are finished, by number.
+
+        Threads read and hash every byte: size and time do not reveal a damaged block. The artifact's manifest takes
+        over these hashes, so that blocks are read once.
+        """
+        present = [number for number in numbers if self.path(number).with_suffix(".json").exists()]
+        finished = {}
+        with (
+            Progress(f"check {label}", len(present), "blocks", quiet=not present) as progress,
+            ThreadPoolExecutor(workers) as threads,
+        ):
+            for number, facts in zip(present, threads.map(self.facts, present), strict=True):
+                if facts is not None:
+                    finished[number] = facts
+                progress.add(1)
+        return finished
+
+    def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> BlockFacts:
+        """Write a block of fp16 vectors, or of what int8 is quantised from, shape (rows of the block, dim).
+
+        `computed` names the model, precision and device.
+        """
+
+        def save(path: Path) -> None:
+            with open(path, "wb") as file:
+                np.save(file, quantise(vectors) if self.dtype == INT8 else vectors)
+
+        return BlockFacts.model_validate(
+            self.pieces.write(block_name(number), save, rows=len(vectors), dtype=self.dtype, **computed)
+        )
+
+    def tidy(self) -> None:
+        """Remove files that killed processes left half written; to be called when nobody writes."""
+        for partial in self.folder.glob("blocks/.*"):
+            partial.unlink()
+
+
+class Embeddings:
+    """A finished `embeddings` artifact; blocks are memory-mapped.
+
+    Readers get vectors: fp16 as stored, or float32, exactly what int8 and its scale stand for.
+
+    Attributes:
+        rows: number of vectors.
+        dimension: their length.
+        size: rows of a block; the last may have fewer.
+        dtype: how they are stored, `fp16` or `int8`.
+        temperature: products are divided by it.
+    """
+
+    def __init__(self, artifact: Artifact, side: str) -> None:
+        if artifact.params["side"] != side:
+            raise UserError(f"{artifact.folder}: holds embeddings of {artifact.params['side']}; expected {side}")
+        self.artifact = artifact
+        meta = json.loads(artifact.path("meta.json").read_text())
+        self.rows: int = meta["rows"]
+        self.dimension: int = meta["dimension"]
+        self.size: int = meta["block"]
+        self.dtype: str = meta["dtype"]
+        self.temperature: float = meta["temperature"]
+
+    def __len__(self) -> int:
+        return -(-self.rows // self.size)
+
+    def stored(self, number: int) -> Array:
+        """A block as stored, memory-mapped: fp16, shape (rows, dim), or rows of `row_type`."""
+        stored: Array = np.load(self.artifact.path(block_name(number)), mmap_mode="r", allow_pickle=False)
+        return stored
+
+    def block(self, number: int, rows: slice | Array = slice(None)) -> Vectors:
+        """The vectors of a block, or of some of its rows."""
+        stored = self.stored(number)[rows]
+        return restore(stored) if self.dtype == INT8 else stored
+
+    def blocks(self) -> Iterator[tuple[int, Vectors]]:
+        """(first row, vectors) of each block, in order."""
+        for number in range(len(self)):
+            yield number * self.size, self.block(number)
+
+    def take(self, start: int, stop: int) -> Vectors:
+        """The vectors of the rows from start to stop, in memory."""
+        firsts = range(start // self.size * self.size, min(stop, self.rows), self.size)
+        parts = [self.block(first // self.size, slice(max(start - first, 0), stop - first)) for first in firsts]
+        return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float16)
+
+
+class Stretches:
+    """Some blocks of passages' vectors, read in order and any number of times, as many rows at once as memory allows.
+
+    `ranks` are the alphabetical ranks of all passages' ids; `progress` counts passages that were read.
+    """
+
+    def __init__(self, embeddings: Embeddings, numbers: Sequence[int], ranks: Array, progress: Progress) -> None:
+        self.embeddings, self.numbers, self.ranks, self.progress = embeddings, numbers, ranks, progress
+        self.dimension, self.temperature, size = embeddings.dimension, embeddings.temperature, embeddings.size
+        self.rows = sum(min(size, embeddings.rows - number * size) for number in numbers)
+
+    def read(self, rows: int) -> Iterator[tuple[Rows, Array]]:
+        """Stretches of at most `rows` rows and of about equal length: their stored rows, and their ranks.
+
+        Blocks are cut and joined as needed: an engine wastes less on few long stretches.
+        """
+        most = -(-self.rows // -(-self.rows // max(1, rows)))
+        most = max(1, min(rows, -(-most // ALIGNED) * ALIGNED))
+        pieces, ranks, held = Rows(), list[Array](), 0
+        for number in self.numbers:
+            stored, first = self.embeddings.stored(number), number * self.embeddings.size
+            start = 0
+            while start < len(stored):
+                stop = min(len(stored), start + most - held)
+                pieces.append(stored[start:stop])
+                ranks.append(self.ranks[first + start : first + stop])
+                held, start = held + stop - start, stop
+                if held == most:
+                    yield pieces, np.concatenate(ranks)
+                    self.progress.add(held)
+                    pieces, ranks, held = Rows(), [], 0
+        if held:
+            yield pieces, np.concatenate(ranks)
+            self.progress.add(held)
+
+    def join(self, pieces: Rows) -> Vectors:
+        """The vectors of a stretch, float32, shape (rows, dim)."""
+        vectors = np.empty((sum(map(len, pieces)), self.dimension), np.float32)
+        start = 0
+        for piece in pieces:
+            vectors[start : start + len(piece)] = restore(piece) if piece.dtype.names else piece
+            start += len(piece)
+        return vectors

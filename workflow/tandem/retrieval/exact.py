@@ -1,0 +1,115 @@
+"""Exact search: the score of a pair, the order of pairs, and each query's best passages so far.
+
+Engines (`faiss_search.py`, `torch_search.py`) compute in float32 or less, and their last bits depend on threads, on
+the other queries and on a passage's position, so that even copies of one passage may differ. Therefore they only
+propose: everything within their rounding error of the cut. The score that counts is the product of the two stored
+vectors summed in float64 in one fixed order, rounded to float32: a function of the pair alone.
+"""
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+EXTRA = 32  # passages requested of an engine beyond the depth; more are where ties or near-ties go on further
+CHUNK = 128  # pairs whose vectors stay in the processor's cache
+ROUNDING, FINE = 2.0**-24, 2.0**-53  # unit round-offs of float32 and float64
+SLACK = 8  # terms added to a sum's length: the rounding of norms, of scores and of the bounds themselves
+
+
+def pair_scores(queries: Array, passages: Array, temperature: float) -> Array:
+    """s(q, p) = q · p / temperature of aligned fp16 or float32 vectors, both of shape (pairs, dim).
+
+    Returns float32, shape (pairs,).
+    """
+    products = np.multiply(queries, passages, dtype=np.float64)
+    scores: Array = (products.sum(axis=1) / temperature).astype(np.float32)
+    return scores
+
+
+def settled(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
+    """Scores from sums in any order, and where the fixed order might round otherwise.
+
+    Products of stored values are exact in float64, and a sum of d of them is off by at most d round-offs of
+    Σ|qᵢpᵢ| ≤ |q||p| in whatever order (Higham 2002, Eq. 4.4): two orders differ by less than `rounding_width`. Where
+    both ends of that interval round to one float32, so does the sum in the fixed order.
+
+    Args:
+        sums: float64, shape (pairs,).
+        width: half of the interval, of `rounding_width`: shape (pairs,) or a number.
+        temperature: scores are divided by it.
+    Returns:
+        float32 scores, and whether a pair is left to `pair_scores`; both of shape (pairs,).
+    """
+    low, high = (((sums + end) / temperature).astype(np.float32) for end in (-width, width))
+    return low, low != high
+
+
+def rounding_width(dimension: int, lengths: Any) -> Any:
+    """Twice what two float64 sums of a pair's products may differ by; `lengths` is |q||p|, or an upper bound."""
+    return 4 * (dimension + SLACK) * FINE * lengths
+
+
+def query_scores(query: Array, vectors: Array, rows: Array, longest: float, temperature: float) -> Array:
+    """Scores of one query's pairs, equal to those of `pair_scores`, which is called only where rounding is close.
+
+    Args:
+        query: stored values, shape (dim,).
+        vectors: stored values as float32, shape (passages, dim).
+        rows: of the passages, shape (pairs,).
+        longest: an upper bound of their lengths.
+        temperature: scores are divided by it.
+    Returns:
+        Shape (pairs,), float32.
+    """
+    exact, sums = query.astype(np.float64), np.empty(len(rows))
+    for at in (slice(start, start + CHUNK) for start in range(0, len(rows), CHUNK)):
+        sums[at] = np.vecdot(vectors.take(rows[at], axis=0).astype(np.float64), exact)
+    width = rounding_width(len(exact), float(np.linalg.norm(exact)) * longest)
+    scores, close = settled(sums, width, temperature)
+    for pairs in np.array_split(np.flatnonzero(close), close.sum() // CHUNK + 1):
+        left = vectors[rows[pairs]].astype(np.float64)
+        scores[pairs] = pair_scores(np.broadcast_to(exact, left.shape), left, temperature)
+    return scores
+
+
+def pack(scores: Array, ranks: Array) -> Array:
+    """One uint64 per (score, alphabetical rank of the document) that sorts ascending by score, then descending by rank.
+
+    The score's float32 bits, reordered to sort as numbers, are the high half. No pair packs to 0.
+    """
+    bits = (scores.astype(np.float32) + np.float32(0)).view(np.uint32)  # + 0 turns -0 into 0
+    ordered = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31)).astype(np.uint64)
+    return (ordered << np.uint64(32)) | (np.uint64(0xFFFFFFFF) - ranks.astype(np.uint64))
+
+
+def unpack(keys: Array) -> tuple[Array, Array]:
+    """Scores (float32) and ranks (int64) of packed pairs."""
+    ordered = (keys >> np.uint64(32)).astype(np.uint32)
+    bits = np.where(ordered >> 31, ordered ^ np.uint32(1 << 31), ~ordered).astype(np.uint32)
+    return bits.view(np.float32), (np.uint64(0xFFFFFFFF) - (keys & np.uint64(0xFFFFFFFF))).astype(np.int64)
+
+
+class Best:
+    """The best `depth` passages of each query so far: eight bytes each, whatever the size of the corpus."""
+
+    def __init__(self, queries: int, depth: int) -> None:
+        self.depth = depth
+        self.keys = np.zeros((queries, depth), np.uint64)
+
+    def floors(self, at: slice) -> Array:
+        """The score a passage must reach to matter, per query, float64: -inf while there are fewer than `depth`."""
+        lowest = self.keys[at].min(axis=1)
+        return np.where(lowest > 0, unpack(np.maximum(lowest, np.uint64(1 << 32)))[0], -np.inf)
+
+    def add(self, at: slice, keys: Array) -> None:
+        """Merge packed candidates, shape (queries of `at`, any), 0 for none."""
+        both = np.concatenate([self.keys[at], keys], axis=1)
+        self.keys[at] = np.partition(both, both.shape[1] - self.depth, axis=1)[:, -self.depth :]
+
+    def ranked(self, query: int) -> tuple[Array, Array]:
+        """Ranks and scores of a query's passages, best first."""
+        keys = np.sort(self.keys[query])[::-1]
+        scores, ranks = unpack(keys[keys > 0])
+        return ranks, scores

@@ -1,0 +1,164 @@
+"""Stages `ann`, a run through an index with its recall, and `tradeoffs`, several indexes compared. No torch here.
+
+Trade-offs are recall against exact search, latency and size, swept, in one job. All indexes answer the same queries.
+Latency is that of one query at a time by one thread, and of all queries together by all threads; each is the median of
+some repetitions. Times are measured: they differ every time.
+"""
+
+import csv
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from tandem.cluster.progress import Progress
+from tandem.config.retrieval import TradeoffSweep
+from tandem.data.rows import Order
+from tandem.data.runs import Floats, write_run
+from tandem.errors import UserError
+from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.exact import Array
+from tandem.retrieval.faiss_search import exact_ranks, recall
+from tandem.retrieval.indexes.search import Index, Searcher
+from tandem.retrieval.indexes.threads import Threads, alone, lease_gpus
+from tandem.retrieval.retrieve import open_embeddings
+from tandem.stages.retrieval import AnnParams, TradeoffsParams
+from tandem.store.job import Job, writing
+
+GROUP = 1024  # queries searched and rescored together
+ALONE = 100  # queries that are searched for one at a time
+
+Line = dict[str, str | float | None]
+
+
+def open_vectors(job: Job[AnnParams] | Job[TradeoffsParams]) -> tuple[Embeddings, Embeddings]:
+    """Passages and queries; a `UserError` unless they and every index fit together."""
+    passages, queries = open_embeddings(job, job.params.split)
+    for index in job.many("index") or [job.inputs["index"]]:
+        source = Path(index.upstream["passages"]).name
+        if source != passages.artifact.key:
+            raise UserError(f"{index.folder}: was made from {source}; expected {passages.artifact.key}")
+    return passages, queries
+
+
+def search(
+    job: Job[AnnParams], searcher: Searcher, queries: Embeddings, order: Order
+) -> Iterator[tuple[str, list[str], Floats]]:
+    """(query, documents, scores) of each query, a bounded group of queries at a time."""
+    ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
+    with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
+        for first in range(0, queries.rows, GROUP):
+            group = queries.take(first, first + GROUP)
+            best = searcher.best(group, job.params.depth)
+            for query in range(len(group)):
+                ranks, scores = best.ranked(query)
+                yield ids[first + query], order.ids(ranks), scores
+            progress.add(len(group))
+
+
+def sample_queries(queries: Embeddings, count: int) -> Array:
+    """The vectors of `count` queries at most, evenly spaced; shape (queries, dim)."""
+    count = min(count, queries.rows)
+    return np.concatenate([queries.take(row, row + 1) for row in (np.arange(count) * queries.rows // count).tolist()])
+
+
+def retrieved(searcher: Searcher, queries: Array, depth: int) -> list[Array]:
+    """Alphabetical ranks of each query's passages, best first."""
+    best = searcher.best(queries, depth)
+    return [best.ranked(query)[0] for query in range(len(queries))]
+
+
+def measure_recall(searcher: Searcher, queries: Array, depth: int) -> dict[str, float]:
+    """Recall at 10, 100 and the depth as far as it goes, by k."""
+    ranks = retrieved(searcher, queries, depth)
+    exact = exact_ranks(searcher.passages, queries, searcher.ranks, depth)
+    return {str(k): round(recall(ranks, exact, k), 4) for k in sorted({min(10, depth), min(100, depth), depth})}
+
+
+def run(job: Job[AnnParams]) -> None:
+    """Search and write `run.trec`."""
+    params = job.params
+    passages, queries = open_vectors(job)
+    gpu = lease_gpus(job)
+    order = Order(job.inputs["dataset"])
+    with alone(job.execution.workers) as threads, writing(job) as draft:
+        index = Index(job.inputs["index"], threads, gpu)
+        index.tune(params.nprobe, params.ef_search)
+        searcher = Searcher(index, passages, order.ranks, params.rescore, params.rescore_factor)
+        lines = write_run(draft.path("run.trec"), search(job, searcher, queries, order), job.key)
+        draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
+        if params.recall_queries:
+            sample = sample_queries(queries, params.recall_queries)
+            draft.facts["recall"] = measure_recall(searcher, sample, params.depth)
+            draft.facts["recall_queries"] = len(sample)
+
+
+def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, int | None, bool]]:
+    """(nprobe, ef_search, rescore) of an index: lists or candidates where it has any, without and with exact scores."""
+    within = [number for number in sweep.nprobe if number <= index.lists] or [index.lists]
+    nprobe: list[int] | list[None] = within if index.lists else [None]
+    ef_search: tuple[int, ...] | list[None] = sweep.ef_search if index.is_graph else [None]
+    return product(nprobe, ef_search, sweep.rescore)
+
+
+def median_seconds(work: Callable[[], object], repeats: int) -> float:
+    """Median wall time of some calls after one that warms up."""
+    work()
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def measure(searcher: Searcher, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> Line:
+    """Recall at each k against the exact top, milliseconds of a query alone, and queries a second together."""
+    depth = max(ks)
+    ranks = retrieved(searcher, queries, depth)
+    alone = [queries[i : i + 1] for i in range(min(ALONE, len(queries)))]
+    single = [median_seconds(partial(searcher.best, query, depth), repeats) for query in alone]
+    batch = median_seconds(partial(searcher.best, queries, depth), repeats)
+    return {
+        **{f"recall@{k}": round(recall(ranks, exact, k), 4) for k in ks},
+        "ms_per_query": round(1000 * statistics.median(single), 4),
+        "queries_per_second": round(len(queries) / batch, 1),
+    }
+
+
+def tradeoffs(job: Job[TradeoffsParams], threads: Threads) -> Iterator[Line]:
+    """A line for each index and setting."""
+    params, sweep = job.params, job.params.sweep
+    passages, all_queries = open_vectors(job)
+    gpu = lease_gpus(job)
+    ranks = Order(job.inputs["dataset"]).ranks
+    queries = sample_queries(all_queries, params.queries)
+    exact = exact_ranks(passages, queries, ranks, max(params.k))
+    indexes = list(zip(params.indexes, job.many("index"), strict=True))
+    with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
+        for name, artifact in indexes:
+            index = Index(artifact, threads, gpu)
+            for nprobe, ef_search, rescore in settings(index, sweep):
+                index.tune(nprobe, ef_search)
+                searcher = Searcher(index, passages, ranks, rescore, sweep.rescore_factor)
+                line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
+                line |= measure(searcher, queries, exact, params.k, params.repeats)
+                line |= {"factory": index.factory, "bytes_per_vector": artifact.manifest.facts["bytes_per_vector"]}
+                yield line | {"key": artifact.key}
+            progress.add(1)
+
+
+def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
+    """Measure and write `tradeoffs.csv`."""
+    with alone(job.execution.workers) as threads, writing(job) as draft:
+        lines = list(tradeoffs(job, threads))
+        with open(draft.path("tradeoffs.csv"), "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(lines)
+        draft.facts |= {"lines": len(lines), "threads": threads.workers}

@@ -1,0 +1,155 @@
+"""Search through a finished index: several threads, the same passages and scores however many there are.
+
+An index proposes, and the exact scores of the stored vectors decide, ties by document id; or its own scores do.
+"""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import faiss
+import numpy as np
+
+from tandem.cluster.progress import say
+from tandem.errors import UserError
+from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.exact import CHUNK, Array, Best, pack, pair_scores
+from tandem.retrieval.indexes.build import LISTS, chain
+from tandem.retrieval.indexes.kmeans import Floats, Labels
+from tandem.retrieval.indexes.threads import MOST, NONE, Threads, on_gpus
+from tandem.store.artifact import Artifact
+
+BATCH = 32  # queries of one call; FAISS's last bits depend on it
+TOGETHER = 2048  # pairs that a thread scores at a time
+# Lists stay on disk, read only, beside the index; vectors and codes of other indexes are mapped.
+LISTED, MAPPED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY, faiss.IO_FLAG_MMAP_IFC
+
+Hits = tuple[Floats, Labels]  # scores and rows
+
+
+class Index:
+    """The index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; a graph stays on the CPU)."""
+
+    def __init__(self, artifact: Artifact, threads: Threads, gpu: str = NONE) -> None:
+        meta = json.loads(artifact.path("meta.json").read_text())
+        self.rows: int = meta["rows"]
+        self.factory: str = meta["factory"]
+        self.threads, self.gpu = threads, gpu
+        flags = LISTED if LISTS in artifact.manifest.files else MAPPED
+        indexes = [faiss.read_index(str(artifact.path(part["file"])), flags) for part in meta["indexes"]]
+        self.firsts: list[int] = [part["first"] for part in meta["indexes"]]
+        inner = chain(indexes[0])[1]
+        inverted: Any = faiss.try_extract_index_ivf(indexes[0])  # behind whatever refines it
+        self.lists: int = inverted.nlist if inverted else 0
+        self.is_graph = isinstance(inner, faiss.IndexHNSW)
+        if self.is_graph and gpu != NONE:
+            say(f"{artifact.folder}: FAISS has no HNSW on GPUs; the CPU searches")
+            self.gpu = NONE
+        for index in indexes:
+            _no_prefetch(chain(index)[1])
+        self.parts = [on_gpus(index, self.gpu) for index in indexes]
+        self.sizes = [int(index.ntotal) for index in indexes]
+
+    def tune(self, nprobe: int | None, ef_search: int | None) -> None:
+        """Set how many lists per query or candidates in a graph are searched; None leaves FAISS's value."""
+        space = faiss.ParameterSpace() if self.gpu == NONE else faiss.GpuParameterSpace()
+        for part in self.parts:
+            if self.lists and nprobe:
+                space.set_index_parameter(part, "nprobe", nprobe)
+            if self.is_graph and ef_search:
+                space.set_index_parameter(part, "efSearch", ef_search)
+
+    def search(self, queries: Floats, k: int) -> Hits:
+        """The `k` best passages of queries, shape (queries, dim), by the index's own scores.
+
+        Returns scores and rows, both (queries, k), best first; row -1 where there is no further passage.
+        """
+        hits = [
+            self._search_part(part, queries, min(k, size), first)
+            for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True)
+        ]
+        scores, rows = (np.concatenate(each, axis=1) for each in zip(*hits, strict=True))
+        if len(hits) > 1:
+            # Of equal scores the lower row comes first: the parts stand in the order of their rows.
+            order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            scores, rows = (np.take_along_axis(each, order, axis=1) for each in (scores, rows))
+        return scores, rows
+
+    def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> Hits:
+        if self.gpu != NONE or len(queries) <= BATCH:
+            scores, rows = part.search(queries, k)
+        else:
+            batches = [queries[start : start + BATCH] for start in range(0, len(queries), BATCH)]
+            hits = list(self.threads.map(lambda batch: part.search(batch, k), batches))
+            scores, rows = (np.concatenate(each) for each in zip(*hits, strict=True))
+        return scores, np.where(rows < 0, -1, rows + first)
+
+
+def _no_prefetch(inner: Any) -> None:
+    """Let lists on disk be read as they are searched: prefetching by further threads costs each call anew."""
+    lists: Any = getattr(inner, "invlists", None)
+    if lists is not None and isinstance(lists := faiss.downcast_InvertedLists(lists), faiss.OnDiskInvertedLists):
+        lists.prefetch_nthread = 0
+
+
+def own_keys(scores: Floats, rows: Labels, ranks: Array, temperature: float) -> Array:
+    """The index's scores as packed candidates of `Best`; 0 for row -1. All of shape (queries, k)."""
+    scaled = np.where(rows < 0, np.float32(0), scores) / np.float32(temperature)
+    return np.where(rows < 0, np.uint64(0), pack(scaled, ranks[rows]))
+
+
+def exact_keys(
+    passages: Embeddings, queries: Array, rows: Labels, ranks: Array, temperature: float, threads: Threads
+) -> Array:
+    """The same with exact scores; vectors are read in the order of their rows, and threads share the pairs."""
+    flat, exact, width = rows.ravel(), queries.astype(np.float64), rows.shape[1]
+    keys = np.zeros(len(flat), np.uint64)
+    order = np.argsort(flat, kind="stable")
+    order = order[np.searchsorted(flat[order], 0) :]
+    edges = np.searchsorted(flat[order], np.arange(len(passages) + 1) * passages.size).tolist()
+
+    def score(piece: tuple[int, slice]) -> None:
+        number, at = piece
+        stored = passages.block(number, flat[order[at]] - number * passages.size)
+        for start in range(0, len(stored), CHUNK):
+            pairs = order[at][start : start + CHUNK]
+            scores = pair_scores(exact[pairs // width], stored[start : start + CHUNK], temperature)
+            keys[pairs] = pack(scores, ranks[flat[pairs]])
+
+    pieces = (
+        (number, slice(start, min(start + TOGETHER, stop)))
+        for number, (first, stop) in enumerate(pairwise(edges))
+        for start in range(first, stop, TOGETHER)
+    )
+    for _ in threads.map(score, pieces):
+        pass
+    return keys.reshape(rows.shape)
+
+
+class Searcher:
+    """Search through an index of `passages`, whose ids have the alphabetical `ranks`.
+
+    With `rescore` the index proposes `factor` times the depth and exact scores decide, else its own do.
+    """
+
+    def __init__(self, index: Index, passages: Embeddings, ranks: Array, rescore: bool, factor: int) -> None:
+        self.index, self.passages, self.ranks = index, passages, ranks
+        self.rescore, self.factor = rescore, factor if rescore else 1
+
+    def best(self, queries: Array, depth: int) -> Best:
+        """The best passages of queries, shape (queries, dim)."""
+        depth = min(depth, self.index.rows)
+        k = min(depth * self.factor, self.index.rows)
+        if self.index.gpu != NONE and k > MOST:
+            raise UserError(
+                f"ann: {k} passages per query are requested of a GPU, which gives {MOST}; lower rescore_factor"
+            )
+        scores, rows = self.index.search(np.ascontiguousarray(queries, np.float32), k)
+        temperature = self.passages.temperature
+        if self.rescore:
+            keys = exact_keys(self.passages, queries, rows, self.ranks, temperature, self.index.threads)
+        else:
+            keys = own_keys(scores, rows, self.ranks, temperature)
+        best = Best(len(keys), depth)
+        best.add(slice(0, len(keys)), keys)
+        return best

@@ -1,0 +1,111 @@
+"""The types of indexes as FAISS factory strings, and the limits of their parameters. No FAISS here: planning reads it.
+
+A type is a line of `TYPES`, its name in `stages.retrieval.IndexType` and its model in `config/retrieval.py`.
+"""
+
+import re
+from math import isqrt
+
+from tandem.errors import UserError
+from tandem.stages.retrieval import IndexParams
+
+# Filled in from the parameters; `{opq}` is empty or a learned rotation, `{sq}` a scalar quantiser's name. `np` leaves
+# out the renumbering of codes for polysemous filtering, which nothing here uses and which takes most of the training.
+TYPES: dict[str, str] = {
+    "flat": "Flat",
+    "sq": "{sq}",
+    "pq": "{opq}PQ{m}x{bits}np",
+    "ivf_flat": "IVF{nlist},Flat",
+    "ivf_sq": "IVF{nlist},{sq}",
+    "ivf_pq": "{opq}IVF{nlist},PQ{m}x{bits}np",
+    "hnsw": "HNSW{m},Flat",
+    "hnsw_sq": "HNSW{m},{sq}",
+    "factory": "{factory}",
+}
+QUANTISERS = {"fp16": "SQfp16", "8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4"}
+# Keys of an entry that decide how it is searched: parameters of the run, not of the index.
+SEARCHED = ("nprobe", "ef_search", "rescore", "rescore_factor", "recall_queries")
+LEAST = 39  # training vectors a centroid, below which FAISS warns
+USUAL = 64  # training vectors a list, the default
+SMALLEST = 65_536  # training vectors at least: 256 for each of a product quantiser's 256 centroids
+
+
+def index_params(entry: dict[str, object]) -> IndexParams:
+    """The parameters of the index of an entry of `indexes`, which also has those of searching it."""
+    values = {key: value for key, value in entry.items() if key not in SEARCHED}
+    return IndexParams.model_validate({key: value for key, value in values.items() if (key, value) != ("seed", None)})
+
+
+def uses(params: IndexParams, name: str) -> bool:
+    """Whether a parameter has a meaning for an index's type: `nlist`, `bits`, `m`, `sq`, `opq`."""
+    return f"{{{name}}}" in TYPES[params.type]
+
+
+def sized(params: IndexParams, rows: int, dimension: int) -> IndexParams:
+    """Fill in the parameters that depend on the corpus.
+
+    Lists (`nlist`): the power of two up to 4 √rows, of which each has 39 training vectors at least. Bytes of a product
+    code (`m`): one for every eight dimensions.
+    """
+    filled: dict[str, int] = {}
+    if uses(params, "nlist") and params.nlist is None:
+        trained = min(rows, params.train_sample or rows)
+        filled["nlist"] = 1 << (max(1, min(isqrt(16 * rows), trained // LEAST)).bit_length() - 1)
+    if uses(params, "bits") and params.m is None:
+        filled["m"] = max(m for m in divisors(dimension) if m <= max(1, dimension // 8))
+    return params.model_copy(update=filled)
+
+
+def divisors(dimension: int) -> list[int]:
+    """Numbers of equal parts that vectors can be cut into."""
+    return [m for m in range(1, dimension + 1) if dimension % m == 0]
+
+
+def factory(params: IndexParams, dimension: int) -> str:
+    """FAISS's name of an index of these sized parameters."""
+    return TYPES[params.type].format(
+        opq=f"OPQ{params.m}_{dimension}," if params.opq else "",
+        sq=QUANTISERS[params.sq],
+        m=params.m,
+        bits=params.bits,
+        nlist=params.nlist,
+        factory=params.factory,
+    )
+
+
+def lists(params: IndexParams) -> int | None:
+    """The number of inverted lists; None without any, or where the corpus decides.
+
+    FAISS's factory strings may name the quantiser of the lists, and count in 1,024: `IVF65536_HNSW32,PQ64` is
+    `IVF64k_HNSW32,PQ64`.
+    """
+    match = re.search(r"\bIVF(\d+)([kM]?)", params.factory or "")
+    return int(match[1]) * {"": 1, "k": 1 << 10, "M": 1 << 20}[match[2]] if match else params.nlist
+
+
+def sample_size(params: IndexParams, rows: int) -> int:
+    """The number of passages that an index of sized parameters is trained on."""
+    return min(rows, params.train_sample or max(SMALLEST, USUAL * (lists(params) or 0)))
+
+
+def check(params: IndexParams, where: str, rows: int | None = None, dimension: int | None = None) -> None:
+    """Refuse what cannot be built from `rows` passages, as far as it is known; `where` is the path of the entry."""
+    trained = min((size for size in (rows, params.train_sample) if size), default=None)
+    nlist, bits = lists(params), params.bits if uses(params, "bits") else None
+    if trained and nlist and nlist > trained:
+        raise UserError(
+            f"{where}: {nlist} lists cannot be learned from {trained} passages; lower nlist (null: as many as fit) or "
+            "raise train_sample"
+        )
+    if trained and bits and 1 << bits > trained:
+        raise UserError(
+            f"{where}.bits is {bits}: {1 << bits} centroids cannot be learned from {trained} passages; lower it"
+        )
+    if trained and dimension and uses(params, "opq") and params.opq and trained < dimension:
+        problem = f"a rotation of {dimension} dimensions cannot be learned from {trained} passages"
+        raise UserError(f"{where}.opq: {problem}; set it to false")
+    if dimension and bits and params.m and dimension % params.m:
+        fit = ", ".join(map(str, divisors(dimension)))
+        raise UserError(
+            f"{where}.m is {params.m}, which does not divide the vectors' {dimension} dimensions; allowed: {fit}"
+        )

@@ -1,0 +1,58 @@
+"""Checks that a job's inputs fit together: one dataset, one tokenizer, a model with the part that is needed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import UserError
+from tandem.models.hub import tokenizer_digest
+from tandem.store.artifact import NOTES, Artifact
+from tandem.store.job import Job
+
+
+def require_dataset(job: Job[Any], *roles: str) -> None:
+    """Refuse inputs that were made from another dataset than `job.inputs["dataset"]`."""
+    expected = job.inputs["dataset"].key
+    for role in roles:
+        dataset = Path(job.inputs[role].upstream["dataset"]).name
+        if dataset != expected:
+            folder = job.inputs[role].folder
+            raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {dataset}; expected {expected}")
+
+
+def require_depth(job: Job[Any], depth: int) -> None:
+    """Refuse to look deeper into the input `run` than it goes."""
+    run = job.inputs["run"]
+    deepest = run.params["depth"]
+    if depth > deepest:
+        raise UserError(f"{job.kind}: depth is {depth}, but {run.folder} goes only {deepest} deep")
+
+
+def require_part(model: Artifact, part: str) -> Path:
+    """The folder of a model's dual encoder (`dual`) or cross-encoder (`cross`); a `UserError` if it has none."""
+    folder = model.folder / part
+    if not folder.is_dir():
+        names = {"dual": "dual encoder", "cross": "cross-encoder"}
+        has = " and ".join(names[name] for name in names if (model.folder / name).is_dir()) or "no encoder"
+        raise UserError(f"{model.folder}: has no {names[part]}; it holds: {has}")
+    return folder
+
+
+def part_files(model: Artifact, part: str) -> dict[str, str]:
+    """The checksums of the files that decide what a model's part (`dual`, `cross`) computes.
+
+    Notes on the training are left out: the same weights trained again have another pace, and may have another commit.
+    """
+    return {
+        name: checksum
+        for name, checksum in model.manifest.checksums.items()
+        if f"{part}/" in name and Path(name).name not in NOTES
+    }
+
+
+def require_tokenizer(folder: Path, tokens: Artifact) -> None:
+    """Refuse a model whose tokenizer is not the one that made the token ids."""
+    expected = json.loads(tokens.path("meta.json").read_text())["tokenizer"]
+    path = folder / "tokenizer.json"
+    if tokenizer_digest(path.read_text(encoding="utf-8")) != expected:
+        raise UserError(f"{path}: not the tokenizer that made {tokens.folder}; use one encoder for both")

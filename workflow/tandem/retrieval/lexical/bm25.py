@@ -1,0 +1,154 @@
+"""Stages `bm25`, a run of BM25 or of a variant of it, and `tune_bm25`, the choice of k1 and b on a split with labels.
+
+Two engines search: Lucene (`lucene.py`) over the input `lucene`, and bm25s (`bm25s.py`) over the input `bm25s`. Which
+of tied passages make the cut at `depth`, and their order, is decided by document id in both.
+"""
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+
+from tandem.cluster.progress import Progress, say
+from tandem.data.collection import Collection
+from tandem.data.runs import Floats, write_run
+from tandem.errors import UserError
+from tandem.evaluation.measures import answerable, evaluate, parse_measures, without_identical_ids
+from tandem.stages.lexical import ENGINES, Bm25Params, Bm25Variant, LuceneParams, TuneBm25Params
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
+
+CHOSEN, GRID = "chosen.json", "grid.csv"
+
+Query = tuple[str, str]  # id and text
+Ranked = tuple[str, list[str], list[float]]  # query id, document ids and scores, as `write_run` takes them
+
+
+class Engine(Protocol):
+    """An opened index, to be searched with any k1 and b.
+
+    Attributes:
+        facts: versions of what decides a result, for the manifest.
+    """
+
+    facts: dict[str, object]
+
+    def search(self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress) -> Iterator[Ranked]:
+        """The best `depth` passages of each query that matches any, in the queries' order.
+
+        Of tied passages at the cut those with the lower document ids are kept.
+
+        Args:
+            queries: ids and texts.
+            k1: how soon a term's frequency saturates, from 0.
+            b: how much a passage's length counts, 0 to 1.
+            depth: most passages of a query.
+            progress: counts queries.
+        """
+        ...
+
+
+@contextmanager
+def open_engine(job: Job[Any]) -> Iterator[Engine]:
+    """The engine of a job's index, closed at the end; imported now, as only Lucene needs Java."""
+    if "bm25s" in job.inputs:
+        from tandem.retrieval.lexical.bm25s import Bm25s
+
+        yield Bm25s(job)
+        return
+    from tandem.retrieval.lexical.lucene import Lucene
+
+    engine = Lucene(job)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def require_index(job: Job[Any]) -> Artifact:
+    """The index that is searched; a `UserError` where it is of another dataset, or lacks what the search reads."""
+    params: Bm25Variant = job.params
+    dataset, index = job.inputs["dataset"], next(job.inputs[role] for role in ENGINES if role in job.inputs)
+    if os.path.basename(index.upstream["dataset"]) != dataset.key:
+        raise UserError(f"{index.folder}: indexes {index.upstream['dataset']}, not {dataset.folder}; name its index")
+    has = index.params_as(LuceneParams) if "lucene" in job.inputs else LuceneParams()
+    for name, needed, present in (("rm3", "vectors", has.vectors), ("fields", "fields", has.fields)):
+        if getattr(params, name) and not present:
+            raise UserError(
+                f"{index.folder}: was made without {needed}, which {name} needs; name an index with {needed}"
+            )
+    return index
+
+
+def k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
+    """k1 and b: parameters, or as the input `tuned` has chosen them on the same index."""
+    if "tuned" not in job.inputs:
+        if job.params.k1 is None or job.params.b is None:
+            raise UserError("bm25: k1 and b are needed where the input tuned is missing")
+        return job.params.k1, job.params.b
+    tuned = job.inputs["tuned"]
+    if index.key not in map(os.path.basename, tuned.upstream.values()):
+        raise UserError(f"{tuned.folder}: was tuned on another index than {index.folder}; tune on this one")
+    chosen = json.loads(tuned.path(CHOSEN).read_text(encoding="utf-8"))
+    return chosen["k1"], chosen["b"]
+
+
+def run(job: Job[Bm25Params]) -> None:
+    """Search the input `lucene` or `bm25s` with the queries of the input `dataset`; writes run.trec.
+
+    Execution: `workers` threads, `heap` of Java. A query that matches no passage has no line.
+    """
+    params = job.params
+    k1, b = k1_and_b(job, require_index(job))
+    queries = list(Collection(job.inputs["dataset"]).queries(params.split).items())[: params.queries]
+    with open_engine(job) as engine, writing(job) as draft:
+        with Progress(f"bm25 {job.key}", len(queries), "queries") as progress:
+            ranked = engine.search(queries, k1, b, params.depth, progress)
+            lines = write_run(draft.path("run.trec"), ranked, job.key)
+        draft.facts.update(queries=len(queries), lines=lines, **engine.facts)
+
+
+def run_tuning(job: Job[TuneBm25Params]) -> None:
+    """Search a split once for every k1 and b; writes grid.csv (k1, b, mean) and chosen.json (the best k1, b and mean).
+
+    Inputs and execution are those of `bm25`: one process, one opened index. Of equal means the first in the grid's
+    order is chosen, k1 before b.
+    """
+    params = job.params
+    require_index(job)
+    [measure] = parse_measures([params.measure])
+    collection = Collection(job.inputs["dataset"])
+    qrels = collection.qrels(params.split)
+    judged = set(answerable(qrels))
+    queries = [entry for entry in collection.queries(params.split).items() if entry[0] in judged][: params.queries]
+    if not queries:
+        raise UserError(f"{collection.artifact.folder}: split {params.split} has no relevant judgement to tune on")
+    grid: list[tuple[float, float, float]] = []
+    steps = len(params.k1) * len(params.b)
+    with open_engine(job) as engine, writing(job) as draft:
+        with Progress(f"tune_bm25 {job.key}", steps * len(queries), "queries") as progress:
+            for k1, b in product(params.k1, params.b):
+                ranked = _ranked(params, engine, queries, k1, b, progress)
+                evaluation = evaluate([measure], qrels, ranked, [query for query, _ in queries])
+                grid.append((k1, b, float(evaluation.values.mean())))
+        k1, b, value = max(grid, key=lambda point: point[2])
+        with open(draft.path(GRID), "w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([("k1", "b", params.measure), *grid])
+        chosen = {"k1": k1, "b": b, "measure": params.measure, "mean": value}
+        draft.path(CHOSEN).write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
+        say(f"tune_bm25 {job.key} · {params.measure} {value:.4f} with k1 {k1:g}, b {b:g}")
+        draft.facts.update(queries=len(queries), chosen=chosen, **engine.facts)
+
+
+def _ranked(
+    params: TuneBm25Params, engine: Engine, queries: list[Query], k1: float, b: float, progress: Progress
+) -> Iterator[tuple[str, Sequence[str], Floats]]:
+    """The run of one point of the grid, as the measures read it: without the query itself where that is the rule."""
+    hits = engine.search(queries, k1, b, params.depth + params.ignore_identical_ids, progress)
+    ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits)
+    yield from without_identical_ids(ranked) if params.ignore_identical_ids else ranked

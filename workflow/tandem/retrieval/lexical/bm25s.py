@@ -1,0 +1,160 @@
+"""The engine bm25s (Lù 2024): stage `bm25s`, passages as numbered terms, and the search of the stage `bm25`.
+
+Scores of every term in every passage are computed first, a query adds up its terms'. Formulas, with tf a term's
+frequency in a passage of |d| terms, L = 1 - b + b |d| / mean |d|, N passages, df of them with the term:
+
+    lucene   ln(1 + (N - df + 1/2) / (df + 1/2)) · tf / (k1 L + tf)
+    bm25+    ln((N + 1) / df) · ((k1 + 1) tf / (k1 L + tf) + δ)                            (Lv and Zhai, CIKM 2011)
+    bm25l    ln((N + 1) / (df + 1/2)) · (k1 + 1) (c + δ) / (k1 + c + δ) with c = tf / L    (Lv and Zhai, SIGIR 2011)
+
+each summed over the query's terms that the passage has. bm25s itself gives passages without a term that term's value
+for tf = 0, which takes BM25+'s lower bound out of the ranking; here it counts where the papers count it.
+
+Memory: 42 bytes for each different term of each passage while the scores are computed, 8 afterwards (measured).
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.cluster.progress import Progress, say
+from tandem.data.collection import Collection, contents
+from tandem.data.runs import Floats, ranked_order
+from tandem.errors import UserError
+from tandem.models.ragged import Ragged, write_ragged
+from tandem.retrieval.lexical import analyzers
+from tandem.stages.lexical import FORMULAS, Bm25sParams, Bm25Variant
+from tandem.store.artifact import Artifact
+from tandem.store.job import Job, writing
+
+NAME, DTYPE, VOCABULARY = "terms", "int32", "vocabulary.json"
+ROWS = 8192  # passages whose terms are lists at a time
+SMALLEST = 1e-9  # a k1 that float32 scores do not distinguish from 0
+AHEAD = 64  # queries a thread may be ahead of the reader
+
+
+def run(job: Job[Bm25sParams]) -> None:
+    """Number the terms of `title text` of every passage of the input `dataset`, in order of appearance.
+
+    Writes terms.ids and terms.offsets.npy (`Ragged`) and vocabulary.json (the terms by their number). k1 and b are not
+    needed: as with Lucene, any search has its own. In memory: a batch of passages and the vocabulary.
+    """
+    analyzers.check_without_java(job.params)
+    collection = Collection(job.inputs["dataset"])
+    vocabulary: dict[str, int] = {}
+    empty = 0
+
+    def passages() -> Iterator[list[list[int]]]:
+        nonlocal empty
+        split = analyzers.term_splitter(job.params)
+        with Progress(f"bm25s {job.key}", collection.passages, "passages") as progress:
+            for batch in collection.batches(ROWS, ("title", "text")):
+                texts = (contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+                numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in split(text)] for text in texts]
+                empty += sum(not row for row in numbers)
+                progress.add(len(numbers))
+                yield numbers
+
+    with writing(job) as draft:
+        rows, total = write_ragged(draft.folder, NAME, passages(), DTYPE)
+        if not vocabulary:
+            raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {job.params.analyzer}")
+        if empty:
+            say(f"bm25s {job.key} · warning: {empty:,} passages have no term to index")
+        draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
+        draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
+
+
+class Numbered:
+    """The stage `bm25s` as bm25s reads a corpus: lists of terms' numbers, read from the mapped file when needed.
+
+    Attributes:
+        vocab: term → number.
+    """
+
+    def __init__(self, index: Artifact) -> None:
+        self.rows = Ragged.open(index.folder, NAME, DTYPE)
+        terms = json.loads(index.path(VOCABULARY).read_text(encoding="utf-8"))
+        self.vocab: dict[str, int] = {term: number for number, term in enumerate(terms)}
+
+    @property
+    def ids(self) -> "Numbered":
+        """The passages."""
+        return self
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for start in range(0, len(self.rows), ROWS):
+            ends = np.asarray(self.rows.offsets[start : start + ROWS + 1])
+            numbers = self.rows.ids[ends[0] : ends[-1]].tolist()
+            for begin, end in pairwise((ends - ends[0]).tolist()):
+                yield numbers[begin:end]
+
+
+class Bm25s:
+    """The input `bm25s` of a job, opened. Execution: `workers` threads."""
+
+    def __init__(self, job: Job[Any]) -> None:
+        index, params = job.inputs["bm25s"], job.params
+        assert isinstance(params, Bm25Variant)
+        self.corpus, self.split = Numbered(index), analyzers.term_splitter(index.params_as(Bm25sParams))
+        self.docs = Collection(job.inputs["dataset"]).doc_ids()
+        self.formula = params.formula
+        self.delta = FORMULAS[self.formula] if params.delta is None else params.delta
+        self.threads = job.execution.workers or os.cpu_count() or 1
+        self.facts: dict[str, object] = {"bm25s": version("bm25s"), "stemmer": version("PyStemmer")}
+
+    def scores(self, k1: float, b: float) -> Any:
+        """bm25s' index of the corpus under k1 and b: a column of scores for each term."""
+        from bm25s import BM25
+
+        # At 0 BM25+ of a term that is absent, which bm25s computes, would be 0 / 0 and no passage be retrieved.
+        index = BM25(k1=max(k1, SMALLEST), b=b, delta=self.delta or 0.0, method=self.formula)
+        index.index(self.corpus, show_progress=False)
+        if index.nonoccurrence_array is not None:
+            # bm25s keeps what a term scores above its absence; the papers score it as it is, and its absence with 0.
+            per_term = np.diff(index.scores["indptr"])
+            index.scores["data"] += np.repeat(index.nonoccurrence_array, per_term)
+            index.nonoccurrence_array = None
+        return index
+
+    def search(
+        self, queries: list[tuple[str, str]], k1: float, b: float, depth: int, progress: Progress
+    ) -> Iterator[tuple[str, list[str], list[float]]]:
+        """See `Engine.search`; queries are shared by threads, each of which holds a score for every passage."""
+        index, step = self.scores(k1, b), AHEAD * self.threads
+        with ThreadPoolExecutor(self.threads) as pool:
+            for start in range(0, len(queries), step):
+                batch = queries[start : start + step]
+                results = pool.map(partial(self._hits, index, depth), [text for _, text in batch])
+                for (query, _), hits in zip(batch, results, strict=True):
+                    if hits:
+                        yield query, [doc for doc, _ in hits], [score for _, score in hits]
+                progress.add(len(batch))
+
+    def _hits(self, index: Any, depth: int, text: str) -> list[tuple[str, float]]:
+        numbers = [self.corpus.vocab[term] for term in self.split(text) if term in self.corpus.vocab]
+        if not numbers:
+            return []
+        scores: Floats = index.get_scores_from_ids(numbers)
+        rows = reaching(scores, depth)
+        return ranked_order(self.docs.take(rows).to_pylist(), scores[rows])[:depth]
+
+
+def reaching(scores: Floats, depth: int) -> NDArray[np.int64]:
+    """Rows whose positive score is at least that at rank `depth`: ties at the cut are all in."""
+    rows = np.flatnonzero(scores > 0)
+    if len(rows) > depth:
+        some = scores[rows]
+        rows = rows[some >= np.partition(some, len(some) - depth)[len(some) - depth]]
+    return rows

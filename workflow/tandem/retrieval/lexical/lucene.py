@@ -1,0 +1,264 @@
+"""The engine Lucene, through Anserini: stage `lucene`, its inverted index, and the search of the stage `bm25`.
+
+Files of the index depend on the threads that wrote them, results do not: BM25 sees only counts over the whole index,
+and ties are broken by document id.
+
+A query is a bag of words: characters of Lucene's query syntax mean nothing. Scores are Lucene's own float32; Anserini's
+step that rounds them to four digits and spreads ties is left out, so that equal passages tie.
+
+RM3 is Anserini's: with D the `fb_docs` best passages of a first search,
+
+    P(w|R) ∝ Σ_{d ∈ D} tf(w, d) / |d| · BM25(q, d)
+    P'(w) = α P(w|q) + (1 − α) P(w|R), α = `original_query_weight`
+
+and the second search is for the terms w, each weighing P'(w) (Lavrenko and Croft 2001; Abdul-Jaleel et al. 2004). Here
+d is a passage's `fb_terms` most frequent terms, |d| the sum of their frequencies, and P(w|R) keeps `fb_terms` terms.
+Terms of one letter, of more than 20 or in more than a tenth of the passages are left out, and so is, in an English
+index, what is not made of a to z and digits.
+"""
+
+import base64
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tandem.cluster.progress import Progress, say
+from tandem.data.collection import Collection, contents
+from tandem.retrieval.lexical import analyzers, java
+from tandem.retrieval.lexical.java import JavaClass
+from tandem.stages.lexical import SPLIT_BEFORE, Bm25Variant, LuceneParams
+from tandem.store.job import Job, writing
+
+FIELDS = ("title", "text")
+FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
+POLL_SECONDS = 0.1
+HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
+MOST_TERMS = 65536  # of a query; Lucene's own limit of 1,024 would refuse long ones
+
+Query = tuple[str, str]  # id and text
+Hits = list[tuple[str, float]]  # (document id, score)
+
+
+def run(job: Job[LuceneParams]) -> None:
+    """Index `title text` of every passage of the input `dataset` into the folder `index/`.
+
+    Execution: `workers` threads, `heap` of Java.
+    """
+    params = job.params
+    analyzers.check_analyzer(params)
+    threads = job.execution.workers or os.cpu_count() or 1
+    machine = java.start(threads, job.execution.heap)
+    if params.analyzer not in SPLIT_BEFORE:
+        analyzers.check_language(machine, params.language)
+    collection = Collection(job.inputs["dataset"])
+    with writing(job) as draft:
+        texts, index = draft.folder / "texts", draft.folder / "index"
+        split = analyzers.splitter(params)
+        fields = _fielded if params.fields else _whole
+        _write_texts(collection, texts, threads, f"lucene {job.key} · texts", partial(fields, split or str))
+        _index(machine, job, texts, index, threads, collection.passages)
+        shutil.rmtree(texts)
+        (index / "write.lock").unlink(missing_ok=True)
+        indexed = _indexed(machine, index)
+        if indexed < collection.passages:
+            say(f"lucene {job.key} · warning: {collection.passages - indexed:,} passages have no term to index")
+        draft.facts.update(passages=collection.passages, indexed=indexed, lucene=java.versions(machine))
+
+
+def _write_texts(
+    collection: Collection, folder: Path, threads: int, label: str, fields: Callable[[str, str], dict[str, str]]
+) -> None:
+    """Write the corpus as JSON lines to several files: a thread of Anserini reads one file at a time."""
+    folder.mkdir()
+    rows = min(FILE_PASSAGES, -(-collection.passages // threads))
+    with Progress(label, collection.passages, "passages") as progress:
+        for number, batch in enumerate(collection.batches(rows)):
+            columns = (column.to_pylist() for column in batch.columns)
+            with open(folder / f"{number:05}.jsonl", "w", encoding="utf-8", newline="\n") as file:
+                for doc, title, text in zip(*columns, strict=True):
+                    line = json.dumps({"id": doc} | fields(title, text), ensure_ascii=False)
+                    file.write(f"{line}\n")
+            progress.add(batch.num_rows)
+
+
+def _whole(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
+    return {"contents": split(contents(title, text))}
+
+
+def _fielded(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
+    parts = {name: part for name, part in zip(FIELDS, (title, text), strict=True) if part}
+    return _whole(split, title, text) | {name: split(part) for name, part in parts.items()}
+
+
+def _index(machine: JavaClass, job: Job[LuceneParams], texts: Path, index: Path, threads: int, passages: int) -> None:
+    """Run Anserini's indexer in a thread of Java and watch its counters."""
+    params = job.params
+    args, words = machine("io.anserini.index.IndexCollection$Args")(), machine("java.util.ArrayList")()
+    fields = FIELDS if params.fields else ()
+    # As on a command line: an array cannot be assigned to a field through pyjnius.
+    for word in ("-collection", "JsonCollection", "-input", str(texts), "-index", str(index), "-fields", *fields):
+        words.add(word)
+    machine("org.kohsuke.args4j.CmdLineParser")(args).parseArgument(words)
+    args.generatorClass = "DefaultLuceneDocumentGenerator"
+    args.threads, args.quiet = threads, True
+    # Anserini would buffer 4 GiB, whatever the heap.
+    args.memoryBuffer = machine("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
+    args.storeDocvectors = params.vectors
+    args.stemmer = analyzers.lucene_stemmer(params)
+    # Anserini looks at the language first: only with English does it obey `pretokenized`.
+    args.pretokenized = params.analyzer in SPLIT_BEFORE
+    args.language = "en" if args.pretokenized else params.language
+    indexer = machine("io.anserini.index.IndexCollection")(args)
+    counters = indexer.getCounters()
+    running = machine("java.util.concurrent.CompletableFuture").runAsync(indexer)
+    with Progress(f"lucene {job.key}", passages, "passages") as progress:
+        while not running.isDone():
+            time.sleep(POLL_SECONDS)
+            progress.add(_handled(counters) - progress.done)
+        running.join()  # raises what the indexer raised
+        progress.add(_handled(counters) - progress.done)
+    if _handled(counters) != passages:
+        raise RuntimeError(f"Anserini took {_handled(counters)} of {passages} passages; its log gives the reason")
+
+
+def _handled(counters: Any) -> int:
+    """Passages indexed so far, those without any text included."""
+    return int(counters.indexed.get() + counters.empty.get())
+
+
+def _indexed(machine: JavaClass, index: Path) -> int:
+    searcher = machine("io.anserini.search.SimpleSearcher")(str(index))
+    try:
+        return int(searcher.reader.getDocCount("contents"))
+    finally:
+        searcher.close()
+
+
+class Lucene:
+    """The input `lucene` of a job, opened.
+
+    RM3 and weights of fields exclude one another. Execution: `workers` threads, `heap` of Java.
+    """
+
+    def __init__(self, job: Job[Any]) -> None:
+        params: Bm25Variant = job.params
+        artifact, threads = job.inputs["lucene"], job.execution.workers or os.cpu_count() or 1
+        index = artifact.params_as(LuceneParams)
+        self.split = analyzers.splitter(index)
+        self.java = machine = java.start(threads, job.execution.heap)
+        self.facts: dict[str, object] = {"lucene": java.versions(machine)}
+        machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
+        self.searcher = machine("io.anserini.search.SimpleSearcher")(str(artifact.folder / "index"))
+        analyzer = analyzers.lucene_analyzer(machine, index)
+        self.searcher.set_analyzer(analyzer)
+        if rm3 := params.rm3:
+            options = rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight
+            self.searcher.set_rm3(None, *options, False, index.language == "en")
+        # What spreads ties stands last. Taken out of the list, not replaced: pyjnius frees a reference that is not its
+        # own when it assigns an object to a field, and the machine dies in some later garbage collection.
+        steps = self.searcher.cascade.rerankers
+        steps.subList(steps.size() - 1, steps.size()).clear()
+        weights = params.fields.weights() if params.fields else None
+        self.fields = FieldSearch(machine, self.searcher, analyzer, weights) if weights else None
+        self.mapper = machine("com.fasterxml.jackson.databind.ObjectMapper")()
+        stored = machine("java.lang.Class").forName("org.apache.lucene.document.Document")
+        self.mapper.configOverride(stored).setIsIgnoredType(machine("java.lang.Boolean")(True))
+
+    def search(
+        self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress
+    ) -> Iterator[tuple[str, list[str], list[float]]]:
+        """See `Engine.search`; as many queries at a time as fill memory with `HITS_AT_ONCE` hits."""
+        self.searcher.set_bm25(float(k1), float(b))
+        search = self.fields.search if self.fields else self._search
+        size = max(1, HITS_AT_ONCE // depth)
+        for start in range(0, len(queries), size):
+            batch = queries[start : start + size]
+            results = search([(query, self.split(text)) for query, text in batch] if self.split else batch, depth)
+            for query, _ in batch:
+                if hits := results[query]:
+                    yield query, [doc for doc, _ in hits], [score for _, score in hits]
+            progress.add(len(batch))
+
+    def close(self) -> None:
+        """Close the files of the index."""
+        self.searcher.close()
+
+    def _search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
+        """A batch by Anserini's own batch search, on Java's threads.
+
+        It comes back as one text of JSON: fetching one hit after the other takes longer than the search itself. JSON
+        keeps every float32.
+        """
+        ids, texts = self.java("java.util.ArrayList")(), self.java("java.util.ArrayList")()
+        for query, text in batch:
+            ids.add(query)
+            texts.add(text)
+        results = json.loads(self.mapper.writeValueAsString(self.searcher.batch_search(texts, ids, depth, 1)))
+        return {query: [(hit["docid"], hit["score"]) for hit in hits] for query, hits in results.items()}
+
+
+class FieldSearch:
+    """Search over title and text as two fields, by BM25F: queries one by one, each on all of Java's processors.
+
+    Lucene's `CombinedFieldQuery` treats the fields as one: with w_f a field's weight, per query term t
+
+        tf(t, d) = Σ_f w_f tf_f(t, d)        |d| = Σ_f w_f |d|_f        df(t) = max_f df_f(t)
+        score(q, d) = Σ_t ln(1 + (N - df + 1/2) / (df + 1/2)) · tf / (tf + k1 (1 - b + b |d| / mean |d|))
+
+    which is BM25F with one b for all fields (Robertson, Zaragoza and Taylor 2004; Robertson and Zaragoza 2009), but for
+    df, which there counts passages with t in any field. It is not the weighted sum of two BM25 scores, where a term in
+    both fields would count as two.
+
+    Threads share the index' segments, not the queries: pyjnius is not safe to be called from several threads of Python.
+    Weights are at least 1, as Lucene demands.
+    """
+
+    def __init__(self, machine: JavaClass, searcher: Any, analyzer: Any, weights: dict[str, float]) -> None:
+        self.searcher, self.analyzer, self.weights = searcher, analyzer, weights
+        lucene = "org.apache.lucene."
+        self.index_searcher = machine(f"{lucene}search.IndexSearcher")
+        self.text = machine("io.anserini.analysis.AnalyzerUtils")
+        self.builder = machine(f"{lucene}search.BooleanQuery$Builder")
+        self.boost = machine(f"{lucene}search.BoostQuery")
+        self.combined = machine(f"{lucene}sandbox.search.CombinedFieldQuery$Builder")
+        self.term, self.should = machine(f"{lucene}index.Term"), machine(f"{lucene}search.BooleanClause$Occur").SHOULD
+        self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
+        field, kind = machine(f"{lucene}search.SortField"), machine(f"{lucene}search.SortField$Type")
+        self.order = machine(f"{lucene}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
+        self.mapper = machine("com.fasterxml.jackson.databind.ObjectMapper")()
+        sorts = machine("java.lang.Class").forName(f"[L{lucene}search.SortField;")
+        self.mapper.configOverride(sorts).setIsIgnoredType(machine("java.lang.Boolean")(True))
+
+    def search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
+        """(document id, score) of the best `depth` passages of each query, ties by document id."""
+        searcher = self.index_searcher(self.searcher.reader, self.pool)
+        searcher.setSimilarity(self.searcher.get_similarity())
+        return {query: self._hits(searcher, text, depth) for query, text in batch}
+
+    def _hits(self, searcher: Any, text: str, depth: int) -> Hits:
+        """One query's hits, as one text of JSON: fetching one after the other takes longer than the search itself."""
+        result = searcher.search(self.query(text), depth, self.order, True)
+        hits = json.loads(self.mapper.writeValueAsString(result))["scoreDocs"]
+        return [(_text(**hit["fields"][1]), hit["score"]) for hit in hits]
+
+    def query(self, text: str) -> Any:
+        """A Lucene query: a clause for each term over all fields, weighing as often as the query has the term."""
+        builder = self.builder()
+        for term, count in Counter(self.text.analyze(self.analyzer, text).toArray()).items():
+            clause = self.combined()
+            for field, weight in self.weights.items():
+                clause.addField(field, float(weight))
+            clause.addTerm(self.term("", term).bytes())
+            builder.add(self.boost(clause.build(), float(count)), self.should)
+        return builder.build()
+
+
+def _text(bytes: str, offset: int, length: int, **others: object) -> str:
+    """The document id in a Lucene `BytesRef` as JSON has it."""
+    return base64.b64decode(bytes)[offset : offset + length].decode()

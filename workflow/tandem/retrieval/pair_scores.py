@@ -1,0 +1,175 @@
+"""Scores of (query, passage) pairs by cross-encoders, shared by denoising, distillation and re-ranking.
+
+They are stored beside the dataset's artifacts, in `pairs/<model's key>-<digest>/`: all stages that score the same token
+ids by the same model share them, and a killed stage continues where it was.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tandem.cluster.progress import Progress
+from tandem.config.execution import Execution
+from tandem.errors import UserError
+from tandem.models.acceleration import accelerate
+from tandem.models.cross import STEP, CrossEncoder
+from tandem.models.device import device, kernels, resolve_precision, use_workers
+from tandem.models.hub import check_length
+from tandem.models.tokens import Tokens
+from tandem.retrieval.exact import Array
+from tandem.retrieval.inputs import part_files, require_part, require_tokenizer
+from tandem.retrieval.pair_store import PairStore, pair_keys, store_name
+from tandem.stages.retrieval import ScoringParams
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job
+
+CHUNK = 2048  # pairs between two looks at the clock
+SECONDS, PENDING = 30.0, 1 << 15  # pairs are stored after this time, or when there are this many
+
+P = TypeVar("P", bound=ScoringParams)
+
+
+class PairScores:
+    """A cross-encoder's logits for the pairs of a `tokens` artifact, each computed once.
+
+    Args:
+        model: a model with a cross-encoder.
+        tokens: the dataset's token ids; the store lies beside them, in `results/<dataset>/pairs/`.
+        precision: `auto`, `bf16` or `fp32`.
+        batch_tokens: tokens of a batch; other batch shapes may change a score's last bits.
+    Attributes:
+        computed: pairs that this object has sent through the model.
+    Raises:
+        UserError: the model has no cross-encoder, or another tokenizer.
+    """
+
+    def __init__(self, model: Artifact, tokens: Artifact, precision: str, batch_tokens: int) -> None:
+        self.folder = require_part(model, "cross")
+        require_tokenizer(self.folder, tokens)
+        self.tokens, self.mode, self.budget = Tokens.open(tokens), resolve_precision(precision), batch_tokens
+        self.longest = tokens.params["query_length"] + tokens.params["passage_length"] + self.tokens.template.extra[1]
+        self.store = PairStore(self._place(model, tokens))
+        self.computed = 0
+        self._model: CrossEncoder | None = None
+
+    def _place(self, model: Artifact, tokens: Artifact) -> Path:
+        """The store's folder: its digest covers whatever may change a bit of a score."""
+        identity = {
+            "model": part_files(model, "cross"),
+            "tokens": tokens.manifest.checksums,
+            "precision": self.mode,
+            "batch_tokens": self.budget,
+            "device": kernels(),
+        }
+        folder = tokens.folder.parent.parent / "pairs" / store_name(model.key, identity)
+        if not (folder / "store.json").exists():
+            write_json(folder / "store.json", {"model": model.key, "tokens": tokens.key, "made_from": identity})
+        return folder
+
+    def score(self, queries: Array, passages: Array, progress: Progress | None = None) -> Array:
+        """Logits of pairs, float32, shape (pairs,); those that are not stored yet are computed and stored.
+
+        `queries` and `passages` are rows, shape (pairs,); `progress` counts pairs, computed or looked up.
+        """
+        keys, inverse = np.unique(pair_keys(queries, passages), return_inverse=True)
+        scores = self.store.lookup(keys)
+        missing = np.flatnonzero(np.isnan(scores))
+        if progress:
+            progress.add(len(queries) - len(missing))
+        if len(missing):
+            scores[missing] = self._compute(keys[missing], progress)
+        result: Array = scores[inverse]
+        return result
+
+    def _compute(self, keys: Array, progress: Progress | None) -> Array:
+        """Send pairs through the model, those of like length together, storing them as they come."""
+        model, template = self._load(), self.tokens.template
+        queries, passages = (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        lengths = self.tokens.queries.lengths(queries) + self.tokens.passages.lengths(passages) + template.extra[1]
+        order = np.argsort(-(-lengths // STEP), kind="stable")
+        scores = np.empty(len(keys), np.float32)
+        stored, since = 0, time.monotonic()
+        for start in range(0, len(order), CHUNK):
+            at = order[start : start + CHUNK]
+            texts = [self.tokens.queries[q] for q in queries[at]], [self.tokens.passages[p] for p in passages[at]]
+            scores[at] = model.score(*texts, template, self.mode, self.budget)
+            if not np.isfinite(scores[at]).all():
+                raise UserError(f"{self.folder}: gives a score that is not a number; the model has diverged")
+            end = start + len(at)
+            if end == len(order) or end - stored >= PENDING or time.monotonic() - since > SECONDS:
+                self.store.append(keys[order[stored:end]], scores[order[stored:end]])
+                stored, since = end, time.monotonic()
+            self.computed += len(at)
+            if progress:
+                progress.add(len(at), tokens=int(lengths[at].sum()))
+        return scores
+
+    def _load(self) -> CrossEncoder:
+        if self._model is None:
+            model = CrossEncoder.load(self.folder).to(device())
+            check_length(model.encoder, -(-self.longest // STEP) * STEP, f"{self.folder}: query with passage")
+            accelerate(model, Execution(attention="padded"), self.budget, self.mode, training=False)
+            self._model = model
+        return self._model
+
+
+def open_judges(job: Job[Any]) -> list[PairScores]:
+    """The scores of a stage's cross-encoders: inputs `judge.0` with `judge_tokens.0`, `judge.1`, …; maybe none."""
+    return [
+        PairScores(model, tokens, job.params.precision, job.params.batch_tokens)
+        for model, tokens in zip(job.many("judge"), job.many("judge_tokens"), strict=True)
+    ]
+
+
+def probability(logits: Array) -> Array:
+    """σ(x) = 1 / (1 + e^-x), float64, without overflow."""
+    result: Array = np.exp(-np.logaddexp(0.0, -np.asarray(logits, np.float64)))
+    return result
+
+
+def mean_probability(
+    judges: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
+) -> Array:
+    """Mean over the judges of σ(logit): one judge or several. Shape (pairs,), float32.
+
+    `progress` counts every pair once per judge.
+    """
+    return _mean([probability(judge.score(queries, passages, progress)) for judge in judges])
+
+
+def mean_logit(
+    teachers: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
+) -> Array:
+    """Mean over the teachers of their logits; of one teacher, its own to the bit. Shape (pairs,), float32.
+
+    `progress` counts every pair once per teacher.
+    """
+    return _mean([teacher.score(queries, passages, progress).astype(np.float64) for teacher in teachers])
+
+
+def _mean(values: Sequence[Array]) -> Array:
+    """The mean of arrays of one shape, taken in float64, as float32."""
+    total: Any = sum(values)
+    mean: Array = (total / len(values)).astype(np.float32)
+    return mean
+
+
+Requests = Iterator[tuple[PairScores, Array, Array]]  # a cross-encoder, and the query and passage rows of its pairs
+
+
+def score_shard(job: Job[P], requests: Callable[[Job[P]], Requests]) -> dict[str, object]:
+    """Score this shard's share of the pairs that a stage will need, into the store where the stage looks first."""
+    shard, shards = job.execution.shard or 0, job.execution.shards
+    use_workers(job.execution.workers)
+    scored = 0
+    with Progress(f"{job.kind} {job.key} · shard {shard} of {shards}", 0, "pairs") as progress:
+        for scores, queries, passages in requests(job):
+            mine = (queries + passages) % shards == shard
+            before = scores.computed
+            scores.score(queries[mine], passages[mine], progress)
+            scored += scores.computed - before
+    return {"scored": scored}

@@ -1,0 +1,114 @@
+"""Scores of (query, passage) pairs on disk, append-only: a pair is never scored twice.
+
+A part is a file of sorted keys and their scores that appears whole or not at all. Its name is the sha256 of its bytes:
+any number of processes may add parts at once, and a reader notices a changed bit. Small parts are merged now and then.
+"""
+
+import hashlib
+import json
+import os
+import re
+import uuid
+from pathlib import Path
+
+import numpy as np
+
+from tandem.errors import UserError
+from tandem.retrieval.exact import Array
+from tandem.store.files import sha256
+
+Part = tuple[Array, Array]
+
+MERGE = 16  # this many parts become one …
+LARGE = 1 << 23  # … unless they hold more pairs than this
+NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
+
+
+def store_name(model: str, identity: object) -> str:
+    """The name of a store's folder: the model's key, and a digest of all that may change a bit of a score."""
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+    return f"{model}-{digest}"
+
+
+def checksum(path: Path) -> str | None:
+    """The sha256 in a part's name; None for another name."""
+    match = NAME.fullmatch(path.name)
+    return match[1] if match else None
+
+
+def pair_keys(queries: Array, passages: Array) -> Array:
+    """`query row << 32 | passage row`, uint64; both rows are below 2^32."""
+    return (np.asarray(queries, np.uint64) << np.uint64(32)) | np.asarray(passages, np.uint64)
+
+
+class PairStore:
+    """A folder of parts, memory-mapped; a part is one array of 32-bit words: all keys, then all scores."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._parts: dict[str, Part] = {}
+
+    def lookup(self, keys: Array) -> Array:
+        """Scores of pairs by their sorted keys, float32, shape (pairs,); NaN for pairs without one."""
+        self._refresh()
+        scores = np.full(len(keys), np.nan, np.float32)
+        for stored, values in self._parts.values():
+            at = np.searchsorted(stored, keys).clip(max=len(stored) - 1)
+            hit = stored[at] == keys
+            scores[hit] = values[at[hit]]
+        return scores
+
+    def append(self, keys: Array, scores: Array) -> None:
+        """Store scores of pairs (any order, no pair twice); they survive a kill from here on."""
+        if len(keys):
+            order = np.argsort(keys)
+            self._write(keys[order], scores[order])
+            self._merge()
+
+    def _write(self, keys: Array, scores: Array) -> str:
+        """Write one new part, under its final name only when it is whole; the name."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        partial = self.folder / f".{uuid.uuid4().hex}"
+        words = np.concatenate([keys.astype("<u8").view("<u4"), scores.astype("<f4").view("<u4")])
+        with open(partial, "wb") as file:
+            np.save(file, words)
+            file.flush()
+            os.fsync(file.fileno())
+        name = f"{sha256(partial)}.npy"
+        os.replace(partial, self.folder / name)
+        return name
+
+    def _refresh(self) -> None:
+        """Map parts that other processes have added; forget those that were merged away."""
+        present = {path.name for path in self.folder.glob("[!.]*.npy")}
+        for name in sorted(present - self._parts.keys()):
+            try:
+                self._parts[name] = self.read(self.folder / name)
+            except FileNotFoundError:  # merged away by another process in the meantime: its pairs are elsewhere
+                self._refresh()
+                return
+        self._parts = {name: part for name, part in sorted(self._parts.items()) if name in present}
+
+    @staticmethod
+    def read(path: Path) -> Part:
+        """A part's keys and scores, memory-mapped; a `UserError` if it is damaged: every byte is read."""
+        try:
+            if checksum(path) != sha256(path):
+                raise ValueError("its bytes do not give its name")
+            words = np.load(path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise UserError(f"{path}: damaged ({error}); delete it, its pairs will be scored again") from None
+        count = len(words) // 3
+        return words[: 2 * count].view("<u8"), words[2 * count :].view("<f4")
+
+    def _merge(self) -> None:
+        """Replace the smallest parts by one where there are many; a kill in between leaves pairs twice: no harm."""
+        self._refresh()
+        small = sorted((len(keys), name) for name, (keys, _) in self._parts.items() if len(keys) < LARGE)[:MERGE]
+        if len(small) == MERGE:
+            parts = [self._parts[name] for _, name in small]
+            keys, first = np.unique(np.concatenate([part[0] for part in parts]), return_index=True)
+            merged = self._write(keys, np.concatenate([part[1] for part in parts])[first])
+            for name in {name for _, name in small} - {merged}:  # one of them may already hold all pairs
+                (self.folder / name).unlink(missing_ok=True)
+            self._refresh()

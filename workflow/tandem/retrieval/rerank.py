@@ -1,0 +1,124 @@
+"""Stages `rerank` and `rerank_windows`: cross-encoders reorder the top of a run; the documents below keep their order.
+
+So the measures that look deeper than the re-ranked top stay the first stage's, as the papers print them. In
+`rerank_windows` the windows of the top documents are scored, and a document gets their aggregate. Scores of pairs are
+stored per window, so that the methods of aggregation, and runs over the windows themselves, share them.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from tandem.cluster.progress import Progress
+from tandem.data.collection import Collection
+from tandem.data.rows import doc_rows, query_rows
+from tandem.data.runs import Floats, followed, iter_run, ranked_order, write_run
+from tandem.models.device import use_workers
+from tandem.retrieval.exact import Array
+from tandem.retrieval.inputs import require_dataset, require_depth
+from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, mean_probability, open_judges, score_shard
+from tandem.retrieval.windows import Spans, aggregate, require_windows
+from tandem.stages.retrieval import RerankParams, RerankWindowsParams
+from tandem.store.job import Job, writing
+
+GROUP = 1 << 20  # pairs looked up and scored together
+SCORES = {"raw": mean_logit, "probability": mean_probability}  # what of a window is aggregated
+
+Ranked = tuple[str, list[str]]  # query, and its documents, best first
+
+
+def lists(job: Job[RerankParams]) -> Iterator[Ranked]:
+    """The lists of the input run."""
+    for query, docs, scores in iter_run(job.inputs["run"].path("run.trec")):
+        yield query, [doc for doc, _ in ranked_order(docs, scores)]
+
+
+def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array, Array]]:
+    """Queries with their documents, about `GROUP` pairs at a time.
+
+    Yields:
+        The lists; of each pair the query's row and the row of the passage or window, list after list and document after
+        document; and the number of pairs of each of the lists' first `depth` documents.
+    """
+    dataset, depth = Collection(job.inputs["dataset"]), job.params.depth
+    docs, source = doc_rows(dataset), lists(job)
+    if isinstance(job.params, RerankWindowsParams):
+        windows = Collection(job.inputs["windows"])
+        queries, spans = query_rows(windows), Spans(windows)
+        most = 1 if job.params.method == "first" else None
+        size = GROUP * len(spans) // (depth * windows.passages)
+    else:
+        queries, spans, size = query_rows(dataset), None, GROUP // depth
+    while group := list(islice(source, max(1, size))):
+        tops = [ranked[:depth] for _, ranked in group]
+        asked = np.repeat(queries.rows([query for query, _ in group]), [len(top) for top in tops])
+        passages = docs.rows([doc for top in tops for doc in top])
+        if spans is None:
+            yield group, asked, passages, np.ones(len(passages), np.int64)
+        else:
+            rows, sizes = spans.rows(passages, most)
+            yield group, np.repeat(asked, sizes), rows, sizes
+
+
+def rescored(
+    job: Job[RerankParams], judges: list[PairScores], progress: Progress
+) -> Iterator[tuple[str, list[str], Floats]]:
+    """(query, documents, scores), a bounded group of queries at a time.
+
+    The first `depth` documents have the mean of the cross-encoders' logits, or the aggregate of their windows' scores,
+    the others whole numbers falling from below the lowest.
+    """
+    params = job.params
+    for group, queries, passages, sizes in groups(job):
+        if isinstance(params, RerankWindowsParams):
+            of_windows = SCORES[params.scores](judges, queries, passages, progress)
+            scores = aggregate(params.method, of_windows, sizes, params.k).astype(np.float32)
+        else:
+            scores = mean_logit(judges, queries, passages, progress)
+        ends = np.cumsum([min(params.depth, len(ranked)) for _, ranked in group])
+        for (query, ranked), own in zip(group, np.split(scores, ends[:-1]), strict=True):
+            yield query, ranked, followed(own, len(ranked))
+
+
+def open_scores(job: Job[RerankParams]) -> list[PairScores]:
+    """The scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
+    tokens = sorted(role for role in job.inputs if "tokens" in role)
+    require_dataset(job, "run", *([] if "windows" in job.inputs else tokens))
+    for role in tokens if "windows" in job.inputs else ():
+        require_windows(job, role)
+    require_depth(job, job.params.depth)
+    if "model" not in job.inputs:
+        return open_judges(job)
+    return [PairScores(job.inputs["model"], job.inputs["tokens"], job.params.precision, job.params.batch_tokens)]
+
+
+def requests(job: Job[RerankParams]) -> Requests:
+    """The pairs that the stage scores."""
+    judges = open_scores(job)
+    for _, queries, passages, _ in groups(job):
+        for judge in judges:
+            yield judge, queries, passages
+
+
+def run_shard(job: Job[RerankParams]) -> dict[str, object]:
+    """Score a share of the pairs; see `score_shard`."""
+    return score_shard(job, requests)
+
+
+def run(job: Job[RerankParams]) -> None:
+    """Score the top `depth` of `run`, or the windows of these documents, and write `run.trec`, as deep as the run.
+
+    Inputs: dataset, run, and a cross-encoder `model` with its `tokens`, or several (`judge.0` with `judge_tokens.0`, …)
+    whose scores are averaged. With `windows`, token ids are those of the windows.
+
+    Raises:
+        UserError: the run, the windows or the token ids belong to another dataset, the run is not that deep, or a model
+            has no cross-encoder.
+    """
+    use_workers(job.execution.workers)
+    judges = open_scores(job)
+    total = len(judges) * sum(len(queries) for _, queries, _, _ in groups(job))
+    with writing(job) as draft, Progress(f"{job.kind} {job.key}", total, "pairs") as progress:
+        lines = write_run(draft.path("run.trec"), rescored(job, judges, progress), job.key)
+        draft.facts |= {"lines": lines, "scored": sum(judge.computed for judge in judges)}

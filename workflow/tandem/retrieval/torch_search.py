@@ -1,0 +1,266 @@
+"""Exact search by torch: vectors stream through a GPU, or a CPU, past the best passages of all queries so far.
+
+Products of stored vectors in float32 propose; sums in float64 on the same device decide, and the few whose rounding is
+close are left to `exact.py`, so that the result equals that of `faiss_search.py` to the last bit. No FAISS here: its
+OpenMP and torch's do not share a process well.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tandem.cluster.background import ahead
+from tandem.models.device import device, use_workers
+from tandem.retrieval.embeddings import INT8, Rows, Stretches, Vectors
+from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, pair_scores, query_scores, rounding_width
+
+SEGMENT = 64  # passages of which first the best alone is looked at
+LOWEST = -(1 << 63)  # no passage
+LOW = 0xFFFFFFFF
+# Tensor cores align the terms of a sum and cut off what does not fit: an error of up to two units where rounding makes
+# half of one (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", §3).
+CUT_OFF = 4 * ROUNDING
+
+Parts = tuple[Tensor, Tensor | None, Tensor]  # of a stretch: values, scales of int8, ranks
+
+
+class Stretch:
+    """A stretch of passages on the device.
+
+    Args:
+        values: fp16, or int8, shape (passages, dim).
+        scale: of int8 vectors, float32, shape (passages,).
+        ranks: alphabetical rank of each passage's id, int64, shape (passages,).
+    Attributes:
+        factor: what is multiplied: on CUDA the values as fp16, which sums in float32; else the vectors as float32.
+        longest: an upper bound of the vectors' lengths, a float64 tensor without dimensions.
+    """
+
+    def __init__(self, values: Tensor, scale: Tensor | None, ranks: Tensor) -> None:
+        self.ranks = ranks
+        if values.is_cuda:  # fp16 holds int8 too
+            self.factor, self.scale = values.half(), scale
+        else:
+            self.factor, self.scale = values.float() if scale is None else values * scale[:, None], None
+        lengths = torch.linalg.vector_norm(self.factor, dim=1, dtype=torch.float32)
+        lengths = lengths if self.scale is None else lengths * self.scale
+        self.longest = 1.001 * lengths.max().double()  # a float32 sum may be low by less than a thousandth
+
+    def products(self, queries: Tensor) -> Tensor:
+        """q · p in float32, shape (queries, passages); queries are fp16 on CUDA, else float32."""
+        if queries.is_cuda:
+            products = torch.mm(queries, self.factor.T, out_dtype=torch.float32)
+        else:
+            products = torch.mm(queries, self.factor.T)
+        return products if self.scale is None else products * self.scale
+
+    def exact(self, rows: Tensor) -> Tensor:
+        """Vectors in float64, shape (rows, dim)."""
+        vectors = self.factor[rows].double()
+        return vectors if self.scale is None else vectors * self.scale[rows, None].double()
+
+
+class Buffer:
+    """Host memory of a stretch of at most `rows` rows; `pinned`: page-locked, to be copied to a GPU from."""
+
+    def __init__(self, rows: int, dimension: int, int8: bool, pinned: bool) -> None:
+        kind = torch.int8 if int8 else torch.float16
+        self.values = torch.empty((rows, dimension), dtype=kind, pin_memory=pinned)
+        self.scale = torch.empty(rows, dtype=torch.float32, pin_memory=pinned) if int8 else None
+        self.ranks = torch.empty(rows, dtype=torch.int64, pin_memory=pinned)
+
+    def fill(self, pieces: Rows, ranks: Array) -> Parts:
+        """Read a stretch; views of this buffer."""
+        start = 0
+        for piece in pieces:
+            at = slice(start, start + len(piece))
+            self.values.numpy()[at] = piece if self.scale is None else piece["values"]
+            if self.scale is not None:
+                self.scale.numpy()[at] = piece["scale"]
+            start = at.stop
+        self.ranks.numpy()[:start] = ranks
+        return self.values[:start], None if self.scale is None else self.scale[:start], self.ranks[:start]
+
+
+def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stretch]:
+    """Stretches of at most `rows` rows on the device: the next is read and copied while one is searched.
+
+    Two buffers take turns.
+    """
+    int8, cuda = passages.embeddings.dtype == INT8, where.type == "cuda"
+    size = min(rows, passages.rows)
+    buffers = [Buffer(size, passages.dimension, int8, pinned=cuda) for _ in range(2)]
+    if cuda:
+        yield from _copy(passages.read(rows), buffers, where)
+        return
+    read = (buffers[turn % 2].fill(*stretch) for turn, stretch in enumerate(passages.read(rows)))
+    with ahead(read) as coming:
+        for parts in coming:
+            yield Stretch(*parts)
+
+
+def _copy(stretches: Iterator[tuple[Rows, Array]], buffers: list[Buffer], where: torch.device) -> Iterator[Stretch]:
+    """Stretches on a GPU: a thread reads and sends on its own stream, while the caller's stream computes."""
+    sending, sent = torch.cuda.Stream(where), dict[int, torch.cuda.Event]()
+
+    def send() -> Iterator[tuple[Parts, torch.cuda.Event]]:
+        """Stretches whose copy has begun, and the event of its end."""
+        for number, stretch in enumerate(stretches):
+            turn = number % 2
+            if turn in sent:
+                sent[turn].synchronize()  # the copy out of this buffer
+            values, scale, ranks = buffers[turn].fill(*stretch)
+            with torch.cuda.stream(sending):
+                copies = [
+                    part if part is None else part.to(where, non_blocking=True) for part in (values, scale, ranks)
+                ]
+                sent[turn] = sending.record_event()
+            yield (copies[0], copies[1], copies[2]), sent[turn]  # type: ignore[misc]
+
+    with ahead(send()) as coming:
+        for parts, copied in coming:
+            current = torch.cuda.current_stream(where)
+            current.wait_event(copied)
+            for part in parts:
+                if part is not None:
+                    part.record_stream(current)  # its memory is not reused before this stream is done with it
+            yield Stretch(*parts)
+
+
+def pack(scores: Tensor, ranks: Tensor) -> Tensor:
+    """`exact.pack` as int64: the same bits but for the highest, so that signed comparison orders them."""
+    bits = (scores + 0.0).view(torch.int32)  # + 0 turns -0 into 0
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
+    return (ordered << 32) | (LOW - ranks)
+
+
+def floors(keys: Tensor) -> Tensor:
+    """The score a passage must reach to matter, float64: -inf while there are fewer than the depth; see `Best`."""
+    lowest = keys.amin(dim=1)
+    ordered = (lowest >> 32).int()
+    scores = torch.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered).view(torch.float32).double()
+    return torch.where(lowest == LOWEST, -torch.inf, scores)
+
+
+class Search:
+    """The best passages of some queries so far, on the device.
+
+    Args:
+        queries: fp16, shape (queries, dim).
+        depth: passages per query.
+        temperature: scores are divided by it.
+        tile: products of a query and a passage that are held at once.
+    """
+
+    def __init__(self, queries: Vectors, depth: int, temperature: float, tile: int) -> None:
+        self.stored, self.depth, self.temperature, self.tile = queries, depth, temperature, tile
+        where = device()
+        self.half = torch.from_numpy(np.ascontiguousarray(queries)).to(where)
+        self.lengths = torch.linalg.vector_norm(self.half.double(), dim=1)
+        self.factor = self.half if where.type == "cuda" else self.half.float()
+        self.unit = CUT_OFF if where.type == "cuda" else ROUNDING
+        self.keys = torch.full((len(queries), depth), LOWEST, dtype=torch.int64, device=where)
+
+    def add(self, stretch: Stretch) -> None:
+        """Search a stretch of passages."""
+        batch = max(1, self.tile // len(stretch.ranks))
+        for first in range(0, len(self.keys), batch):
+            self._tile(slice(first, min(first + batch, len(self.keys))), stretch)
+
+    def _tile(self, at: slice, stretch: Stretch) -> None:
+        """Search for a batch of queries; where many passages are near the cut, for fewer queries at a time."""
+        products = stretch.products(self.factor[at])
+        tail = -products.shape[1] % SEGMENT
+        segments = torch.nn.functional.pad(products, (0, tail), value=-torch.inf) if tail else products
+        segments = segments.view(len(products), -1, SEGMENT)
+        cut = self._cut(at, products, stretch)
+        peaks = segments.amax(dim=2) >= cut[:, None]
+        near = int(peaks.sum()) * SEGMENT
+        share = max(1, len(products) * self.tile // max(1, 8 * near))
+        for start in range(0, len(products), share):
+            part = slice(start, min(start + share, len(products)))
+            here = slice(at.start + part.start, at.start + part.stop)
+            self._merge(here, *_reaching(segments[part], peaks[part], cut[part]), stretch)
+
+    def _cut(self, at: slice, products: Tensor, stretch: Stretch) -> Tensor:
+        """What a product must reach for its passage to be looked at, float32, shape (queries,)."""
+        error = (self.half.shape[1] + SLACK) * self.unit * self.lengths[at] * stretch.longest
+        lowest = floors(self.keys[at]) * self.temperature
+        if bool(torch.isinf(lowest).any()):  # the first stretches: its own best set the cut
+            count = min(self.depth, products.shape[1])
+            lowest = torch.maximum(lowest, products.topk(count, dim=1).values[:, -1].double())
+        return torch.nextafter((lowest - 2 * error).float(), torch.tensor(-torch.inf, device=products.device))
+
+    def _merge(self, at: slice, query: Tensor, row: Tensor, stretch: Stretch) -> None:
+        if not len(query):
+            return
+        scores = self._scores(query + at.start, row, stretch)
+        keys = pack(scores, stretch.ranks[row])
+        counts = torch.bincount(query, minlength=at.stop - at.start)
+        column = torch.arange(len(query), device=query.device) - (counts.cumsum(0) - counts)[query]
+        wide = keys.new_full((at.stop - at.start, int(counts.max())), LOWEST)
+        wide[query, column] = keys
+        self.keys[at] = torch.cat([self.keys[at], wide], dim=1).topk(self.depth, dim=1).values
+
+    def _scores(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
+        """Scores of pairs, those of a query together, float32, equal to those of `pair_scores`."""
+        if not query.is_cuda:
+            return self._scores_by_threads(query.numpy(), row.numpy(), stretch)
+        chunk = max(1, self.tile // 8 // self.half.shape[1])
+        pieces = zip(query.split(chunk), row.split(chunk), strict=True)
+        return torch.cat([self._scores_on_device(q, r, stretch) for q, r in pieces])
+
+    def _scores_on_device(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
+        """The same by the device that holds the vectors; see `exact.settled`."""
+        sums = (self.half[query].double() * stretch.exact(row)).sum(dim=1)
+        width: Tensor = rounding_width(self.half.shape[1], self.lengths[query] * stretch.longest)
+        low, high = (((sums + end) / self.temperature).float() for end in (-width, width))
+        close = (low != high).nonzero()[:, 0]
+        if len(close):
+            q, r = query[close].cpu().numpy(), stretch.exact(row[close]).cpu().numpy()
+            low[close] = torch.from_numpy(pair_scores(self.stored[q], r, self.temperature)).to(low.device)
+        return low
+
+    def _scores_by_threads(self, query: Array, row: Array, stretch: Stretch) -> Tensor:
+        """The same by threads that work alone: torch's wait for one another after each of many small steps."""
+        scores, vectors, longest = np.empty(len(row), np.float32), stretch.factor.numpy(), float(stretch.longest)
+        edges = np.append(np.flatnonzero(np.diff(query, prepend=-1)), len(query))
+
+        def decide(at: slice) -> None:
+            scores[at] = query_scores(self.stored[query[at.start]], vectors, row[at], longest, self.temperature)
+
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            list(pool.map(decide, map(slice, edges[:-1], edges[1:])))
+        return torch.from_numpy(scores)
+
+    def best(self) -> Array:
+        """Packed as by `exact.pack`, shape (queries, depth); 0 for none."""
+        return self.keys.cpu().numpy().view(np.uint64) ^ np.uint64(1 << 63)
+
+
+def _reaching(segments: Tensor, peaks: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
+    """The pairs whose product reaches the cut, (queries,): queries, ascending, and passages.
+
+    `segments` are products, (queries, segments, `SEGMENT`); `peaks` tells which hold such a product.
+    """
+    query, segment = peaks.nonzero(as_tuple=True)
+    hit, inside = (segments[query, segment] >= cut[query, None]).nonzero(as_tuple=True)
+    return query[hit], segment[hit] * SEGMENT + inside
+
+
+@torch.inference_mode()
+def search(queries: Vectors, passages: Stretches, depth: int, memory: int, workers: int | None) -> Array:
+    """The best `depth` passages of each query; arguments and result as of `faiss_search.search`."""
+    use_workers(workers)
+    where = device()
+    # A proposal costs 8 bytes in float32 and as padded segments, those near the cut an eighth of it several times over.
+    tile = max(SEGMENT, memory // 3 // 16)
+    rows = memory * 2 // 3 // ((4 if where.type == "cuda" else 8) * passages.dimension + 24)
+    rows = max(1, min(rows, tile // min(len(queries), depth + EXTRA)))
+    best = Search(queries, depth, passages.temperature, tile)
+    for stretch in stream(passages, rows, where):
+        best.add(stretch)
+    return best.best()

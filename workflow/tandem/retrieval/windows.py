@@ -1,0 +1,179 @@
+"""Long documents: scores of windows become scores of documents. Stage `aggregate`: a run over windows, aggregated.
+
+FirstP, MaxP, SumP: Dai & Callan (2019), for re-ranking. K-MaxP-Avg: Chen et al. (ICIP at TREC 2020), as the review
+describes it (§6.1.1): the average of the K best. Each method takes the windows' scores of many documents, one document
+after the other and each document's windows in order, and where each document begins.
+
+A window that was not retrieved scores no more than the lowest one that was. That decides nothing in MaxP, and FirstP
+leaves out documents whose first window was not retrieved; in SumP and K-MaxP such windows count 0 or that lowest score.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from tandem.cluster.progress import Progress
+from tandem.data.collection import Collection
+from tandem.data.rows import IdRows, Rows, doc_rows
+from tandem.data.runs import Floats, iter_run, ranked_order, scored_depth, write_run
+from tandem.data.text import document_of, window_id
+from tandem.errors import UserError
+from tandem.retrieval.exact import Array
+from tandem.stages.retrieval import AggregateParams
+from tandem.store.job import Job, writing
+
+Method = Callable[[Array, Array, int], Array]
+
+METHODS: dict[str, Method] = {}
+
+
+def method(name: str) -> Callable[[Method], Method]:
+    """Register a method of aggregation under a name."""
+
+    def register(function: Method) -> Method:
+        METHODS[name] = function
+        return function
+
+    return register
+
+
+@method("first")
+def first(scores: Array, starts: Array, k: int) -> Array:
+    """FirstP: s(q, d) = s(q, w_0).
+
+    Args:
+        scores: of windows, float64, shape (windows,).
+        starts: where each document's windows begin, rising, shape (documents,); each document has a window.
+        k: not used.
+    Returns:
+        Shape (documents,), float64; likewise for the other methods.
+    """
+    return np.asarray(scores[starts])
+
+
+@method("max")
+def best(scores: Array, starts: Array, k: int) -> Array:
+    """MaxP: s(q, d) = max_n s(q, w_n)."""
+    return np.maximum.reduceat(scores, starts)
+
+
+@method("sum")
+def total(scores: Array, starts: Array, k: int) -> Array:
+    """SumP: s(q, d) = Σ_n s(q, w_n). Negative scores count as they are: each such window lowers the sum."""
+    return np.add.reduceat(scores, starts)
+
+
+@method("kmax")
+def best_k(scores: Array, starts: Array, k: int) -> Array:
+    """K-MaxP: the mean of a document's `k` best windows, of all it has if they are fewer. With k = 1 it is MaxP."""
+    sizes = np.diff(starts, append=len(scores))
+    order = np.lexsort((-scores, np.repeat(np.arange(len(starts)), sizes)))
+    ranks = np.arange(len(scores)) - np.repeat(starts, sizes)
+    sums = np.add.reduceat(np.where(ranks < k, scores[order], 0.0), starts)
+    return np.asarray(sums / np.minimum(sizes, k))
+
+
+def aggregate(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
+    """Documents' scores by a method of `METHODS`, float64, shape (documents,).
+
+    `scores` are of windows, document after document; `sizes`, of each document, are at least 1.
+    """
+    starts = np.cumsum(sizes) - sizes
+    return METHODS[name](np.asarray(scores, np.float64), starts, k) if len(sizes) else np.empty(0)
+
+
+class Spans:
+    """The windows of each document: they stand together, in the documents' order. Memory: 8 bytes a document."""
+
+    def __init__(self, windows: Collection) -> None:
+        begins, before = [], 0
+        for batch in windows.batches(columns=["doc_id"]):
+            zeroth = pc.ends_with(batch["doc_id"], window_id("", 0))
+            begins.append(np.flatnonzero(np.asarray(zeroth)) + before)
+            before += batch.num_rows
+        self.bounds: Rows = np.concatenate([*begins, [before]]).astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def sizes(self, documents: Rows) -> Rows:
+        """The number of windows of each document, by the documents' rows."""
+        sizes: Rows = self.bounds[documents + 1] - self.bounds[documents]
+        return sizes
+
+    def rows(self, documents: Rows, most: int | None = None) -> tuple[Rows, Rows]:
+        """Rows of the documents' windows (of each its first `most`), and the number of each document's among them."""
+        sizes = self.sizes(documents)
+        sizes = sizes if most is None else np.minimum(sizes, most)
+        before = np.cumsum(sizes) - sizes
+        return np.repeat(self.bounds[documents] - before, sizes) + np.arange(sizes.sum()), sizes
+
+
+def require_windows(job: Job[Any], role: str) -> None:
+    """Refuse an input that was not made from the windows `job.inputs["windows"]`, and windows of other documents."""
+    windows, documents = job.inputs["windows"], job.inputs["dataset"]
+    cut = Path(windows.upstream.get("of", "nothing")).name
+    if cut != documents.key or windows.params.get("source") != "windows":
+        raise UserError(f"{job.kind}: {windows.folder} holds windows of {cut}; expected windows of {documents.key}")
+    dataset = Path(job.inputs[role].upstream["dataset"]).name
+    if dataset != windows.key:
+        folder = job.inputs[role].folder
+        raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {dataset}; expected {windows.key}")
+
+
+def missing_score(params: AggregateParams, scores: Array) -> float:
+    """The score of a window that was not retrieved, from the scores of those that were."""
+    match params.method:
+        case "first":
+            return float("nan")
+        case "max":
+            return float("-inf")
+        case _:
+            return float(scores.min()) if params.missing == "lowest" else 0.0
+
+
+def documents(
+    params: AggregateParams, windows: list[str], scores: Array, docs: IdRows, spans: Spans
+) -> tuple[list[str], Floats]:
+    """The documents of a query's windows and their scores, best first and at most `depth`."""
+    parts = [document_of(window) for window in windows]
+    names = list(dict.fromkeys(name for name, _ in parts))
+    sizes = spans.sizes(docs.rows(names))
+    begins = dict(zip(names, (np.cumsum(sizes) - sizes).tolist(), strict=True))
+    laid = np.full(sizes.sum(), missing_score(params, scores))
+    laid[[begins[name] + number for name, number in parts]] = scores
+    values = aggregate(params.method, laid, sizes, params.k)
+    known = np.flatnonzero(~np.isnan(values))
+    ranked = ranked_order([names[i] for i in known], values[known])[: params.depth]
+    return [name for name, _ in ranked], np.array([score for _, score in ranked], np.float32)
+
+
+def aggregated(
+    job: Job[AggregateParams], progress: Progress, facts: dict[str, int]
+) -> Iterator[tuple[str, list[str], Floats]]:
+    """(query, documents, scores) of each query; `facts` counts queries and lists that are shorter than `depth`."""
+    run, docs = job.inputs["run"], doc_rows(Collection(job.inputs["dataset"]))
+    spans, scored = Spans(Collection(job.inputs["windows"])), scored_depth(run)
+    reachable = min(job.params.depth, len(docs))
+    for query, windows, scores in iter_run(run.path("run.trec")):
+        names, values = documents(job.params, windows[:scored], scores[:scored], docs, spans)
+        facts["queries"] += 1
+        facts["shorter"] += len(names) < reachable
+        progress.add(1)
+        yield query, names, values
+
+
+def run(job: Job[AggregateParams]) -> None:
+    """Write `run.trec` over the documents of `dataset` from `run`, which is over `windows`.
+
+    Raises:
+        UserError: the windows are not the dataset's, or the run is over other ones.
+    """
+    require_windows(job, "run")
+    facts = {"queries": 0, "shorter": 0}
+    with writing(job) as draft, Progress(f"aggregate {job.key}", 0, "queries") as progress:
+        lines = write_run(draft.path("run.trec"), aggregated(job, progress, facts), job.key)
+        draft.facts |= {"lines": lines, **facts}

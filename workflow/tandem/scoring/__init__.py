@@ -1,1 +1,0 @@
-"""Measures per query, and tests of whether two systems differ."""

@@ -1,1 +1,0 @@
-"""Relevance by answer matching: a passage is relevant that contains an answer of the question."""

@@ -1,1 +1,0 @@
-"""Indexes: FAISS's structures over a dual encoder's passages, trained on a sample, filled by parts, merged on disk."""

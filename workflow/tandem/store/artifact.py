@@ -1,0 +1,235 @@
+"""Artifacts: folders that are done exactly when their `stage.json` exists, and that say what they are made of.
+
+Whoever opens an artifact compares its files with the manifest first. Large files are not hashed again by every job:
+beside a large artifact's manifest lies `.verified.json`, which holds for each file that was compared its sha256 and
+its state at that time: size, times of change (contents' and inode's, in nanoseconds) and inode. A file with another
+state or sha256 in the manifest is read again, and so is everything where the record is absent or damaged. The state is
+taken before a file is read, and is not recorded for files that changed within the last seconds, whose next change might
+carry the same time.
+
+That catches files truncated, replaced, written to, copied or touched since. It does not catch bytes that change below
+the file system, nor a file rewritten in place by someone who turns back the machine's clock.
+`find results -name .verified.json -delete` makes every job read everything once more.
+"""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from tandem.config.base import Model
+from tandem.config.validation import read
+from tandem.errors import UserError
+from tandem.store.files import replacing, sha256
+
+M = TypeVar("M", bound=Model)
+MANIFEST = "stage.json"
+NOTES = ("log.parquet", "README.md")  # of a training, with its pace, and of a model, with its commit
+RECORD = ".verified.json"
+LARGE = 64 << 20  # bytes of an artifact; smaller ones are hashed in a tenth of a second
+SETTLED = 5_000_000_000  # nanoseconds since a file's last change: coarser than any file system's clock
+
+
+class Record(BaseModel):
+    """A part of a manifest: every value has the type that it was written with, unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, protected_namespaces=())
+
+
+class FileRecord(Record):
+    """Size in bytes and sha256 of a file."""
+
+    bytes: int
+    sha256: str
+
+
+class Machine(Record):
+    """Where an artifact was made."""
+
+    node: str = ""
+    python: str = ""
+    cores: int | None = None
+
+
+class Manifest(Record):
+    """What `stage.json` says about an artifact, in the order in which a person would ask.
+
+    Attributes:
+        upstream: role → folder of the input, as its stage was called.
+        inputs: role → `content` of the input that was read.
+        files: every file of the artifact by its path in the folder.
+        facts: what the stage itself recorded: row counts, device, precision, ….
+        execution: options that change no result.
+        modules: `modules_hash` of the kind's sources.
+        libraries: version of each library that the stage imported.
+    """
+
+    kind: str
+    key: str
+    version: int
+    params: dict[str, Any]
+    upstream: dict[str, str]
+    inputs: dict[str, str]
+    files: dict[str, FileRecord]
+    facts: dict[str, Any] = {}
+    execution: dict[str, Any] = {}
+    modules: str = ""
+    libraries: dict[str, str] = {}
+    commit: str | None = None
+    dirty: bool | None = None
+    machine: Machine = Machine()
+    finished: str = ""
+    seconds: float = 0.0
+    peak_memory_mib: int | None = None
+
+    @model_validator(mode="after")
+    def _every_input_has_a_folder(self) -> "Manifest":
+        if not self.inputs.keys() <= self.upstream.keys():
+            raise ValueError("an input has no folder in upstream")
+        return self
+
+    @cached_property
+    def content(self) -> str:
+        """16 hex digits over the names and checksums of the files: equal for equal bytes, whenever they were made.
+
+        Notes on how an artifact was made (pace, commit) do not count: they differ every time.
+        """
+        checksums = sorted(item for item in self.checksums.items() if Path(item[0]).name not in NOTES)
+        return hashlib.sha256(json.dumps(checksums).encode()).hexdigest()[:16]
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """Name → sha256 of every file."""
+        return {name: file.sha256 for name, file in self.files.items()}
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(file.bytes for file in self.files.values())
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A finished artifact: its folder and its manifest."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def key(self) -> str:
+        """`<name>-<digest>`, the folder's name."""
+        return self.folder.name
+
+    @property
+    def kind(self) -> str:
+        """The kind of stage that made it."""
+        return self.manifest.kind
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The stage's resolved parameters as JSON; `params_as` types them."""
+        return self.manifest.params
+
+    @property
+    def upstream(self) -> dict[str, str]:
+        """Folder of each upstream artifact, by role."""
+        return self.manifest.upstream
+
+    def params_as(self, model: type[M]) -> M:
+        """The stage's parameters as its kind's model; a `UserError` if they are of another version."""
+        return read(model, self.params, str(self.folder / MANIFEST))
+
+    def path(self, name: str) -> Path:
+        """Path of one of its files; a `UserError` if the manifest does not list it."""
+        if name not in self.manifest.files:
+            raise UserError(f"{self.folder}: holds no {name}; it holds {', '.join(sorted(self.manifest.files))}")
+        return self.folder / name
+
+
+def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact:
+    """Read an artifact's manifest and check its files.
+
+    Args:
+        folder: the artifact's folder, or its `stage.json`.
+        kind: the kind it must be of, if it matters.
+        verify: compare every file's size and sha256 with the manifest, unless that was done before and the file has not
+            changed since.
+    Raises:
+        UserError: no manifest, another kind, or a file that is missing or changed.
+    """
+    folder = folder.parent if folder.name == MANIFEST else folder
+    try:
+        data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{folder}: not a finished artifact, {MANIFEST} is missing; run its stage first") from None
+    except ValueError as error:
+        raise UserError(f"{folder / MANIFEST}: not valid JSON ({error}); delete it and run its stage again") from None
+    try:
+        manifest = Manifest.model_validate(data)
+    except ValidationError:
+        raise UserError(f"{folder / MANIFEST}: is not a manifest; delete it and run its stage again") from None
+    if kind is not None and manifest.kind != kind:
+        raise UserError(f"{folder}: is a {manifest.kind}, expected a {kind}")
+    artifact = Artifact(folder, manifest)
+    if verify:
+        record = Verified(artifact)
+        check_files(artifact, record.unread())
+        record.save()
+    return artifact
+
+
+def check_files(artifact: Artifact, names: Iterable[str]) -> None:
+    """Compare size and sha256 of files with the manifest; a `UserError` names the first that differs."""
+    for name in names:
+        path, expected = artifact.path(name), artifact.manifest.files[name]
+        size = path.stat().st_size if path.is_file() else None
+        if size != expected.bytes or sha256(path) != expected.sha256:
+            state = "missing" if size is None else f"changed since it was written ({size} bytes)"
+            raise UserError(f"{path}: {state}; delete {artifact.folder / MANIFEST} and run again to rebuild it")
+
+
+class Verified:
+    """The record of the files of a large artifact that were compared with its manifest."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.folder, self.files = artifact.folder, artifact.manifest.files
+        self.large = artifact.manifest.bytes >= LARGE
+        self.known: dict[str, Any] = {}
+        if self.large:
+            with suppress(OSError, ValueError):
+                known = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
+                self.known = known if isinstance(known, dict) else {}
+        self.states = {name: state for name in self.files if self.large and (state := self._state(name))}
+
+    def _state(self, name: str) -> list[int] | None:
+        """Size, time of the contents' change, of the inode's, and inode; None where the file is missing."""
+        try:
+            stat = os.stat(self.folder / name)
+        except OSError:
+            return None
+        return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+
+    def unread(self) -> list[str]:
+        """The files that must be read."""
+        return [
+            name
+            for name, file in self.files.items()
+            if name not in self.states or self.known.get(name) != [file.sha256, *self.states[name]]
+        ]
+
+    def save(self) -> None:
+        """Record all files, which were just compared; nothing where the folder cannot be written to."""
+        latest = time.time_ns() - SETTLED
+        settled = {name: state for name, state in self.states.items() if max(state[1:3]) < latest}
+        record = {name: [self.files[name].sha256, *state] for name, state in settled.items()}
+        if record and record != self.known:
+            with suppress(OSError), replacing(self.folder / RECORD) as partial:
+                partial.write_text(json.dumps(record), encoding="utf-8")

@@ -1,0 +1,113 @@
+"""What a manifest says about how a result was computed: sources, commit, libraries, memory; and no secrets."""
+
+import hashlib
+import importlib.metadata
+import re
+import resource
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tandem
+from tandem.stages import KINDS
+
+PACKAGE = Path(tandem.__file__).parent
+IMPORT = re.compile(r"^\s*from (tandem\.[\w.]+) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+GENERAL = {"cluster", "config", "errors", "stages", "store"}  # what runs every stage and decides no result
+LIBRARIES = ("numpy", "pandas", "pyarrow", "torch", "transformers", "tokenizers", "peft", "faiss", "ir_measures")
+STATUS = Path("/proc/self/status")
+HIDDEN = "***"
+USER = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@]+@")
+QUERY = re.compile(
+    r"([?&;][^=&#\s\"']*(?:token|key|secret|sig|signature|passw|credential|auth)[^=&#\s\"']*=)[^&#\s\"']+",
+    re.IGNORECASE,
+)
+TOKEN = re.compile(r"\b(?:hf_|gh[opsur]_|github_pat_|glpat-)[A-Za-z0-9_-]{16,}")  # of the hubs that data comes from
+
+
+class Provenance(NamedTuple):
+    """What a process computes with; commit and dirty are None outside a git checkout."""
+
+    libraries: dict[str, str]
+    commit: str | None
+    dirty: bool | None
+
+
+def provenance() -> Provenance:
+    """Versions of the libraries that this process imported, the checkout's commit, and whether files differ from it."""
+    status = _git("status", "--porcelain", "--untracked-files=no")
+    libraries = {name: _version(name) for name in LIBRARIES if name in sys.modules}
+    return Provenance(libraries, _git("rev-parse", "HEAD"), None if status is None else bool(status))
+
+
+def _version(module: str) -> str:
+    """An imported library's version; asking its distribution by name costs a search through all that is installed."""
+    return str(getattr(sys.modules[module], "__version__", None) or importlib.metadata.version(module))
+
+
+def _git(*words: str) -> str | None:
+    command = ["git", "-C", str(PACKAGE), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def files_changed_since(commit: str, paths: list[Path]) -> list[str]:
+    """Those of some files that differ from a commit, relative to the package; none where git does not know it."""
+    words = ("diff", "--name-only", "--relative", "--end-of-options", commit, "--")
+    return (_git(*words, *map(str, paths)) or "").split()
+
+
+def modules_hash(kind: str) -> str:
+    """10 hex digits over the sources that decide a kind's result: a changed one is worth a warning, not a rebuild."""
+    digest = hashlib.sha256()
+    for source in sources(kind):
+        digest.update(str(source.relative_to(PACKAGE)).encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:10]
+
+
+def sources(kind: str) -> list[Path]:
+    """The files of the package that decide a kind's result: its module and what that imports, directly or not."""
+    visited: set[Path] = set()
+    waiting = [f"tandem.{KINDS[kind].run.partition(':')[0]}"]
+    while waiting:
+        path = PACKAGE.joinpath(*waiting.pop().split(".")[1:])
+        source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if source in visited or not source.is_file():
+            continue
+        visited.add(source)
+        for module, names in IMPORT.findall(source.read_text(encoding="utf-8")):
+            if module.split(".")[1] not in GENERAL:
+                waiting += [module, *(f"{module}.{name.strip()}" for name in names.strip("()").split(","))]
+    return sorted(visited)
+
+
+def peak_mib() -> int:
+    """MiB: the most memory that this process has had since its program began.
+
+    `ru_maxrss` alone would count what the process that started it had, too: Snakemake has more than many a stage.
+    """
+    with suppress(OSError):
+        if match := re.search(r"^VmHWM:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE):
+            return int(match[1]) >> 10
+    unit = 20 if sys.platform == "darwin" else 10  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> unit
+
+
+def redacted(value: Any) -> Any:
+    """JSON with `***` for user names and passwords in URLs, for what a URL's query calls a key, and for hubs' tokens.
+
+    `https://me:word@host/a?token=1&part=2` becomes `https://***@host/a?token=***&part=2`.
+    """
+    if isinstance(value, str):
+        plain = USER.sub(rf"\1{HIDDEN}@", value)
+        return TOKEN.sub(HIDDEN, QUERY.sub(rf"\1{HIDDEN}", plain))
+    if isinstance(value, dict):
+        return {redacted(key): redacted(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(inner) for inner in value]
+    return value

@@ -1,0 +1,110 @@
+"""Files: temporary names, atomic replacement, locks, checksums.
+
+A file that is being written is called `.<name>.<process>` and lies beside its final place, so that one `rename` puts it
+there and nobody ever reads a part of it.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+EDGE = 1 << 16  # bytes at each end of a file that a fingerprint reads
+
+
+def partial_path(path: Path) -> Path:
+    """The name that a file or folder has while this process writes it: `.<name>.<process>`, in the same folder."""
+    return path.with_name(f".{path.name.lstrip('.')}.{os.getpid()}")
+
+
+def is_partial(name: str) -> bool:
+    """Whether a name is one of `partial_path`: `.stage.json.4711`."""
+    return name.startswith(".") and name.rpartition(".")[2].isdecimal()
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write a file or folder under a temporary name; on success it replaces `path`, else it is removed."""
+    partial = partial_path(path)
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that readers see the old content or the new, never a part; parents are created."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial, open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """`write_text` of indented JSON with a final newline."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def try_lock(path: Path, create: bool = True) -> int | None:
+    """Lock a file for this process until the descriptor is closed or the process ends, however it ends.
+
+    Returns:
+        The open descriptor; None where another process holds the lock.
+    Raises:
+        OSError: the file cannot be opened, or its file system has no locks.
+    """
+    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def sha256(path: Path) -> str:
+    """Hex sha256 of a file's bytes, read in pieces."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint(path: Path) -> str:
+    """10 hex digits over the names, sizes, first and last 64 KiB of a file, or of all files below a folder.
+
+    Cheap enough for planning, and the same wherever the files lie.
+    """
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    digest = hashlib.sha256()
+    for file_path in files:
+        size = file_path.stat().st_size
+        digest.update(f"{file_path.relative_to(path) if path.is_dir() else ''}:{size}\n".encode())
+        with open(file_path, "rb") as file:
+            digest.update(file.read(EDGE))
+            file.seek(max(0, size - EDGE))
+            digest.update(file.read())
+    return digest.hexdigest()[:10]
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """Every file below a folder, sorted; links count as files. A folder that vanishes meanwhile is empty."""
+    try:
+        with os.scandir(folder) as entries:
+            sorted_entries = sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, PermissionError):
+        return
+    for entry in sorted_entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from files_in(Path(entry.path))
+        else:
+            yield Path(entry.path)

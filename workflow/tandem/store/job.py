@@ -1,0 +1,187 @@
+"""Jobs: what a stage's function gets, and how it writes its artifact.
+
+A stage writes its files into a temporary folder below its output; on success each is renamed into place and the
+manifest is written last.
+"""
+
+import importlib
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic
+
+from pydantic import BaseModel
+from typing_extensions import TypeVar
+
+from tandem.config.execution import Execution
+from tandem.config.validation import read
+from tandem.errors import UserError
+from tandem.stages import KINDS
+from tandem.stages.flags import nest, parse_value
+from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact
+from tandem.store.environment import modules_hash, peak_mib, provenance, redacted
+from tandem.store.files import sha256, write_json
+
+P = TypeVar("P", default=Any)
+
+
+@dataclass(frozen=True)
+class Job(Generic[P]):
+    """What a stage's function gets.
+
+    Attributes:
+        kind: the kind of stage.
+        out: the artifact's folder.
+        params: resolved parameters of the kind's model: they decide the result.
+        inputs: upstream artifacts by role, verified.
+        execution: how to run: shards, workers, budgets. Never changes the result.
+        started: when the job was read, by a clock that nobody puts back, in seconds.
+    """
+
+    kind: str
+    out: Path
+    params: P
+    inputs: dict[str, Artifact]
+    execution: Execution = field(default_factory=lambda: Execution())
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        """Validate parameters and options that come as plain mappings, from a command line or a test."""
+        model = KINDS[self.kind].params if self.kind in KINDS else None
+        if model is not None and not isinstance(self.params, model):
+            object.__setattr__(self, "params", read(model, self.params, f"{self.kind}: --params"))
+        if not isinstance(self.execution, Execution):
+            object.__setattr__(self, "execution", read(Execution, self.execution, f"{self.kind}: --run"))
+
+    @property
+    def key(self) -> str:
+        """`<name>-<digest>` of the artifact being made."""
+        return self.out.name
+
+    def many(self, role: str) -> list[Artifact]:
+        """Inputs of a role that takes several (`judge.0`, `judge.1`, …), in order."""
+        numbered = sorted((int(r.split(".")[1]), a) for r, a in self.inputs.items() if r.startswith(f"{role}."))
+        return [artifact for _, artifact in numbered]
+
+
+def read_job(kind: str, words: list[str]) -> Job:
+    """The job that a stage's command line describes; upstream artifacts are opened and verified.
+
+    Args:
+        kind: of stage.
+        words: `--params.<path> <value>` sets a parameter (JSON, or plain text), `--in.<role> <folder>` names an
+            upstream artifact, `--run.<name> <value>` is an execution option, `--out` is the artifact's manifest.
+    """
+    if len(words) % 2:
+        raise UserError(f"{kind}: {words[-1]} has no value")
+    flags = dict(zip(words[::2], words[1::2], strict=True))
+    groups: dict[str, dict[str, str]] = {"--params.": {}, "--in.": {}, "--run.": {}}
+    out = flags.pop("--out", None)
+    for flag, text in flags.items():
+        prefix = f"{flag.partition('.')[0]}."
+        if prefix not in groups:
+            raise UserError(f"{kind}: unknown flag {flag}; allowed are --params.…, --in.…, --run.… and --out")
+        groups[prefix][flag.removeprefix(prefix)] = text
+    if out is None:
+        raise UserError(f"{kind}: --out is missing: the artifact's {kind}/<key>/{MANIFEST}")
+    options = {name: parse_value(text) for name, text in groups["--run."].items()}
+    return Job(
+        kind=kind,
+        out=Path(out).parent,
+        params=nest({path: parse_value(text) for path, text in groups["--params."].items()}),
+        inputs={
+            role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
+            for role, folder in groups["--in."].items()
+        },
+        execution=read(Execution, options, f"{kind}: --run"),
+    )
+
+
+def load(entry: str) -> Callable[..., Any]:
+    """The function or class behind `module:name` of this package, imported only now: torch alone takes seconds."""
+    module, name = entry.split(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(f"tandem.{module}"), name)
+    return function
+
+
+@dataclass
+class Draft:
+    """An artifact being written: files go to a temporary folder, facts into the manifest.
+
+    Attributes:
+        folder: the temporary folder.
+        facts: what the manifest's `facts` say: row counts, device, ….
+        files: files that are in their final place already.
+    """
+
+    folder: Path
+    facts: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, FileRecord] = field(default_factory=dict)
+
+    def path(self, name: str) -> Path:
+        """Where to write a file of the artifact; parents are created."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def add(self, name: str, size: int, digest: str) -> None:
+        """Add a file that stands under its final name already, with its size in bytes and sha256."""
+        self.files[name] = FileRecord(bytes=size, sha256=digest)
+
+
+@contextmanager
+def writing(job: Job) -> Iterator[Draft]:
+    """Make `job`'s artifact: yields a `Draft`; on success moves its files into place and writes the manifest last.
+
+    On an exception nothing appears under a final name.
+    """
+    temporary = job.out / ".partial"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    draft = Draft(temporary)
+    try:
+        yield draft
+        for path in sorted(p for p in temporary.rglob("*") if p.is_file()):
+            name = str(path.relative_to(temporary))
+            draft.add(name, path.stat().st_size, sha256(path))
+            (job.out / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, job.out / name)
+        write_json(job.out / MANIFEST, redacted(_manifest(job, draft).model_dump()))
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def plain(values: Any) -> Any:
+    """Parameters or options as JSON: what is set, by the names that a user writes."""
+    if isinstance(values, BaseModel):
+        return values.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return values
+
+
+def _manifest(job: Job, draft: Draft) -> Manifest:
+    libraries, commit, dirty = provenance()
+    inputs = sorted(job.inputs.items())
+    return Manifest(
+        kind=job.kind,
+        key=job.key,
+        version=KINDS[job.kind].version,
+        params=plain(job.params),
+        upstream={role: str(artifact.folder) for role, artifact in inputs},
+        inputs={role: artifact.manifest.content for role, artifact in inputs},
+        files=dict(sorted(draft.files.items(), key=lambda file: Path(file[0]))),
+        facts=draft.facts,
+        execution=plain(job.execution),
+        modules=modules_hash(job.kind),
+        libraries=libraries,
+        commit=commit,
+        dirty=dirty,
+        machine=Machine(node=platform.node(), python=platform.python_version(), cores=os.cpu_count()),
+        finished=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        seconds=round(time.monotonic() - job.started, 1),
+        peak_memory_mib=peak_mib(),
+    )

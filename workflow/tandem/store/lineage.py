@@ -1,0 +1,233 @@
+"""Where a result comes from: the stages above an artifact, read from their manifests; and why two artifacts differ."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import UserError
+from tandem.stages.flags import flatten
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
+
+FEW = 3  # differences that are each named in a full line
+NOT_IN_KEYS = ("inputs", "modules", "commit", "dirty", "libraries", "machine", "execution")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """An artifact as lineage shows it; `upstream` gives the key of each input by role."""
+
+    artifact: Artifact
+    upstream: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        """`<name>-<digest>`."""
+        return self.artifact.key
+
+    @property
+    def kind(self) -> str:
+        """The kind of stage."""
+        return self.artifact.kind
+
+    @property
+    def name(self) -> str:
+        """The key without its digest."""
+        return stage_name(self.key)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time."""
+        return self.artifact.manifest.seconds
+
+    @property
+    def params(self) -> list[tuple[str, Any]]:
+        """Dotted path and value of every parameter."""
+        return list(flatten(self.artifact.params).items())
+
+
+@dataclass(frozen=True)
+class Node:
+    """A stage in the tree above a number; a stage that occurs again is shown without what is above it."""
+
+    stage: Stage
+    roles: list[str]
+    above: list["Node"]
+    repeated: bool
+
+
+def stage_name(key: str) -> str:
+    """`rocketqav2-3f2a91c0d7` → `rocketqav2`."""
+    return key.rpartition("-")[0] or key
+
+
+def resolve_input(folder: Path, recorded: str) -> Path:
+    """The folder of an artifact's input: that of the same dataset, kind and key beside it, else as the manifest says.
+
+    A manifest names folders as the stage was called; the results may have been moved or copied since.
+    """
+    path = Path(recorded)
+    beside = folder.absolute().parents[2].joinpath(*path.parts[-3:])
+    return beside if (beside / MANIFEST).is_file() else path
+
+
+def open_upstream(artifact: Artifact) -> dict[str, Artifact]:
+    """The inputs of an artifact by role; an input that was deleted since is left out."""
+    folders = {role: resolve_input(artifact.folder, recorded) for role, recorded in artifact.upstream.items()}
+    return {role: open_artifact(path, verify=False) for role, path in folders.items() if (path / MANIFEST).is_file()}
+
+
+def input_of(artifact: Artifact, role: str) -> Artifact:
+    """An input that is needed; a `UserError` where it was deleted since."""
+    opened = open_upstream(artifact)
+    if role not in opened:
+        raise UserError(f"{artifact.folder}: its {role} {artifact.upstream.get(role)} is gone; run again to make it")
+    return opened[role]
+
+
+def walk(artifacts: Iterable[Artifact]) -> dict[str, Stage]:
+    """All stages above the artifacts, themselves included, by key: every stage after its inputs."""
+    stages: dict[str, Stage] = {}
+
+    def visit(artifact: Artifact) -> None:
+        if artifact.key not in stages:
+            inputs = open_upstream(artifact)
+            for above in inputs.values():
+                visit(above)
+            stages[artifact.key] = Stage(artifact, {role: above.key for role, above in inputs.items()})
+
+    for artifact in artifacts:
+        visit(artifact)
+    return stages
+
+
+def tree(stages: dict[str, Stage], key: str) -> Node:
+    """The tree above a stage, each stage spelled out where it occurs first."""
+    visited: set[str] = set()
+
+    def grow(key: str, roles: list[str]) -> Node:
+        repeated = key in visited
+        visited.add(key)
+        inputs: dict[str, list[str]] = {}
+        for role, other in stages[key].upstream.items():
+            inputs.setdefault(other, []).append(role)
+        above = [] if repeated else [grow(other, into) for other, into in inputs.items()]
+        return Node(stages[key], roles, above, repeated and bool(inputs))
+
+    return grow(key, [])
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A root of a difference: a parameter, version or input of `stage` that is `now` and was `before` in `other`."""
+
+    stage: Artifact
+    other: Artifact
+    what: str
+    now: str
+    before: str
+
+
+def causes(artifact: Artifact, other: Artifact, renamed: bool = False) -> Iterator[Cause]:
+    """Every root of the difference of two artifacts, each once: own parameters first, then those of the inputs.
+
+    An input of another kind or name is a root itself; an input of the same name is followed to what differs in it. With
+    `renamed`, so are inputs of the same kind that have another name: two systems are compared, not variants.
+    """
+    yield from _causes(artifact, other, renamed, set())
+
+
+def _causes(artifact: Artifact, other: Artifact, renamed: bool, visited: set[tuple[str, str]]) -> Iterator[Cause]:
+    """`causes`, skipping pairs that were compared already."""
+    if artifact.key == other.key or (artifact.key, other.key) in visited:
+        return
+    visited.add((artifact.key, other.key))
+    now, before = artifact.manifest.version, other.manifest.version
+    if now != before:
+        yield Cause(artifact, other, f"the version of {artifact.kind}", str(now), str(before))
+    params, other_params = flatten(artifact.params), flatten(other.params)
+    for path in differing_paths(params, other_params):
+        yield Cause(artifact, other, path, _format(params, path), _format(other_params, path))
+    inputs, other_inputs = open_upstream(artifact), open_upstream(other)
+    keys = {role: Path(folder).name for role, folder in artifact.upstream.items()}
+    other_keys = {role: Path(folder).name for role, folder in other.upstream.items()}
+    for role in [*keys, *(role for role in other_keys if role not in keys)]:
+        pair = keys.get(role, ""), other_keys.get(role, "")
+        if pair[0] == pair[1] or pair in visited:
+            continue
+        ours, theirs = inputs.get(role), other_inputs.get(role)
+        if ours is not None and theirs is not None and _comparable(ours, theirs, renamed):
+            yield from _causes(ours, theirs, renamed, visited)
+            if ours.key.rpartition("-")[2] != theirs.key.rpartition("-")[2]:  # else only their names differ
+                continue
+        yield Cause(
+            artifact, other, f"its input {role}", _input(keys, inputs, role), _input(other_keys, other_inputs, role)
+        )
+
+
+def differing_paths(params: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """The paths whose values differ as keys tell them apart: 1, 1.0 and true are three values."""
+    paths = [*params, *(path for path in other if path not in params)]
+    return [p for p in paths if p not in params or p not in other or _canonical(params[p]) != _canonical(other[p])]
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _format(params: dict[str, Any], path: str) -> str:
+    return repr(params[path]) if path in params else "not set"
+
+
+def _input(keys: dict[str, str], present: dict[str, Artifact], role: str) -> str:
+    if role not in keys:
+        return "absent"
+    return keys[role] if role in present else f"{keys[role]} (deleted since)"
+
+
+def _comparable(artifact: Artifact, other: Artifact, renamed: bool) -> bool:
+    """Whether two artifacts are variants of one stage; with `renamed` the same kind is enough."""
+    return artifact.kind == other.kind and (renamed or stage_name(artifact.key) == stage_name(other.key))
+
+
+def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:
+    """What differs between two artifacts of one key, made twice or in two places: code, libraries, machine, bytes.
+
+    None of this is part of a key and none of it should change a result, but it is where to look if a result changed.
+    """
+    values, other_values = (_beside_key(one) for one in (artifact, other))
+    for path in differing_paths(values, other_values):
+        yield f"{path} is {_format(values, path)}, was {_format(other_values, path)}"
+    files, other_files = artifact.manifest.files, other.manifest.files
+    differ = [name for name in {**files, **other_files} if files.get(name) != other_files.get(name)]
+    if differ:
+        more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
+        yield f"other bytes in {', '.join(differ[:3])}{more}"
+
+
+def _beside_key(artifact: Artifact) -> dict[str, Any]:
+    manifest = artifact.manifest
+    values = manifest.model_dump(include=set(NOT_IN_KEYS))
+    values |= {name: manifest.facts[name] for name in ("device", "precision") if name in manifest.facts}
+    return flatten({name: value for name, value in values.items() if value is not None})
+
+
+def explain(artifact: Artifact, other: Artifact, roots: list[Cause]) -> Iterator[str]:
+    """What differs, and in which stage above if not in the artifact itself: a line each, or a paragraph per stage."""
+    head = f"{artifact.key} differs from {other.key}:"
+    if len(roots) <= FEW:
+        yield from (f"{head} {_where(artifact, root)}{root.what} is {root.now}, was {root.before}" for root in roots)
+        return
+    yield head
+    for where, group in groupby(roots, lambda root: _where(artifact, root)):
+        yield f"  {where.rstrip()}" if where else "  itself:"
+        yield from (f"    {root.what} is {root.now}, was {root.before}" for root in group)
+
+
+def _where(artifact: Artifact, cause: Cause) -> str:
+    """`model de-0123456789 differs from de-9876543210: `; empty for what differs in the artifact itself."""
+    if cause.stage.key == artifact.key:
+        return ""
+    return f"{cause.stage.kind} {cause.stage.key} differs from {cause.other.key}: "

@@ -1,0 +1,177 @@
+"""Losses of pairs of passages of which one should score higher."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from tandem.training.losses import distillation, supervision
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs (better, worse) of each query's list.
+
+    Attributes:
+        lead: s(q, better) - s(q, worse), 0 where there is no pair, shape (queries, …).
+        there: True where a pair is, same shape.
+    """
+
+    lead: Tensor
+    there: Tensor
+
+    @classmethod
+    def of_first(cls, scores: Tensor, mask: Tensor) -> Self:
+        """The first passage, where it counts, against each other one, shape (queries, passages - 1)."""
+        return cls._of(scores[:, :1] - scores[:, 1:], mask[:, :1] & mask[:, 1:])
+
+    @classmethod
+    def of_teacher(cls, student: Tensor, teacher: Tensor, mask: Tensor) -> Self:
+        """Every passage against each that the teacher scores lower, shape (queries, passages, passages).
+
+        Passages of equal teacher's score are no pair. The teacher gives the order alone: it has no gradient.
+        """
+        higher = teacher[:, :, None] > teacher[:, None, :]
+        both = mask[:, :, None] & mask[:, None, :]
+        return cls._of(student[:, :, None] - student[:, None, :], higher & both)
+
+    @classmethod
+    def _of(cls, lead: Tensor, there: Tensor) -> Self:
+        """Pairs whose score difference is kept where there is a pair."""
+        return cls(lead.masked_fill(~there, 0.0), there)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum of the pairs' values, over all lists."""
+        return values.masked_fill(~self.there, 0.0).sum()
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of each list's pairs' values, summed over lists; 0 for a list without a pair."""
+        flat, there = values.masked_fill(~self.there, 0.0).flatten(1), self.there.flatten(1)
+        return (flat.sum(1) / there.sum(1).clamp(min=1)).sum()
+
+
+@supervision("hinge")
+def hinge(scores: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
+    """max(0, m - (s(q,p+) - s(q,p-))), averaged over each query's negatives, summed over queries.
+
+    The ranking SVM's loss (Joachims 2002), there with m = 1. The triplet loss max(0, d(q,p+) - d(q,p-) + m) is the same
+    with the distance d = -s; sentence-transformers' `TripletLoss` takes the Euclidean distance and m = 5 by default.
+    Sums over all pairs, as surveys write it, grow with the list; here the list's length does not matter.
+
+    Args:
+        scores: s(q, p) with the positive first, shape (queries, passages).
+        mask: True where a passage counts, same shape.
+        margin: m, in the scores' unit.
+    Returns:
+        Scalar, in the scores' unit; 0 for a list without negatives.
+    """
+    pairs = Pairs.of_first(scores, mask)
+    return pairs.mean((margin - pairs.lead).relu())
+
+
+@distillation("hinge")
+def hinge_distillation(student: Tensor, teacher: Tensor, mask: Tensor, *, margin: float = 1.0) -> Tensor:
+    """max(0, m - (s_i - s_j)), averaged over each list's pairs with t_i > t_j, summed over queries.
+
+    As `hinge`, with the order of all passages from the teacher's scores t, which have no gradient.
+
+    Args:
+        student: s(q, p), shape (queries, passages).
+        teacher: t(q, p), same shape.
+        mask: True where a passage stands, same shape.
+        margin: m, in the student's unit.
+    Returns:
+        Scalar, in the student's unit; 0 for a list whose passages the teacher all scores the same.
+    """
+    pairs = Pairs.of_teacher(student, teacher, mask)
+    return pairs.mean((margin - pairs.lead).relu())
+
+
+@supervision("ranknet")
+def ranknet(scores: Tensor, mask: Tensor) -> Tensor:
+    """log(1 + e^{-(s(q,p+) - s(q,p-))}), averaged over each query's negatives, summed over queries.
+
+    The paper's cost with the target probability 1. It sums over pairs; sentence-transformers'
+    `RankNetLoss` averages over all pairs of a batch, in bits (this over ln 2).
+
+    Args and returns: as `hinge`, in nats.
+    """
+    pairs = Pairs.of_first(scores, mask)
+    return pairs.mean(softplus(-pairs.lead))
+
+
+@distillation("ranknet")
+def ranknet_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """log(1 + e^{-(s_i - s_j)}), averaged over each list's pairs with t_i > t_j, summed over queries.
+
+    As `ranknet`, with the order of all passages from the teacher's scores t, which have no gradient.
+
+    Args and returns: as `hinge_distillation`, in nats.
+    """
+    pairs = Pairs.of_teacher(student, teacher, mask)
+    return pairs.mean(softplus(-pairs.lead))
+
+
+@supervision("lambdarank")
+def lambdarank(scores: Tensor, mask: Tensor) -> Tensor:
+    """Σ_{p-} |ΔnDCG(p+, p-)| log(1 + e^{-(s(q,p+) - s(q,p-))}), summed over queries.
+
+    LambdaRank as a loss, in the reading of the LambdaLoss framework (Wang et al. 2018). The positive's gain is 1 and
+    the ideal DCG is 1, so ΔnDCG is |1/log2(1 + r(p+)) - 1/log2(1 + r(p-))| with r the ranks by `scores`, which have no
+    gradient. The framework takes log2 (this over ln 2); sentence-transformers' `LambdaLoss` also averages over pairs.
+
+    Args and returns: as `hinge`, in nats weighted by nDCG.
+    """
+    pairs = Pairs.of_first(scores, mask)
+    discount = discounts(scores, mask)
+    return pairs.sum((discount[:, :1] - discount[:, 1:]).abs() * softplus(-pairs.lead))
+
+
+@distillation("lambdarank")
+def lambdarank_distillation(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """Σ_{t_i > t_j} |ΔnDCG(i, j)| log(1 + e^{-(s_i - s_j)}), summed over queries.
+
+    As `lambdarank`, with |ΔnDCG(i, j)| = |G_i - G_j| |1/log2(1 + r_i) - 1/log2(1 + r_j)| / idealDCG and the gain
+    G = 2^y - 1. A teacher's scores are no grades, so y is 1/rank in the teacher's order, as RankGPT's students learn;
+    passages of equal score share the better rank.
+
+    Args and returns: as `hinge_distillation`, in nats weighted by nDCG.
+    """
+    pairs = Pairs.of_teacher(student, teacher, mask)
+    # pairs.there[q, i, j] is t_i > t_j: the column's sum counts the passages that are better than j.
+    gain = (torch.exp2(1.0 / (1 + pairs.there.sum(1)).to(student)) - 1.0).masked_fill(~mask, 0.0)
+    discount = discounts(student, mask)
+    ideal = (gain.sort(-1, descending=True).values * by_rank(mask.shape[1], student)).sum(-1)
+    delta = (gain[:, :, None] - gain[:, None, :]) * (discount[:, :, None] - discount[:, None, :])
+    return pairs.sum(delta.abs() / ideal[:, None, None] * softplus(-pairs.lead))
+
+
+def discounts(scores: Tensor, mask: Tensor) -> Tensor:
+    """1 / log2(1 + rank) of each passage by falling score, ties in the list's order; no gradient, scores' shape."""
+    ranked = scores.detach().masked_fill(~mask, float("-inf")).argsort(dim=-1, descending=True, stable=True)
+    return by_rank(scores.shape[1], scores)[ranked.argsort(-1)]
+
+
+def by_rank(count: int, like: Tensor) -> Tensor:
+    """1 / log2(1 + rank) for the ranks 1 to count."""
+    return 1.0 / torch.arange(2, count + 2, dtype=like.dtype, device=like.device).log2()
+
+
+@distillation("margin_mse")
+def margin_mse(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
+    """((s(q,p+) - s(q,p-)) - (t(q,p+) - t(q,p-)))², averaged over each query's negatives, summed over queries.
+
+    The paper has one negative. With n negatives in every list this is what sentence-transformers' `MarginMSELoss`
+    computes: it averages over all (query, negative) pairs of a batch, so longer lists would weigh more.
+
+    Args:
+        student: s(q, p) with the positive first, shape (queries, passages).
+        teacher: t(q, p) in the unit that the student shall learn, no gradient, same shape.
+        mask: True where a passage stands, same shape.
+    Returns:
+        Scalar, in squared units of the scores; 0 for a list without negatives.
+    """
+    pairs = Pairs.of_first(student - teacher.detach(), mask)
+    return pairs.mean(pairs.lead.square())
