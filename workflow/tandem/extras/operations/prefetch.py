@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from tandem.cluster.progress import say
+from tandem.config.datasets import Dataset
+from tandem.config.execution import Mirror
 from tandem.data.catalogue import presences
 from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
@@ -77,7 +79,7 @@ def needed(plan: FullPlan) -> list[Item]:
     items: list[Item] = []
     for stage in stages_of_all(plan):
         if stage.kind == "dataset":
-            items += of_dataset(stage, plan.document()["datasets"])
+            items += of_dataset(stage, plan.settings.datasets)
         elif stage.kind == "encoder" and stage.params["source"] == "hub":
             items.append(of_hub(stage, stage.name in plan.settings.encoders))
     return items
@@ -116,30 +118,30 @@ def fetch_all(items: Iterable[Item]) -> int:
     return failed
 
 
-def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
+def of_dataset(stage: Stage, datasets: dict[str, Dataset]) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
-    if stage.params.get("source") == "ir_datasets":
+    if stage.values["source"] == "ir_datasets":
         presence = presences([stage.name], datasets)[stage.name]
-        fetch = partial(fetch_ir_datasets, stage.name, stage.params)
-        what = f"ir_datasets {stage.params['id']}"
+        fetch = partial(fetch_ir_datasets, stage.name, stage.values)
+        what = f"ir_datasets {stage.values['id']}"
         yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", fetch)
-    if not (files := stage.execution.get("files")):
+    if not (files := datasets[stage.name].files) or "files" not in stage.execution:
         return
-    downloads = Downloads(stage.execution["name"], files, stage.execution["mirrors"])
-    for url in dict.fromkeys(entry["url"] for entry in files.values()):
-        names = [name for name, entry in files.items() if entry["url"] == url]
-        size = next((files[name]["bytes"] for name in names if "bytes" in files[name]), None)
+    downloads = Downloads(stage.name, files, [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]])
+    for url in dict.fromkeys(file.url for file in files.values()):
+        names = [name for name, file in files.items() if file.url == url]
+        size = next((files[name].bytes for name in names if files[name].bytes is not None), None)
         path = local_path(url)
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
-        here = all(downloads.here(name) for name in names)
+        here = all(downloads.is_present(name) for name in names)
         yield Item("dataset", stage.name, url, size, here, partial(fetch_files, downloads, names))
 
 
 def fetch_files(downloads: Downloads, names: list[str]) -> str:
     """Fetch and unpack some of a dataset's files."""
     for name in names:
-        downloads.at(name)
+        downloads.find(name)
     return ""
 
 
