@@ -11,6 +11,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tandem.cluster.progress import say
+from tandem.config.datasets import Dataset
+from tandem.config.execution import Mirror
 from tandem.data.catalogue import presences
 from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
@@ -124,12 +126,12 @@ def of_dataset(stage: Stage, datasets: Json) -> Iterator[Item]:
         fetch = partial(fetch_ir_datasets, stage.name, stage.values)
         what = f"ir_datasets {stage.values['id']}"
         yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", fetch)
-    if not (files := stage.execution.get("files")):
+    if not (files := datasets[stage.name].files) or "files" not in stage.execution:
         return
-    downloads = Downloads(stage.execution["name"], files, stage.execution["mirrors"])
-    for url in dict.fromkeys(entry["url"] for entry in files.values()):
-        names = [name for name, entry in files.items() if entry["url"] == url]
-        size = next((files[name]["bytes"] for name in names if "bytes" in files[name]), None)
+    downloads = Downloads(stage.name, files, [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]])
+    for url in dict.fromkeys(file.url for file in files.values()):
+        names = [name for name, file in files.items() if file.url == url]
+        size = next((files[name].bytes for name in names if files[name].bytes is not None), None)
         path = local_path(url)
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
