@@ -48,6 +48,7 @@ class Registry(Generic[T]):
         self.what, self._decorator, self._package = what, decorator, package
         self._entries: dict[str, T] = {}
         self._plugins: dict[str, Plugin] = {}
+        self._own: list[str] | None = None
 
     def __call__(self, name: str) -> Callable[[T], T]:
         """Register what is decorated under a name; a `UserError` if the name is taken."""
@@ -79,8 +80,11 @@ class Registry(Generic[T]):
 
     def own(self) -> list[str]:
         """The names that Tandem's own modules register, read from their sources."""
-        pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
-        return [name for source in self._sources() for name in pattern.findall(source.read_text(encoding="utf-8"))]
+        if self._own is None:
+            pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
+            sources = [source.read_text(encoding="utf-8") for source in self._sources()]
+            self._own = [name for source in sources for name in pattern.findall(source)]
+        return self._own
 
     def plugin(self, name: str) -> Plugin | None:
         """The plugin that registered a name; None for Tandem's own."""

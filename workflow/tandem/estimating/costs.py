@@ -90,20 +90,20 @@ def setting(config: Raw, hardware: Hardware) -> Setting:
 
 def derived(stage: Stage, whole: Volumes) -> Volumes:
     """The size of a derived dataset."""
-    made = {"reduced": reduced, "windows": cut}.get(stage.params["source"])
+    made = {"reduced": reduced, "windows": cut}.get(stage.values["source"])
     return made(stage, whole) if made else whole
 
 
 def reduced(stage: Stage, whole: Volumes) -> Volumes:
     """Of one reduced for validation at most what a query brings, times its queries."""
-    asked = min(whole.queries.get("dev", 0), stage.params.get("dev_queries") or whole.queries.get("dev", 0))
-    brought = asked * (stage.params["depth"] + stage.params["others"] + 1)
+    asked = min(whole.queries.get("dev", 0), stage.values.get("dev_queries") or whole.queries.get("dev", 0))
+    brought = asked * (stage.values["depth"] + stage.values["others"] + 1)
     return replace(whole, passages=min(whole.passages, brought), queries={"dev": asked})
 
 
 def cut(stage: Stage, whole: Volumes) -> Volumes:
     """Of windows as many as documents of the mean length have."""
-    params, tokens = stage.params, whole.lengths["passage"]
+    params, tokens = stage.values, whole.lengths["passage"]
     units = tokens / (TOKENS_PER_WORD if params["unit"] == "words" else 1.0)
     windows = 1 + max(0.0, units - params["length"]) / params["stride"]
     kept = min(windows, params["most"] or windows)
@@ -137,7 +137,7 @@ def spread(stage: Stage, execution: dict[str, Any]) -> int:
     if kind.ranks:
         return int(execution.get("devices", 1) * execution.get("nodes", 1))
     shared = kind.is_shared(stage.upstream)
-    return int(execution.get("shards", 1)) if shared and stage.params.get("side") != "queries" else 1
+    return int(execution.get("shards", 1)) if shared and stage.values.get("side") != "queries" else 1
 
 
 def upstream_first(wanted: Iterable[Stage]) -> list[Stage]:

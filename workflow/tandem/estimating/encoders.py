@@ -32,7 +32,7 @@ def shape_of(stage: Stage, entries: dict[str, Any]) -> Shape:
         UserError: nothing tells its sizes.
     """
     made = encoder_of(stage)
-    params = made.params
+    params = made.values
     if all(params.get(key) is not None for key in MADE):
         return Shape(*(int(params[key]) for key in MADE))
     folders = [Path(made.folder) / "hf"] if finished(made.folder) else []

@@ -35,7 +35,7 @@ class Index:
         made = stage.upstream["passages"]
         self.rows = about.sizes(made.upstream["dataset"]).passages
         self.dimension = about.shape(made.upstream["tokens"]).hidden
-        self.params: dict[str, Any] = sized(stage.params, self.rows, self.dimension)
+        self.params: dict[str, Any] = sized(stage.values, self.rows, self.dimension)
         self.nlist = lists(self.params) or 0
         self.links = 2 * self.params["m"] if "ef_construction" in self.params and self.params.get("m") else 0
         self.sample = 0 if "train_sample" not in self.params else sample_size(self.params, self.rows)
@@ -103,7 +103,7 @@ def index(stage: Stage, about: Setting) -> Work:
 
 def ann(stage: Stage, about: Setting) -> Work:
     """Searching an index, exact scores of what it proposes, and the exact search that recall is told against."""
-    one, told = Index(stage.upstream["index"], about), stage.params
+    one, told = Index(stage.upstream["index"], about), stage.values
     asked = about.sizes(stage.upstream["dataset"]).queries.get(told["split"], 0)
     depth = min(told["depth"], one.rows)
     proposed = min(depth * told["rescore_factor"], one.rows) if told["rescore"] else depth
@@ -117,7 +117,7 @@ def ann(stage: Stage, about: Setting) -> Work:
 
 def tradeoffs(stage: Stage, about: Setting) -> Work:
     """Every setting of every index: a query at a time by one thread, all together by all; and exact search once."""
-    size, told = about.sizes(stage.upstream["dataset"]), stage.params
+    size, told = about.sizes(stage.upstream["dataset"]), stage.values
     asked, sweep = min(told["queries"], size.queries.get(told["split"], 0)), told["sweep"]
     all_at_once = one_by_one = 0.0
     indexes = [Index(above, about) for role, above in stage.upstream.items() if role.startswith("index.")]

@@ -19,7 +19,7 @@ def lists_of(stage: Stage, about: Setting) -> float:
 
 def _drawn(candidates: Stage, about: Setting) -> float:
     """Lists of one stage `candidates`."""
-    drawn, splits = candidates.params, about.sizes(candidates.upstream["dataset"]).queries
+    drawn, splits = candidates.values, about.sizes(candidates.upstream["dataset"]).queries
     queries = splits.get(drawn["split"], 0)
     queries = min(queries, drawn.get("queries") or queries)
     return queries * (2 if (drawn.get("denoise") or {}).get("hybrid") else 1)
@@ -27,14 +27,14 @@ def _drawn(candidates: Stage, about: Setting) -> float:
 
 def steps_of(stage: Stage, about: Setting) -> int:
     """Optimizer steps."""
-    train = stage.params["train"]
+    train = stage.values["train"]
     return int(train["steps"] or max(1, ceil(train["epochs"] * lists_of(stage, about) / train["queries_per_batch"])))
 
 
 def checkpoint(stage: Stage, about: Setting) -> Work:
     """One of the equal parts of a training, with the state that the next one goes on from beside its weights."""
     whole = _training(stage, about)
-    return replace(whole, operations=whole.operations / stage.params["until"][1], disk=4 * whole.disk)
+    return replace(whole, operations=whole.operations / stage.values["until"][1], disk=4 * whole.disk)
 
 
 def model(stage: Stage, about: Setting) -> Work:
@@ -44,13 +44,13 @@ def model(stage: Stage, about: Setting) -> Work:
 
 def _training(stage: Stage, about: Setting) -> Work:
     """Each step reads its queries and lists, forward and backward."""
-    train, objective = stage.params["train"], stage.params["objective"]
+    train, objective = stage.values["train"], stage.values["objective"]
     queries, size = train["queries_per_batch"], train["list_size"]
     graph, operations, weights, kept = about.execution["graph_tokens"], 0.0, 0.0, 0.0
     if objective != "cross":
         read = stage.upstream["tokens"]
         shape, (query, passage) = about.shape(read), about.lengths(read)
-        towers = 1 if stage.params.get("shared", True) else 2
+        towers = 1 if stage.values.get("shared", True) else 2
         tokens = queries * (query + DUAL_SPECIAL + size * (passage + DUAL_SPECIAL))
         whole = tokens <= graph or objective == "joint"
         once = shape.forward(queries, query + DUAL_SPECIAL) + shape.forward(queries * size, passage + DUAL_SPECIAL)
@@ -75,7 +75,7 @@ def pretrain(stage: Stage, about: Setting) -> Work:
     Crops are two spans, each of the mean of `crop_shortest` and `crop_longest` of the passage. Hidden tokens pass a
     projection to the vocabulary; RetroMAE's and coCondenser's heads add one layer and two.
     """
-    train, read, objective = stage.params["train"], stage.upstream["tokens"], stage.params["objective"]
+    train, read, objective = stage.values["train"], stage.upstream["tokens"], stage.values["objective"]
     shape, (_, passage) = about.shape(stage), about.lengths(read)
     size, count = about.sizes(read.upstream["dataset"]), train["passages_per_batch"]
     steps = train["steps"] or ceil(train["epochs"] * size.passages / count)

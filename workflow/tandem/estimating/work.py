@@ -57,7 +57,7 @@ class Setting:
 
     def lengths(self, tokens: Stage) -> tuple[float, float]:
         """Mean tokens of a (query, passage) under a `tokens` stage, without special tokens: counted if it is made."""
-        size, params = self.sizes(tokens.upstream["dataset"]), tokens.params
+        size, params = self.sizes(tokens.upstream["dataset"]), tokens.values
         made = finished(tokens.folder)
         passage = size.tokens("passage", params["passage_length"])
         if made and made.get("passages"):
@@ -88,9 +88,9 @@ def lucene(stage: Stage, about: Setting) -> Work:
 def bm25(stage: Stage, about: Setting) -> Work:
     """Searching: a query's time grows with the corpus; the rate is that of a million passages."""
     size = about.sizes(stage.upstream["dataset"])
-    asked = size.queries.get(stage.params["split"], 0)
+    asked = size.queries.get(stage.values["split"], 0)
     searched = asked * max(size.passages / 1e6, 0.02)
-    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=asked * stage.params["depth"] * LINE)
+    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=asked * stage.values["depth"] * LINE)
 
 
 def bm25s(stage: Stage, about: Setting) -> Work:
@@ -102,7 +102,7 @@ def bm25s(stage: Stage, about: Setting) -> Work:
 
 def tune_bm25(stage: Stage, about: Setting) -> Work:
     """Searching a split once for every k1 and b."""
-    size, told = about.sizes(stage.upstream["dataset"]), stage.params
+    size, told = about.sizes(stage.upstream["dataset"]), stage.values
     asked = min(size.queries.get(told["split"], 0), told["queries"] or float("inf"))
     searched = len(told["k1"]) * len(told["b"]) * asked * max(size.passages / 1e6, 0.02)
     return Work(rows=(("bm25", searched),), memory=1024 * MIB)
@@ -117,7 +117,7 @@ def pairs_read(about: Setting, tokens: Stage, pairs: float, models: int, disk: f
 
 def candidates(stage: Stage, about: Setting) -> Work:
     """Drawing lists; with a judge every passage of the window is scored."""
-    size, params = about.sizes(stage.upstream["dataset"]), stage.params
+    size, params = about.sizes(stage.upstream["dataset"]), stage.values
     queries = min(size.queries.get(params["split"], 0), params.get("queries") or 1 << 62)
     depth, judges = params["depth"], [role for role in stage.upstream if role.startswith("judge.")]
     if judges:
@@ -128,7 +128,7 @@ def candidates(stage: Stage, about: Setting) -> Work:
 
 def teacher(stage: Stage, about: Setting) -> Work:
     """A teacher's scores of all listed pairs."""
-    size, drawn = about.sizes(stage.upstream["dataset"]), stage.upstream["candidates"].params
+    size, drawn = about.sizes(stage.upstream["dataset"]), stage.upstream["candidates"].values
     pairs = min(size.queries.get("train", 0), drawn.get("queries") or 1 << 62) * drawn["depth"]
     judges = [role for role in stage.upstream if role.startswith("judge.")]
     if not judges:
@@ -140,30 +140,30 @@ def embeddings(stage: Stage, about: Setting) -> Work:
     """Encoding passages or a split's queries into fp16 vectors, or int8 with a scale of four bytes each."""
     size, read = about.sizes(stage.upstream["dataset"]), stage.upstream["tokens"]
     shape, (query, passage) = about.shape(read), about.lengths(read)
-    passages = stage.params["side"] == "passages"
-    texts = size.passages if passages else size.queries.get(stage.params["split"], 0)
+    passages = stage.values["side"] == "passages"
+    texts = size.passages if passages else size.queries.get(stage.values["split"], 0)
     operations = shape.forward(texts, (passage if passages else query) + 2)
-    each = shape.hidden + 4 if stage.params.get("dtype") == "int8" else 2 * shape.hidden
+    each = shape.hidden + 4 if stage.values.get("dtype") == "int8" else 2 * shape.hidden
     return Work("encode", operations, memory=PROCESS + 4 * shape.parameters, disk=texts * each)
 
 
 def retrieve(stage: Stage, about: Setting) -> Work:
     """Exact inner-product search of every query against every passage."""
     size, made = about.sizes(stage.upstream["dataset"]), stage.upstream["passages"]
-    asked = size.queries.get(stage.upstream["queries"].params["split"], 0)
+    asked = size.queries.get(stage.upstream["queries"].values["split"], 0)
     operations = 2.0 * asked * size.passages * about.shape(made.upstream["tokens"]).hidden
-    return Work(rows=(("flat_search", operations),), disk=asked * stage.params["depth"] * LINE)
+    return Work(rows=(("flat_search", operations),), disk=asked * stage.values["depth"] * LINE)
 
 
 def split_of(run: Stage) -> str:
     """The split of a run; a re-ranked one is of that of what it re-ranks."""
-    return str(run.params["split"]) if run.params.get("split") else split_of(run.upstream["run"])
+    return str(run.values["split"]) if run.values.get("split") else split_of(run.upstream["run"])
 
 
 def rerank(stage: Stage, about: Setting) -> Work:
     """Scoring the top of every query's list, by each cross-encoder of an ensemble."""
-    size, params = about.sizes(stage.upstream["dataset"]), stage.params
-    run = stage.upstream["run"].params
+    size, params = about.sizes(stage.upstream["dataset"]), stage.values
+    run = stage.upstream["run"].values
     asked = size.queries.get(split_of(stage), 0)
     judges = max(1, sum(role.startswith("judge.") for role in stage.upstream))
     read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
@@ -173,7 +173,7 @@ def rerank(stage: Stage, about: Setting) -> Work:
 def rerank_windows(stage: Stage, about: Setting) -> Work:
     """Scoring the windows of the documents at the top of every query's list."""
     documents, windows = (about.sizes(stage.upstream[role]) for role in ("dataset", "windows"))
-    params, run = stage.params, stage.upstream["run"].params
+    params, run = stage.values, stage.upstream["run"].values
     asked = documents.queries.get(params["split"], 0)
     each = 1.0 if params["method"] == "first" else windows.passages / documents.passages
     judges = sum(role.startswith("judge.") for role in stage.upstream)
@@ -183,14 +183,14 @@ def rerank_windows(stage: Stage, about: Setting) -> Work:
 
 def aggregate(stage: Stage, about: Setting) -> Work:
     """Reading a run over windows and writing one over documents."""
-    asked = about.sizes(stage.upstream["dataset"]).queries.get(stage.params["split"], 0)
-    read = asked * stage.upstream["run"].params["depth"]
-    return Work(rows=(("lines", read),), memory=150 * MIB, disk=asked * stage.params["depth"] * LINE)
+    asked = about.sizes(stage.upstream["dataset"]).queries.get(stage.values["split"], 0)
+    read = asked * stage.upstream["run"].values["depth"]
+    return Work(rows=(("lines", read),), memory=150 * MIB, disk=asked * stage.values["depth"] * LINE)
 
 
 def fuse(stage: Stage, about: Setting) -> Work:
     """Reading several runs and writing one."""
-    size, params = about.sizes(stage.upstream["dataset"]), stage.params
+    size, params = about.sizes(stage.upstream["dataset"]), stage.values
     runs = sum(role.startswith("run.") for role in stage.upstream)
     lines = size.queries.get(params["split"], 0) * params["depth"] * runs
     return Work(rows=(("lines", lines),), memory=150 * MIB, disk=lines * LINE / runs)
@@ -198,7 +198,7 @@ def fuse(stage: Stage, about: Setting) -> Work:
 
 def tune_fusion(stage: Stage, about: Setting) -> Work:
     """Reading the runs once, and fusing them by every setting."""
-    told, runs = stage.params, sum(role.startswith("run.") for role in stage.upstream)
+    told, runs = stage.values, sum(role.startswith("run.") for role in stage.upstream)
     asked = about.sizes(stage.upstream["dataset"]).queries.get(told["split"], 0)
     settings = len(told["k"]) if told["method"] == "rrf" else comb(round(1 / told["step"]) + runs - 1, runs - 1)
     lines = asked * told["depth"] * runs
@@ -209,8 +209,8 @@ def score(stage: Stage, about: Setting) -> Work:
     """Measuring a run."""
     if "run" not in stage.upstream:
         return Work(memory=140 * MIB)
-    size, run = about.sizes(stage.upstream["dataset"]), stage.upstream["run"].params
-    asked = size.queries.get(stage.params["split"], 0)
+    size, run = about.sizes(stage.upstream["dataset"]), stage.upstream["run"].values
+    asked = size.queries.get(stage.values["split"], 0)
     return Work(rows=(("lines", asked * run.get("depth", 100)),), memory=150 * MIB, disk=asked * 100)
 
 
@@ -218,7 +218,7 @@ def average_rank(stage: Stage, about: Setting) -> Work:
     """Ranking the relevant passage of every query among all of a small collection."""
     size = about.sizes(stage.upstream["dataset"])
     hidden = about.shape(stage.upstream["passages"].upstream["tokens"]).hidden
-    asked = size.queries.get(stage.params["split"], 0)
+    asked = size.queries.get(stage.values["split"], 0)
     return Work(rows=(("flat_search", 2.0 * asked * size.passages * hidden),))
 
 
