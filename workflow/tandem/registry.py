@@ -48,6 +48,7 @@ class Registry(Generic[T]):
         self.what, self._decorator, self._package = what, decorator, package
         self._entries: dict[str, T] = {}
         self._plugins: dict[str, Plugin] = {}
+        self._own: list[str] | None = None
 
     def __call__(self, name: str) -> Callable[[T], T]:
         """Register what is decorated under a name; a `UserError` if the name is taken."""
