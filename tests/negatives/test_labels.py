@@ -17,7 +17,6 @@ from tandem.stages.negatives import CandidatesParams, Denoising
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.lists import batches, joined, read_lists
-from tandem.training.stage import known_positives
 from tandem.training.stage import known_positives, lists_with_own_labels
 
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])

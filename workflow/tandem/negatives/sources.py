@@ -11,10 +11,8 @@ from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.ragged import Ids
-from tandem.stages.negatives import CandidatesParams
-from tandem.store.job import Job
-from tandem.models.template import Ids
 from tandem.stages.negatives import CandidatesParams, negatives
+from tandem.store.job import Job
 
 NAMES = {"qrels": "qrels", "answers": "answer", "judge": "judge"}  # `labels` → the origin of a positive
 RANDOM = 2  # of the draw's seed, beside 0 and 1 for undenoised and denoised lists
@@ -78,7 +76,8 @@ Ranked = Iterator[tuple[str, list[str], Ids, Ids]]  # query, ids, rows and score
 
 def ranked(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
     """(query, ids, rows, scores) of each query's documents, best first, by the job's source."""
-    return negatives[source_name(job)](job, labels, docs, queries)
+    lists: Ranked = negatives[source_name(job)](job, labels, docs, queries)
+    return lists
 
 
 def source_name(job: Job[CandidatesParams]) -> str:

@@ -19,16 +19,12 @@ from tandem.data.runs import Floats, iter_run, lists, scored_depth, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
 from tandem.evaluation.relevance import relevance
-from tandem.retrieval.fusion import GRIDS, METHODS, Floats64, Pool, Setting, best, pool
-from tandem.retrieval.inputs import require_dataset
-from tandem.stages.retrieval import FuseParams, TuneFusionParams
-from tandem.store.artifact import Artifact
-from tandem.store.files import write_json
-from tandem.store.job import Job, writing
-from tandem.progress import Progress
 from tandem.retrieval.fusion import Floats64, Pool, Setting, best, pool
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 CHOSEN, GRID = "chosen.json", "grid.csv"
 CHUNK = 1000  # queries measured together

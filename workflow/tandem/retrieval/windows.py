@@ -23,6 +23,7 @@ from tandem.data.text import document_of, window_id
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
 from tandem.stages.retrieval import AggregateParams, aggregation
+from tandem.store.job import Job, writing
 
 
 @aggregation("first")

@@ -21,8 +21,6 @@ from tandem.extras.analysis.error_types import SHORT, TYPES, Pair, guess
 from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_sheet
 from tandem.extras.words import Rarity, terms
 from tandem.retrieval.inputs import require_dataset
-from tandem.evaluation.measures import Qrels
-from tandem.evaluation.relevance import relevance
 from tandem.stages.audits import ErrorsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json

@@ -18,10 +18,6 @@ from tandem.retrieval.encode import Encoder
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_part, require_tokenizer
 from tandem.stages.retrieval import EmbeddingsParams
-from tandem.search.encoder import Encoder
-from tandem.search.partners import require_part, require_tokenizer
-from tandem.search.store import Array
-from tandem.stages.flags import Json
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
@@ -69,8 +65,8 @@ class Queries:
 class Dual:
     """A dual encoder's query tower, as the stage `embeddings` runs it: `model` with `tokens` of `dataset`."""
 
-    def __init__(self, inputs: dict[str, Artifact], params: Json) -> None:
-        stage = {"side": "queries", "batch_tokens": params["batch_tokens"], "precision": params["precision"]}
+    def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
+        stage = EmbeddingsParams(side="queries", batch_tokens=params["batch_tokens"], precision=params["precision"])
         self.encoder = Encoder(Job("embeddings", Path(), stage, inputs))
         folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
         self.queries = Queries(folder, inputs["tokens"])
@@ -86,7 +82,7 @@ class Dual:
 class Crosses:
     """Cross-encoders whose logits are averaged: `model` with `tokens`, or `judge.0` with `judge_tokens.0`, …."""
 
-    def __init__(self, inputs: dict[str, Artifact], params: Json) -> None:
+    def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
         numbers = sorted(int(role.split(".")[1]) for role in inputs if role.startswith("judge."))
         pairs = [(inputs[f"judge.{n}"], inputs[f"judge_tokens.{n}"]) for n in numbers]
         self.members = [Cross(*pair, params) for pair in pairs or [(inputs["model"], inputs["tokens"])]]
@@ -102,7 +98,7 @@ class Crosses:
 class Cross:
     """One cross-encoder."""
 
-    def __init__(self, model: Artifact, tokens: Artifact, params: Json) -> None:
+    def __init__(self, model: Artifact, tokens: Artifact, params: dict[str, Any]) -> None:
         folder, self.mode = require_part(model, "cross"), resolve_precision(params["precision"])
         self.model = CrossEncoder.load(folder).to(device())
         accelerate(self.model, Execution(attention="padded"), params["batch_tokens"], self.mode, training=False)

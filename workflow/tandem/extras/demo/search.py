@@ -20,7 +20,6 @@ from tandem.extras.demo.ranking import Answer, Passage, Session, answer
 from tandem.extras.demo.systems import COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.retrieval.lexical.analyzers import STOP_WORDS
-from tandem.lexical.words import STOP_WORDS
 from tandem.stages.flags import Json
 
 PROMPT = "query> "

@@ -14,13 +14,6 @@ from tandem.retrieval.faiss_search import BlockSearch
 from tandem.retrieval.indexes import search
 from tandem.retrieval.indexes.threads import alone
 from tandem.stages.retrieval import AnnParams
-from tandem.search import ann
-from tandem.search.blocks import Embeddings
-from tandem.search.exact import Array, Best, pair_scores
-from tandem.search.flat import BlockSearch
-from tandem.search.indexes.opened import Index
-from tandem.search.indexes.threads import alone
-from tandem.stages.flags import Json
 from tandem.store.artifact import Artifact
 
 CACHE = 2 << 30  # bytes of blocks that stay ready
@@ -55,10 +48,13 @@ class Vectors:
                 searcher = Exact(passages, order.ranks, CACHE // len(parts))
             self.parts[key] = searcher, passages, order
 
-    def _indexed(self, index: Artifact, passages: Embeddings, ranks: Array, params: Json, threads: int) -> ann.Searcher:
-        opened = Index(index, self._open.enter_context(alone(threads)))
-        opened.tune(params.get("nprobe"), params.get("ef_search"))
-        return ann.Searcher(opened, passages, ranks, params)
+    def _indexed(
+        self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], threads: int
+    ) -> search.Searcher:
+        opened = search.Index(index, self._open.enter_context(alone(threads)))
+        how = AnnParams.model_validate(params)
+        opened.tune(how.nprobe, how.ef_search)
+        return search.Searcher(opened, passages, ranks, how.rescore, how.rescore_factor)
 
     def answer(self, question: Question) -> Any:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""

@@ -19,7 +19,6 @@ from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.retrieval.lexical.bm25 import k1_and_b, open_engine, require_index
 from tandem.stages.lexical import Bm25Params
-from tandem.stages.flags import Json
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, load
 
@@ -35,7 +34,7 @@ class PartData(TypedDict):
     """What a worker must know of a part: its column, its stage's parameters, and role → folder of what it reads."""
 
     column: str
-    params: Json
+    params: dict[str, Any]
     inputs: dict[str, str]
 
 
@@ -138,7 +137,7 @@ def main(words: list[str]) -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def reply(answer: Json) -> None:
+    def reply(answer: dict[str, Any]) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
@@ -165,9 +164,7 @@ class Bm25:
     """
 
     def __init__(self, parts: dict[str, PartData], threads: int) -> None:
-        from tandem.lexical.search import index_of, opened, parameters  # Java: not in the other workers
-
-        self.parts: Json = {}
+        self.parts: dict[str, Any] = {}
         self._open = ExitStack()
         for key, part in parts.items():
             job = Job(

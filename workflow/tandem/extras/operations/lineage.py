@@ -15,10 +15,6 @@ from tandem.evaluation.layouts import system_name
 from tandem.extras.operations.scan import RESULTS, find
 from tandem.extras.sweeps.results import Line, Result, label_point, read_result
 from tandem.report.results import Cell, Lineage, Row, Table, read_table
-from tandem.reporting.layout import name as system_name
-from tandem.reporting.results import Cell, Row, Table, from_json
-from tandem.reporting.sweep_results import Line, Result, labelled, read
-from tandem.stages.flags import Json
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import (
     Node,
@@ -199,7 +195,7 @@ def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
     return cells[0]
 
 
-def _scores(scored: Json) -> Artifact:
+def _scores(scored: Lineage) -> Artifact:
     """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
     beside = Path(scored.folder).parents[1] / "score" / scored.scores
     return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored.scores)

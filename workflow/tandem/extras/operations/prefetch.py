@@ -11,7 +11,6 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tandem.cluster.progress import say
-from tandem.config.datasets import Dataset
 from tandem.config.execution import Mirror
 from tandem.data.catalogue import presences
 from tandem.data.fetch import local_path, readable
