@@ -76,7 +76,7 @@ Ranked = Iterator[tuple[str, list[str], Ids, Ids]]  # query, ids, rows and score
 
 def ranked(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
     """(query, ids, rows, scores) of each query's documents, best first, by the job's source."""
-    return negatives[source_name(job)](job, labels, docs, queries)
+    yield from negatives[source_name(job)](job, labels, docs, queries)
 
 
 def source_name(job: Job[CandidatesParams]) -> str:
