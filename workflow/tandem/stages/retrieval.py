@@ -141,6 +141,7 @@ RETRIEVE = Kind(
 )  # fmt: skip
 INDEX = Kind(
     name="index", params=IndexParams, run="retrieval.indexes.index:run", shard="retrieval.indexes.index:run_shard",
+    train="retrieval.indexes.index:train_shard",
     env="search", threads="all", retries=2, lazy=("passages",), box="Encoding",
 )  # fmt: skip
 ANN = Kind(
