@@ -11,6 +11,7 @@ from tandem.report.charts import Series, line_chart, scatter
 from tandem.report.flags import csv_out, read_flags
 from tandem.report.grid import Grid, markdown
 from tandem.report.page import render
+from tandem.stages.retrieval import TradeoffsParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_text
 
@@ -59,11 +60,11 @@ def tradeoffs_grid(lines: list[Line], artifact: Artifact) -> Grid:
         ]
         for line in lines
     ]
-    manifest, params = artifact.manifest, artifact.params
-    queries = f"at most {params['queries']:,} {params['split']} queries"
+    manifest, params = artifact.manifest, artifact.params_as(TradeoffsParams)
+    queries = f"at most {params.queries:,} {params.split} queries"
     note = (
         f"{artifact.key}: recall of the exact top, on {queries}; one query at a time by one thread, all together by "
-        f"{manifest.facts['threads']} threads, on {manifest.machine.cores} cores; medians of {params['repeats']}. "
+        f"{manifest.facts['threads']} threads, on {manifest.machine.cores} cores; medians of {params.repeats}. "
         "For exact scores the embeddings are read as well; their bytes are not counted."
     )
     return Grid(TITLE, head, rows, align="lll" + "r" * (len(head) - 3), notes=[note])

@@ -15,7 +15,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, PACKED, register
-from tandem.models.linear import by_onednn, freeze, freeze_child, make_ready
+from tandem.models.linear import freeze, freeze_child, make_ready
 
 SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
 

@@ -157,6 +157,11 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         """The scores that the tables of `rule all` show, as far as they can be made, table after table."""
         return [stage for table in self.requested() for _, stage in self.get(table, ())]
 
+    def layout_files(self, table: str) -> list[Path]:
+        """A table's layout, and the printed numbers and bands beside it."""
+        file = self.layouts[table]
+        return [file, *(near for name in ("printed.csv", "bands.yaml") if (near := beside(file, name)))]
+
     def to_json(self, table: str) -> str:
         """Everything that the command `table` reads: layout, bands, and the scores of the rows."""
         file = self.layouts[table]

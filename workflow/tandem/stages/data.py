@@ -55,8 +55,10 @@ class ImportedParams(Params):
     fingerprint: str | None = Field(None, description="of the file")
 
 
-DATASET = Kind(name="dataset", run="data.dataset:run", params=DatasetParams, env="data", threads="all", box="Data")
-GIVEN = Kind(name="given", run="data.imported:run_given", params=GivenParams, env="data", box="Data")
-IMPORTED = Kind(name="imported", run="data.imported:run_imported", params=ImportedParams, env="data", box="Data")
+DATASET = Kind(
+    name="dataset", run="data.dataset:run", params=DatasetParams, env="data", threads="all", box="Collection"
+)
+GIVEN = Kind(name="given", run="data.imported:run_given", params=GivenParams, env="data", box="Collection")
+IMPORTED = Kind(name="imported", run="data.imported:run_imported", params=ImportedParams, env="data", box="Collection")
 
 KINDS = (DATASET, GIVEN, IMPORTED)

@@ -112,17 +112,17 @@ PRETRAININGS: dict[str, type[Model]] = {
 }
 TRAININGS: dict[str, type[Model]] = {"dual": DualTraining, "cross": CrossTraining, "joint": JointTrain}
 
-ENCODER = Kind(name="encoder", run="models.hub:run", params=EncoderParams, env="models", box="Training")
+ENCODER = Kind(name="encoder", run="models.hub:run", params=EncoderParams, env="models", box="Encoder")
 VOCABULARY = Kind(
     name="vocabulary", run="extras.pretraining.vocabulary:run", params=VocabularyParams, env="models", threads="all",
-    box="Training",
+    box="Encoder",
 )  # fmt: skip
 TOKENS = Kind(
-    name="tokens", run="models.tokens:run", params=TokensParams, env="models", threads="all", box="Data"
+    name="tokens", run="models.tokens:run", params=TokensParams, env="models", threads="all", box="Encoder"
 )  # fmt: skip
 PRETRAIN = Kind(
     name="pretrain", run="extras.pretraining.stage:run", params=PretrainParams, env="models", threads="all", retries=2,
-    gpu=STARTS, ranks=True, box="Training",
+    gpu=STARTS, ranks=True, box="Encoder",
 )  # fmt: skip
 MODEL = Kind(
     name="model", run="training.stage:run", params=ModelParams, env="models", threads="all", retries=2, gpu=STARTS,

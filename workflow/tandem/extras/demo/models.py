@@ -17,6 +17,7 @@ from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import Encoder
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_part, require_tokenizer
+from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
@@ -65,7 +66,7 @@ class Dual:
     """A dual encoder's query tower, as the stage `embeddings` runs it: `model` with `tokens` of `dataset`."""
 
     def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
-        stage = {"side": "queries", "batch_tokens": params["batch_tokens"], "precision": params["precision"]}
+        stage = EmbeddingsParams(side="queries", batch_tokens=params["batch_tokens"], precision=params["precision"])
         self.encoder = Encoder(Job("embeddings", Path(), stage, inputs))
         folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
         self.queries = Queries(folder, inputs["tokens"])

@@ -25,6 +25,7 @@ from tandem.extras.demo.workers import PartData, Request, Worker
 from tandem.plan.graph import Stage
 from tandem.retrieval.fuse import CHOSEN
 from tandem.retrieval.fusion import METHODS, best, pool
+from tandem.stages.retrieval import FuseParams
 from tandem.store.artifact import Artifact, open_artifact
 
 ROLES = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part
@@ -231,7 +232,7 @@ class Ranking:
             return self._fused(run)
         scorer = part(run)
         if scorer.column == CROSS:
-            return self._reranked(scorer, self.ranked(run.upstream["run"], max(depth, run.params["depth"])))
+            return self._reranked(scorer, self.ranked(run.upstream["run"], max(depth, run.values["depth"])))
         hits = self._listed(scorer, depth) if scorer.column == BM25 else self._nearest(scorer, depth)
         self._scores[scorer.key] = dict(hits)
         return ranked_order(*zip(*hits, strict=True)) if hits else []
@@ -271,14 +272,15 @@ class Ranking:
 
     def _fused(self, run: Stage) -> Ranked:
         """A fusion of runs, all as deep as the stages that it is made from."""
-        members, settings = source_runs(run), dict(run.params)
+        members, settings = source_runs(run), FuseParams.model_validate(run.values)
         if "tuned" in run.upstream:
-            settings |= json.loads((Path(run.upstream["tuned"].folder) / CHOSEN).read_text(encoding="utf-8"))
+            chosen = json.loads((Path(run.upstream["tuned"].folder) / CHOSEN).read_text(encoding="utf-8"))
+            settings = settings.model_copy(update=chosen)
         lists = [self.ranked(member, _depth(member)) for member in members]
         columns = [([doc for doc, _ in hits], np.array([score for _, score in hits], np.float32)) for hits in lists]
-        scored = [member.params["depth"] if member.kind == "rerank" else None for member in members]
+        scored = [member.values["depth"] if member.kind == "rerank" else None for member in members]
         pooled = pool(columns, scored)
-        docs, scores = best(pooled.docs, METHODS[settings["method"]](pooled, settings), settings["depth"])
+        docs, scores = best(pooled.docs, METHODS[settings.method](pooled, settings), settings.depth)
         return list(zip(docs, scores.tolist(), strict=True))
 
     def _vector(self, scorer: Part) -> list[float]:
@@ -302,4 +304,4 @@ class Ranking:
 
 
 def _depth(run: Stage) -> int:
-    return _depth(run.upstream["run"]) if run.kind == "rerank" else int(run.params["depth"])
+    return _depth(run.upstream["run"]) if run.kind == "rerank" else int(run.values["depth"])

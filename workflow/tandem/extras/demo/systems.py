@@ -80,15 +80,15 @@ def part(run: Stage) -> Part:
     """What gives a run of a kind in `KINDS` its scores."""
     name, above = run.name.rpartition(".")[0], dict(run.upstream)
     if run.kind == "bm25":
-        return Part(BM25, name, run.key, run.params, above)
+        return Part(BM25, name, run.key, run.values, above)
     if KINDS[run.kind] == DUAL:
         del above["queries"]
         vectors = above["passages"]
         above |= {role: vectors.upstream[role] for role in ("model", "tokens")}
-        return Part(DUAL, name, run.key, {**vectors.params, **run.params}, above)
+        return Part(DUAL, name, run.key, {**vectors.values, **run.values}, above)
     del above["run"]
     models = "+".join(stage.key for role, stage in sorted(above.items()) if role.split(".")[0] in ("model", "judge"))
-    return Part(CROSS, name.rpartition("+")[2], models, run.params, above)
+    return Part(CROSS, name.rpartition("+")[2], models, run.values, above)
 
 
 def parts(run: Stage) -> Iterator[Part]:

@@ -11,9 +11,9 @@ from tandem.extras.demo.workers import PartData, Question, open_inputs
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, Best, pair_scores
 from tandem.retrieval.faiss_search import BlockSearch
-from tandem.retrieval.indexes import ann
-from tandem.retrieval.indexes.search import Index
+from tandem.retrieval.indexes import search
 from tandem.retrieval.indexes.threads import alone
+from tandem.stages.retrieval import AnnParams
 from tandem.store.artifact import Artifact
 
 CACHE = 2 << 30  # bytes of blocks that stay ready
@@ -50,10 +50,11 @@ class Vectors:
 
     def _indexed(
         self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], threads: int
-    ) -> ann.Searcher:
-        opened = Index(index, self._open.enter_context(alone(threads)))
-        opened.tune(params.get("nprobe"), params.get("ef_search"))
-        return ann.Searcher(opened, passages, ranks, params)
+    ) -> search.Searcher:
+        opened = search.Index(index, self._open.enter_context(alone(threads)))
+        how = AnnParams.model_validate(params)
+        opened.tune(how.nprobe, how.ef_search)
+        return search.Searcher(opened, passages, ranks, how.rescore, how.rescore_factor)
 
     def answer(self, question: Question) -> Any:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
@@ -61,7 +62,7 @@ class Vectors:
         vector = np.array(question["vector"], np.float16)[None]
         if "rows" in question:
             rows = np.concatenate([passages.take(row, row + 1) for row in question["rows"]])
-            return pair_scores(np.repeat(vector, len(rows), axis=0), rows, passages.meta["temperature"]).tolist()
+            return pair_scores(np.repeat(vector, len(rows), axis=0), rows, passages.temperature).tolist()
         ranks, scores = searcher.best(vector, min(question["depth"], passages.rows)).ranked(0)
         return order.ids(ranks), scores.tolist()
 

@@ -18,6 +18,7 @@ from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.retrieval.lexical.bm25 import k1_and_b, open_engine, require_index
+from tandem.stages.lexical import Bm25Params
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, load
 
@@ -166,7 +167,9 @@ class Bm25:
         self.parts: dict[str, Any] = {}
         self._open = ExitStack()
         for key, part in parts.items():
-            job = Job("bm25", Path(), part["params"], open_inputs(part), Execution(workers=threads))
+            job = Job(
+                "bm25", Path(), Bm25Params.model_validate(part["params"]), open_inputs(part), Execution(workers=threads)
+            )
             self.parts[key] = self._open.enter_context(open_engine(job)), *k1_and_b(job, require_index(job))
             self.answer({"part": key, "query": "warm up", "depth": 1})  # Java loads classes when they are first used
 

@@ -220,7 +220,7 @@ def gather(name: str, configuration: Configuration) -> Packed:
     stages = walk(target.artifacts)
     views = [path for path in sorted(table.parent.glob(f"{table.stem}.*")) if path.suffix in VIEWS]
     pinned = [path for path in sorted((ROOT / "envs").glob("*")) if path.suffix in PINNED]
-    layout = [plan.tables.layouts[name], *map(Path, plan.tables.beside(name))]
+    layout = plan.tables.layout_files(name)
     files: dict[str, Content] = {
         "README.md": readme(name, configuration, [stage.artifact.manifest for stage in stages.values()]).encode(),
         "config.yaml": resolved_configuration(plan, name).encode(),

@@ -105,9 +105,7 @@ def _table_rows(table: Table, project: Path) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for row in table.rows:
         if row.lineage:
-            folders = [
-                (project / scored["folder"]).parents[1] / "score" / str(scored["scores"]) for scored in row.lineage
-            ]
+            folders = [(project / scored.folder).parents[1] / "score" / scored.scores for scored in row.lineage]
             rows[system_name((row.system, row.first_stage))] = _open(folders)
     return rows
 

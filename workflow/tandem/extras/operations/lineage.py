@@ -14,7 +14,7 @@ from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import system_name
 from tandem.extras.operations.scan import RESULTS, find
 from tandem.extras.sweeps.results import Line, Result, label_point, read_result
-from tandem.report.results import Cell, Row, Table, read_table
+from tandem.report.results import Cell, Lineage, Row, Table, read_table
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import (
     Node,
@@ -128,13 +128,13 @@ def _of_table(table: Table, word: str) -> Target:
     row = rows[full]
     if not row.lineage:
         raise UserError(f"{name}: {full} has no run: {row.absent or 'its numbers are quoted'}")
-    label, runs = f"{name}: {full}", {scored["run"] for scored in row.lineage}
+    label, runs = f"{name}: {full}", {scored.run for scored in row.lineage}
     if column:
         cell, column_name = _cell(table, row, column)
         runs &= set(cell.stages)
         value = "not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}"
         label += f": {column_name} = {value}"
-    return Target(label, [_scores(scored) for scored in row.lineage if scored["run"] in runs])
+    return Target(label, [_scores(scored) for scored in row.lineage if scored.run in runs])
 
 
 def _of_sweep(sweep: Result, word: str) -> Target:
@@ -195,10 +195,10 @@ def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
     return cells[0]
 
 
-def _scores(scored: dict[str, Any]) -> Artifact:
+def _scores(scored: Lineage) -> Artifact:
     """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
-    beside = Path(scored["folder"]).parents[1] / "score" / scored["scores"]
-    return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored["scores"])
+    beside = Path(scored.folder).parents[1] / "score" / scored.scores
+    return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored.scores)
 
 
 def lineage_json(target: Target, stages: dict[str, Stage]) -> str:

@@ -80,7 +80,7 @@ def needed(plan: FullPlan) -> list[Item]:
     for stage in stages_of_all(plan):
         if stage.kind == "dataset":
             items += of_dataset(stage, plan.settings.datasets)
-        elif stage.kind == "encoder" and stage.params["source"] == "hub":
+        elif stage.kind == "encoder" and stage.values["source"] == "hub":
             items.append(of_hub(stage, stage.name in plan.settings.encoders))
     return items
 
@@ -125,8 +125,9 @@ def of_dataset(stage: Stage, datasets: dict[str, Dataset]) -> Iterator[Item]:
         fetch = partial(fetch_ir_datasets, stage.name, stage.values)
         what = f"ir_datasets {stage.values['id']}"
         yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", fetch)
-    if not (files := datasets[stage.name].files) or "files" not in stage.execution:
+    if "files" not in stage.execution:
         return
+    files = datasets[stage.name].files or {}
     downloads = Downloads(stage.name, files, [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]])
     for url in dict.fromkeys(file.url for file in files.values()):
         names = [name for name, file in files.items() if file.url == url]
@@ -169,7 +170,7 @@ def fetch_ir_datasets(name: str, params: dict[str, Any]) -> str:
 
 def of_hub(stage: Stage, catalogued: bool) -> Item:
     """An encoder of the hub at its revision."""
-    name, revision = stage.params["name"], stage.params["revision"]
+    name, revision = stage.values["name"], stage.values["revision"]
     commit, size = in_cache(name, revision), None
     here = commit is not None
     if commit is None:
@@ -192,7 +193,7 @@ def pin_entry(stage: Stage, catalogued: bool, commit: str) -> str:
     A branch is another model tomorrow, under the same key. The commit gives the encoder, and all that is made from it,
     other keys.
     """
-    name, revision = stage.params["name"], stage.params["revision"]
+    name, revision = stage.values["name"], stage.values["revision"]
     if COMMIT.fullmatch(revision) or not COMMIT.fullmatch(commit):
         return ""
     entry = f"revision: {commit}" if catalogued else f"source: hub, name: {name}, revision: {commit}"

@@ -30,12 +30,6 @@ USUAL = 64  # training vectors a list, the default
 SMALLEST = 65_536  # training vectors at least: 256 for each of a product quantiser's 256 centroids
 
 
-def index_params(entry: dict[str, object]) -> IndexParams:
-    """The parameters of the index of an entry of `indexes`, which also has those of searching it."""
-    values = {key: value for key, value in entry.items() if key not in SEARCHED}
-    return IndexParams.model_validate({key: value for key, value in values.items() if (key, value) != ("seed", None)})
-
-
 def uses(params: IndexParams, name: str) -> bool:
     """Whether a parameter has a meaning for an index's type: `nlist`, `bits`, `m`, `sq`, `opq`."""
     return f"{{{name}}}" in TYPES[params.type]
