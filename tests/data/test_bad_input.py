@@ -79,7 +79,7 @@ def test_a_fault(name, fault, make, tmp_path, capsys):
     assert made.manifest.facts["warnings"] == (outcome.told.split("\n") if outcome.sign == "C" else [])
     assert capsys.readouterr().err.count("warning") == len(made.manifest.facts["warnings"])
     if outcome.sign == "=":
-        assert made.manifest.facts["checksum"] == before["checksum"]
+        assert made.manifest.facts["checksum"] == before.facts["checksum"]
     if outcome.sign == "K":
         assert outcome.told in held(Collection(made))
 

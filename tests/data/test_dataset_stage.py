@@ -207,12 +207,12 @@ BAD = {
     "wrong policy": (
         lambda folder: None,
         {"unknown_documents": "ignore"},
-        "dataset: --params.unknown_documents: Input should be 'warn', 'drop' or 'error'",
+        'dataset: --params.unknown_documents is "ignore"; allowed: warn, drop, error',
     ),
     "wrong number": (
         lambda folder: None,
         {"train_queries": 0},
-        "dataset: --params.train_queries: Input should be greater than or equal to 1",
+        "dataset: --params.train_queries is 0; allowed: ≥ 1",
     ),
     "unknown key": (
         lambda folder: None,

@@ -3,7 +3,6 @@ import json
 
 import pytest
 
-from tandem.data.dataset import run
 from tandem.data.imported import run_imported as run
 from tandem.data.runs import iter_run
 from tandem.errors import UserError

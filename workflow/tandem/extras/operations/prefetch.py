@@ -125,8 +125,9 @@ def of_dataset(stage: Stage, datasets: Json) -> Iterator[Item]:
         fetch = partial(fetch_ir_datasets, stage.name, stage.values)
         what = f"ir_datasets {stage.values['id']}"
         yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", fetch)
-    if not (files := datasets[stage.name].files) or "files" not in stage.execution:
+    if "files" not in stage.execution:
         return
+    files = datasets[stage.name].files or {}
     downloads = Downloads(stage.name, files, [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]])
     for url in dict.fromkeys(file.url for file in files.values()):
         names = [name for name, file in files.items() if file.url == url]

@@ -1,0 +1,63 @@
+"""A format from a user's own file: registered by its decorator, its keys validated by the model of its entries."""
+
+from textwrap import dedent
+
+import pytest
+
+from tandem.config.datasets import SOURCES
+from tandem.data.collection import Collection
+from tandem.data.sources import dataset_format
+from tandem.errors import UserError
+from tandem.registry import load_plugins
+
+PLUGIN = """
+from typing import Literal
+
+from pydantic import Field
+
+from tandem.config.datasets import Dataset
+from tandem.data.sources import DatasetJob, Source, dataset_format
+
+
+class CountingEntry(Dataset):
+    reads_files = False
+
+    source: Literal["counting"]
+    numbers: int = Field(ge=1, description="how many passages")
+
+
+@dataset_format("counting")
+class Counting(Source):
+    def __init__(self, job: DatasetJob, entry: CountingEntry) -> None:
+        super().__init__(job, entry)
+        self.numbers = range(entry.numbers)
+        self.places = {"corpus": "number", "queries": "question"}
+
+    def corpus(self):
+        return ((f"d{number}", "", f"the number {number}") for number in self.numbers)
+
+    def queries(self):
+        return ((f"q{number}", f"which number is {number}?", "test") for number in self.numbers)
+
+    def qrels(self):
+        return ((f"q{number}", f"d{number}", 1, "test") for number in self.numbers)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    monkeypatch.setattr(dataset_format, "_entries", dict(dataset_format._entries))
+    path = tmp_path / "counting.py"
+    path.write_text(dedent(PLUGIN))
+    [loaded] = load_plugins([str(path)])
+    yield loaded
+    del SOURCES["counting"]
+
+
+def test_a_plugins_format_makes_a_dataset_and_checks_its_keys(plugin, make):
+    made = make("d", {"source": "counting", "numbers": 3})
+    assert Collection(made).queries("test")["q2"] == "which number is 2?"
+    assert dataset_format.plugin("counting") == plugin
+    assert SOURCES["counting"].model_fields["numbers"].description == "how many passages"
+    with pytest.raises(UserError, match=r"^numbers is 0; allowed: ≥ 1$"):
+        make("few", {"source": "counting", "numbers": 0})
