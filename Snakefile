@@ -39,14 +39,14 @@ stages = plan.stages
 
 
 def planned(question, *names):
-    """What the plan answers; a line where something cannot be had."""
+    """The plan's answer; one line where something is unavailable."""
     try:
         return question(*names)
     except UserError as error:
         raise WorkflowError(str(error))
 
 
-# What is asked for by name and cannot be had is said now: an input function's error would come with a traceback.
+# Unavailable targets are reported now: the error of an input function would come with a traceback.
 if workflow.is_main_process:
     for target in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]:
         for line in planned(plan.check, target):

@@ -36,8 +36,8 @@ def job(kind: str, out: Path, params: dict[str, Any], inputs: dict[str, Path]) -
     from tandem.store.artifact import open_artifact
     from tandem.store.job import Job
 
-    open_engine = {role: open_artifact(folder) for role, folder in inputs.items()}
-    return Job(kind, out, params, open_engine, {"workers": os.cpu_count()})
+    artifacts = {role: open_artifact(folder) for role, folder in inputs.items()}
+    return Job(kind, out, params, artifacts, {"workers": os.cpu_count()})
 
 
 def stage(told: dict[str, Any]) -> dict[str, Any]:

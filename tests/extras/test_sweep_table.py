@@ -176,8 +176,8 @@ def test_two_paths_give_a_line_for_each_value_of_the_second(told):
     [
         (None, "cannot be read: No such file"),
         ("{", "Invalid JSON"),
-        ("{}", "name: Field required.*; `snakemake sweep_<name>`"),
-        ("[]", "is not a sweep"),
+        ("{}", "name: Field required.*; snakemake writes it"),
+        ("[]", "is not a sweep's plan"),
     ],
 )
 def test_a_broken_plan_is_one_line(tmp_path, content, line):

@@ -6,11 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
-from tandem.__main__ import SHARDS
 from tandem.negatives import candidates, teacher
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
-from tandem.store.job import plain
+from tandem.store.job import plain, run_shard
 
 SCORING = {"precision": "fp32", "batch_tokens": 256}
 DENOISE = {"negative_below": 0.6, "positive_above": None, "hybrid": True, "backfill": None}
@@ -57,7 +56,7 @@ def test_shards_change_no_byte(kind, make_job, command, dataset, train_run, own_
     scored = []
     for shard in (1, 0):
         job = make_job(kind, made.out, plain(made.params), inputs, {"shard": shard, "shards": 2})
-        run_shard(*SHARDS[f"{job.kind}-shard"], command(job, f"shards/{shard}-of-2.json"))
+        run_shard(f"{job.kind}-shard", command(job, f"shards/{shard}-of-2.json"))
         scored.append(json.loads((made.out / f"shards/{shard}-of-2.json").read_text())["scored"])
     assert sum(scored) == kept_pairs(tmp_path)
     assert min(scored) > 0.4 * sum(scored)

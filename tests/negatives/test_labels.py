@@ -17,7 +17,7 @@ from tandem.stages.negatives import CandidatesParams, Denoising
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.lists import batches, joined, read_lists
-from tandem.training.stage import known_positives
+from tandem.training.stage import known_positives, lists_with_own_labels
 
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
 SCORES = np.arange(8.0, 0, -1, dtype=np.float32)
@@ -171,8 +171,13 @@ def test_pseudo_labels_ignore_the_qrels_and_are_known_to_training(
         assert own[0]["judge"] > 0.5 > max(row["judge"] for row in own[1:])
     assert len(lists) + report["without_positive"] <= 20
     _, _, labelled = draw({}, depth=6)
-    job = make_job("model", pseudo.folder.parent / "model", {}, {"candidates": labelled, "candidates.1": pseudo})
-    others = labelled_otherwise(job)
+    job = make_job(
+        "model",
+        pseudo.folder.parent / "model",
+        {"objective": "dual", "train": {}},
+        {"candidates": labelled, "candidates.1": pseudo},
+    )
+    others = lists_with_own_labels(job)
     assert [len(one) for one in others] == [len(lists)]
     collection = Collection(dataset)
     docs, queries = doc_rows(collection), query_rows(collection)

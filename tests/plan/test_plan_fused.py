@@ -240,7 +240,7 @@ def test_the_tracked_example_is_planned():
 def test_every_method_is_planned_allowed_and_tuned():
     from tandem.config.retrieval import Fusion
     from tandem.plan import fusions
-    from tandem.retrieval.fusion import GRIDS, METHODS
+    from tandem.stages.retrieval import fusion, fusion_grid
 
     allowed = get_args(Fusion.model_fields["method"].annotation)
-    assert set(allowed) == METHODS.keys() == GRIDS.keys() == fusions.METHODS.keys()
+    assert set(allowed) == set(fusion) == set(fusion_grid) == fusions.METHODS.keys()

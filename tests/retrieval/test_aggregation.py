@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tandem.retrieval.windows import METHODS, aggregate
+from tandem.retrieval.windows import aggregate
+from tandem.stages.retrieval import aggregation
 
 SCORES = [-1.0, 4.0, -2.0, 3.0, -5.0, -0.5]  # of documents with 3, 1 and 2 windows
 SIZES = [3, 1, 2]
@@ -25,7 +26,7 @@ def test_by_hand(method, k, values):
 
 
 def test_of_no_document():
-    assert {len(aggregate(method, np.empty(0), np.empty(0, np.int64))) for method in METHODS} == {0}
+    assert {len(aggregate(method, np.empty(0), np.empty(0, np.int64))) for method in aggregation} == {0}
 
 
 def test_against_loops():
@@ -43,7 +44,7 @@ def test_against_loops():
         np.testing.assert_allclose(aggregate(method, scores, sizes, 4), values, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", list(aggregation))
 def test_a_documents_score_does_not_depend_on_its_neighbours(method):
     """To the last bit: queries are aggregated many at a time."""
     rng = np.random.default_rng(6)

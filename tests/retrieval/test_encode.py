@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tandem.__main__ import SHARDS
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import run
 from tandem.store.artifact import MANIFEST, open_artifact
+from tandem.store.job import run_shard
 
 PARAMS = {"side": "passages", "block": 16, "batch_tokens": 256, "precision": "fp32"}
 
@@ -67,7 +67,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, dual_inputs, passage
     for shard in reversed(range(shards)):
         execution = {"shard": shard, "shards": shards}
         words = command(make_job("embeddings", out, PARAMS, dual_inputs, execution), f"shards/{shard}-of-{shards}.json")
-        run_shard(*SHARDS["embeddings-shard"], words)
+        run_shard("embeddings-shard", words)
         told = json.loads((out / f"shards/{shard}-of-{shards}.json").read_text())
         assert list(told) == [f"blocks/{n:05d}.npy" for n in range(shard, 4, shards)]
     assert not (out / MANIFEST).exists()
@@ -190,7 +190,7 @@ def test_another_tokenizer_is_refused(tmp_path, make_job, make_model, dual_input
 def test_a_shard_that_is_none_of_them_is_refused(make_job, command, dual_inputs, tmp_path):
     job = make_job("embeddings", tmp_path / "x-0123456789", PARAMS, dual_inputs, {"shard": 3, "shards": 3})
     with pytest.raises(UserError, match="--run.shard is 3; of 3 shards, 0 to 2 are allowed"):
-        run_shard(*SHARDS["embeddings-shard"], command(job, "shards/3-of-3.json"))
+        run_shard("embeddings-shard", command(job, "shards/3-of-3.json"))
 
 
 def test_the_command_line_is_the_stage(tmp_path, make_job, command, dual_inputs, passages):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.__main__ import SHARDS
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
@@ -20,6 +19,7 @@ from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import Encoder, run
 from tandem.store import artifact
 from tandem.store.artifact import MANIFEST, open_artifact
+from tandem.store.job import run_shard
 
 MAPS = Path("/proc/self/maps")
 PARAMS = {"side": "passages", "block": 16, "batch_tokens": 256, "precision": "fp32"}
@@ -56,7 +56,7 @@ def test_shards_and_threads_change_no_byte_of_int8(tmp_path, make_job, command, 
         for shard in range(shards):
             execution = {"shard": shard, "shards": shards, "workers": 1 + shard % 2}
             job = make_job("embeddings", out, params, dual_inputs, execution)
-            run_shard(*SHARDS["embeddings-shard"], command(job, f"shards/{shard}-of-{shards}.json"))
+            run_shard("embeddings-shard", command(job, f"shards/{shard}-of-{shards}.json"))
     finally:
         torch.set_num_threads(before)
     run(make_job("embeddings", out, params, dual_inputs))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
-from tandem.__main__ import SHARDS
 from tandem.errors import UserError
 from tandem.retrieval.indexes import index as module
 from tandem.retrieval.indexes.index import run
@@ -17,6 +16,7 @@ from tandem.retrieval.indexes.search import Index
 from tandem.retrieval.indexes.threads import alone
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
+from tandem.store.job import run_shard
 
 ROWS = 3000
 LEARNED = {"train_sample": None, "seed": 42}
@@ -208,10 +208,10 @@ def test_shards_build_the_same_bytes(tmp_path, make_job, command, build, passage
     told = {"type": "ivf_sq", "part": 700, **TYPES["ivf_sq"][0]}
     job = make_job("index", out, told, {"passages": passages})
     words = command(job, "shards/trained.json")
-    run_shard(*SHARDS["index-train"], [*words, "--run.shard", "0", "--run.shards", "1"])
+    run_shard("index-train", [*words, "--run.shard", "0", "--run.shards", "1"])
     for shard in (1, 0):
         words = command(job, f"shards/{shard}-of-2.json")
-        run_shard(*SHARDS["index-shard"], [*words, "--run.shard", str(shard), "--run.shards", "2"])
+        run_shard("index-shard", [*words, "--run.shard", str(shard), "--run.shards", "2"])
     filled = {path.name: path.stat().st_mtime_ns for path in (out / "work").glob("*.faiss")}
     assert sorted(filled) == [f"part-{n:05d}.faiss" for n in range(5)] + ["trained.faiss"]
     assert json.loads((out / "shards/1-of-2.json").read_text()) == {"parts": [1, 3]}
@@ -224,9 +224,9 @@ def test_a_damaged_block_is_named(tmp_path, make_job, command):
     block = made.folder / "blocks/00001.npy"
     block.write_bytes(block.read_bytes()[:-1] + b"x")
     words = [*words[:-1], str(tmp_path / "de@x-0123456789/shards/0-of-2.json"), "--run.shards", "2", "--run.shard"]
-    run_shard(*SHARDS["index-shard"], [*words, "0"])  # of the parts 0 and 2, which are whole
+    run_shard("index-shard", [*words, "0"])  # of the parts 0 and 2, which are whole
     with pytest.raises(UserError, match="00001.npy: changed since it was written"):
-        run_shard(*SHARDS["index-shard"], [*words, "1"])
+        run_shard("index-shard", [*words, "1"])
 
 
 def test_another_seed_or_sample_is_another_index(build, built):

@@ -8,7 +8,7 @@ import pytest
 
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
-from tandem.evaluation.average_rank import run as average_rank
+from tandem.retrieval.average_rank import run as average_rank
 from tandem.retrieval.retrieve import run as retrieve
 from tandem.store.artifact import open_artifact
 

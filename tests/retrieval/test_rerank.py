@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 
-from tandem.__main__ import SHARDS
 from tandem.config.execution import Execution
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
@@ -19,7 +18,7 @@ from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
 from tandem.retrieval.rerank import run
 from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
+from tandem.store.job import run_shard, writing
 
 PARAMS = {"depth": 10, "precision": "fp32", "batch_tokens": 512}
 
@@ -106,7 +105,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, make_run, lists, dat
     for shard in (2, 0, 1):
         execution = {"shard": shard, "shards": 3}
         name = f"shards/{shard}-of-3.json"
-        run_shard(*SHARDS["rerank-shard"], command(make_job("rerank", job.out, PARAMS, inputs, execution), name))
+        run_shard("rerank-shard", command(make_job("rerank", job.out, PARAMS, inputs, execution), name))
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == 19 * 10 + 4
     assert min(scored) > 40
@@ -115,7 +114,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, make_run, lists, dat
     assert (job.out / "run.trec").read_bytes() == alone
     words = command(make_job("rerank", job.out, PARAMS, inputs, {"shard": 3, "shards": 3}), "shards/3-of-3.json")
     with pytest.raises(UserError, match="--run.shard is 3; of 3 shards, 0 to 2 are allowed"):
-        run_shard(*SHARDS["rerank-shard"], words)
+        run_shard("rerank-shard", words)
 
 
 def test_what_does_not_fit_is_refused(
@@ -180,7 +179,7 @@ def test_shards_of_an_ensemble_change_no_byte(tmp_path, make_job, command, ensem
     for shard in (1, 0):
         name = f"shards/{shard}-of-2.json"
         share = make_job("rerank", job.out, PARAMS, ensemble, {"shard": shard, "shards": 2})
-        run_shard(*SHARDS["rerank-shard"], command(share, name))
+        run_shard("rerank-shard", command(share, name))
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == 2 * (19 * 10 + 4)
     run(job)

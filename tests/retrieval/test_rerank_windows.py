@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 
-from tandem.__main__ import SHARDS
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as cut
 from tandem.data.runs import ranked_order, write_run
@@ -17,7 +16,7 @@ from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
 from tandem.retrieval.rerank import run
 from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
+from tandem.store.job import run_shard, writing
 
 CUT = {"length": 6, "stride": 4, "unit": "words", "most": None, "titles": "repeat", "label": "all"}
 PARAMS = {"depth": 7, "precision": "fp32", "batch_tokens": 512, "split": "test"}
@@ -154,7 +153,7 @@ def test_shards_change_no_byte(inputs, make_job, command, tmp_path):
     for shard in (2, 0, 1):
         name = f"shards/{shard}-of-3.json"
         told = make_job("rerank_windows", job.out, params, inputs, {"shard": shard, "shards": 3})
-        run_shard(*SHARDS["rerank_windows-shard"], command(told, name))
+        run_shard("rerank_windows-shard", command(told, name))
         scored.append(json.loads((job.out / name).read_text())["scored"])
     assert sum(scored) == total
     assert min(scored) > total / 5

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tandem.__main__ import SHARDS
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
@@ -16,7 +15,7 @@ from tandem.retrieval import faiss_search, torch_search
 from tandem.retrieval import retrieve as module
 from tandem.retrieval.retrieve import Retrieval, run
 from tandem.store.artifact import open_artifact
-from tandem.store.job import read_job
+from tandem.store.job import read_job, run_shard
 
 PARAMS = {"depth": 7, "split": "test"}
 
@@ -124,7 +123,7 @@ def shard(tmp_path, make_job, command, inputs):
 
     def start(number, count, **execution):
         job = make_job("retrieve", out, PARAMS, inputs, {"shard": number, "shards": count, **execution})
-        run_shard(*SHARDS["retrieve-shard"], command(job, f"shards/{number}-of-{count}.json"))
+        run_shard("retrieve-shard", command(job, f"shards/{number}-of-{count}.json"))
         return json.loads((out / f"shards/{number}-of-{count}.json").read_text())["blocks"]
 
     start.out = out
@@ -223,6 +222,6 @@ def test_a_block_that_was_changed_is_refused_by_whoever_reads_it(
     made = make_job(
         "retrieve", tmp_path / "r-0123456789", PARAMS, {**inputs, "passages": other}, {"shard": 0, "shards": 2}
     )
-    run_shard(*SHARDS["retrieve-shard"], command(made, "shards/0-of-2.json"))
+    run_shard("retrieve-shard", command(made, "shards/0-of-2.json"))
     with pytest.raises(UserError, match=r"blocks/00003.npy: changed since it was written"):
         run(read_job("retrieve", command(replace(made, execution={}))))

@@ -14,7 +14,7 @@ from tandem.cluster.progress import progress_file
 from tandem.cluster.slurm import Try
 from tandem.errors import UserError
 from tandem.stages import KINDS, SHARDS, is_stage
-from tandem.store.job import load, read_job
+from tandem.store.job import load, read_job, run_shard
 
 
 def main() -> int:
@@ -58,7 +58,8 @@ def run_stage(words: list[str], attempt: Try | None) -> int:
             return status
         with progress_file(words):
             if words[0] in SHARDS:
-                return load(SHARDS[words[0]])(words[1:]) or 0
+                run_shard(words[0], words[1:])
+                return 0
             load(KINDS[words[0]].run)(read_job(words[0], words[1:]))
             return 0
 

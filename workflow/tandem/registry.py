@@ -19,9 +19,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import create_model
+from pydantic import BaseModel, ConfigDict, create_model
 
-from tandem.config.base import Model
 from tandem.errors import UserError
 
 T = TypeVar("T")
@@ -49,6 +48,7 @@ class Registry(Generic[T]):
         self.what, self._decorator, self._package = what, decorator, package
         self._entries: dict[str, T] = {}
         self._plugins: dict[str, Plugin] = {}
+        self._own: list[str] | None = None
 
     def __call__(self, name: str) -> Callable[[T], T]:
         """Register what is decorated under a name; a `UserError` if the name is taken."""
@@ -152,14 +152,14 @@ def _line(error: BaseException, path: Path) -> str:
     return f":{lines[-1]}" if lines else ""
 
 
-def options_of(function: Callable[..., Any]) -> type[Model]:
+def options_of(function: Callable[..., Any]) -> type[BaseModel]:
     """The options of a registered function, its keyword-only parameters, as a model: types and defaults."""
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
             fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
-    return create_model(f"{function.__name__}_options", __base__=Model, **fields)
+    return create_model(f"{function.__name__}_options", __config__=ConfigDict(extra="forbid"), **fields)
 
 
 def used_plugins(*uses: tuple[Registry[Any], str]) -> Mapping[str, str]:

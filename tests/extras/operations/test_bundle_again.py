@@ -11,7 +11,8 @@ import pytest
 import yaml
 from test_dag import write_beir
 
-ROOT = Path(__file__).parents[2]
+from tandem import ROOT
+
 LAYOUT = {
     "title": "Words",
     "baseline": {"system": "BM25"},

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tandem.retrieval.fusion import GRIDS, METHODS, best, pool
-from tandem.stages.retrieval import FuseParams, TuneFusionParams
+from tandem.retrieval.fusion import best, pool
+from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 
 FIRST = (["a", "b", "c"], np.array([5, 3, 1], np.float32))
 SECOND = (["d", "b"], np.array([-3, -1], np.float32))  # not in the order of its scores
@@ -15,7 +15,7 @@ Z = math.sqrt(1.5)  # (5 - 3) / standard deviation of 5, 3, 1
 
 def fused(lists, method, **settings):
     made = pool(lists)
-    return dict(zip(made.docs, METHODS[method](made, FuseParams(**settings)).tolist(), strict=True))
+    return dict(zip(made.docs, fusion[method](made, FuseParams(**settings)).tolist(), strict=True))
 
 
 def test_reciprocal_ranks_by_hand():
@@ -73,7 +73,7 @@ def test_documents_that_share_the_same_ranks_tie_to_the_bit():
 
 def test_equal_scores_are_cut_by_document_id():
     made = pool([(["z", "y", "x", "w"], np.array([1, 1, 1, 0], np.float32))])
-    docs, scores = best(made.docs, METHODS["weighted"](made, FuseParams(normalize="none", weights=[2])), 2)
+    docs, scores = best(made.docs, fusion["weighted"](made, FuseParams(normalize="none", weights=[2])), 2)
     assert (docs, scores.tolist()) == (["x", "y"], [2, 2])
 
 
@@ -82,7 +82,7 @@ def test_scores_that_only_keep_an_order_are_ranks_and_no_scores():
     assert made.ranks[:, 0].tolist() == [1, 2, 3]
     assert np.isnan(made.scores[1:, 0]).all()
     assert fused([FIRST], "rrf", k=60.0) == pytest.approx({"a": 1 / 61, "b": 1 / 62, "c": 1 / 63})
-    assert METHODS["weighted"](made, FuseParams(normalize="min_max", weights=[1])).tolist() == [1, 0, 0]
+    assert fusion["weighted"](made, FuseParams(normalize="min_max", weights=[1])).tolist() == [1, 0, 0]
 
 
 def by_hand(lists, method, k=None, normalize=None, weights=None):
@@ -137,16 +137,16 @@ def test_equality_with_brute_force(seed, method, settings):
     found = fused(lists, method, **settings)
     assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
     made = pool(lists)
-    docs, scores = best(made.docs, METHODS[method](made, FuseParams(**settings)), 7)
+    docs, scores = best(made.docs, fusion[method](made, FuseParams(**settings)), 7)
     ranked = sorted(expected, key=lambda doc: (-np.float32(found[doc]), doc))
     assert docs == ranked[:7]
     assert scores.tolist() == [np.float32(found[doc]) for doc in docs]
 
 
 def test_the_grid_of_weights_begins_with_the_most_even():
-    pairs = [settings["weights"] for settings in GRIDS["weighted"](2, TuneFusionParams(step=0.25))]
+    pairs = [settings["weights"] for settings in fusion_grid["weighted"](2, TuneFusionParams(step=0.25))]
     assert pairs == [(0.5, 0.5), (0.75, 0.25), (0.25, 0.75), (1, 0), (0, 1)]
-    triples = [settings["weights"] for settings in GRIDS["weighted"](3, TuneFusionParams(step=0.1))]
+    triples = [settings["weights"] for settings in fusion_grid["weighted"](3, TuneFusionParams(step=0.1))]
     assert len(set(triples)) == 66  # 12 choose 2
     assert triples[0] == (0.4, 0.3, 0.3)
     assert {(1, 0, 0), (0, 1, 0), (0, 0, 1)} == set(triples[-3:])
@@ -154,4 +154,4 @@ def test_the_grid_of_weights_begins_with_the_most_even():
 
 
 def test_the_constants_are_tried_as_they_are_told():
-    assert GRIDS["rrf"](4, TuneFusionParams(k=[60.0, 10.0])) == [{"k": 60.0}, {"k": 10.0}]
+    assert fusion_grid["rrf"](4, TuneFusionParams(k=[60.0, 10.0])) == [{"k": 60.0}, {"k": 10.0}]

@@ -20,9 +20,9 @@ regulariser: Registry[Any] = Registry("regulariser", "regulariser", "training.lo
 
 def option_takers() -> dict[str, list[str]]:
     """Every option, a keyword-only parameter of a loss, and the names of the losses that take it."""
-    takers: dict[str, list[str]] = {option: list(losses) for option, losses in _own_option_takers().items()}
+    takers = {option: list(losses) for option, losses in _own_option_takers().items()}
     for registry in (supervision, distillation):
-        for name in (name for name in registry if registry.plugin(name)):
+        for name in filter(registry.plugin, registry):
             for parameter in signature(registry[name]).parameters.values():
                 if parameter.kind is Parameter.KEYWORD_ONLY:
                     takers.setdefault(parameter.name, []).append(name)

@@ -6,7 +6,7 @@ with the scores of its rows, as a `TablePlan`; the command `table` reads nothing
 """
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import Field
 
@@ -146,7 +146,7 @@ def load_layout(path: Path) -> Layout:
 def source_as(model: type[M], source: Model, **changes: object) -> M:
     """A part of a file as its resolved model, some fields changed."""
     values: dict[str, Any] = {**dict(source), **changes}
-    return model.model_construct(**values)
+    return cast(M, model.model_construct(**values))
 
 
 def _resolve_rows(

@@ -1,6 +1,6 @@
 """Positives and negatives of training lists: labels by qrels, answers or a judge; sources that negatives come from."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.ragged import Ids
-from tandem.stages.negatives import CandidatesParams
+from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.job import Job
 
 NAMES = {"qrels": "qrels", "answers": "answer", "judge": "judge"}  # `labels` → the origin of a positive
@@ -72,28 +72,12 @@ def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
 
 
 Ranked = Iterator[tuple[str, list[str], Ids, Ids]]  # query, ids, rows and scores of its documents, best first
-Source = Callable[[Job[CandidatesParams], Labels, IdRows, IdRows], Ranked]
-
-SOURCES: dict[str, Source] = {}
-
-
-def negatives(name: str) -> Callable[[Source], Source]:
-    """Register a source of negatives under a name.
-
-    A source takes the job, its labels, and the rows of passages' and of queries' ids, and gives each query's documents,
-    best first: negatives are drawn from them, and positives are found in them where answers label.
-    """
-
-    def register(function: Source) -> Source:
-        SOURCES[name] = function
-        return function
-
-    return register
 
 
 def ranked(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
     """(query, ids, rows, scores) of each query's documents, best first, by the job's source."""
-    return SOURCES[source_name(job)](job, labels, docs, queries)
+    lists: Ranked = negatives[source_name(job)](job, labels, docs, queries)
+    return lists
 
 
 def source_name(job: Job[CandidatesParams]) -> str:

@@ -1,14 +1,17 @@
 """Flags of the commands that are not stages: `--name value`, each at most once."""
 
+import os
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from tandem.config.base import Model
 from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Model)
 
 
 def read_flags(words: list[str], required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, str]:
@@ -58,3 +61,15 @@ def parse_rows(text: str) -> list[PlannedRow]:
     if not rows:
         raise UserError(f"--rows: is not {expected}")
     return rows
+
+
+def read_plan(flag: str, path: Path, kind: type[M], expected: str) -> M:
+    """A file that planning wrote; a `UserError` where it cannot be read or is not `expected`."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"--{flag}: {path} cannot be read: {os.strerror(error.errno or 0)}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = f"{'.'.join(map(str, first['loc']))}: " if first["loc"] else ""
+        raise UserError(f"--{flag}: {path} is not {expected} ({where}{first['msg']}); snakemake writes it") from None

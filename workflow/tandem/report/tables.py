@@ -4,12 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from tandem.errors import UserError
 from tandem.evaluation.layouts import TablePlan, system_name
 from tandem.report.filling import fill
-from tandem.report.flags import csv_out, read_flags
+from tandem.report.flags import csv_out, read_flags, read_plan
 from tandem.report.formats import latex_grid, markdown_grid, table_csv, text_grid
 from tandem.report.grid import aligned, latex, markdown
 from tandem.report.page import render
@@ -26,7 +24,7 @@ def main(words: list[str]) -> int:
     table's layout and bands, and for each row, dataset and seed the folder of its scores; planning writes it.
     """
     flags = read_flags(words, ("plan", "out"))
-    out, plan = csv_out(flags), read_plan(Path(flags["plan"]))
+    out, plan = csv_out(flags), read_plan("plan", Path(flags["plan"]), TablePlan, "a table's plan")
     scored = read_scored([row for row in plan.rows if not row.absent])
     absent = {row.id: row.absent for row in plan.rows if row.absent}
     _check_rows(plan, scored)
@@ -34,20 +32,6 @@ def main(words: list[str]) -> int:
     for suffix, text in render_table(table, out.parent).items():
         write_text(out.with_suffix(suffix), text)
     return 0
-
-
-def read_plan(path: Path) -> TablePlan:
-    """The plan of a table; a `UserError` for a file that does not hold one."""
-    try:
-        return TablePlan.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"--plan: {path} cannot be read: {os.strerror(error.errno or 0)}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(
-            f"--plan: {path} is not a table's plan ({where}: {first['msg']}); snakemake writes it"
-        ) from None
 
 
 def render_table(table: Table, folder: Path) -> dict[str, str]:

@@ -19,9 +19,9 @@ from tandem.data.runs import Floats, iter_run, lists, scored_depth, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
 from tandem.evaluation.relevance import relevance
-from tandem.retrieval.fusion import GRIDS, METHODS, Floats64, Pool, Setting, best, pool
+from tandem.retrieval.fusion import Floats64, Pool, Setting, best, pool
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.retrieval import FuseParams, TuneFusionParams
+from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -140,7 +140,7 @@ def tuned_settings(job: Job[FuseParams]) -> Setting:
 
 def fused(source: Iterable[tuple[str, Pool]], params: FuseParams) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores) of each query, best first, as far down as `depth`."""
-    score = METHODS[params.method]
+    score = fusion[params.method]
     for query, pooled in source:
         yield query, *best(pooled.docs, score(pooled, params), params.depth)
 
@@ -185,7 +185,7 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
     (measure,) = parse_measures([params.measure])
     queries, runs = open_runs(job)
     relevant = relevance(job.inputs, params.split, [measure], params.ignore_identical_ids)
-    grid = GRIDS[params.method](len(runs), params)
+    grid = fusion_grid[params.method](len(runs), params)
     base = FuseParams(method=params.method, normalize=params.normalize, depth=params.depth, split=params.split)
     rows = {query: row for row, query in enumerate(relevant.queries)}
     values = np.zeros((len(grid), len(rows)))
@@ -194,8 +194,8 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
         while group := list(islice(source, CHUNK)):
             at = [rows[query] for query, _ in group]
             for number, setting in enumerate(grid):
-                fusion = base.model_copy(update=setting)
-                values[number, at] = measured(fusion, group, relevant.qrels, measure, params.ignore_identical_ids)
+                tried = base.model_copy(update=setting)
+                values[number, at] = measured(tried, group, relevant.qrels, measure, params.ignore_identical_ids)
             progress.add(len(group))
         means = [fsum(row) / len(rows) for row in values]
         first = means.index(max(means))

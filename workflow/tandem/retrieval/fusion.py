@@ -1,7 +1,7 @@
 """Fusion of several runs' lists for one query: what they list side by side, normalisations, and the methods.
 
-A method is registered with the function that lists the settings that tuning tries. Adding one: `@method(...)`, its
-parameters in `FuseParams` and `TuneFusionParams` (stages/retrieval.py).
+A method, `@fusion(name)`, gives every document of a query's pool its fused score. Its grid, `@fusion_grid(name)`, lists
+the settings that tuning tries for a number of runs: of equally good ones the first is chosen.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.data.runs import Floats, ranked_order
-from tandem.stages.retrieval import FuseParams, TuneFusionParams
+from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 
 Floats64 = NDArray[np.float64]
 Setting = dict[str, float | tuple[float, ...]]  # the parameters of a method that tuning chooses
@@ -114,29 +114,14 @@ NORMALIZATIONS: dict[str, Callable[[Floats64], Floats64]] = {
     "none": unnormalized,
 }
 
-Method = Callable[[Pool, FuseParams], Floats64]
-Grid = Callable[[int, TuneFusionParams], list[Setting]]
 
-METHODS: dict[str, Method] = {}  # the fused score of every document of a pool, shape (documents,)
-GRIDS: dict[str, Grid] = {}  # settings that are tried for a number of runs; of equally good ones the first is chosen
-
-
-def method(name: str, grid: Grid) -> Callable[[Method], Method]:
-    """Register a method of fusion under a name, with the settings that tuning tries."""
-
-    def register(function: Method) -> Method:
-        METHODS[name], GRIDS[name] = function, grid
-        return function
-
-    return register
-
-
+@fusion_grid("rrf")
 def constants(runs: int, params: TuneFusionParams) -> list[Setting]:
     """The values of k that are tried, whatever the number of runs."""
     return [{"k": k} for k in params.k]
 
 
-@method("rrf", constants)
+@fusion("rrf")
 def rrf(pool: Pool, params: FuseParams) -> Floats64:
     """Reciprocal rank fusion: score(d) = Σ over the runs that list d of 1 / (k + rank(d)), ranks from 1.
 
@@ -147,6 +132,7 @@ def rrf(pool: Pool, params: FuseParams) -> Floats64:
     return total(1 / (params.k + pool.ranks))
 
 
+@fusion_grid("weighted")
 def weightings(runs: int, params: TuneFusionParams) -> list[Setting]:
     """Weights that sum to 1, in steps of `step`: all points of a simplex grid, the most even first.
 
@@ -162,7 +148,7 @@ def weightings(runs: int, params: TuneFusionParams) -> list[Setting]:
     return [{"weights": tuple(share / parts for share in shares)} for shares in grid]
 
 
-@method("weighted", weightings)
+@fusion("weighted")
 def weighted(pool: Pool, params: FuseParams) -> Floats64:
     """score(d) = Σ over the runs of w · s(d), with each run's scores s normalised per query.
 

@@ -52,13 +52,13 @@ def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array,
         queries, spans, size = query_rows(dataset), None, GROUP // depth
     while group := list(islice(source, max(1, size))):
         tops = [ranked[:depth] for _, ranked in group]
-        asked = np.repeat(queries.rows([query for query, _ in group]), [len(top) for top in tops])
+        owners = np.repeat(queries.rows([query for query, _ in group]), [len(top) for top in tops])
         passages = docs.rows([doc for top in tops for doc in top])
         if spans is None:
-            yield group, asked, passages, np.ones(len(passages), np.int64)
+            yield group, owners, passages, np.ones(len(passages), np.int64)
         else:
             rows, sizes = spans.rows(passages, most)
-            yield group, np.repeat(asked, sizes), rows, sizes
+            yield group, np.repeat(owners, sizes), rows, sizes
 
 
 def rescored(

@@ -131,7 +131,7 @@ class Retrieval:
         # Of a query: its best passages and a copy of them, and its vector as fp16, float32 and float64.
         per_query = 16 * self.depth + 16 * self.passages.dimension
         self.group = min(self.queries.rows, max(1, self.memory // 4 // per_query))
-        files = {role: job.inputs[role].manifest.files for role in ("dataset", "passages", "queries")}
+        files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages", "queries")}
         origin = json.dumps([plain(job.params), files], sort_keys=True)
         self.partials = Partials(job.out, hashlib.sha256(origin.encode()).hexdigest())
 

@@ -8,7 +8,7 @@ A window that was not retrieved scores no more than the lowest one that was. Tha
 leaves out documents whose first window was not retrieved; in SumP and K-MaxP such windows count 0 or that lowest score.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +22,11 @@ from tandem.data.runs import Floats, iter_run, ranked_order, scored_depth, write
 from tandem.data.text import document_of, window_id
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
-from tandem.stages.retrieval import AggregateParams
+from tandem.stages.retrieval import AggregateParams, aggregation
 from tandem.store.job import Job, writing
 
-Method = Callable[[Array, Array, int], Array]
 
-METHODS: dict[str, Method] = {}
-
-
-def method(name: str) -> Callable[[Method], Method]:
-    """Register a method of aggregation under a name."""
-
-    def register(function: Method) -> Method:
-        METHODS[name] = function
-        return function
-
-    return register
-
-
-@method("first")
+@aggregation("first")
 def first(scores: Array, starts: Array, k: int) -> Array:
     """FirstP: s(q, d) = s(q, w_0).
 
@@ -54,19 +40,19 @@ def first(scores: Array, starts: Array, k: int) -> Array:
     return np.asarray(scores[starts])
 
 
-@method("max")
+@aggregation("max")
 def best(scores: Array, starts: Array, k: int) -> Array:
     """MaxP: s(q, d) = max_n s(q, w_n)."""
     return np.maximum.reduceat(scores, starts)
 
 
-@method("sum")
+@aggregation("sum")
 def total(scores: Array, starts: Array, k: int) -> Array:
     """SumP: s(q, d) = Σ_n s(q, w_n). Negative scores count as they are: each such window lowers the sum."""
     return np.add.reduceat(scores, starts)
 
 
-@method("kmax")
+@aggregation("kmax")
 def best_k(scores: Array, starts: Array, k: int) -> Array:
     """K-MaxP: the mean of a document's `k` best windows, of all it has if they are fewer. With k = 1 it is MaxP."""
     sizes = np.diff(starts, append=len(scores))
@@ -77,12 +63,12 @@ def best_k(scores: Array, starts: Array, k: int) -> Array:
 
 
 def aggregate(name: str, scores: Array, sizes: Array, k: int = 1) -> Array:
-    """Documents' scores by a method of `METHODS`, float64, shape (documents,).
+    """Documents' scores by a method of the registry, float64, shape (documents,).
 
     `scores` are of windows, document after document; `sizes`, of each document, are at least 1.
     """
     starts = np.cumsum(sizes) - sizes
-    return METHODS[name](np.asarray(scores, np.float64), starts, k) if len(sizes) else np.empty(0)
+    return aggregation[name](np.asarray(scores, np.float64), starts, k) if len(sizes) else np.empty(0)
 
 
 class Spans:

@@ -33,7 +33,7 @@ class MatchParams(Params):
 
 SCORE = Kind(name="score", run="evaluation.scores:run", params=ScoreParams, env="data", box="Scores")
 AVERAGE_RANK = Kind(
-    name="average_rank", run="evaluation.average_rank:run", params=AverageRankParams, env="search", threads="all",
+    name="average_rank", run="retrieval.average_rank:run", params=AverageRankParams, env="search", threads="all",
     box="Scores",
 )  # fmt: skip
 MATCH = Kind(name="match", run="evaluation.matching:run", params=MatchParams, env="data", threads="all", box="Scores")

@@ -3,10 +3,12 @@
 import json
 from typing import Any
 
+Json = dict[str, Any]  # an object as JSON has it: resolved parameters, facts
 
-def flatten(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+
+def flatten(params: Json, prefix: str = "") -> Json:
     """`{"a": {"b": 1}}` → `{"a.b": 1}`; lists and empty mappings are values."""
-    flat: dict[str, Any] = {}
+    flat: Json = {}
     for name, value in params.items():
         if isinstance(value, dict) and value:
             flat |= flatten(value, f"{prefix}{name}.")
@@ -15,9 +17,9 @@ def flatten(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def nest(flat: dict[str, Any]) -> dict[str, Any]:
+def nest(flat: Json) -> Json:
     """`{"a.b": 1}` → `{"a": {"b": 1}}`."""
-    nested: dict[str, Any] = {}
+    nested: Json = {}
     for path, value in flat.items():
         *parents, last = path.split(".")
         at = nested

@@ -1,13 +1,19 @@
 """Training lists: drawing them from a run, denoising them, and a teacher's scores of them."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from pydantic import Field
 
 from tandem.config.base import Model
 from tandem.config.training import Backfill
+from tandem.registry import Registry
 from tandem.stages.base import Kind
 from tandem.stages.retrieval import ScoringParams
+
+# A source takes the job, its `Labels`, and the rows of passages' and queries' ids. It gives (query, ids, rows, scores)
+# of each query's documents, best first: negatives are drawn from them, and positives where answers label.
+negatives: Registry[Callable[..., Any]] = Registry("source of negatives", "negatives", "negatives.sources")
 
 
 class Denoising(Model):

@@ -1,17 +1,23 @@
 """Dense retrieval, indexes, re-ranking, long documents and fusion."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from pydantic import Field
 
 from tandem.config.base import Precision
 from tandem.config.retrieval import TradeoffSweep
+from tandem.registry import Registry
 from tandem.stages.base import Kind, Params
 
-FusionMethod = Literal["rrf", "weighted"]
 Normalization = Literal["min_max", "z_score", "none"]
-AggregationMethod = Literal["first", "max", "sum", "kmax"]
 IndexType = Literal["flat", "sq", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"]
+
+
+# Methods of aggregating windows and of fusing runs, by name; plugins register theirs by the same decorators.
+aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation", "retrieval.windows")
+fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval.fusion")
+fusion_grid: Registry[Callable[..., Any]] = Registry("grid of a fusion", "fusion_grid", "retrieval.fusion")
 
 
 class EmbeddingsParams(Params):
@@ -91,7 +97,7 @@ class RerankParams(ScoringParams):
 class RerankWindowsParams(RerankParams):
     """Re-ranking of documents by the scores of their windows."""
 
-    method: AggregationMethod = Field("max", description="how windows' scores make a document's")
+    method: str = Field("max", description="how windows' scores make a document's")
     k: int = Field(1, ge=1, description="of kmax: windows that count")
     split: str = Field("test", description="whose queries are re-ranked")
     scores: Literal["raw", "probability"] = Field("raw", description="what of a window is aggregated")
@@ -100,7 +106,7 @@ class RerankWindowsParams(RerankParams):
 class AggregateParams(RunParams):
     """A run over windows, made into one over documents."""
 
-    method: AggregationMethod = Field("max", description="how windows' scores make a document's")
+    method: str = Field("max", description="how windows' scores make a document's")
     k: int = Field(1, ge=1, description="of kmax: windows that count")
     missing: Literal["lowest", "zero"] = Field("zero", description="of sum and kmax: score of a window not retrieved")
 
@@ -108,7 +114,7 @@ class AggregateParams(RunParams):
 class FuseParams(RunParams):
     """Fusion of several runs."""
 
-    method: FusionMethod = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
+    method: str = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
     k: float | None = Field(None, ge=0, description="of rrf; null: tuned")
     normalize: Normalization = Field("min_max", description="of weighted: each run's scores, per query")
     weights: tuple[float, ...] | None = Field(None, description="of weighted, one per run; null: tuned")
@@ -117,7 +123,7 @@ class FuseParams(RunParams):
 class TuneFusionParams(RunParams):
     """Choice of a fusion's settings on a split with labels."""
 
-    method: FusionMethod = Field("rrf", description="see `fuse`")
+    method: str = Field("rrf", description="see `fuse`")
     normalize: Normalization = Field("min_max", description="of weighted: each run's scores, per query")
     measure: str = Field("RR@10", description="what is maximised")
     k: tuple[float, ...] = Field((), description="of rrf: the values that are tried, the preferred first")

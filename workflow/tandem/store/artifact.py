@@ -21,13 +21,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from tandem.config.base import Model
 from tandem.config.validation import read
 from tandem.errors import UserError
+from tandem.stages.flags import Json
 from tandem.store.files import replacing, sha256
 
 M = TypeVar("M", bound=Model)
@@ -75,12 +76,12 @@ class Manifest(Record):
     kind: str
     key: str
     version: int
-    params: dict[str, Any]
+    params: Json
     upstream: dict[str, str]
     inputs: dict[str, str]
     files: dict[str, FileRecord]
-    facts: dict[str, Any] = {}
-    execution: dict[str, Any] = {}
+    facts: Json = {}
+    execution: Json = {}
     modules: str = ""
     libraries: dict[str, str] = {}
     commit: str | None = None
@@ -134,7 +135,7 @@ class Artifact:
         return self.manifest.kind
 
     @property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> Json:
         """The stage's resolved parameters as JSON; `params_as` types them."""
         return self.manifest.params
 
@@ -202,7 +203,7 @@ class Verified:
     def __init__(self, artifact: Artifact) -> None:
         self.folder, self.files = artifact.folder, artifact.manifest.files
         self.large = artifact.manifest.bytes >= LARGE
-        self.known: dict[str, Any] = {}
+        self.known: Json = {}
         if self.large:
             with suppress(OSError, ValueError):
                 known = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic
 
@@ -21,8 +21,8 @@ from typing_extensions import TypeVar
 from tandem.config.execution import Execution
 from tandem.config.validation import read
 from tandem.errors import UserError
-from tandem.stages import KINDS
-from tandem.stages.flags import nest, parse_value
+from tandem.stages import KINDS, SHARDS
+from tandem.stages.flags import Json, nest, parse_value
 from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact
 from tandem.store.environment import modules_hash, peak_mib, provenance, redacted
 from tandem.store.files import sha256, write_json
@@ -102,6 +102,21 @@ def read_job(kind: str, words: list[str]) -> Job:
     )
 
 
+def run_shard(command: str, words: list[str]) -> None:
+    """Compute a shard of a stage's work and write its facts to `--out`, `<artifact>/shards/<shard>-of-<shards>.json`.
+
+    Args:
+        command: key of `SHARDS`.
+        words: the stage's flags, with `--run.shard` and `--run.shards`.
+    """
+    job = read_job(command.rpartition("-")[0], words)
+    shard, shards = job.execution.shard, job.execution.shards
+    if shard is None or not 0 <= shard < shards:
+        raise UserError(f"{job.kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
+    facts = load(SHARDS[command])(replace(job, out=job.out.parent))
+    write_json(Path(words[words.index("--out") + 1]), facts)
+
+
 def load(entry: str) -> Callable[..., Any]:
     """The function or class behind `module:name` of this package, imported only now: torch alone takes seconds."""
     module, name = entry.split(":")
@@ -120,7 +135,7 @@ class Draft:
     """
 
     folder: Path
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Json = field(default_factory=dict)
     files: dict[str, FileRecord] = field(default_factory=dict)
 
     def path(self, name: str) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
-from tandem.stages.flags import flatten
+from tandem.stages.flags import Json, flatten
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
 FEW = 3  # differences that are each named in a full line
@@ -167,7 +167,7 @@ def _causes(artifact: Artifact, other: Artifact, renamed: bool, visited: set[tup
         )
 
 
-def differing_paths(params: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def differing_paths(params: Json, other: Json) -> list[str]:
     """The paths whose values differ as keys tell them apart: 1, 1.0 and true are three values."""
     paths = [*params, *(path for path in other if path not in params)]
     return [p for p in paths if p not in params or p not in other or _canonical(params[p]) != _canonical(other[p])]
@@ -177,7 +177,7 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _format(params: dict[str, Any], path: str) -> str:
+def _format(params: Json, path: str) -> str:
     return repr(params[path]) if path in params else "not set"
 
 
@@ -207,7 +207,7 @@ def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str
         yield f"other bytes in {', '.join(differ[:3])}{more}"
 
 
-def _beside_key(artifact: Artifact) -> dict[str, Any]:
+def _beside_key(artifact: Artifact) -> Json:
     manifest = artifact.manifest
     values = manifest.model_dump(include=set(NOT_IN_KEYS))
     values |= {name: manifest.facts[name] for name in ("device", "precision") if name in manifest.facts}

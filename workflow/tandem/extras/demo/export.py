@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from cyclopts import Parameter
@@ -21,6 +21,7 @@ from tandem.models.saving import POOL
 from tandem.models.tokens import Template
 from tandem.plan.graph import Stage
 from tandem.retrieval.embeddings import Embeddings
+from tandem.stages.flags import Json
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import replacing, write_text
 
@@ -83,7 +84,7 @@ class Exported:
         lineage: what each file was made from.
     """
 
-    dual: dict[str, Any]
+    dual: Json
     tokens: tuple[int, int]
     passages: int
     precision: list[str]

@@ -24,8 +24,8 @@ from tandem.extras.demo.systems import BM25, CROSS, DUAL, Part, part, source_run
 from tandem.extras.demo.workers import PartData, Request, Worker
 from tandem.plan.graph import Stage
 from tandem.retrieval.fuse import CHOSEN
-from tandem.retrieval.fusion import METHODS, best, pool
-from tandem.stages.retrieval import FuseParams
+from tandem.retrieval.fusion import best, pool
+from tandem.stages.retrieval import FuseParams, fusion
 from tandem.store.artifact import Artifact, open_artifact
 
 ROLES = {BM25: ["bm25"], DUAL: ["vectors", "models"], CROSS: ["models"]}  # who serves a part
@@ -280,7 +280,7 @@ class Ranking:
         columns = [([doc for doc, _ in hits], np.array([score for _, score in hits], np.float32)) for hits in lists]
         scored = [member.values["depth"] if member.kind == "rerank" else None for member in members]
         pooled = pool(columns, scored)
-        docs, scores = best(pooled.docs, METHODS[settings.method](pooled, settings), settings.depth)
+        docs, scores = best(pooled.docs, fusion[settings.method](pooled, settings), settings.depth)
         return list(zip(docs, scores.tolist(), strict=True))
 
     def _vector(self, scorer: Part) -> list[float]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated
 from unicodedata import east_asian_width
 
 from cyclopts import Parameter
@@ -20,6 +20,7 @@ from tandem.extras.demo.ranking import Answer, Passage, Session, answer
 from tandem.extras.demo.systems import COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.retrieval.lexical.analyzers import STOP_WORDS
+from tandem.stages.flags import Json
 
 PROMPT = "query> "
 NARROW, WIDE, LINES = 60, 140, 3  # cells of a line, and lines of a passage
@@ -121,7 +122,7 @@ def answer_text(session: Session, answer: Answer) -> str:
 
 def answer_json(session: Session, answer: Answer) -> str:
     """An answer as one line of JSON; scores by the labels of their parts."""
-    data: dict[str, Any] = {"system": session.system, "split": session.split, **asdict(answer)}
+    data: Json = {"system": session.system, "split": session.split, **asdict(answer)}
     if answer.known and answer.known.relevant is not None:
         data["known"]["relevant"] = sorted(answer.known.relevant)
     data["milliseconds"] = {name: round(spent, 2) for name, spent in answer.milliseconds.items()}

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.configurations import Configuration
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
+from tandem.stages.flags import Json
 from tandem.stages.lexical import ANALYZERS
 from tandem.store.artifact import MANIFEST, open_artifact
 
@@ -32,7 +32,7 @@ class Part:
     column: str
     name: str
     key: str
-    params: dict[str, Any]
+    params: Json
     needs: dict[str, Stage]
 
     @property

@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +21,7 @@ from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
 from tandem.extras.operations.scan import RESULTS, find
 from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS
+from tandem.stages.flags import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, check_files
 from tandem.store.environment import redacted
 from tandem.store.files import replacing
@@ -252,7 +252,7 @@ def resolved_configuration(plan: FullPlan, name: str) -> str:
 
     A layout of the user's own is the bundle's; folders of data and encoders are absolute: it is read elsewhere.
     """
-    config: dict[str, Any] = redacted(plan.document())
+    config: Json = redacted(plan.document())
     own = plan.tables.layouts[name]
     config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.settings.tables) else [name]
     for entry in [*config["datasets"].values(), *config["encoders"].values()]:

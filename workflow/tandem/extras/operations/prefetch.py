@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from tandem.cluster.progress import say
+from tandem.config.execution import Mirror
 from tandem.data.catalogue import presences
 from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
@@ -18,6 +19,7 @@ from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
+from tandem.stages.flags import Json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 NEEDED = ("config.json", "model.safetensors")  # of an encoder, in the cache
@@ -116,19 +118,19 @@ def fetch_all(items: Iterable[Item]) -> int:
     return failed
 
 
-def of_dataset(stage: Stage, datasets: dict[str, Any]) -> Iterator[Item]:
+def of_dataset(stage: Stage, datasets: Json) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
     if stage.values.get("source") == "ir_datasets":
         presence = presences([stage.name], datasets)[stage.name]
         fetch = partial(fetch_ir_datasets, stage.name, stage.values)
         what = f"ir_datasets {stage.values['id']}"
         yield Item("dataset", stage.name, what, presence.bytes, presence.state == "here", fetch)
-    if not (files := stage.execution.get("files")):
+    if not (files := datasets[stage.name].files) or "files" not in stage.execution:
         return
-    downloads = Downloads(stage.execution["name"], files, stage.execution["mirrors"])
-    for url in dict.fromkeys(entry["url"] for entry in files.values()):
-        names = [name for name, entry in files.items() if entry["url"] == url]
-        size = next((files[name]["bytes"] for name in names if "bytes" in files[name]), None)
+    downloads = Downloads(stage.name, files, [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]])
+    for url in dict.fromkeys(file.url for file in files.values()):
+        names = [name for name, file in files.items() if file.url == url]
+        size = next((files[name].bytes for name in names if files[name].bytes is not None), None)
         path = local_path(url)
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
@@ -143,7 +145,7 @@ def fetch_files(downloads: Downloads, names: list[str]) -> str:
     return ""
 
 
-def fetch_ir_datasets(name: str, params: dict[str, Any]) -> str:
+def fetch_ir_datasets(name: str, params: Json) -> str:
     """Have ir_datasets download and unpack a collection's documents, queries and qrels.
 
     Raises:

@@ -82,9 +82,11 @@ def bundle_faults(bundle: Bundle, threads: int) -> list[Fault]:
     """Files of an unpacked bundle that are missing, changed or not listed."""
     items = (item for name, file in bundle.files.items() for item in (Task(bundle.folder, name, file), None))
     with Progress(f"verify {bundle.list_path.name}", len(bundle.files), "files") as progress:
-        found = list(compared(items, threads, False, progress))
+        differing = list(compared(items, threads, False, progress))
     unlisted = [path for path in files_in(bundle.folder) if not bundle.lists(path)]
-    return found + [Fault(bundle.folder, "unknown", path, f"is not in {bundle.list_path.name}") for path in unlisted]
+    return differing + [
+        Fault(bundle.folder, "unknown", path, f"is not in {bundle.list_path.name}") for path in unlisted
+    ]
 
 
 def examined(folders: list[Path], left_out: Collection[str]) -> Iterator[Item]:

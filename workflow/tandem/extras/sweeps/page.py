@@ -13,16 +13,16 @@ from markupsafe import Markup
 from tandem.extras.sweeps.results import (
     Line,
     Result,
+    SweepPlan,
     compute,
     format_value,
     label_point,
-    read_plan,
     read_result,
     short_path,
 )
 from tandem.report import page
 from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure, inline, specification
-from tandem.report.flags import csv_out, parse_json, read_flags
+from tandem.report.flags import csv_out, parse_json, read_flags, read_plan
 from tandem.report.formats import four_decimals, mark, number, probability
 from tandem.report.grid import Grid, csv_text, markdown
 from tandem.report.results import Origin
@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
     """`sweep --points FILE --out …/<sweep>.csv`: writes <sweep>.csv, .md, .json, .html and .svg side by side."""
     flags = read_flags(words, ("points", "out"))
     out = csv_out(flags)
-    result = compute(read_plan(Path(flags["points"])))
+    result = compute(read_plan("points", Path(flags["points"]), SweepPlan, "a sweep's plan"))
 
     def address(run: Origin) -> str:
         """A run's manifest as seen from the page."""

@@ -1,17 +1,14 @@
 """The numbers of a sweep: means over seeds, intervals and tests against one point."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
 from tandem.config.base import Model
 from tandem.config.tables import PrintedPoint
-from tandem.errors import UserError
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_aligned
 from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test
@@ -139,19 +136,6 @@ def read_result(path: Path) -> Result:
     """The sweep that the command `sweep` wrote."""
     missing = f"`snakemake sweep_{path.stem}` writes it"
     return read_json(Result, path, missing, "not a sweep written by `tandem sweep`")
-
-
-def read_plan(path: Path) -> SweepPlan:
-    """The planned sweep; a `UserError` for a file that does not hold one."""
-    try:
-        return SweepPlan.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"--points: {path} cannot be read: {os.strerror(error.errno or 0)}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        problem = f"--points: {path} is not a sweep ({f'{where}: ' if where else ''}{first['msg']})"
-        raise UserError(f"{problem}; `snakemake sweep_<name>` writes the file") from None
 
 
 def compute(plan: SweepPlan) -> Result:

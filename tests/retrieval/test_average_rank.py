@@ -9,7 +9,7 @@ import pytest
 
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
-from tandem.evaluation.average_rank import run
+from tandem.retrieval.average_rank import run
 from tandem.retrieval.embeddings import block_name
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
