@@ -41,7 +41,7 @@ def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     read = subprocess.run(["bash", "-c", "set -euo pipefail\n" + "\n".join(lines)], capture_output=True, check=True)
     expected = []
     for stage in made:
-        told = [(f"--params.{path}", literal(value)) for path, value in flat(stage.params)]
+        told = [(f"--params.{path}", literal(value)) for path, value in flat(stage.values)]
         told += [(f"--in.{role}", one.folder) for role, one in stage.upstream.items()]
         expected += [word for pair in sorted(told) for word in pair]
         how = sorted((f"--run.{name}", literal(value)) for name, value in stage.execution.items())
