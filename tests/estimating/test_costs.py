@@ -116,7 +116,7 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
     found = [cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
     assert sum(part.operations for part in found) == approx(one.operations)
     assert cost(stages[-1], about, machine).operations == 0
-    (small,) = [about.sizes(stage) for stage in stages if stage.params.get("source") == "reduced"]
+    (small,) = [about.sizes(stage) for stage in stages if stage.values.get("source") == "reduced"]
     # ten dev queries bring at most 101 passages each, but there are only 1000
     assert (small.passages, small.queries) == (1000, {"dev": 10})
 

@@ -18,7 +18,7 @@ def of_hub(stage: Stage, catalogued: bool) -> Item:
         stage: `encoder`.
         catalogued: whether the configuration has an entry of its name.
     """
-    name, revision = stage.params["name"], stage.params["revision"]
+    name, revision = stage.values["name"], stage.values["revision"]
     commit, size = in_cache(name, revision), None
     here = commit is not None
     if commit is None:
@@ -41,7 +41,7 @@ def pinned(stage: Stage, catalogued: bool, commit: str) -> str:
     A branch is another model tomorrow, under the same key. The commit gives the encoder, and all that is made from it,
     other keys.
     """
-    name, revision = stage.params["name"], stage.params["revision"]
+    name, revision = stage.values["name"], stage.values["revision"]
     if COMMIT.fullmatch(revision) or not COMMIT.fullmatch(commit):
         return ""
     entry = f"revision: {commit}" if catalogued else f"source: hub, name: {name}, revision: {commit}"

@@ -45,7 +45,7 @@ def needed(plan: FullPlan) -> list[Item]:
     for stage in stages:
         if stage.kind == "dataset":
             made += of_dataset(stage, plan.document()["datasets"])
-        elif stage.kind == "encoder" and stage.params["source"] == "hub":
+        elif stage.kind == "encoder" and stage.values["source"] == "hub":
             made.append(of_hub(stage, stage.name in plan.settings.encoders))
     return made
 
