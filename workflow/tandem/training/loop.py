@@ -14,7 +14,7 @@ from torch import nn
 from tandem.artifact import Job
 from tandem.config.training import Optimisation, Train
 from tandem.errors import UserError
-from tandem.models.device import keep_memory
+from tandem.models.device import be_deterministic, keep_memory
 from tandem.models.ragged import Ids
 from tandem.overlap import ahead
 from tandem.progress import Progress, say
@@ -106,9 +106,7 @@ class Training:
 
         The first process' models hold the selected weights afterwards; a segment leaves its state for the next one.
         """
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        # It finds bugs, at a twelfth of a step's time; nothing here reads memory it has not written.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        be_deterministic()
         keep_memory()
         state = self.resumed()
         seconds, saved = self.job.execution.checkpoint_seconds, time.monotonic()
