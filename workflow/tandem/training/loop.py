@@ -15,7 +15,7 @@ from tandem.cluster.background import ahead
 from tandem.cluster.progress import Progress, say
 from tandem.config.training import Optimisation, Train
 from tandem.errors import UserError
-from tandem.models.device import keep_memory
+from tandem.models.device import be_deterministic, keep_memory
 from tandem.models.ragged import Ids
 from tandem.store.job import Job
 from tandem.training.checkpoints import Checkpoints, Segment, State, stopping
@@ -106,9 +106,7 @@ class Training:
 
         The first process' models hold the selected weights afterwards; a segment leaves its state for the next one.
         """
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        # It finds bugs, at a twelfth of a step's time; nothing here reads memory it has not written.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        be_deterministic()
         keep_memory()
         state = self.resumed()
         seconds, saved = self.job.execution.checkpoint_seconds, time.monotonic()

@@ -43,7 +43,8 @@ def take_over(job: Job[ModelParams]) -> None:
     if validations and len(validations) != len(checkpoints):
         counts = f"{len(checkpoints)} checkpoints, but {len(validations)} validations"
         raise UserError(f"model: {counts}; one each is needed")
-    at = best([worth(validation) for validation in validations]) if validations else len(checkpoints) - 1
+    worths = [worth(validation) for validation in validations]
+    at = best(worths) if worths else len(checkpoints) - 1
     selected, last = checkpoints[at], checkpoints[-1]
     with writing(job) as draft:
         for name in selected.manifest.files:
