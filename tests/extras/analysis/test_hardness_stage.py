@@ -10,7 +10,6 @@ import pytest
 from tandem.errors import UserError
 from tandem.extras.analysis import views
 from tandem.extras.analysis.hardness import run, summary
-from tandem.extras.pretraining.bottleneck import views
 from tandem.retrieval.pair_scores import PairScores, probability
 from tandem.store.artifact import open_artifact
 

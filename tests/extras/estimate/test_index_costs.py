@@ -9,7 +9,6 @@ from tandem.extras.estimate.estimate import estimate, new_setting
 from tandem.extras.estimate.index_costs import Index
 from tandem.extras.estimate.resources import RATES, Hardware, cost
 from tandem.extras.plan import FullPlan
-from tandem.retrieval.indexes.search import Index
 
 ROOT = Path(__file__).parents[3]
 SMALL = {"layers": 1, "hidden": 8, "feed_forward": 16, "vocabulary": 100}

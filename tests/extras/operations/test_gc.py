@@ -10,7 +10,6 @@ from tandem.errors import UserError
 from tandem.extras.operations import configurations
 from tandem.extras.operations import gc as gc_module
 from tandem.extras.operations.configurations import Configuration, full_plan, read_configurations, stages_of_all
-from tandem.extras.operations.gc import gc as gc_module
 from tandem.extras.operations.gc import unneeded
 from tandem.plan.graph import Stage
 
