@@ -55,7 +55,7 @@ class Sweep(Section):
 
     title: str | None = Field(None, description="null: the sweep's name")
     grid: Annotated[dict[str, list[object]], AfterValidator(_grid)] = Field(
-        description="dotted path of this configuration → values; a point for each combination"
+        description="path → values; every combination is a point"
     )
     with_: dict[str, object] = Field({}, alias="with", description="dotted path → value, the same at every point")
     seeds: Distinct[Seed] | None = Field(None, description="each point once per seed; null: the configuration's")
@@ -130,16 +130,14 @@ class TableRow(Section):
     first_stage: str = Field("", description="heading, of re-rankers")
     run: str | None = Field(None, description="the run that is scored")
     printed: str | PrintedSystem | dict[str, float | None] | None = Field(
-        None, description="printed values by column, or the system in printed.csv"
+        None, description="by column, or the system in printed.csv"
     )
     with_: dict[str, object] = Field({}, alias="with", description="dotted path of the configuration → its value here")
     with_own: dict[str, object] = Field({}, description="the same, only where the paper's own dataset is searched")
     columns: Items[str] = Field((), description="the datasets of the columns that it fills; absent: all")
     dataset: str = Field("", description="absent: the column's")
     quoted: bool = Field(False, description="only printed values, no run")
-    baseline: RowReference | None = Field(
-        None, description="the row that it is tested against; absent: its first stage's row, else the table's baseline"
-    )
+    baseline: RowReference | None = Field(None, description="what it is tested against; absent: its first stage's row")
     hidden: bool = Field(False, description="computed, but not shown")
     labels: Literal["corrected"] | None = Field(None, description="scored by the annotators' corrected labels")
     variant: Literal["dissimilar"] | None = Field(None, description="on a variant of the dataset")
@@ -152,10 +150,7 @@ class TableLayout(Section):
     note: str = Field("", description="text below the table")
     paper: Paper | None = Field(None, description="the paper that prints it")
     printed_on: PrintedOn | None = Field(None, description="the dataset that the paper's numbers are of")
-    printed_from: PrintedTable | None = Field(
-        None,
-        description="where printed.csv has the printed values: rows name the system, columns the measure as printed",
-    )
+    printed_from: PrintedTable | None = Field(None, description="where printed.csv has the printed values")
     recipes: Items[str] = Field((), description="recipes that its runs need")
     same: dict[str, Items[str]] = Field({}, description="a dataset of the paper → others of the same collection")
     configs: dict[str, str] = Field({}, description="a dataset of the paper → the configuration file for it")
