@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from tandem.config.base import Analyzer, Distinct, Items, Names, Section, problem
+from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
 from tandem.errors import UserError, nearest, printable
 
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
@@ -240,27 +240,11 @@ class Group(Dataset):
     of: Items[str] = Field(min_length=1, description="the datasets")
 
 
-SOURCES: dict[str, type[Dataset]] = {
-    "pydocs": PyDocs,
-    "beir": Beir,
-    "ir_datasets": IrDatasets,
-    "files": Files,
-    "squad": Squad,
-    "cmedqa2": CMedQA2,
-    "dpr": Dpr,
-    "entity_questions": EntityQuestions,
-    "rocketqa": RocketQA,
-    "rocketqa_tsv": RocketQATsv,
-    "dureader_retrieval": DuReaderRetrieval,
-    "dureader2": DuReader2,
-    "pair": Pair,
-    "dissimilar": Dissimilar,
-    "reduced": Reduced,
-    "windows": Windows,
-    "union": UnionDataset,
-    "unlabelled": Unlabelled,
-    "group": Group,
-}
+SOURCES: dict[str, type[Dataset]] = by_value(
+    "source",
+    *(PyDocs, Beir, IrDatasets, Files, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA, RocketQATsv, DuReaderRetrieval),
+    *(DuReader2, Pair, Dissimilar, Reduced, Windows, UnionDataset, Unlabelled, Group),
+)
 """Source → its keys. A plugin's format adds an entry."""
 
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")

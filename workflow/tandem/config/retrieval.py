@@ -1,10 +1,10 @@
 """How passages are found: BM25, dense indexes, re-ranking, fusions, aggregations, imported runs."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
-from tandem.config.base import Analyzer, Count, Items, Precision, Section, Share, Weight
+from tandem.config.base import Analyzer, Count, Items, Precision, Section, Share, Weight, by_value
 
 
 class Bm25Tuning(Section):
@@ -254,17 +254,7 @@ class FactoryIndex(_Learned, _Parts):
 IndexEntry = (
     FlatIndex | SqIndex | PqIndex | IvfFlatIndex | IvfSqIndex | IvfPqIndex | HnswIndex | HnswSqIndex | FactoryIndex
 )
-INDEXES: dict[str, type[IndexEntry]] = {
-    "flat": FlatIndex,
-    "sq": SqIndex,
-    "pq": PqIndex,
-    "ivf_flat": IvfFlatIndex,
-    "ivf_sq": IvfSqIndex,
-    "ivf_pq": IvfPqIndex,
-    "hnsw": HnswIndex,
-    "hnsw_sq": HnswSqIndex,
-    "factory": FactoryIndex,
-}
+INDEXES: dict[str, type[IndexEntry]] = by_value("type", *get_args(IndexEntry))
 
 
 class TradeoffSweep(Section):
@@ -284,9 +274,5 @@ class Tradeoffs(Section):
     queries: int = Field(1000, ge=1, description="at most this many, evenly spaced")
     k: Items[Count] = Field((10, 100), min_length=1, description="recall at these; searches are as deep as the largest")
     repeats: int = Field(3, ge=1, description="latencies are medians of this many")
-    indexes: Items[str] = Field(
-        ("flat", "sq", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq"),
-        min_length=1,
-        description="entries of `indexes`",
-    )
+    indexes: Items[str] = Field(tuple(INDEXES)[:-1], min_length=1, description="entries of `indexes`")
     sweep: TradeoffSweep = Field(TradeoffSweep(), description="values of search parameters")

@@ -6,17 +6,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tandem.config.base import Distinct, Items, Section, Seed, problem
 
+USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@1000", "AP")
+
 
 class Score(Section):
     """What is measured."""
 
     split: str | None = Field(None, description="null: the dataset's `score_split`, else test, else dev")
     measures: Items[str] | None = Field(None, min_length=1, description="null: the dataset's, else `usual`")
-    usual: Items[str] = Field(
-        ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@1000", "AP"),
-        min_length=1,
-        description="measures of datasets that name none",
-    )
+    usual: Items[str] = Field(USUAL, min_length=1, description="measures of datasets that name none")
 
 
 class PrintedPoint(Section):
@@ -50,21 +48,20 @@ def _not_empty(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+Grid = Annotated[dict[str, list[object]], AfterValidator(_grid)]
+_runs = BeforeValidator(_named_runs, json_schema_input_type=list[str] | dict[str, str])
+Systems = Annotated[dict[str, str], AfterValidator(_not_empty), _runs]
+
+
 class Sweep(Section):
     """The same systems at every point of a grid over the configuration's values; an entry of `sweeps`."""
 
     title: str | None = Field(None, description="null: the sweep's name")
-    grid: Annotated[dict[str, list[object]], AfterValidator(_grid)] = Field(
-        description="path → values; every combination is a point"
-    )
+    grid: Grid = Field(description="dotted path of this configuration → values; every combination is a point")
     with_: dict[str, object] = Field({}, alias="with", description="dotted path → value, the same at every point")
     seeds: Distinct[Seed] | None = Field(None, description="each point once per seed; null: the configuration's")
     seeds_at: str = Field("seed", description="path of the seeds; models.<name>.train.seed keeps what it starts from")
-    systems: Annotated[
-        dict[str, str],
-        AfterValidator(_not_empty),
-        BeforeValidator(_named_runs, json_schema_input_type=list[str] | dict[str, str]),
-    ] = Field(description="runs, or name → run")
+    systems: Systems = Field(description="runs, or name → run")
     measures: Items[str] | None = Field(None, min_length=1, description="null: all that are scored")
     baseline: dict[str, object] | None = Field(None, description="path → value of the reference point; null: the first")
     x: str | None = Field(None, description="path of the plot's axis; null: the first of the grid with several values")
@@ -203,6 +200,10 @@ def _counted(value: Any) -> Any:
     return value
 
 
+_counts = BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None)
+CountedDatasets = Annotated[dict[str, Annotated[CountedDataset, _counts]], AfterValidator(_not_empty)]
+
+
 class StatisticsLayout(Section):
     """A statistics table's layout: config/statistics/<paper>_<table>.yaml."""
 
@@ -214,8 +215,7 @@ class StatisticsLayout(Section):
         dict[
             str,
             Annotated[
-                CountedDataset,
-                BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None),
+                CountedDataset, BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None)
             ],
         ],
         AfterValidator(_not_empty),

@@ -1,10 +1,10 @@
 """The map of the pipeline: one declaration for each kind of stage."""
 
-from tandem.stages import audits, data, evaluation, lexical, negatives, retrieval, training
+from tandem.stages import data, evaluation, lexical, negatives, retrieval, training
 from tandem.stages.base import Kind, Params
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation, audits) for kind in box.KINDS
+    kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation) for kind in box.KINDS
 }
 
 # Commands for parts of a stage's work, which jobs may share: `module:function` of each.
