@@ -134,9 +134,8 @@ class _Page:
         for name, field in fields.items():
             key = field.alias or name
             place = f"{path}.{key}".removeprefix(".")
-            self.lines.append(
-                f"| `{key}` | {_type(field)} | {_default(field)} | {(field.description or '').replace('|', chr(92) + '|')} |"
-            )
+            text = (field.description or "").replace("|", "\\|")
+            self.lines.append(f"| `{key}` | {_type(field)} | {_default(field)} | {text} |")
             if not path and key in ENTRIES:
                 inner += [(f"{place}.<name>", entry) for entry in ENTRIES[key]]
             else:

@@ -211,15 +211,7 @@ class StatisticsLayout(Section):
     note: str = Field("", description="text below the table")
     paper: StatisticsPaper = Field(description="the paper that prints it")
     quantities: Items[Quantity] = Field((), description="shown even where they are not printed")
-    datasets: Annotated[
-        dict[
-            str,
-            Annotated[
-                CountedDataset, BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None)
-            ],
-        ],
-        AfterValidator(_not_empty),
-    ] = Field(description="printed name → dataset, datasets, {dataset, splits}, or null if the catalogue has none")
+    datasets: CountedDatasets = Field(description="printed name → dataset, datasets, {dataset, splits}, or null: none")
 
 
 class Band(Section):
