@@ -21,7 +21,7 @@ from tandem.extras.analysis.error_types import SHORT, TYPES, Pair, guess
 from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_sheet
 from tandem.extras.words import Rarity, terms
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import ErrorsParams
+from tandem.stages.evaluation import ErrorsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing

@@ -23,7 +23,7 @@ from tandem.extras.audits.pools import FUSION, Array, Counts, Pool, fused, pools
 from tandem.extras.sheets import FORMULA, one_line, safe, shortened, write_sheet
 from tandem.report.page import render
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import FalseNegativesParams
+from tandem.stages.evaluation import FalseNegativesParams
 from tandem.store.files import write_json, write_text
 from tandem.store.job import Draft, Job, writing
 

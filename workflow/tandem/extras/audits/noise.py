@@ -35,7 +35,7 @@ from tandem.extras.audits.labels import (
 )  # fmt: skip
 from tandem.extras.audits.minhash import Shingling, Sketcher
 from tandem.extras.audits.pools import require_split
-from tandem.stages.audits import NoiseParams
+from tandem.stages.evaluation import NoiseParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 

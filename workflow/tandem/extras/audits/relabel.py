@@ -12,7 +12,7 @@ from tandem.errors import UserError
 from tandem.extras.audits.false_negatives import judgements
 from tandem.extras.sheets import filled_rows
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import FalseNegativesParams, RelabelParams
+from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import fingerprint, write_json
 from tandem.store.job import Job, writing

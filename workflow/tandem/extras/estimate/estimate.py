@@ -22,8 +22,8 @@ from tandem.extras.estimate.resources import (
     volumes,
 )
 from tandem.extras.plan import FullPlan
+from tandem.plan.encoders import shape_of
 from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.shapes import shape_of
 from tandem.stages import KINDS
 
 ROOT = Path(__file__).parents[4]  # the checkout

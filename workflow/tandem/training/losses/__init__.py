@@ -16,7 +16,7 @@ from inspect import Parameter, signature
 
 from torch import Tensor
 
-from tandem.config import losses
+from tandem.config import training as losses
 from tandem.registry import Registry
 
 Supervision = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
