@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -14,7 +13,7 @@ from tandem.config.datasets import Windows as WindowsConfig
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, LITERAL_MATCH, QRELS, QUERIES
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.beir import BeirQueries
-from tandem.data.tables import ANSWERS_SCHEMA, CORPUS_SCHEMA, LISTS_SCHEMA, QRELS_SCHEMA, QUERIES_SCHEMA, streaming
+from tandem.data.tables import ANSWERS_SCHEMA, CORPUS_SCHEMA, LISTS_SCHEMA, QRELS_SCHEMA, QUERIES_SCHEMA, stream
 from tandem.data.text import count_windows, cut, units_of, window_id
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
@@ -23,13 +22,6 @@ FILES = {
     "corpus": (CORPUS, CORPUS_SCHEMA), "queries": (QUERIES, QUERIES_SCHEMA), "qrels": (QRELS, QRELS_SCHEMA),
     "answers": (ANSWERS, ANSWERS_SCHEMA), "lists": (LISTS, LISTS_SCHEMA),
 }  # fmt: skip
-
-
-def stream(path: Path, *columns: str) -> Iterator[Any]:
-    """Rows of a Parquet file as tuples of some columns, a batch in memory at a time."""
-    with streaming(path) as file:
-        for batch in file.iter_batches(columns=list(columns)):
-            yield from zip(*(batch[name].to_pylist() for name in columns), strict=True)
 
 
 def input_artifact(job: DatasetJob, role: str, kind: str) -> Artifact:

@@ -15,8 +15,9 @@ from tandem.data.files import Files
 from tandem.data.reading import fields
 from tandem.data.runs import iter_run, ranked_order
 from tandem.data.sources import DatasetJob, Query, dataset_format
-from tandem.data.sources.derived import Derived, input_artifact, stream
+from tandem.data.sources.derived import Derived, input_artifact
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
+from tandem.data.tables import stream
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
