@@ -162,7 +162,9 @@ def test_wrong_searches_are_one_line(stages, words, collection, tmp_path):
     index = words("lucene", "index", ENGLISH, DATASET)
     done, *told = stages(index, *(words("bm25", "run", BM25 | {key: value}, BOTH) for key, value in bad.items()))
     assert done is None
-    assert [line.split(": ")[1] for line in told[:-1]] == [f"--params.{key}" for key in list(bad)[:-1]]
+    assert [line.split("; allowed")[0] for line in told[:-1]] == [
+        f"bm25: --params.{key} is {value}" for key, value in list(bad.items())[:-1]
+    ]
     assert told[-1] == f"{tmp_path}/dataset/queries.parquet: holds no split dev; it holds test"
     rm3 = {"fb_terms": 10, "fb_docs": 10, "original_query_weight": 0.5}
     told = stages(*(words("bm25", "run", BM25 | more, BOTH) for more in ({"rm3": rm3}, {"fields": {"title": 1}})))

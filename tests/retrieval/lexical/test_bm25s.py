@@ -192,7 +192,7 @@ def test_terms_of_the_other_analyzers():
     [
         (
             {"analyzer": "krovetz", "language": "en"},
-            "--params.analyzer: .*default.*porter",
+            '--params.analyzer is "krovetz"; allowed: default, porter',
         ),
         (
             {"analyzer": "default", "language": "zh"},

@@ -8,8 +8,6 @@ A block is `blocks/<number>.npy`: fp16, or int8 with a scale for each vector, ab
 
 A scale of 16 bits times a number of 7 is exact in float32: restored vectors, and with them every score, do not depend
 on who multiplies, and s · (q · p) may be computed instead of x' · p. A vector of zeros has the scale 0.
-
-Beside a block `<number>.json` names its origin, so that a killed run continues after its last finished block.
 """
 
 import json
@@ -80,14 +78,9 @@ class BlockFacts(Model):
 
 
 class Blocks:
-    """The blocks of embeddings that are being computed.
+    """The blocks of embeddings that are being computed: `size` rows each, the last may have fewer.
 
-    Args:
-        folder: the artifact's folder.
-        rows: rows in all.
-        size: rows of a block; the last may have fewer.
-        origin: digest of everything that decides the vectors.
-        dtype: how vectors are stored, `fp16` or `int8`.
+    `origin` is the digest of everything that decides the vectors.
     """
 
     def __init__(self, folder: Path, rows: int, size: int, origin: str, dtype: str) -> None:
@@ -111,11 +104,7 @@ class Blocks:
         return None if facts is None else BlockFacts.model_validate(facts)
 
     def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, BlockFacts]:
-        """The facts of those blocks that are finished, by number.
-
-        Threads read and hash every byte: size and time do not reveal a damaged block. The artifact's manifest takes
-        over these hashes, so that blocks are read once.
-        """
+        """The facts of those blocks that are finished, by number; every byte is read, as no size tells of damage."""
         present = [number for number in numbers if self.path(number).with_suffix(".json").exists()]
         finished = {}
         with (
@@ -129,10 +118,7 @@ class Blocks:
         return finished
 
     def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> BlockFacts:
-        """Write a block of fp16 vectors, or of what int8 is quantised from, shape (rows of the block, dim).
-
-        `computed` names the model, precision and device.
-        """
+        """Write a block of vectors, shape (rows, dim); `computed` names the model, precision and device."""
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:
@@ -149,16 +135,9 @@ class Blocks:
 
 
 class Embeddings:
-    """A finished `embeddings` artifact; blocks are memory-mapped.
+    """A finished `embeddings` artifact: `rows` vectors of `dimension`, in memory-mapped blocks of `size`.
 
     Readers get vectors: fp16 as stored, or float32, exactly what int8 and its scale stand for.
-
-    Attributes:
-        rows: number of vectors.
-        dimension: their length.
-        size: rows of a block; the last may have fewer.
-        dtype: how they are stored, `fp16` or `int8`.
-        temperature: products are divided by it.
     """
 
     def __init__(self, artifact: Artifact, side: str) -> None:

@@ -12,12 +12,10 @@ from tandem.store.files import sha256, write_json
 
 @dataclass(frozen=True)
 class Pieces:
-    """Files that appear whole, each with a JSON file beside it that marks it as finished.
+    """Finished pieces of a result, so that a killed stage continues and shards share its work.
 
-    Attributes:
-        folder: where they lie.
-        origin: digest of everything that decides them; a piece of another origin does not count.
-        mark: suffix of the file that marks a piece.
+    Files appear whole, each with a JSON file of suffix `mark` beside it that marks it as finished. A piece of another
+    `origin`, the digest of everything that decides it, does not count.
     """
 
     folder: Path

@@ -34,11 +34,7 @@ Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
 
 
 def open_embeddings(job: Job[Any], split: str) -> tuple[Embeddings, Embeddings]:
-    """Open the inputs `passages` and `queries`.
-
-    Raises:
-        UserError: one model did not make both from this dataset and these token ids, or queries are of another split.
-    """
+    """The inputs `passages` and `queries`; a `UserError` unless one model made both, and from this split."""
     require_dataset(job, "passages", "queries")
     passages, queries = job.inputs["passages"], job.inputs["queries"]
     for role in ("model", "tokens"):
@@ -67,12 +63,7 @@ class Partial(NamedTuple):
 
 
 class Partials:
-    """What the shards of a search have retrieved: files `shards/<first>-<stop>.npy`, named by their blocks.
-
-    Args:
-        folder: the artifact's.
-        origin: digest of everything that decides what is retrieved.
-    """
+    """What the shards of a search have retrieved: files `shards/<first>-<stop>.npy`, named by their blocks."""
 
     def __init__(self, folder: Path, origin: str) -> None:
         self.folder = folder / "shards"

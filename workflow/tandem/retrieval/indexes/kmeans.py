@@ -50,16 +50,9 @@ def read(passages: Embeddings, piece: range) -> Floats:
 
 
 def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = "none") -> Floats:
-    """Centroids of vectors by the angle between them.
+    """Centroids of at least `count` vectors by the angle between them, shape (count, dim), of length 1.
 
-    Args:
-        vectors: shape (vectors, dim), at least `count` of them.
-        count: number of centroids.
-        seed: draws the vectors to start from.
-        threads: share the work.
-        gpu: see `on_gpus`.
-    Returns:
-        Shape (count, dim), of length 1.
+    `seed` draws the vectors to start from.
     """
     centres = unit(vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))])
     for _ in range(ITERATIONS):
