@@ -21,10 +21,9 @@ from tandem.cluster.progress import Progress
 from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors, block_name
+from tandem.retrieval.embeddings import Embeddings, Pieces, Stretches, Vectors, block_name
 from tandem.retrieval.exact import Array, Best
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.pieces import Pieces
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
 from tandem.store.job import Job, plain, writing

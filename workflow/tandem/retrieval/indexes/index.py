@@ -17,12 +17,10 @@ import faiss
 
 from tandem.cluster.progress import Progress, say
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import Embeddings, block_name
-from tandem.retrieval.indexes.build import INDEX, empty, fill, is_merged, merge, train
-from tandem.retrieval.indexes.kmeans import sample
+from tandem.retrieval.embeddings import Embeddings, Pieces, block_name
+from tandem.retrieval.indexes.build import INDEX, empty, fill, is_merged, merge, sample, train
 from tandem.retrieval.indexes.threads import Threads, alone, faiss_error, lease_gpus
 from tandem.retrieval.indexes.types import LEAST, check, factory, sample_size, sized, uses
-from tandem.retrieval.pieces import Pieces
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import write_json
