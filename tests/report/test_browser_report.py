@@ -6,7 +6,7 @@ import pytest
 from browser import CHROMIUM, browser
 
 from tandem.extras.report import main
-from tandem.extras.sweeps.results import Line, Result
+from tandem.extras.sweeps import Line, Result
 from tandem.report.results import Origin
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")

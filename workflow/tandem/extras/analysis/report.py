@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from tandem.report import page
 from tandem.report.charts import bars
+from tandem.report.compare import shortened
 from tandem.report.flags import parse_json
 from tandem.report.sections import Addition, Extra, Section
 from tandem.store.artifact import open_artifact
@@ -58,17 +59,12 @@ def error_analyses(stages: Iterable[Stage]) -> list[ErrorAnalysis]:
 
 
 def _rows(stage: Stage) -> list[dict[str, object]]:
-    """The first pairs of the sheet, texts shortened."""
     with pq.ParquetFile(stage.artifact.path("pairs.parquet")) as file:
         rows = (row for batch in file.iter_batches(batch_size=MOST) for row in batch.to_pylist())
-        return [{name: _short(value) for name, value in row.items()} for row in islice(rows, MOST)]
-
-
-def _short(value: object) -> object:
-    """A text of at most CHARACTERS characters; anything else as it is."""
-    if isinstance(value, str) and len(value) > CHARACTERS:
-        return f"{value[:CHARACTERS].rstrip()}…"
-    return value
+        return [
+            {name: shortened(value, CHARACTERS) if isinstance(value, str) else value for name, value in row.items()}
+            for row in islice(rows, MOST)
+        ]
 
 
 def read_analyses(text: str) -> Addition:

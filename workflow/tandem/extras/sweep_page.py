@@ -10,16 +10,7 @@ from typing import Any
 import altair
 from markupsafe import Markup
 
-from tandem.extras.sweeps.results import (
-    Line,
-    Result,
-    SweepPlan,
-    compute,
-    format_value,
-    label_point,
-    read_result,
-    short_path,
-)
+from tandem.extras.sweeps import Line, Result, SweepPlan, compute, format_value, label_point, read_result, short_path
 from tandem.report import page
 from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure, inline, specification
 from tandem.report.flags import csv_out, parse_json, read_flags, read_plan
@@ -205,7 +196,6 @@ def _datum(result: Result, line: Line, numbers: bool) -> Datum:
 
 
 def _series(result: Result, line: Line) -> str:
-    """`Retriever`, and the values of the other paths where there are any."""
     rest = {path: value for path, value in line.point.items() if path != result.x}
     return ", ".join([line.system, *([label_point(rest)] if rest else [])])
 
