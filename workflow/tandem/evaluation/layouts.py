@@ -160,16 +160,6 @@ class LayoutRow(TableRow):
         """What distinguishes a row from every other."""
         return self.system, self.first_stage
 
-    @property
-    def changes(self) -> dict[str, object]:
-        """What the configuration is changed to for this row: dotted path → value."""
-        return self.with_
-
-    @property
-    def changes_own(self) -> dict[str, object]:
-        """The same, only where the paper's own dataset is searched."""
-        return self.with_own
-
 
 class Layout(TableLayout):
     """A table before it has numbers: its file with resolved columns and rows; without columns it shows all measures."""
@@ -182,7 +172,7 @@ class Layout(TableLayout):
         """The datasets of the catalogue that it names, the paper's own first."""
         own = [self.printed_on.dataset] if self.printed_on else []
         named = [*own, *(column.dataset for column in self.columns), *(row.dataset for row in self.rows)]
-        trained = [str(v) for row in self.rows for path, v in row.changes.items() if names_dataset(path) and v]
+        trained = [str(v) for row in self.rows for path, v in row.with_.items() if names_dataset(path) and v]
         return list(dict.fromkeys(name for name in [*named, *trained] if name))
 
 

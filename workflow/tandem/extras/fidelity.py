@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -33,8 +34,7 @@ class ValidationRow(Model):
     full: str
 
 
-@dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(NamedTuple):
     """A checkpoint: its key, its step, its values on the reduced and on the full corpus."""
 
     key: str
@@ -66,8 +66,8 @@ class Curve:
     @property
     def rows(self) -> list[CurvePoint]:
         """The checkpoints with both values."""
-        both = zip(self.checkpoints, self.steps, values(self.reduced), values(self.full), strict=True)
-        return [CurvePoint(checkpoint.key, step, low, full) for checkpoint, step, low, full in both]
+        keys = [checkpoint.key for checkpoint in self.checkpoints]
+        return list(map(CurvePoint, keys, self.steps, values(self.reduced), values(self.full)))
 
     @property
     def tau(self) -> float | None:

@@ -79,7 +79,7 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
             row += [number(line.printed, 1)] if line.measure in with_printed else []
             row += [f"{value_text(line)}{mark(line.p)} [{number(line.low)}, {number(line.high)}]", probability(line.p)]
             if line.stages[0] in result.runs:
-                links[len(rows), column] = f"#{anchor(result, line.stages[0])}"
+                links[len(rows), column] = f"#run-{result.name}-{line.stages[0]}"
         rows.append(row)
     return Grid(
         result.title,
@@ -91,11 +91,6 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
         caption=result.caption,
         notes=[*notes, *([result.note.strip()] if result.note.strip() else [])],
     )
-
-
-def anchor(result: Result, key: str) -> str:
-    """The id of a run's line in the list below a sweep's table; several sweeps may show one run."""
-    return f"run-{result.name}-{key}"
 
 
 def value_text(line: Line) -> str:
@@ -121,8 +116,8 @@ class SweepView:
         return sweep_grid(self.result, (LEGEND, BANDS))
 
     def anchor(self, key: str) -> str:
-        """The id of a run's line."""
-        return anchor(self.result, key)
+        """The id of a run's line in the list below the table; several sweeps may show one run."""
+        return f"run-{self.result.name}-{key}"
 
 
 def read_sweeps(text: str) -> Addition:

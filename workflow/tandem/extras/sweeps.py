@@ -151,7 +151,8 @@ def compute(plan: SweepPlan) -> Result:
     places = {cell: place for place, cell in enumerate(cells)}
     base = _key(plan.baseline)
     against = {cell: places[base, cell[1]] for cell in cells if cells[cell] != cells[base, cell[1]]}
-    low, high = _bounds(means)
+    intervals = _by_parts(lambda part: np.stack(bootstrap_interval(part)), _columns(means))
+    low, high = intervals.reshape(2, len(means), -1)  # each (cells, measures)
     p = _tests(means, {places[cell]: baseline for cell, baseline in against.items()})
     lines = []
     for cell, folders in cells.items():
@@ -202,11 +203,6 @@ def _by_parts(compute: Callable[[Floats64], Floats64], columns: Floats64) -> Flo
 
 def _columns(means: Floats64) -> Floats64:
     return means.transpose(1, 0, 2).reshape(means.shape[1], -1)
-
-
-def _bounds(means: Floats64) -> Floats64:
-    bounds = _by_parts(lambda part: np.stack(bootstrap_interval(part)), _columns(means))
-    return bounds.reshape(2, len(means), -1)
 
 
 def _tests(means: Floats64, against: dict[int, int]) -> dict[int, Floats64]:

@@ -48,13 +48,11 @@ CONFIG = {
 
 @dataclass(frozen=True)
 class Series:
-    """A line: its name, its points in ascending x, and where it is known the range of each point."""
+    """A line: its name and its points in ascending x."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
 
 
 def thinned(series: Series) -> Series:
@@ -70,27 +68,26 @@ def thinned(series: Series) -> Series:
 
 
 def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, log: bool = False) -> Markup:
-    """Lines over a common x, logarithmic with `log`, with a band where ranges are known; the legend stands below."""
+    """Lines over a common x, logarithmic with `log`; the legend stands below."""
     lines = [thinned(line) for line in series]
     data = [point for line in lines for point in _points(line)]
     names = list(dict.fromkeys(line.name for line in lines))
     scale = altair.Scale(type="log", nice=False) if log else altair.Scale(type="linear", zero=False, nice=False)
     whole = all(float(point["x"]).is_integer() for point in data)
-    base = altair.Chart(inline(data)).encode(
-        x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
-        color=colours("series", names),
-    )
     chosen = altair.selection_point(name="chosen", fields=["series"], bind="legend")
     tiny = max((abs(point["y"]) for point in data), default=1) < 1e-3
     axis = altair.Axis(labelExpr="datum.value === 0 ? '0' : format(datum.value, '~e')") if tiny else altair.Axis()
     value = altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False), axis=axis)
     tooltip = ["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")]
     dotted = max((len(line.x) for line in lines), default=0) <= DOTS
-    chart = base.mark_line(point=dotted, strokeWidth=2).encode(
-        y=value, tooltip=tooltip, opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15))
+    chart = altair.Chart(inline(data)).mark_line(point=dotted, strokeWidth=2)
+    chart = chart.encode(
+        x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
+        y=value,
+        color=colours("series", names),
+        tooltip=tooltip,
+        opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15)),
     )
-    if any(line.low for line in lines):
-        chart = base.mark_area(opacity=0.15).encode(y=altair.Y("low:Q", title=y_label), y2="high:Q") + chart
     summary = "; ".join(_course(line, x_label) for line in lines)
     return figure(title, chart.add_params(chosen).properties(**SIZE), summary, *_columns(lines, x_label))
 
@@ -177,12 +174,7 @@ def _beside(names: Sequence[str]) -> float:
 
 
 def _points(series: Series) -> list[Datum]:
-    """Its points as rows of x, y, series, and low and high where they are known."""
-    points: list[Datum] = []
-    for at, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
-        points.append({"x": x, "y": y, "series": series.name})
-        points[-1] |= {"low": series.low[at], "high": series.high[at]} if series.low else {}
-    return points
+    return [{"x": x, "y": y, "series": series.name} for x, y in zip(series.x, series.y, strict=True)]
 
 
 def _course(line: Series, x_label: str) -> str:

@@ -246,7 +246,7 @@ def _judge(
     """A cell with its verdict."""
     collection = next((score.row.collection for score in own if score.row.dataset == cell.dataset), "")
     place = Place(row.system, row.first_stage, row.run, cell.dataset, collection, cell.split, cell.measure, table)
-    usual = not (layout.subset or row.labels or row.variant or row.changes)
+    usual = not (layout.subset or row.labels or row.variant or row.with_)
     elsewhere = cell.stands_in or not layout.printed_on
     band = select_band(bands, place, elsewhere, usual) if cell.value is not None else None
     printed = None if cell.stands_in else cell.printed

@@ -29,7 +29,7 @@ from tandem.report.sections import (
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_text
-from tandem.store.lineage import Stage, input_of, tree, walk
+from tandem.store.lineage import input_of, tree, walk
 
 
 def main(words: list[str], extras: Sequence[Extra] = ()) -> int:
@@ -49,6 +49,7 @@ def main(words: list[str], extras: Sequence[Extra] = ()) -> int:
     numbers = {stages[scores.key].upstream.get("run", scores.key): system_name(s) for s, scores in systems.items()}
     numbers |= {row.stage: system_name(row.id) for row in rows if row.stage}
     boxes = group_by_box(stages.values())
+    commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
     page = render(
         "report.html",
         tables=tables,
@@ -71,7 +72,7 @@ def main(words: list[str], extras: Sequence[Extra] = ()) -> int:
         explorer=None if is_group else explore(systems),
         vega=bundle,
         total=duration(sum(stage.seconds for stage in stages.values())),
-        commits=_commits(stages),
+        commits=sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits),
     )
     write_text(Path(flags["out"]), page)
     return 0
@@ -85,8 +86,3 @@ def open_systems(rows: str) -> dict[System, Artifact]:
             raise UserError(f"--rows: {system_name(row.id)} is there twice; each system and first stage once")
         systems[row.id] = open_scores(row.scores)
     return systems
-
-
-def _commits(stages: dict[str, Stage]) -> list[str]:
-    commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
-    return sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from markupsafe import Markup
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
+from tandem.extras.analysis.errors import Summary
 from tandem.report import page
 from tandem.report.charts import bars
 from tandem.report.compare import shortened
@@ -21,26 +22,12 @@ page.FOLDERS.append(Path(__file__).parent / "assets")
 MOST, CHARACTERS = 200, 400  # pairs of a sheet on the page, and of each text
 
 
-class ErrorSummary(BaseModel):
-    """summary.json of an error analysis: the run and its split, queries without a positive, and guessed types."""
-
-    split: str
-    run: str
-    top: int
-    queries: int
-    without_positive: int
-    percent: float
-    sampled: int
-    pairs: int
-    guesses: dict[str, int]
-
-
 @dataclass(frozen=True)
 class ErrorAnalysis:
     """An error analysis, with a chart of the guessed types and the first rows of its sheet."""
 
     stage: Stage
-    summary: ErrorSummary
+    summary: Summary
     chart: Markup
     rows: list[dict[str, object]]
 
@@ -50,7 +37,7 @@ def error_analyses(stages: Iterable[Stage]) -> list[ErrorAnalysis]:
     analyses = []
     for stage in stages:
         if stage.kind == "errors":
-            summary = ErrorSummary.model_validate_json(stage.artifact.path("summary.json").read_bytes())
+            summary = TypeAdapter(Summary).validate_json(stage.artifact.path("summary.json").read_bytes())
             words = {name: str(count) for name, count in summary.guesses.items()}
             guesses = {name: float(count) for name, count in summary.guesses.items()}
             chart = bars("Guessed types of wrong results", guesses, "pairs", words)

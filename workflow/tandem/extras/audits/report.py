@@ -2,8 +2,8 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,11 @@ from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_text
 from tandem.store.lineage import Stage, walk
 
+page.FOLDERS.append(Path(__file__).parent / "assets")
+HEAD = ["audit", "finding", "where", "count", "share", "stage"]
+SETTINGS = ("histogram", "depth", "top", "threshold")  # of summary.json: how it was searched, and drawings
 PLOTTED = 2  # measures
+Findings = dict[str, str]  # finding → how often, and which share that is
 Means = list[float | None]  # in percent, with and without; None where there is nothing to average
 Examples = dict[str, list[dict[str, object]]]  # finding → examples
 
@@ -85,9 +89,9 @@ class Relabelling:
 
     stage: Stage
     changes: Summary
-    measures: list[str] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
-    charts: list[Markup] = field(default_factory=list)
+    measures: list[str]
+    effects: list[Effect]
+    charts: list[Markup]
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def _similar(audit: Stage, stages: dict[str, Stage]) -> SimilarAudit:
     summary = read_audit(audit.artifact)
     bins = summary.histogram
     title = "Scores of the proposed pairs"
-    chart = histogram(title, bins["edges"], {"pairs": _counts(bins["pairs"])}, summary.decided_by)
+    chart = histogram(title, bins["edges"], {"pairs": list(map(int, bins["pairs"]))}, summary.decided_by)
     known = set(pq.read_table(audit.artifact.path("queries.parquet"))["query_id"].to_pylist())
     scores = [stage for stage in stages.values() if stage.kind == "score" and _concerns(stage, audit, stages)]
     measures = measures_of(scores[0].artifact) if scores else []
@@ -129,10 +133,6 @@ def _similar(audit: Stage, stages: dict[str, Stage]) -> SimilarAudit:
             )
         )
     return SimilarAudit(audit, summary, read_examples(audit.artifact), chart, measures, effects)
-
-
-def _counts(bins: Sequence[float]) -> list[int]:
-    return [int(count) for count in bins]
 
 
 def _concerns(score: Stage, audit: Stage, stages: dict[str, Stage]) -> bool:
@@ -154,7 +154,7 @@ def false_negative_audits(stages: Iterable[Stage]) -> list[FalseNegativesAudit]:
 
 def _false_negatives(audit: Stage, stages: dict[str, Stage]) -> FalseNegativesAudit:
     summary = read_audit(audit.artifact)
-    groups = {name: _counts(bins) for name, bins in summary.histogram.items() if name != "edges" and any(bins)}
+    groups = {name: list(map(int, bins)) for name, bins in summary.histogram.items() if name != "edges" and any(bins)}
     edges, unit = summary.histogram["edges"], f"score: {summary.scored_by}"
     chart = histogram("Scores in the pool", edges, groups, unit) if groups else None
     relabelled = [
@@ -199,12 +199,6 @@ def _target(score: Stage) -> tuple[str | None, ...]:
     return tuple(score.upstream.get(role) for role in ("run", "dataset", "subset"))
 
 
-page.FOLDERS.append(Path(__file__).parent / "assets")
-HEAD = ["audit", "finding", "where", "count", "share", "stage"]
-SETTINGS = ("histogram", "depth", "top", "threshold")  # of summary.json: how it was searched, and drawings
-Findings = dict[str, str]  # finding → how often, and which share that is
-
-
 @dataclass(frozen=True)
 class NoiseAudit:
     """An audit of leakage and noise: a grid for the corpus, the splits, pairs of them and the runs, with examples."""
@@ -247,9 +241,8 @@ def read_audits(text: str) -> Addition:
     def section(stages: dict[str, Stage]) -> Section | None:
         every = stages.values()
         audits = noise_audits(every), similar_audits(every), false_negative_audits(every)
-        return (
-            Section("audits", "Audits", page.fragment("_audits.html", "audits", *audits), "checks") if parts else None
-        )
+        body = page.fragment("_audits.html", "audits", *audits)
+        return Section("audits", "Audits", body, "checks") if parts else None
 
     return Addition([open_artifact(Path(part), verify=False) for part in parts], section)
 
@@ -259,16 +252,11 @@ EXTRA = Extra("audits", read_audits)
 
 def noise_audits(stages: Iterable[Stage]) -> list[NoiseAudit]:
     """The audits of leakage and noise among some stages."""
-    return [_noise_audit(stage) for stage in stages if stage.kind == "noise"]
-
-
-def _noise_audit(stage: Stage) -> NoiseAudit:
-    places: dict[str, Findings] = {}
-    for line in _noise_lines(stage.artifact):
-        share = f" · {100 * float(line['share']):.2f} %" if line["share"] else ""
-        places.setdefault(line["where"], {})[line["finding"]] = f"{int(line['count']):,}{share}"
-    grids = [_grid(group) for group in _group_places(places)]
-    return NoiseAudit(stage, grids, read_examples(stage.artifact), read_audit(stage.artifact))
+    return [
+        NoiseAudit(stage, _grids(stage.artifact), read_examples(stage.artifact), read_audit(stage.artifact))
+        for stage in stages
+        if stage.kind == "noise"
+    ]
 
 
 def _noise_lines(artifact: Artifact) -> Iterator[dict[str, str]]:
@@ -276,32 +264,38 @@ def _noise_lines(artifact: Artifact) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(file)
 
 
-def _group_places(places: dict[str, Findings]) -> list[dict[str, Findings]]:
-    """Places that share a finding stand together."""
+def _grids(artifact: Artifact) -> list[Grid]:
+    """Findings below one another, places side by side; places that share a finding stand together."""
+    places: dict[str, Findings] = {}
+    for line in _noise_lines(artifact):
+        share = f" · {100 * float(line['share']):.2f} %" if line["share"] else ""
+        places.setdefault(line["where"], {})[line["finding"]] = f"{int(line['count']):,}{share}"
     groups: list[dict[str, Findings]] = []
-    for where, findings in places.items():
-        fitting = [group for group in groups if any(findings.keys() & other.keys() for other in group.values())]
+    for where, own in places.items():
+        fitting = [group for group in groups if any(own.keys() & other.keys() for other in group.values())]
         if not fitting:
             groups.append({})
-        (fitting[0] if fitting else groups[-1])[where] = findings
-    return groups
-
-
-def _grid(group: dict[str, Findings]) -> Grid:
-    findings = dict.fromkeys(finding for place in group.values() for finding in place)
-    rows = [[finding, *(place.get(finding, "–") for place in group.values())] for finding in findings]
-    return Grid(f"Findings: {', '.join(group)}", ["finding", *group], rows)
+        (fitting[0] if fitting else groups[-1])[where] = own
+    grids = []
+    for group in groups:
+        findings = dict.fromkeys(finding for place in group.values() for finding in place)
+        rows = [[finding, *(place.get(finding, "–") for place in group.values())] for finding in findings]
+        grids.append(Grid(f"Findings: {', '.join(group)}", ["finding", *group], rows))
+    return grids
 
 
 def audits_csv(stages: Iterable[Stage]) -> str:
     """Every number of every audit, a line each."""
-    audits = [stage for stage in stages if stage.kind in LINES]
-    return csv_text(HEAD, ([a.kind, *line, a.key] for a in audits for line in LINES[a.kind](a.artifact)))
-
-
-def _noise_rows(artifact: Artifact) -> Iterator[list[str]]:
-    for line in _noise_lines(artifact):
-        yield [line[name] for name in HEAD[1:5]]
+    lines: list[list[str]] = []
+    for stage in stages:
+        if stage.kind == "noise":
+            rows = ([line[name] for name in HEAD[1:5]] for line in _noise_lines(stage.artifact))
+        elif stage.kind in ("similar_queries", "false_negatives"):
+            rows = _summary_rows(stage.artifact)
+        else:
+            continue
+        lines += [[stage.kind, *row, stage.key] for row in rows]
+    return csv_text(HEAD, lines)
 
 
 def _summary_rows(artifact: Artifact) -> Iterator[list[str]]:
@@ -309,10 +303,3 @@ def _summary_rows(artifact: Artifact) -> Iterator[list[str]]:
         if path.split(".")[0] not in SETTINGS and isinstance(value, int | float) and not isinstance(value, bool):
             is_share = "percent" in path
             yield [path, "", "" if is_share else str(value), f"{value / 100:.6f}" if is_share else ""]
-
-
-LINES: dict[str, Callable[[Artifact], Iterator[list[str]]]] = {
-    "noise": _noise_rows,
-    "similar_queries": _summary_rows,
-    "false_negatives": _summary_rows,
-}
