@@ -16,7 +16,7 @@ from tandem.data.runs import iter_run, ranked_order
 from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels
-from tandem.evaluation.relevance import relevance
+from tandem.evaluation.scores import relevance
 from tandem.extras.analysis.error_types import SHORT, TYPES, Pair, guess
 from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_sheet
 from tandem.extras.words import Rarity, terms
