@@ -53,7 +53,7 @@ class Build:
         self.factory = factory(self.params, dimension)
         size = self.params.part
         self.parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
-        origin = json.dumps([plain(job.params), job.inputs["passages"].manifest.files], sort_keys=True)
+        origin = json.dumps([plain(job.params), job.inputs["passages"].manifest.checksums], sort_keys=True)
         self.pieces = Pieces(job.out / PARTS, hashlib.sha256(origin.encode()).hexdigest())
         self.gpu = lease_gpus(job)
         self.unchecked = set(range(len(self.passages)))
