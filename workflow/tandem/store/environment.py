@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import inspect
 import re
 import resource
 import subprocess
@@ -72,8 +73,11 @@ def modules_hash(kind: str) -> str:
 
 def sources(kind: str) -> list[Path]:
     """The files of the package that decide a kind's result: its module and what that imports, directly or not."""
+    run = KINDS[kind].run
+    if not isinstance(run, str):  # a plugin's
+        return [Path(inspect.getfile(run))]
     visited: set[Path] = set()
-    waiting = [f"tandem.{KINDS[kind].run.partition(':')[0]}"]
+    waiting = [f"tandem.{run.partition(':')[0]}"]
     while waiting:
         path = PACKAGE.joinpath(*waiting.pop().split(".")[1:])
         source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
