@@ -1,11 +1,13 @@
 """What a configuration says about the models that are trained: training lists, objectives, optimisation."""
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from tandem.config.base import Items, Names, Pooling, Precision, Section, choice
-from tandem.config.losses import distillation, supervision
+from tandem.config.base import Items, Names, Pooling, Precision, Section, choice, problem
+from tandem.config.losses import check_options, distillation, supervision
+from tandem.errors import UserError
+from tandem.registry import Registry
 
 if TYPE_CHECKING:
     Supervision = str
@@ -86,8 +88,28 @@ class ValidationSettings(Validation):
     fidelity: bool = Field(False, description="compare validation with the full corpus in the report, which waits")
 
 
-class Distil(Section):
+class TakesLosses(Section):
+    """A section that names losses: the options of a plugin's loss that have no key of their own."""
+
+    losses: ClassVar[tuple[tuple[str, Registry[Any]], ...]] = ()
+
+    loss_options: dict[str, bool | int | float | str] = Field(
+        {}, description="option → value, of a loss that a plugin registers: its keyword-only parameters"
+    )
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Self:
+        try:
+            check_options(self, [(registry, getattr(self, key)) for key, registry in self.losses])
+        except UserError as error:
+            raise problem(f".{error}") from None
+        return self
+
+
+class Distil(TakesLosses):
     """Learning from a teacher's scores of the training lists as well."""
+
+    losses = (("loss", distillation),)
 
     from_: Names = Field(alias="from", description="cross-encoder, several (mean of logits), or a run with scores")
     loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
@@ -151,8 +173,10 @@ class Train(Optimisation):
     validation_depth: int = Field(20, ge=1, description="passages per query of `validate_every`")
 
 
-class DualTrain(Train):
+class DualTrain(Train, TakesLosses):
     """How a dual encoder is trained."""
+
+    losses = (("loss", supervision),)
 
     loss: Supervision = Field("listwise", description="loss of each query's list")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
@@ -164,8 +188,10 @@ class DualTrain(Train):
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
 
 
-class CrossTrain(Train):
+class CrossTrain(Train, TakesLosses):
     """How a cross-encoder is trained."""
+
+    losses = (("loss", supervision),)
 
     loss: Supervision = Field("pointwise", description="loss of each query's list")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
@@ -173,8 +199,10 @@ class CrossTrain(Train):
     in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
 
 
-class JointTrain(Train):
+class JointTrain(Train, TakesLosses):
     """How a retriever and a re-ranker are trained together."""
+
+    losses = (("semantics", distillation), ("supervision", supervision))
 
     semantics: Distillation = Field(
         "paper",
