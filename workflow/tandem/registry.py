@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -153,12 +154,21 @@ def _line(error: BaseException, path: Path) -> str:
     return f":{lines[-1]}" if lines else ""
 
 
+def _only(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A function of the same module with one of its annotations."""
+    copy = types.FunctionType(function.__code__, function.__globals__)
+    copy.__annotations__ = {name: function.__annotations__[name]}
+    return copy
+
+
 def options_of(function: Callable[..., Any]) -> type[BaseModel]:
     """The options of a registered function, its keyword-only parameters, as a model: types and defaults."""
     fields: dict[str, Any] = {}
-    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+    for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+            if isinstance(annotation, str):  # others may name types that only a type checker imports
+                annotation = inspect.get_annotations(_only(function, name), eval_str=True)[name]
             fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
     return create_model(f"{function.__name__}_options", __config__=ConfigDict(extra="forbid"), **fields)
 
