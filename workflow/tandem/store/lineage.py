@@ -64,10 +64,7 @@ def stage_name(key: str) -> str:
 
 
 def resolve_input(folder: Path, recorded: str) -> Path:
-    """The folder of an artifact's input: that of the same dataset, kind and key beside it, else as the manifest says.
-
-    A manifest names folders as the stage was called; the results may have been moved or copied since.
-    """
+    """An input's folder: of its dataset, kind and key beside the artifact, else as recorded (results may move)."""
     path = Path(recorded)
     beside = folder.absolute().parents[2].joinpath(*path.parts[-3:])
     return beside if (beside / MANIFEST).is_file() else path
@@ -133,14 +130,14 @@ class Cause:
 def causes(artifact: Artifact, other: Artifact, renamed: bool = False) -> Iterator[Cause]:
     """Every root of the difference of two artifacts, each once: own parameters first, then those of the inputs.
 
-    An input of another kind or name is a root itself; an input of the same name is followed to what differs in it. With
-    `renamed`, so are inputs of the same kind that have another name: two systems are compared, not variants.
+    An input of the same name is followed to what differs in it, any other is a root itself. With `renamed`, inputs of
+    the
+    same kind and another name are followed too: two systems are compared, not variants.
     """
     yield from _causes(artifact, other, renamed, set())
 
 
 def _causes(artifact: Artifact, other: Artifact, renamed: bool, visited: set[tuple[str, str]]) -> Iterator[Cause]:
-    """`causes`, skipping pairs that were compared already."""
     if artifact.key == other.key or (artifact.key, other.key) in visited:
         return
     visited.add((artifact.key, other.key))
@@ -188,15 +185,11 @@ def _input(keys: dict[str, str], present: dict[str, Artifact], role: str) -> str
 
 
 def _comparable(artifact: Artifact, other: Artifact, renamed: bool) -> bool:
-    """Whether two artifacts are variants of one stage; with `renamed` the same kind is enough."""
     return artifact.kind == other.kind and (renamed or stage_name(artifact.key) == stage_name(other.key))
 
 
 def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:
-    """What differs between two artifacts of one key, made twice or in two places: code, libraries, machine, bytes.
-
-    None of this is part of a key and none of it should change a result, but it is where to look if a result changed.
-    """
+    """What differs between two artifacts of one key: code, libraries, machine, bytes. None should change a result."""
     values, other_values = (_beside_key(one) for one in (artifact, other))
     for path in differing_paths(values, other_values):
         yield f"{path} is {_format(values, path)}, was {_format(other_values, path)}"
@@ -227,7 +220,7 @@ def explain(artifact: Artifact, other: Artifact, roots: list[Cause]) -> Iterator
 
 
 def _where(artifact: Artifact, cause: Cause) -> str:
-    """`model de-0123456789 differs from de-9876543210: `; empty for what differs in the artifact itself."""
+    """`model de-0123456789 differs from de-9876543210: `; empty for the artifact itself."""
     if cause.stage.key == artifact.key:
         return ""
     return f"{cause.stage.kind} {cause.stage.key} differs from {cause.other.key}: "
