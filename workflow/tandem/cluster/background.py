@@ -28,8 +28,7 @@ def behind(work: Callable[P, object]) -> Iterator[Callable[P, None]]:
     """A function that does `work` in a thread, in the order of the calls, while the caller goes on.
 
     A call waits for the one before it. An exception of `work` is raised by the next call or at the end of the context,
-    which
-    waits for the last call even where the caller itself fails.
+    which waits for the last call even where the caller itself fails.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="behind") as thread:
         under_way: Future[object] = thread.submit(lambda: None)

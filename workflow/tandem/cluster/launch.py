@@ -186,8 +186,7 @@ def as_rank() -> Iterator[None]:
     """Run a stage as a rank, if this process is a rank.
 
     A user's mistake goes to the launcher, which reports it once. Another error waits a moment: where it only follows
-    from
-    another rank's end, the launcher stops this process meanwhile.
+    from another rank's end, the launcher stops this process meanwhile.
     """
     if ERROR_FILE not in os.environ or LAUNCHER not in os.environ:
         yield

@@ -1,8 +1,7 @@
 """Leases of this machine's GPUs, so that parallel jobs get different ones: Snakemake counts GPUs but hands out no ids.
 
 A job locks one file per id, which the kernel frees when its process ends. Waiting jobs queue up as locked files named
-by
-the time; only the first takes GPUs, all it needs at once: nobody starves, no two wait for one another's half.
+by the time; only the first takes GPUs, all it needs at once: nobody starves, no two wait for one another's half.
 """
 
 import os

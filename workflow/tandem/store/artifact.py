@@ -1,9 +1,9 @@
 """Artifacts: folders that are done exactly when their `stage.json` exists, and that say what they are made of.
 
 Whoever opens an artifact compares its files with the manifest first. `.verified.json` beside a large artifact's
-manifest
-records sha256 and state (size, times of change, inode) of each file at its last comparison; a file is read again once
-either differs. This misses bytes that change below the file system, and rewriting in place with the clock turned back.
+manifest records sha256 and state (size, times of change, inode) of each file at its last comparison; a file is read
+again once either differs. This misses bytes that change below the file system, and rewriting in place with the clock
+turned back.
 """
 
 import hashlib

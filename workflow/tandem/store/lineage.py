@@ -127,17 +127,15 @@ class Cause:
     before: str
 
 
-def causes(artifact: Artifact, other: Artifact, renamed: bool = False) -> Iterator[Cause]:
+def causes(
+    artifact: Artifact, other: Artifact, renamed: bool = False, visited: set[tuple[str, str]] | None = None
+) -> Iterator[Cause]:
     """Every root of the difference of two artifacts, each once: own parameters first, then those of the inputs.
 
     An input of the same name is followed to what differs in it, any other is a root itself. With `renamed`, inputs of
-    the
-    same kind and another name are followed too: two systems are compared, not variants.
+    the same kind and another name are followed too: two systems are compared, not variants.
     """
-    yield from _causes(artifact, other, renamed, set())
-
-
-def _causes(artifact: Artifact, other: Artifact, renamed: bool, visited: set[tuple[str, str]]) -> Iterator[Cause]:
+    visited = set() if visited is None else visited
     if artifact.key == other.key or (artifact.key, other.key) in visited:
         return
     visited.add((artifact.key, other.key))
@@ -155,8 +153,8 @@ def _causes(artifact: Artifact, other: Artifact, renamed: bool, visited: set[tup
         if pair[0] == pair[1] or pair in visited:
             continue
         ours, theirs = inputs.get(role), other_inputs.get(role)
-        if ours is not None and theirs is not None and _comparable(ours, theirs, renamed):
-            yield from _causes(ours, theirs, renamed, visited)
+        if ours and theirs and ours.kind == theirs.kind and (renamed or stage_name(ours.key) == stage_name(theirs.key)):
+            yield from causes(ours, theirs, renamed, visited)
             if ours.key.rpartition("-")[2] != theirs.key.rpartition("-")[2]:  # else only their names differ
                 continue
         yield Cause(
@@ -182,10 +180,6 @@ def _input(keys: dict[str, str], present: dict[str, Artifact], role: str) -> str
     if role not in keys:
         return "absent"
     return keys[role] if role in present else f"{keys[role]} (deleted since)"
-
-
-def _comparable(artifact: Artifact, other: Artifact, renamed: bool) -> bool:
-    return artifact.kind == other.kind and (renamed or stage_name(artifact.key) == stage_name(other.key))
 
 
 def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:

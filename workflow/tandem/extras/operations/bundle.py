@@ -172,10 +172,8 @@ def bundle(table: str, /, *files: str, out: Path | None = None, configurations: 
     """Pack a table with what a reader needs to make it again.
 
     The archive holds the table with its scores and runs, the manifests of all stages behind it, its lineage, the
-    resolved
-    configuration, the table's layout, the lock files, and a README with the commands that make the table again. The
-    same
-    results give the same bytes. `tandem verify` works on the unpacked folder.
+    resolved configuration, the table's layout, the lock files, and a README with the commands that make the table
+    again. The same results give the same bytes. `tandem verify` works on the unpacked folder.
 
     Args:
         table: a name as in results/tables/: `rocketqav2/table4`.

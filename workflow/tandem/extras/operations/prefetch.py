@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from tandem.cluster.progress import say
 from tandem.config.execution import Mirror
-from tandem.data.catalogue import presences
+from tandem.data.catalogue import Entries, presences
 from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
 from tandem.errors import UserError
@@ -78,7 +78,7 @@ def needed(plan: FullPlan) -> list[Item]:
     items: list[Item] = []
     for stage in stages_of_all(plan):
         if stage.kind == "dataset":
-            items += of_dataset(stage, plan.document()["datasets"])
+            items += of_dataset(stage, plan.settings.datasets)
         elif stage.kind == "encoder" and stage.values["source"] == "hub":
             items.append(of_hub(stage, stage.name in plan.settings.encoders))
     return items
@@ -113,7 +113,7 @@ def fetch_all(items: Iterable[Item]) -> int:
     return failed
 
 
-def of_dataset(stage: Stage, datasets: Json) -> Iterator[Item]:
+def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
     if stage.values.get("source") == "ir_datasets":
         presence = presences([stage.name], datasets)[stage.name]

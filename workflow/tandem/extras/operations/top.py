@@ -36,10 +36,8 @@ def top(
     """Print a line for each running job.
 
     Reads the progress files that jobs keep beside their outputs; on another machine by ssh and `find`, without Tandem.
-    A
-    job that has written nothing for a minute is `silent`: it may be in one long step, or killed. One of this machine
-    whose
-    process is gone is `dead`.
+    A job that has written nothing for a minute is `silent`: it may be in one long step, or killed. One of this machine
+    whose process is gone is `dead`.
 
     Args:
         places: FOLDER or USER@HOST:FOLDER; results/ by default.
