@@ -167,7 +167,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         dtype=passages.dtype,
         indexes=files,
         factory=factory,
-        tuned={TUNED[key]: value for key, value in run.params.items() if key in TUNED and value},
+        tuned={TUNED[key]: value for key, value in run.values.items() if key in TUNED and value},
         texts=texts,
         query=next(iter(collection.queries(split).values())),
         lineage={role: artifact.key for role, artifact in needs.items()},

@@ -42,7 +42,7 @@ class Vectors:
         self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], threads: int
     ) -> search.Searcher:
         opened = search.Index(index, self._open.enter_context(alone(threads)))
-        how = AnnParams.model_validate(params)
+        how = AnnParams.model_validate({name: params[name] for name in AnnParams.model_fields.keys() & params})
         opened.tune(how.nprobe, how.ef_search)
         return search.Searcher(opened, passages, ranks, how.rescore, how.rescore_factor)
 
