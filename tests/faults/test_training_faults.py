@@ -14,7 +14,7 @@ def overflowing(copied: Copy):
 
     def make(lr: float) -> Stage:
         stage = copied.named("model", "ce_bm25neg")
-        params = {**stage.params, "train": {**stage.params["train"], "lr": lr}}
+        params = {**stage.values, "train": {**stage.values["train"], "lr": lr}}
         made = Stage(stage.kind, stage.dataset, stage.name, params, stage.upstream, stage.execution)
         copied.same[made.manifest] = stage.manifest
         return made

@@ -1,7 +1,7 @@
 """Every command but the stages': their table, `--help`, flags with types, did-you-mean, shell completion.
 
 A command is a function with typed arguments, imported only when it is called; its docstring and annotations are its
-help. The value it returns is the exit status, None is 0. Mistakes are raised as `UserError`.
+help, its value is the exit status (None is 0).
 """
 
 import inspect
@@ -34,10 +34,9 @@ class Command:
 
     Attributes:
         name: the word after `tandem`.
-        entry: `module:function` below the package `tandem`. A function called `main` takes the words of its command
-            line as a list; any other has typed arguments.
+        entry: `module:function` below `tandem`; `main` takes the words of its command line, others have typed
+        arguments.
         group: where `--help` lists it.
-        summary: its line there.
         configurations: whether it takes `--configfile A.yaml [B.yaml …] [--config key=value …]`, several times.
         reads: whether it only prints, for a reader who may stop reading (`| head`).
     """
@@ -53,7 +52,7 @@ class Command:
 COMMANDS = {
     command.name: command
     for command in (
-        Command("estimate", "extras.estimate.estimate:main", RUN, "Time, memory and disk of each stage.", reads=True),
+        Command("estimate", "extras.estimate.estimate:main", RUN, "What a configuration would cost.", reads=True),
         Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),
         Command("search-worker", "extras.demo.workers:main", RUN, ""),
@@ -61,26 +60,11 @@ COMMANDS = {
         Command("why", "extras.operations.lineage:why", RESULTS, "Why two artifacts or rows differ.", reads=True),
         Command("lineage", "extras.operations.lineage:lineage", RESULTS, "The stages behind a number.", reads=True),
         Command("top", "extras.operations.top:top", RESULTS, "A line for each running job.", reads=True),
-        Command(
-            "verify", "extras.operations.verify:verify", OPERATIONS, "Compare all results with their manifests.",
-            reads=True,
-        ),
-        Command(
-            "check", "extras.operations.check:check", OPERATIONS, "Results that a rerun might not reproduce.",
-            reads=True,
-        ),
-        Command(
-            "gc", "extras.operations.gc:gc", OPERATIONS, "List or delete what no configuration needs.",
-            configurations=True, reads=True,
-        ),
-        Command(
-            "bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it, as an archive.",
-            configurations=True,
-        ),
-        Command(
-            "prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs.",
-            configurations=True,
-        ),
+        Command("verify", "extras.operations.verify:verify", OPERATIONS, "Compare results and manifests.", reads=True),
+        Command("check", "extras.operations.check:check", OPERATIONS, "What a rerun might not reproduce.", reads=True),
+        Command("gc", "extras.operations.gc:gc", OPERATIONS, "List or delete what no configuration needs.", True, True),
+        Command("bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it.", True),
+        Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs.", True),
         Command("datasets", "data.catalogue:main", DATA, "The catalogue of datasets.", reads=True),
         Command("table", "report.tables:main", STEPS, "A table's files."),
         Command("report", "extras.report:main", STEPS, "The report's page."),
@@ -96,12 +80,8 @@ COMMANDS = {
 
 
 def run(words: list[str]) -> int:
-    """Run one command.
+    """Run the command that the words after `tandem` name; the exit status, 2 for no command or an unknown one.
 
-    Args:
-        words: the command line after `tandem`.
-    Returns:
-        The exit status: 2 for no command or an unknown one.
     Raises:
         UserError: a flag or value that is not allowed, or a mistake that the command found.
     """
@@ -128,7 +108,6 @@ def run(words: list[str]) -> int:
 
 
 def _run_app(words: list[str], command: Command | None = None) -> int:
-    """Parse a command line by the function's annotations and call it."""
     configurations = None
     if command and command.configurations:
         configurations, rest = load("extras.operations.configurations:read_configurations")(words[1:])
@@ -187,7 +166,6 @@ def stage_help(kind: Kind, command: str) -> str:
 
 
 def _fields(prefix: str, model: Any) -> list[str]:
-    """A line per field: flag, type, default, description."""
     rows = []
     for name, field in model.model_fields.items():
         kind = getattr(field.annotation, "__name__", "") if not hasattr(field.annotation, "__args__") else ""

@@ -98,7 +98,7 @@ class Registry(Generic[T]):
 
 @cache
 def _registered(decorator: str, sources: tuple[Path, ...]) -> tuple[str, ...]:
-    """The names that sources register by a decorator; read once, since every variant of a configuration asks."""
+    """The names that sources register by a decorator; read once."""
     pattern = re.compile(rf'^@{decorator}\("([^"]+)"\)', re.MULTILINE)
     return tuple(name for source in sources for name in pattern.findall(source.read_text(encoding="utf-8")))
 

@@ -11,11 +11,7 @@ P = ParamSpec("P")
 
 @contextmanager
 def ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
-    """The same items in the same order; a thread always prepares the next one.
-
-    An exception that preparing an item raises is raised where the item would have come. The thread ends with the
-    context.
-    """
+    """The same items in order; a thread prepares the next one, and its exception is raised in that item's place."""
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
 
         def take() -> Iterator[T]:
@@ -31,8 +27,8 @@ def ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
 def behind(work: Callable[P, object]) -> Iterator[Callable[P, None]]:
     """A function that does `work` in a thread, in the order of the calls, while the caller goes on.
 
-    A call waits for the one before it, so that at most one is under way. An exception of `work` is raised by the next
-    call, or at the end of the context, which waits for the last call even where the caller itself fails.
+    A call waits for the one before it. An exception of `work` is raised by the next call or at the end of the context,
+    which waits for the last call even where the caller itself fails.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="behind") as thread:
         under_way: Future[object] = thread.submit(lambda: None)

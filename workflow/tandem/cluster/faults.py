@@ -36,11 +36,7 @@ AGAIN = "then run the same command again: it goes on with what is done"
 
 
 def explain_fault(error: BaseException) -> str | None:
-    """What an error says about the machine, in one line; None if it is of another sort.
-
-    Libraries wrap the system's errors in their own, with its words in the message: the errors that an error was raised
-    from, or while handling which, are examined too.
-    """
+    """What an error, or one that it was raised from, says about the machine, in one line; None if nothing."""
     chain: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in chain:
@@ -60,7 +56,6 @@ def _memory(error: BaseException) -> str | None:
 
 
 def _disk(error: BaseException) -> str | None:
-    """The line for an error of the file system: the file, what the system says, what to do."""
     if isinstance(error, OSError) and error.errno in DISK:
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{os.strerror(error.errno)}; {DISK[error.errno]}, {AGAIN}"
@@ -79,11 +74,9 @@ def _first_line(error: BaseException) -> str:
 def require_address_space(words: list[str]) -> None:
     """Refuse a stage that could not start within the process' limit of addresses (`ulimit -v`).
 
-    Libraries map far more than they use, and some end badly if that is refused while they start: OpenBLAS asks again
-    for ever, others end in a segmentation fault. Nearly always there is no limit.
+    Libraries map far more than they use; some loop or crash if that is refused while they start. Mostly there is no
+    limit.
 
-    Args:
-        words: a command line after `python -m tandem`.
     Raises:
         UserError: the limit is lower than what the stage maps at its start.
     """
@@ -98,7 +91,7 @@ def require_address_space(words: list[str]) -> None:
 
 
 def _heap(words: list[str]) -> int:
-    """Bytes of Java's heap; the default for an option that is not a size, which is refused where Java starts."""
+    """Bytes of Java's heap; the default for an option that is no size, which is refused where Java starts."""
     text = words[words.index("--run.heap") + 1] if "--run.heap" in words[:-1] else HEAP
     text = text if text[:-1].isdecimal() else HEAP
     return int(text[:-1]) * UNITS.get(text[-1].lower(), 1)

@@ -1,7 +1,7 @@
 """How a stage's process begins: the lock of its output, its GPUs, and one process per device by torchrun.
 
-The launcher is the stage's own command. Where training uses several devices, it starts the same command once per device
-with a rank in its environment; on several nodes slurm starts one launcher on each, and they meet on the first.
+For several devices the stage's own command starts itself once per device, with a rank in its environment; on several
+nodes slurm starts one launcher on each, and they meet on the first.
 """
 
 import ctypes
@@ -37,9 +37,7 @@ PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool]:
     """Hold the lock of a stage's output; while another process has it, wait and say which.
 
-    A job may outlive the Snakemake that started it, and meet its next try. The kernel frees the lock when its process
-    ends, however it ends. Ranks and the launchers of further nodes share the lock of the first launcher; a file system
-    without locks has none.
+    A job may outlive its Snakemake and meet its next try. Ranks and further nodes share the lock of the first launcher.
 
     Yields:
         Whether the process that held the lock has finished the output meanwhile.
@@ -125,9 +123,7 @@ def _option(words: list[str], name: str, default: str) -> str:
 
 
 def rendezvous(nodes: int, environment: Mapping[str, str]) -> list[str]:
-    """torchrun's flags that say where a job's launchers meet.
-
-    One node needs no network. Several meet on the first node of the slurm job, at a port that follows from the job.
+    """torchrun's flags for where launchers meet: on the slurm job's first node, at a port that follows from the job.
 
     Raises:
         UserError: several nodes without slurm, or an allocation that is smaller.
@@ -150,11 +146,7 @@ def rendezvous(nodes: int, environment: Mapping[str, str]) -> list[str]:
 
 
 def launch(words: list[str], devices: int, meet: list[str]) -> int:
-    """Run a command once per device under torchrun and wait for the ranks.
-
-    Returns:
-        0, or the status of the first rank that failed; a user's mistake on any rank is one line.
-    """
+    """Run a command once per device under torchrun: 0, or the status of the first rank that failed."""
     logging.disable()  # torchrun's own account of a failure is a page; ours is a line
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ[LAUNCHER] = str(os.getpid())
@@ -179,11 +171,7 @@ def launch(words: list[str], devices: int, meet: list[str]) -> int:
 
 
 def _report_failure(command: str, error: Any) -> int:
-    """Say which rank failed and how; the status to end with.
-
-    Raises:
-        UserError: a user's mistake, which a rank left to the launcher to report.
-    """
+    """The status to end with; a `UserError` that a rank left to the launcher is raised."""
     mistakes = [failure.message for _, failure in sorted(error.failures.items()) if Path(failure.error_file).is_file()]
     if mistakes:
         raise UserError(mistakes[0])
@@ -197,8 +185,8 @@ def _report_failure(command: str, error: Any) -> int:
 def as_rank() -> Iterator[None]:
     """Run a stage as a rank, if this process is a rank.
 
-    A user's mistake goes to the launcher, which reports it once for all ranks. Any other error waits for a moment
-    before it is shown: where it only follows from another rank's end, the launcher stops this process meanwhile.
+    A user's mistake goes to the launcher, which reports it once. Another error waits a moment: where it only follows
+    from another rank's end, the launcher stops this process meanwhile.
     """
     if ERROR_FILE not in os.environ or LAUNCHER not in os.environ:
         yield
@@ -215,7 +203,7 @@ def as_rank() -> Iterator[None]:
 
 
 def _end_with_launcher() -> None:
-    """Have the kernel kill this process with its launcher: a rank that went on would spoil the work of the next try."""
+    """Have the kernel kill this process with its launcher: a rank that goes on would spoil the next try."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != int(os.environ[LAUNCHER]):  # it has ended already

@@ -1,8 +1,7 @@
 """Leases of this machine's GPUs, so that parallel jobs get different ones: Snakemake counts GPUs but hands out no ids.
 
-A job locks one file per id and shows the ids it got to CUDA. The kernel frees a lock when its process ends, however it
-ends. Waiting jobs queue up as files whose names begin with the time, each locked by its process; only the first takes
-GPUs, all it needs at once, so that nobody starves and no two jobs wait for one another's half.
+A job locks one file per id, which the kernel frees when its process ends. Waiting jobs queue up as locked files named
+by the time; only the first takes GPUs, all it needs at once: nobody starves, no two wait for one another's half.
 """
 
 import os
@@ -27,11 +26,8 @@ def lease(count: int, label: str) -> None:
     """Show `count` GPUs that no other job has to this process and its children, until it ends; wait if none are free.
 
     `CUDA_VISIBLE_DEVICES` with exactly `count` ids is a scheduler's choice: nothing is leased. With more ids, and
-    without it, the ids are leased from. A machine without GPUs leases none.
+    without it, the ids are leased from. A machine without GPUs leases none. `label` names the job that waits.
 
-    Args:
-        count: how many.
-        label: the job, for the line that says that it waits.
     Raises:
         UserError: there are fewer GPUs, or the folder of the locks cannot be written.
     """
@@ -64,7 +60,7 @@ def offered(environment: Mapping[str, str]) -> list[str]:
 
 
 def _listed() -> list[str]:
-    """Indices of the GPUs by the driver's own tool, which starts no CUDA; none where there is no driver."""
+    """Indices of the GPUs by the driver's own tool, which starts no CUDA."""
     try:
         done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -100,7 +96,6 @@ def _wait(folder: Path, ids: list[str], count: int, label: str) -> list[str]:
 
 
 def _take(folder: Path, ids: list[str], count: int) -> list[str]:
-    """`count` ids that were free and are locked now, or none."""
     taken: dict[str, int] = {}
     for name in ids:
         if len(taken) < count and (lock := try_lock(folder / f"{name.replace('/', '_')}.lock")) is not None:

@@ -46,9 +46,7 @@ class Progress:
     Example: `with Progress("encode de-3f2a", total=37_000, unit="passages") as progress: progress.add(64, tokens=4096)`
 
     Args:
-        label: what is being done, with the stage's key.
         total: amount of work; 0 if unknown.
-        unit: what is counted, plural.
         every: seconds between lines in a log (a bar moves ten times as often).
         done: work already finished by an earlier process; it counts towards the total, not towards the rate.
         quiet: print nothing: another process that does the same work does.
@@ -116,8 +114,7 @@ class ProgressRecord(BaseModel):
     """A progress file: which job this is, and what it does now.
 
     Attributes:
-        key: of the artifact that is made.
-        pids: the namespace that `pid` is counted in, a machine's or a container's; None where that is unknown.
+        pids: the namespace that `pid` is counted in.
         started: seconds since the epoch, as `updated`.
         rate: units per second; `left`: seconds.
         peak_memory_mib: the most of this process, and of its GPU, which is asked only where torch uses it already.
@@ -163,11 +160,7 @@ def pid_namespace() -> str | None:
 
 @contextmanager
 def progress_file(words: list[str]) -> Iterator[None]:
-    """Keep the progress file of a command line while it runs; of several ranks only the first has one.
-
-    Args:
-        words: after `python -m tandem`; without `--out` there is no file.
-    """
+    """Keep the progress file of a command line with `--out` while it runs; of several ranks only the first has one."""
     global _current
     if "--out" not in words[:-1] or os.environ.get("RANK", "0") != "0":
         yield

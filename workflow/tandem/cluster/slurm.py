@@ -1,8 +1,7 @@
 """The slurm job that this process runs in: when it ends, and its way back into the queue.
 
-A job that Snakemake has submitted and that goes back into the queue keeps its number: Snakemake sees it wait and run
-again, and counts no failure. So a training may take as many jobs as it needs, and Snakemake's `retries` count only
-those that failed without any progress.
+A job of Snakemake's that is requeued keeps its number: Snakemake sees it run again and counts no failure, so `retries`
+count only trainings that failed without progress.
 """
 
 import os
@@ -31,10 +30,7 @@ def _query(*words: str) -> str | None:
 
 
 def end(environment: Mapping[str, str]) -> float | None:
-    """When the slurm job of this process ends, in seconds since the epoch.
-
-    None outside slurm, without a time limit, and where slurm does not answer.
-    """
+    """When this process' slurm job ends, in seconds since the epoch; None without slurm, its answer or a time limit."""
     if JOB not in environment:
         return None
     seconds = environment.get(END, "")  # from slurm 23.02 on
@@ -63,11 +59,7 @@ def newest(out: Path) -> str:
 
 
 class Try:
-    """One try of a stage: a training that fails after some progress goes back into the queue.
-
-    Args:
-        words: a command line after `python -m tandem`.
-    """
+    """One try of a stage's command line: a training that fails after some progress goes back into the queue."""
 
     def __init__(self, words: list[str]) -> None:
         kind = KINDS.get(words[0])
@@ -82,10 +74,7 @@ class Try:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """The numbers of a folder's slurm jobs that a Snakemake has submitted; none where there is no slurm.
-
-    While Snakemake holds the folder's lock, jobs that exist when it begins were left by one that was killed.
-    """
+    """The numbers of a folder's slurm jobs that Snakemake submitted: at its start, those that a killed one has left."""
     queue = _query("squeue", "-h", "--me", "-o", "%i|%k|%Z") or ""
     lines = [line.split("|", 2) for line in queue.splitlines()]
     own = [line for line in lines if len(line) == 3 and Path(line[2]).absolute() == folder.absolute()]
@@ -93,10 +82,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def clear(folder: Path) -> None:
-    """Cancel what a killed Snakemake has left in the queue, and wait: two jobs would write the same artifact.
-
-    Trainings save their state when they are cancelled, so that little is lost.
-    """
+    """Cancel what a killed Snakemake has left in the queue, and wait: two jobs would write the same artifact."""
     jobs = leftovers(folder)
     if not jobs:
         return

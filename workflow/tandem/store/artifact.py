@@ -1,15 +1,9 @@
 """Artifacts: folders that are done exactly when their `stage.json` exists, and that say what they are made of.
 
-Whoever opens an artifact compares its files with the manifest first. Large files are not hashed again by every job:
-beside a large artifact's manifest lies `.verified.json`, which holds for each file that was compared its sha256 and
-its state at that time: size, times of change (contents' and inode's, in nanoseconds) and inode. A file with another
-state or sha256 in the manifest is read again, and so is everything where the record is absent or damaged. The state is
-taken before a file is read, and is not recorded for files that changed within the last seconds, whose next change might
-carry the same time.
-
-That catches files truncated, replaced, written to, copied or touched since. It does not catch bytes that change below
-the file system, nor a file rewritten in place by someone who turns back the machine's clock.
-`find results -name .verified.json -delete` makes every job read everything once more.
+Whoever opens an artifact compares its files with the manifest first. `.verified.json` beside a large artifact's
+manifest records sha256 and state (size, times of change, inode) of each file at its last comparison; a file is read
+again once either differs. This misses bytes that change below the file system, and rewriting in place with the clock
+turned back.
 """
 
 import hashlib
@@ -66,11 +60,9 @@ class Manifest(Record):
     Attributes:
         upstream: role → folder of the input, as its stage was called.
         inputs: role → `content` of the input that was read.
-        files: every file of the artifact by its path in the folder.
         facts: what the stage itself recorded: row counts, device, precision, ….
         execution: options that change no result.
         modules: `modules_hash` of the kind's sources.
-        libraries: version of each library that the stage imported.
     """
 
     kind: str
@@ -99,10 +91,7 @@ class Manifest(Record):
 
     @cached_property
     def content(self) -> str:
-        """16 hex digits over the names and checksums of the files: equal for equal bytes, whenever they were made.
-
-        Notes on how an artifact was made (pace, commit) do not count: they differ every time.
-        """
+        """16 hex digits over names and checksums of the files; notes on pace and commit, always new, do not count."""
         checksums = sorted(item for item in self.checksums.items() if Path(item[0]).name not in NOTES)
         return hashlib.sha256(json.dumps(checksums).encode()).hexdigest()[:16]
 
@@ -156,13 +145,11 @@ class Artifact:
 
 
 def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) -> Artifact:
-    """Read an artifact's manifest and check its files.
+    """Read the manifest of an artifact (a folder, or its `stage.json`) and check its files.
 
     Args:
-        folder: the artifact's folder, or its `stage.json`.
         kind: the kind it must be of, if it matters.
-        verify: compare every file's size and sha256 with the manifest, unless that was done before and the file has not
-            changed since.
+        verify: compare every file with the manifest, unless that was done before and the file has not changed since.
     Raises:
         UserError: no manifest, another kind, or a file that is missing or changed.
     """

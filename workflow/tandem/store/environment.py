@@ -92,10 +92,7 @@ def sources(kind: str) -> list[Path]:
 
 
 def peak_mib() -> int:
-    """MiB: the most memory that this process has had since its program began.
-
-    `ru_maxrss` alone would count what the process that started it had, too: Snakemake has more than many a stage.
-    """
+    """MiB: the most memory of this process since its program began, which `ru_maxrss` mixes with its parent's."""
     with suppress(OSError):
         if match := re.search(r"^VmHWM:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE):
             return int(match[1]) >> 10

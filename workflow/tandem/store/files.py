@@ -1,7 +1,6 @@
 """Files: temporary names, atomic replacement, locks, checksums.
 
-A file that is being written is called `.<name>.<process>` and lies beside its final place, so that one `rename` puts it
-there and nobody ever reads a part of it.
+A file that is being written is `.<name>.<process>` beside its final place: nobody ever reads a part of it.
 """
 
 import fcntl
@@ -80,10 +79,7 @@ def sha256(path: Path) -> str:
 
 
 def fingerprint(path: Path) -> str:
-    """10 hex digits over the names, sizes, first and last 64 KiB of a file, or of all files below a folder.
-
-    Cheap enough for planning, and the same wherever the files lie.
-    """
+    """10 hex digits over names, sizes, first and last 64 KiB of a file or of all in a folder, wherever it lies."""
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     digest = hashlib.sha256()
     for file_path in files:

@@ -1,8 +1,4 @@
-"""Jobs: what a stage's function gets, and how it writes its artifact.
-
-A stage writes its files into a temporary folder below its output; on success each is renamed into place and the
-manifest is written last.
-"""
+"""Jobs: what a stage's function gets, and how it writes its artifact."""
 
 import importlib
 import os
@@ -36,12 +32,10 @@ class Job(Generic[P]):
     """What a stage's function gets.
 
     Attributes:
-        kind: the kind of stage.
-        out: the artifact's folder.
         params: resolved parameters of the kind's model: they decide the result.
         inputs: upstream artifacts by role, verified.
         execution: how to run: shards, workers, budgets. Never changes the result.
-        started: when the job was read, by a clock that nobody puts back, in seconds.
+        started: when the job was read, in seconds of the monotonic clock.
     """
 
     kind: str
@@ -106,12 +100,7 @@ def read_job(kind: str, words: list[str]) -> Job:
 
 
 def run_shard(command: str, words: list[str]) -> None:
-    """Compute a shard of a stage's work and write its facts to `--out`, `<artifact>/shards/<shard>-of-<shards>.json`.
-
-    Args:
-        command: key of `SHARDS`.
-        words: the stage's flags, with `--run.shard` and `--run.shards`.
-    """
+    """Compute a shard by a command of `SHARDS`; facts go to `--out`, `<artifact>/shards/<shard>-of-<shards>.json`."""
     job = read_job(command.rpartition("-")[0], words)
     shard, shards = job.execution.shard, job.execution.shards
     if shard is None or not 0 <= shard < shards:
@@ -131,13 +120,7 @@ def load(entry: str | Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class Draft:
-    """An artifact being written: files go to a temporary folder, facts into the manifest.
-
-    Attributes:
-        folder: the temporary folder.
-        facts: what the manifest's `facts` say: row counts, device, ….
-        files: files that are in their final place already.
-    """
+    """An artifact being written, in a temporary folder; `facts` go into the manifest, `files` are in place already."""
 
     folder: Path
     facts: Json = field(default_factory=dict)
@@ -156,10 +139,7 @@ class Draft:
 
 @contextmanager
 def writing(job: Job) -> Iterator[Draft]:
-    """Make `job`'s artifact: yields a `Draft`; on success moves its files into place and writes the manifest last.
-
-    On an exception nothing appears under a final name.
-    """
+    """Make `job`'s artifact: on success a `Draft`'s files move into place, the manifest last; else nothing appears."""
     temporary = job.out / ".partial"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)

@@ -64,10 +64,7 @@ def stage_name(key: str) -> str:
 
 
 def resolve_input(folder: Path, recorded: str) -> Path:
-    """The folder of an artifact's input: that of the same dataset, kind and key beside it, else as the manifest says.
-
-    A manifest names folders as the stage was called; the results may have been moved or copied since.
-    """
+    """An input's folder: of its dataset, kind and key beside the artifact, else as recorded (results may move)."""
     path = Path(recorded)
     beside = folder.absolute().parents[2].joinpath(*path.parts[-3:])
     return beside if (beside / MANIFEST).is_file() else path
@@ -130,17 +127,15 @@ class Cause:
     before: str
 
 
-def causes(artifact: Artifact, other: Artifact, renamed: bool = False) -> Iterator[Cause]:
+def causes(
+    artifact: Artifact, other: Artifact, renamed: bool = False, visited: set[tuple[str, str]] | None = None
+) -> Iterator[Cause]:
     """Every root of the difference of two artifacts, each once: own parameters first, then those of the inputs.
 
-    An input of another kind or name is a root itself; an input of the same name is followed to what differs in it. With
-    `renamed`, so are inputs of the same kind that have another name: two systems are compared, not variants.
+    An input of the same name is followed to what differs in it, any other is a root itself. With `renamed`, inputs of
+    the same kind and another name are followed too: two systems are compared, not variants.
     """
-    yield from _causes(artifact, other, renamed, set())
-
-
-def _causes(artifact: Artifact, other: Artifact, renamed: bool, visited: set[tuple[str, str]]) -> Iterator[Cause]:
-    """`causes`, skipping pairs that were compared already."""
+    visited = set() if visited is None else visited
     if artifact.key == other.key or (artifact.key, other.key) in visited:
         return
     visited.add((artifact.key, other.key))
@@ -158,8 +153,8 @@ def _causes(artifact: Artifact, other: Artifact, renamed: bool, visited: set[tup
         if pair[0] == pair[1] or pair in visited:
             continue
         ours, theirs = inputs.get(role), other_inputs.get(role)
-        if ours is not None and theirs is not None and _comparable(ours, theirs, renamed):
-            yield from _causes(ours, theirs, renamed, visited)
+        if ours and theirs and ours.kind == theirs.kind and (renamed or stage_name(ours.key) == stage_name(theirs.key)):
+            yield from causes(ours, theirs, renamed, visited)
             if ours.key.rpartition("-")[2] != theirs.key.rpartition("-")[2]:  # else only their names differ
                 continue
         yield Cause(
@@ -187,16 +182,8 @@ def _input(keys: dict[str, str], present: dict[str, Artifact], role: str) -> str
     return keys[role] if role in present else f"{keys[role]} (deleted since)"
 
 
-def _comparable(artifact: Artifact, other: Artifact, renamed: bool) -> bool:
-    """Whether two artifacts are variants of one stage; with `renamed` the same kind is enough."""
-    return artifact.kind == other.kind and (renamed or stage_name(artifact.key) == stage_name(other.key))
-
-
 def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:
-    """What differs between two artifacts of one key, made twice or in two places: code, libraries, machine, bytes.
-
-    None of this is part of a key and none of it should change a result, but it is where to look if a result changed.
-    """
+    """What differs between two artifacts of one key: code, libraries, machine, bytes. None should change a result."""
     values, other_values = (_beside_key(one) for one in (artifact, other))
     for path in differing_paths(values, other_values):
         yield f"{path} is {_format(values, path)}, was {_format(other_values, path)}"
@@ -227,7 +214,7 @@ def explain(artifact: Artifact, other: Artifact, roots: list[Cause]) -> Iterator
 
 
 def _where(artifact: Artifact, cause: Cause) -> str:
-    """`model de-0123456789 differs from de-9876543210: `; empty for what differs in the artifact itself."""
+    """`model de-0123456789 differs from de-9876543210: `; empty for the artifact itself."""
     if cause.stage.key == artifact.key:
         return ""
     return f"{cause.stage.kind} {cause.stage.key} differs from {cause.other.key}: "

@@ -73,13 +73,9 @@ class Exported:
     Attributes:
         dual: the model's `dual.json`: shared, pooling, normalize, temperature, dimension.
         tokens: longest query and passage, special tokens included.
-        passages: how many there are.
-        precision: in which their vectors were computed.
-        dtype: how they were stored, `fp16` or `int8`.
+        precision: in which the passages' vectors were computed; `dtype`: how they were stored.
         indexes: files of the index, each with the passages that follow those of the one before.
-        factory: FAISS's name of the index.
-        tuned: FAISS's search parameters, by name.
-        texts: whether the passages' texts are included.
+        factory: FAISS's name of the index; `tuned`: its search parameters.
         query: an example.
         lineage: what each file was made from.
     """
@@ -145,15 +141,7 @@ def fresh_folder(folder: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None:
-    """Write everything into a folder.
-
-    Args:
-        folder: empty.
-        system: the expression that is exported.
-        run: the stage of its run.
-        split: whose first query is the example.
-        texts: whether to include the passages' texts.
-    """
+    """Write everything into an empty folder; the first query of `split` is the example."""
     needs = {role: open_artifact(Path(stage.folder)) for role, stage in part(run).needs.items()}
     passages, collection = Embeddings(needs["passages"], "passages"), Collection(needs["dataset"])
     say(f"export {system} · {passages.rows:,} passages")
@@ -179,7 +167,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         dtype=passages.dtype,
         indexes=files,
         factory=factory,
-        tuned={TUNED[key]: value for key, value in run.params.items() if key in TUNED and value},
+        tuned={TUNED[key]: value for key, value in run.values.items() if key in TUNED and value},
         texts=texts,
         query=next(iter(collection.queries(split).values())),
         lineage={role: artifact.key for role, artifact in needs.items()},
@@ -188,10 +176,7 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
 
 
 def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:
-    """Write what `faiss.write_index` writes of an `IndexFlatIP` of the passages: their vectors in float32.
-
-    Block by block: FAISS itself would hold all of them in memory.
-    """
+    """Write what `faiss.write_index` writes of an `IndexFlatIP` of the passages in float32, block by block."""
     rows, dimension = passages.rows, passages.dimension
     with open(path, "wb") as file:
         file.write(HEADER.pack(MARK, dimension, rows, UNUSED, UNUSED, True, INNER_PRODUCT, rows * dimension))
@@ -201,11 +186,7 @@ def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:
 
 
 def _copy_index(index: Artifact, folder: Path) -> tuple[list[str], str]:
-    """Copy an index's files under their names, which it uses to open its inverted lists.
-
-    Returns:
-        The files to open, in the order of their passages, and FAISS's name of the index.
-    """
+    """Copy an index's files; their names in the order of their passages, and FAISS's name of the index."""
     meta = json.loads(index.path("meta.json").read_text())
     for name in index.manifest.files:
         if name != "meta.json":
@@ -266,7 +247,6 @@ def _contents(exported: Exported) -> list[str]:
 
 
 def _numbers(exported: Exported) -> list[str]:
-    """Pooling, lengths, temperature and precision, in sentences."""
     pooling = {"cls": "the first token's vector", "mean": "the mean of the tokens' vectors"}[exported.dual["pooling"]]
     scaled = ", scaled to length 1" if exported.dual["normalize"] else ""
     return [

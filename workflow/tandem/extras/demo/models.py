@@ -26,12 +26,7 @@ WARM_UP: Question = {"query": "warm up", "rows": [0]}
 
 
 class Models:
-    """Models, by part.
-
-    Args:
-        parts: by their keys.
-        threads: of torch.
-    """
+    """Models, by part; `threads` are torch's."""
 
     def __init__(self, parts: dict[str, PartData], threads: int) -> None:
         use_workers(threads)
@@ -46,11 +41,7 @@ class Models:
 
 
 class Queries:
-    """How a query's text becomes token ids: as in the stage `tokens`, by the tokenizer of a model's folder.
-
-    Raises:
-        UserError: the model's tokenizer is not the one that made the token ids.
-    """
+    """Turns a query's text into token ids as the stage `tokens` does; refuses another tokenizer than that stage's."""
 
     def __init__(self, folder: Path, tokens: Artifact) -> None:
         require_tokenizer(folder, tokens)

@@ -34,13 +34,7 @@ Ranked = list[tuple[str, float]]  # document id and score, best first
 
 @dataclass(frozen=True)
 class KnownQuery:
-    """A query of the collection.
-
-    Attributes:
-        query: its id.
-        split: where it is from.
-        relevant: documents judged relevant to it; None where the collection judges none of the split.
-    """
+    """A query of the collection; `relevant` is None where the collection judges none of its split."""
 
     query: str
     split: str
@@ -52,9 +46,6 @@ class Passage:
     """One passage of an answer.
 
     Attributes:
-        doc_id: its id.
-        title: its title, may be empty.
-        text: its text.
         score: by the system, as in its run.
         scores: label of each part → its score; None where BM25's own list, as deep as its runs, lacks the passage, and
             where the system's cross-encoder did not look so deep.
@@ -71,14 +62,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Answer:
-    """The passages for a query.
-
-    Attributes:
-        query: its text.
-        known: the collection's query of that text.
-        passages: best first.
-        milliseconds: work → how long it took; `total` is all of it.
-    """
+    """The passages for a query, best first; `known` is the collection's query of that text; milliseconds by work."""
 
     query: str
     known: KnownQuery | None
@@ -87,11 +71,7 @@ class Answer:
 
 
 class Passages:
-    """A corpus by row; ids and texts stay on disk.
-
-    Attributes:
-        ids: ids to rows.
-    """
+    """A corpus by row; ids and texts stay on disk."""
 
     def __init__(self, dataset: Artifact) -> None:
         self.ids = Order(dataset)
@@ -115,12 +95,7 @@ class Passages:
 
 
 class Queries:
-    """A collection's queries, to be recognised by their text.
-
-    Args:
-        dataset: the collection.
-        split: preferred where several queries have one text.
-    """
+    """A collection's queries, to be recognised by their text; of several those of `split` are preferred."""
 
     def __init__(self, dataset: Artifact, split: str) -> None:
         self.split = split
@@ -145,14 +120,8 @@ class Session:
     """A search that is loaded once and asked many times; a context: workers run while it is open.
 
     Args:
-        system: the expression that is searched.
-        run: the stage of its run.
+        run: the stage of the run of the expression `system`.
         parts: what scores passages, those of the run first; each once.
-        split: whose queries are preferred where several have one text.
-    Attributes:
-        passages: the corpus.
-        queries: the collection's queries.
-        loaded: seconds that loading took.
     """
 
     def __init__(self, system: str, run: Stage, parts: list[Part], split: str) -> None:
@@ -214,11 +183,7 @@ def answer(session: Session, query: str, count: int) -> Answer:
 
 
 class Ranking:
-    """The work on one query; what a part has computed is not computed again.
-
-    Attributes:
-        milliseconds: work → how long it took.
-    """
+    """The work on one query; what a part has computed is not computed again."""
 
     def __init__(self, session: Session, query: str) -> None:
         self.session, self.query = session, query

@@ -24,7 +24,6 @@ class Part:
     Attributes:
         column: `BM25`, `DE` or `CE`.
         name: of the model, ensemble or BM25 variant.
-        key: differs from that of every other part.
         params: what decides its scores, as its stage has it.
         needs: role → stage whose artifact it reads.
     """
@@ -42,11 +41,7 @@ class Part:
 
 
 def resolve(plan: FullPlan, system: str) -> Stage:
-    """The stage of a system's run on the split that is reported.
-
-    Raises:
-        UserError: a name that is unknown, with the nearest known one, or a system that answers no new query.
-    """
+    """The stage of a system's run on the reported split; a `UserError` if unknown or unable to answer new queries."""
     settings, planner = plan.settings, plan.planner
     names = [name for section in SECTIONS for name in getattr(settings, section)]
     known = ["bm25", *(f"bm25.{name}" for name in ANALYZERS), *names]
@@ -112,8 +107,7 @@ def needs(run: Stage) -> Iterator[Stage]:
 def comparable_parts(plan: FullPlan, run: Stage) -> list[Part]:
     """Parts whose scores may stand beside those of a run, in the order of preference.
 
-    BM25 of the configuration; then what the tables' systems use, the last row first, but before all others those that
-    share a part with the run.
+    BM25; then the tables' systems, the last row first, but before all others those that share a part with the run.
     """
     own = {one.key for one in parts(run)}
     scores = plan.tables.wanted_scores()
@@ -136,12 +130,9 @@ def require_built(
     Checksums are left to the stages: of a large corpus they would take longer than many searches.
 
     Args:
-        stages: whose artifacts are read.
         requested: (kind, key) of the configuration's own stages, which Snakemake plans without `systems`.
-        system: the expression that needs them.
+        system: the expression that needs the stages' artifacts.
         configuration: for the command that builds what is missing.
-    Raises:
-        UserError: one line with all that is missing and the command, or with the first file that is damaged.
     """
     needed = list(dict.fromkeys(stages))
     missing = [stage for stage in needed if not is_built([stage])]

@@ -1,7 +1,7 @@
 """Search over built embeddings in a worker, one query at a time: exact, or through an index."""
 
 from contextlib import ExitStack
-from typing import Any, Protocol
+from typing import Any
 
 import faiss
 import numpy as np
@@ -20,30 +20,20 @@ CACHE = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready
 
 
-class Searcher(Protocol):
-    """What finds the best passages of queries: `Exact`, or `search.Searcher`."""
-
-    def best(self, queries: Array, depth: int) -> Best:
-        """The best passages of queries, shape (queries, dim)."""
-
-
 class Vectors:
-    """Embeddings of passages, by part.
-
-    Args:
-        parts: by their keys.
-        threads: of FAISS.
-    """
+    """Embeddings of passages, by part; `threads` are FAISS's."""
 
     def __init__(self, parts: dict[str, PartData], threads: int) -> None:
         faiss.omp_set_num_threads(threads)
         self._open = ExitStack()
-        self.parts: dict[str, tuple[Searcher, Embeddings, Order]] = {}
+        self.parts: dict[str, tuple[Exact | search.Searcher, Embeddings, Order]] = {}
         for key, part in parts.items():
             inputs = open_inputs(part)
             passages, order = Embeddings(inputs["passages"], "passages"), Order(inputs["dataset"])
             if "index" in inputs:
-                searcher: Searcher = self._indexed(inputs["index"], passages, order.ranks, part["params"], threads)
+                searcher: Exact | search.Searcher = self._indexed(
+                    inputs["index"], passages, order.ranks, part["params"], threads
+                )
             else:
                 searcher = Exact(passages, order.ranks, CACHE // len(parts))
             self.parts[key] = searcher, passages, order
@@ -52,7 +42,7 @@ class Vectors:
         self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], threads: int
     ) -> search.Searcher:
         opened = search.Index(index, self._open.enter_context(alone(threads)))
-        how = AnnParams.model_validate(params)
+        how = AnnParams.model_validate({name: params[name] for name in AnnParams.model_fields.keys() & params})
         opened.tune(how.nprobe, how.ef_search)
         return search.Searcher(opened, passages, ranks, how.rescore, how.rescore_factor)
 
@@ -68,15 +58,9 @@ class Vectors:
 
 
 class Exact:
-    """The search of the stage `retrieve`.
+    """The search of the stage `retrieve`, one block after the other.
 
-    Blocks are searched one after the other, so a query takes time in proportion to the corpus. The searchers of blocks
-    that fit are kept; other blocks are mapped from disk and made ready again for each query.
-
-    Args:
-        passages: the vectors.
-        ranks: alphabetical rank of each row's id.
-        room: bytes of blocks that may stay ready.
+    The searchers of blocks that fit into `room` bytes are kept; other blocks are mapped from disk for each query.
     """
 
     def __init__(self, passages: Embeddings, ranks: Array, room: int) -> None:

@@ -1,8 +1,7 @@
 """Processes that each compute with one library, asked by JSON lines: FAISS, Java and torch bring their own threads.
 
-The first line on a worker's standard input names the parts it serves; it answers `{"done": null}` when they are loaded.
-Every further line is a question, and one line answers it: `{"done": …}`, or `{"mistake": "…"}`. The end of the input
-ends it.
+The first line on a worker's standard input names the parts it serves, every further one is a question; one line answers
+each: `{"done": …}`, or `{"mistake": "…"}`. The end of the input ends it.
 """
 
 import json
@@ -11,7 +10,7 @@ import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, TypedDict
+from typing import IO, Any, Self, TypedDict
 
 import tandem
 from tandem.cluster.progress import Progress
@@ -53,26 +52,13 @@ class Question(Request, total=False):
     part: str
 
 
-class Role(Protocol):
-    """What a worker does: made from the parts it serves and its threads, then asked."""
-
-    def answer(self, question: Question) -> Any:
-        """The answer to one question, as JSON."""
-
-
 def open_inputs(part: PartData) -> dict[str, Artifact]:
     """The artifacts that a part reads, by role."""
     return {role: open_artifact(Path(folder), verify=False) for role, folder in part["inputs"].items()}
 
 
 class Worker:
-    """One process of `main`; a context that ends it.
-
-    Args:
-        role: a key of `ROLES`.
-        parts: by their keys.
-        threads: it computes with.
-    """
+    """One process of `main` for a role of `ROLES`; a context that ends it."""
 
     def __init__(self, role: str, parts: dict[str, PartData], threads: int) -> None:
         self.role = role
@@ -141,7 +127,7 @@ def main(words: list[str]) -> int:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
-    role: Role | None = None
+    role: Any = None  # made from the parts it serves and its threads, then asked
     for line in sys.stdin:
         message = json.loads(line)
         try:
@@ -156,12 +142,7 @@ def main(words: list[str]) -> int:
 
 
 class Bm25:
-    """Opened indexes of the stage `bm25`, by part.
-
-    Args:
-        parts: by their keys.
-        threads: of the engines.
-    """
+    """Opened indexes of the stage `bm25`, by part; `threads` are the engines'."""
 
     def __init__(self, parts: dict[str, PartData], threads: int) -> None:
         self.parts: dict[str, Any] = {}

@@ -84,7 +84,6 @@ class Bundle:
     """An unpacked bundle.
 
     Attributes:
-        folder: where it was unpacked.
         files: size and checksum of each file by its place.
         left_out: keys of the artifacts of which only the manifest was packed.
     """
@@ -157,12 +156,7 @@ DIRTY = "\nSome stages ran with changes that no commit has; their manifests say 
 
 @dataclass(frozen=True)
 class Packed:
-    """What goes into a bundle.
-
-    Attributes:
-        files: place in the bundle → content, or the file that has it.
-        left_out: keys of the stages of which only the manifest is included.
-    """
+    """What goes into a bundle: content or file by its place; keys of stages of which only the manifest is in it."""
 
     files: dict[str, Content]
     left_out: list[str]
@@ -178,8 +172,8 @@ def bundle(table: str, /, *files: str, out: Path | None = None, configurations: 
     """Pack a table with what a reader needs to make it again.
 
     The archive holds the table with its scores and runs, the manifests of all stages behind it, its lineage, the
-    configuration as it was resolved, the table's layout, the lock files, and a README with the commands that make the
-    table again. The same results give the same bytes. `tandem verify` works on the unpacked folder.
+    resolved configuration, the table's layout, the lock files, and a README with the commands that make the table
+    again. The same results give the same bytes. `tandem verify` works on the unpacked folder.
 
     Args:
         table: a name as in results/tables/: `rocketqav2/table4`.
@@ -201,11 +195,7 @@ def bundle(table: str, /, *files: str, out: Path | None = None, configurations: 
 
 
 def gather(name: str, configuration: Configuration) -> Packed:
-    """Collect what a table is made of.
-
-    Raises:
-        UserError: no such table, one that is not made under this configuration, or a file that is damaged.
-    """
+    """Collect what a table is made of; a `UserError` for one that does not exist or is not made, or a damaged file."""
     plan = configuration.plan()
     if name not in plan.tables:
         problem = plan.tables.missing.get(name) or f"is not a table{nearest(name, sorted(plan.tables))}"
@@ -248,10 +238,7 @@ def packed_files(stage: Stage) -> list[str]:
 
 
 def resolved_configuration(plan: FullPlan, name: str) -> str:
-    """The resolved configuration with every default, for the one table; without secrets.
-
-    A layout of the user's own is the bundle's; folders of data and encoders are absolute: it is read elsewhere.
-    """
+    """The resolved configuration with every default, for the one table, without secrets, its folders absolute."""
     config: Json = redacted(plan.document())
     own = plan.tables.layouts[name]
     config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.settings.tables) else [name]
@@ -279,7 +266,6 @@ def readme(name: str, configuration: Configuration, manifests: list[Manifest]) -
 
 
 def _origins(manifests: list[Manifest]) -> Iterator[str]:
-    """A line for each dataset and encoder that comes from elsewhere."""
     for manifest in manifests:
         params, execution = manifest.params, manifest.execution
         if manifest.kind not in ("dataset", "encoder"):

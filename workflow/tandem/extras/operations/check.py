@@ -1,8 +1,4 @@
-"""The command `check`: results that a rerun might not reproduce.
-
-Same key but other code; and tables or sweeps whose rows are of different generations: other code, other libraries, a
-run that was made again.
-"""
+"""The command `check`: results that a rerun might not reproduce."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -75,7 +71,7 @@ def changed_code(roots: Iterable[Path]) -> Iterator[str]:
 
 
 def manifests(roots: Iterable[Path]) -> Iterator[tuple[Path, Manifest | None]]:
-    """The artifacts below folders with their manifests, one after the other; None for one that is not finished."""
+    """The artifacts below folders with their manifests; None for one that is not finished."""
     folders = [folder for root in roots for folder in artifact_folders(root) if kind_of(folder) in KINDS]
     with Progress("check", len(folders), "artifacts") as progress:
         for folder in folders:
@@ -101,7 +97,6 @@ def mixed_generations(root: Path) -> Iterator[str]:
 
 
 def _table_rows(table: Table, project: Path) -> dict[str, Row]:
-    """The scores that a table's rows show, in the project's folder."""
     rows: dict[str, Row] = {}
     for row in table.rows:
         if row.lineage:

@@ -23,22 +23,13 @@ SPENT = ("embeddings", "index")  # large, and needed only until runs are made fr
 
 @dataclass
 class Configuration:
-    """One configuration, as Snakemake gets it.
-
-    Attributes:
-        files: YAML files laid upon config/config.yaml, one upon the other.
-        values: `key=value`, laid upon those; the value is YAML.
-    """
+    """A configuration as Snakemake gets it: YAML files laid upon config/config.yaml, then `key=value` words."""
 
     files: list[Path] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
 
     def config(self) -> Raw:
-        """The configuration as Snakemake would gather it.
-
-        Raises:
-            UserError: a file or value that cannot be read.
-        """
+        """The configuration as Snakemake would gather it; a `UserError` for a file or value that cannot be read."""
         config = gathered(self.files, ROOT)
         for word in self.values:
             key, _, text = word.partition("=")
@@ -58,10 +49,7 @@ class Configuration:
         return " ".join([*map(str, self.files), *self.values]) or "config/config.yaml"
 
     def snakemake(self, targets: Iterable[str], system: str = "") -> str:
-        """The command that builds files below results/ under this configuration.
-
-        A `system` that no table of the configuration names must be added to `systems`.
-        """
+        """The command that builds files below results/; `system` is one that no table of the configuration names."""
         line = ["snakemake", "--cores", str(os.cpu_count() or 1), *targets]
         line += ["--configfile", *map(str, self.files)] if self.files else []
         values = [*self.values, *([f"systems=[{system}]"] if system else [])]
@@ -84,11 +72,7 @@ Configurations = Annotated[
 
 
 def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str]]:
-    """Configurations on a command line, and the other words.
-
-    `--configfile A.yaml [B.yaml …]` begins a configuration, which `--config key=value …` belongs to. Without either it
-    is the checkout's own.
-    """
+    """Configurations on a command line, as `Configurations` describes them, and the other words."""
     configurations, rest, target = list[Configuration](), list[str](), ""
     for word in words:
         if word in ("--configfile", "--configfiles"):
@@ -121,11 +105,7 @@ def split_files(words: Iterable[str]) -> tuple[list[str], list[Path]]:
 
 
 def full_plan(configuration: Configuration) -> FullPlan:
-    """A configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on.
-
-    Raises:
-        UserError: a mistake, or a wanted table or sweep that cannot be made.
-    """
+    """A configuration's plan with everything that can be requested by name: tables, sweeps, audits and so on."""
     plan = configuration.plan()
     plan.tables.files()  # a table that cannot be planned today, its data being away, would leave out what it needs
     plan.sweeps()
@@ -149,10 +129,7 @@ def stages_of_all(plan: FullPlan) -> list[Stage]:
 
 
 def spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
-    """(kind, key) of vectors and indexes of `rule all` that only finished stages were made from.
-
-    Snakemake builds none of them again: what was made from them exists.
-    """
+    """(kind, key) of vectors and indexes of `rule all` that only finished stages read: none is built again."""
     stages = {(stage.kind, stage.key): stage for plan in plans for stage in stages_of_all(plan)}
     waiting = {
         (upstream.kind, upstream.key)

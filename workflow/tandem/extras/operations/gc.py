@@ -52,7 +52,6 @@ class Unneeded:
     """A folder that no configuration needs.
 
     Attributes:
-        folder: its path.
         group: one of `NAMES`.
         bytes: on disk.
         seconds: what making it took; None where that is not known.
@@ -175,7 +174,7 @@ def refuse_locked() -> None:
 def delete_all(folders: list[Unneeded]) -> int:
     """Delete folders one after the other; the bytes that were freed.
 
-    Before each it is checked again that nothing is at work: planning took a while, and deleting takes minutes.
+    Before each it is checked again that nothing is at work: planning and deleting take minutes.
     """
     freed = 0
     with Progress("gc", len(folders), "folders") as progress:
@@ -194,10 +193,10 @@ def delete_all(folders: list[Unneeded]) -> int:
 
 
 def delete(folder: Path) -> bool:
-    """Delete a folder of results/: it is renamed first, so that no half of it is ever taken for an artifact.
+    """Delete a folder of results/, renamed first so that no half of it is taken for an artifact; whether it was
+    deleted.
 
-    Returns:
-        Whether it was deleted: not what lies outside results/, or behind a link.
+    What lies outside results/, or behind a link, is left alone.
     """
     inside = folder.resolve().is_relative_to(RESULTS.resolve())
     if folder.is_symlink() or not inside:

@@ -81,7 +81,7 @@ def siblings(artifact: Artifact) -> list[Artifact]:
 
 
 def _distance(artifact: Artifact, other: Artifact, renamed: bool) -> tuple[int, bool, list[int], str]:
-    """How far a sibling is: the number of roots, then whether it is younger, then how long ago it finished."""
+    """The number of differing roots, then whether a sibling is younger, then how long ago it finished."""
     finished = other.manifest.finished
     recent = [-ord(character) for character in finished]
     roots = len(list(causes(artifact, other, renamed)))
@@ -90,23 +90,14 @@ def _distance(artifact: Artifact, other: Artifact, renamed: bool) -> tuple[int, 
 
 @dataclass(frozen=True)
 class Target:
-    """The artifacts that a word of a command line stands for.
-
-    Attributes:
-        label: in words: `rocketqav2/table4: RocketQAv2 (retriever): RR@10 = 40.89`.
-        artifacts: of a number, one for every seed.
-    """
+    """What a word stands for: a label for people, and its artifacts, of a number one for every seed."""
 
     label: str
     artifacts: list[Artifact]
 
 
 def resolve(word: str) -> Target:
-    """The artifact of a folder or key, or those behind `TABLE:ROW[:COLUMN]` or `sweeps/SWEEP:ROW[:MEASURE]`.
-
-    Raises:
-        UserError: there is none; the message says what there is instead.
-    """
+    """The artifact of a folder or key, or those behind `TABLE:ROW[:COLUMN]` or `sweeps/SWEEP:ROW[:MEASURE]`."""
     name, colon, _ = word.partition(":")
     if not Path(word).is_dir():
         path = RESULTS / (f"{name}.json" if name.startswith(SWEEPS) else f"tables/{name}.json")
@@ -117,10 +108,7 @@ def resolve(word: str) -> Target:
 
 
 def _of_table(table: Table, word: str) -> Target:
-    """The scores behind a row of a table, or those that one of its columns shows.
-
-    A row that is re-ranked is `SYSTEM on FIRST STAGE`; the system alone where it stands for one row.
-    """
+    """The scores behind a row of a table, `SYSTEM [on FIRST STAGE]`, or those that one of its columns shows."""
     name = word.split(":")[0]
     rows = {system_name((row.system, row.first_stage)): row for row in table.rows}
     traceable = [name for name, row in rows.items() if row.lineage]
@@ -138,10 +126,7 @@ def _of_table(table: Table, word: str) -> Target:
 
 
 def _of_sweep(sweep: Result, word: str) -> Target:
-    """The runs behind a system at a point of a sweep: `SYSTEM at rocketqav2.list_size 4, seed 1`.
-
-    The point is written as in the sweep's table, with spaces or `=` between a path and its value.
-    """
+    """The runs behind a point of a sweep, written as in its table: `SYSTEM at rocketqav2.list_size 4, seed 1`."""
     rows: dict[str, list[Line]] = {}
     for line in sweep.lines:
         rows.setdefault(f"{line.system} at {label_point(line.point)}", []).append(line)
@@ -158,11 +143,7 @@ def _of_sweep(sweep: Result, word: str) -> Target:
 def _parts(
     word: str, rows: Mapping[str, object], matches: Callable[[str, str], bool], traceable: list[str]
 ) -> tuple[str, str]:
-    """The full name of a row and the column of `NAME:ROW[:COLUMN]`; quotes around the parts do not count.
-
-    Raises:
-        UserError: no row, several, or none named.
-    """
+    """The full name of a row and the column of `NAME:ROW[:COLUMN]`; quotes around the parts do not count."""
     name, *rest = word.split(":")
     if not rest:
         what = "sweep" if name.startswith(SWEEPS) else "table"
@@ -183,7 +164,6 @@ def _unquoted(text: str) -> str:
 
 
 def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
-    """A row's cell by its measure or by its column's name."""
     cells = [
         (cell, label)
         for cell, label in zip(row.cells, table.names, strict=True)

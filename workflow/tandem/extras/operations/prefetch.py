@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from tandem.cluster.progress import say
 from tandem.config.execution import Mirror
-from tandem.data.catalogue import presences
+from tandem.data.catalogue import Entries, presences
 from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
 from tandem.errors import UserError
@@ -31,7 +31,6 @@ class Item:
 
     Attributes:
         kind: `dataset` or `encoder`.
-        name: of it.
         what: a URL, an ir_datasets id, or `org/name@revision` of the hub.
         size: in bytes; None if that is not known before.
         here: whether it is on this machine.
@@ -79,7 +78,7 @@ def needed(plan: FullPlan) -> list[Item]:
     items: list[Item] = []
     for stage in stages_of_all(plan):
         if stage.kind == "dataset":
-            items += of_dataset(stage, plan.document()["datasets"])
+            items += of_dataset(stage, plan.settings.datasets)
         elif stage.kind == "encoder" and stage.values["source"] == "hub":
             items.append(of_hub(stage, stage.name in plan.settings.encoders))
     return items
@@ -102,11 +101,7 @@ def listing(items: Sequence[Item]) -> str:
 
 
 def fetch_all(items: Iterable[Item]) -> int:
-    """Fetch items one after the other; one that fails does not keep the others from being fetched.
-
-    Returns:
-        The exit status: 1 if one is missing.
-    """
+    """Fetch items one after the other, in spite of failures; the exit status: 1 if one is missing."""
     failed = 0
     for item in items:
         try:
@@ -118,7 +113,7 @@ def fetch_all(items: Iterable[Item]) -> int:
     return failed
 
 
-def of_dataset(stage: Stage, datasets: Json) -> Iterator[Item]:
+def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
     """The downloads of a dataset's own files, each URL once; none for one that has a folder or is made here."""
     if stage.values.get("source") == "ir_datasets":
         presence = presences([stage.name], datasets)[stage.name]
@@ -147,11 +142,7 @@ def fetch_files(downloads: Downloads, names: list[str]) -> str:
 
 
 def fetch_ir_datasets(name: str, params: Json) -> str:
-    """Have ir_datasets download and unpack a collection's documents, queries and qrels.
-
-    Raises:
-        UserError: it cannot, or does not know the collection.
-    """
+    """Have ir_datasets download and unpack a collection's documents, queries and qrels; a `UserError` if it cannot."""
     import ir_datasets  # makes folders when it is imported
 
     splits = params.get("splits") or {}
@@ -188,11 +179,7 @@ def fetch_hub(name: str, revision: str) -> str:
 
 
 def pin_entry(stage: Stage, catalogued: bool, commit: str) -> str:
-    """What to write into a configuration so that an encoder stays as it is; empty where its revision is a commit.
-
-    A branch is another model tomorrow, under the same key. The commit gives the encoder, and all that is made from it,
-    other keys.
-    """
+    """What pins an encoder in a configuration; empty where its revision is a commit: a branch may move."""
     name, revision = stage.values["name"], stage.values["revision"]
     if COMMIT.fullmatch(revision) or not COMMIT.fullmatch(commit):
         return ""
@@ -211,10 +198,7 @@ def in_cache(name: str, revision: str) -> str | None:
 
 
 def query_hub(name: str, revision: str) -> tuple[str | None, int | None]:
-    """The commit that a revision is, and the bytes that `models.encoder.download` would fetch.
-
-    None where the hub does not say, or cannot be reached.
-    """
+    """The commit that a revision is, and the bytes that `models.hub.download` would fetch; None where unknown."""
     from fnmatch import fnmatchcase
 
     from huggingface_hub import HfApi

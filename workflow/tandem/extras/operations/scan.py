@@ -34,11 +34,7 @@ ALIVE = 120.0  # seconds: a job that has written its progress since is running
 
 
 def find(word: str) -> Artifact:
-    """The artifact at a folder, or with that key below results/; its files are not read.
-
-    Raises:
-        UserError: there is none, or several datasets have one of that key.
-    """
+    """The artifact at a folder or with a key below results/, its files unread; a `UserError` unless there is one."""
     folder = Path(word)
     if (folder / MANIFEST).is_file() or folder.name == MANIFEST:
         return open_artifact(folder, verify=False)
@@ -52,11 +48,7 @@ def find(word: str) -> Artifact:
 
 
 def artifact_folders(root: Path) -> Iterator[Path]:
-    """Folders of artifacts and of pair stores below a folder, or that folder itself; sorted, links not followed.
-
-    Raises:
-        UserError: no such folder.
-    """
+    """Folders of artifacts and of pair stores below a folder, or that folder itself; sorted, links not followed."""
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; give results/ or a folder below it")
     at = root.absolute()
@@ -136,10 +128,8 @@ class Fault:
     """A difference between results and their manifests.
 
     Attributes:
-        folder: the artifact's.
         what: `missing`, `truncated`, `changed`, `unknown`, `input`, `draft`, `unfinished`, `damaged` or `name`.
-        path: the file or folder it is about.
-        why: in words.
+        path: the file or folder in the artifact's `folder` that it is about.
     """
 
     folder: Path
@@ -149,14 +139,7 @@ class Fault:
 
 
 class Task(NamedTuple):
-    """A file to be read and compared.
-
-    Attributes:
-        folder: the artifact's.
-        name: of the file in it.
-        expected: its size and sha256.
-        stamp: of the manifest that says so, see `stamp`; 0 where there is none.
-    """
+    """A file to be read and compared; `stamp` is that of the manifest that says so, 0 where there is none."""
 
     folder: Path
     name: str

@@ -35,9 +35,9 @@ def top(
 ) -> int:
     """Print a line for each running job.
 
-    Reads the progress files that jobs keep beside their outputs; no daemon. On another machine ssh runs `find`, so that
-    nothing of Tandem must be installed there. A job that has written nothing for a minute is `silent`: it may be in one
-    long step, or killed. One of this machine whose process is gone is `dead`.
+    Reads the progress files that jobs keep beside their outputs; on another machine by ssh and `find`, without Tandem.
+    A job that has written nothing for a minute is `silent`: it may be in one long step, or killed. One of this machine
+    whose process is gone is `dead`.
 
     Args:
         places: FOLDER or USER@HOST:FOLDER; results/ by default.
@@ -76,13 +76,7 @@ class Place:
 
 
 class Job(ProgressRecord):
-    """A running job as its progress file describes it.
-
-    Attributes:
-        age: seconds since the file was written.
-        host: another machine that it was read from.
-        dead: its process is gone.
-    """
+    """A running job: its file's `age` in seconds, the other machine `host`; `dead`: its process is gone."""
 
     age: float = 0.0
     host: str = ""
@@ -106,10 +100,7 @@ def jobs_at(place: Place) -> list[Job]:
 
 
 def is_dead(job: Job) -> bool:
-    """Whether the process of a job on this machine is gone; False where that cannot be seen from here.
-
-    Numbers of processes are used again: another command line is another process.
-    """
+    """Whether a job's process on this machine is gone (another command line is another one); False if unseen."""
     here = job.node == platform.node() and job.pids is not None and job.pids == pid_namespace()
     if not here or job.age < 3 * EVERY:
         return False

@@ -138,7 +138,6 @@ def compared(items: Iterable[Item], threads: int, quick: bool, progress: Progres
 
 
 def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Items in groups that are worth a thread's while."""
     batch, size = list[Item](), 0
     for item in items:
         batch.append(item)
@@ -204,13 +203,11 @@ def compare(task: Task) -> Fault | None:
 
 @dataclass
 class Report:
-    """The faults for a person, however many: the first in words, the number of the others, and what mends them.
+    """The faults for a person: the first in words, the number of the others, and what mends them.
 
     Attributes:
         configuration: repeated in the commands.
         artifacts: how many were looked at.
-        count: of faults.
-        lines: the first of them.
         damaged: folders that must be made anew, in the order of the faults.
         removed: the first of the files and folders that no stage reads.
     """
@@ -249,7 +246,6 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def _rebuild(self, folders: list[Path]) -> list[str]:
-        """The commands that build artifacts anew, a line for every folder of results."""
         by_project: dict[Path, list[Path]] = {}
         for folder in folders:
             by_project.setdefault(folder.absolute().parents[3], []).append(folder)
