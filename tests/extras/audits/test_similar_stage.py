@@ -189,8 +189,8 @@ def test_vectors_propose(make_job, dataset, dual_model, joint_model, tokens, tmp
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"depth": 0}, "depth: .* greater than or equal to 1"),
-        ({"threshold": 1.5}, "threshold: .* less than or equal to 1"),
+        ({"depth": 0}, "depth is 0; allowed: ≥ 1"),
+        ({"threshold": 1.5}, "threshold is 1.5; allowed: ≤ 1"),
     ],
 )
 def test_parameters_that_mean_nothing(make_job, collection, tmp_path, wrong, message):

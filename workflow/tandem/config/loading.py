@@ -21,6 +21,7 @@ from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
 from tandem.config.training import OBJECTIVES
 from tandem.config.validation import limited, parse, read
 from tandem.errors import NAME, UserError, nearest, printable, shortened
+from tandem.registry import load_plugins
 
 Raw = dict[str, Any]
 """What YAML or Snakemake gives: not validated."""
@@ -105,6 +106,8 @@ def load_settings(raw: Raw, root: Path) -> Settings:
 def assembled(raw: Raw, root: Path) -> Raw:
     """Merge catalogues, recipes and what Snakemake gathered; nothing is validated yet."""
     limited(raw)
+    plugins = raw.get("plugins") or []
+    load_plugins(plugins if isinstance(plugins, list) else [])
     config: Raw = {name: catalogue(root / "config" / name) for name in CATALOGUES}
     for name in CATALOGUES:
         entries = raw.get(name)

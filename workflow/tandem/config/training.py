@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tandem.config.base import Items, Names, Pooling, Precision, Section, by_value, choice
 from tandem.registry import Registry
@@ -116,8 +116,28 @@ class ValidationSettings(Validation):
     fidelity: bool = Field(False, description="compare validation with the full corpus in the report, which waits")
 
 
-class Distil(Section):
+class TakesLosses(Section):
+    """A section that names losses: the options of a plugin's loss that have no key of their own."""
+
+    losses: ClassVar[tuple[tuple[str, Registry[Any]], ...]] = ()
+
+    loss_options: dict[str, bool | int | float | str] = Field(
+        {}, description="option → value, of a loss that a plugin registers: its keyword-only parameters"
+    )
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Self:
+        try:
+            check_options(self, [(registry, getattr(self, key)) for key, registry in self.losses])
+        except UserError as error:
+            raise problem(f".{error}") from None
+        return self
+
+
+class Distil(TakesLosses):
     """Learning from a teacher's scores of the training lists as well."""
+
+    losses = (("loss", distillation),)
 
     from_: Names = Field(alias="from", description="cross-encoder, several (mean of logits), or a run with scores")
     loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
@@ -179,8 +199,10 @@ class Train(Optimisation):
     validation_depth: int = Field(20, ge=1, description="passages per query of `validate_every`")
 
 
-class DualTrain(Train):
+class DualTrain(Train, TakesLosses):
     """How a dual encoder is trained."""
+
+    losses = (("loss", supervision),)
 
     loss: Supervision = Field("listwise", description="loss of each query's list")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
@@ -190,8 +212,10 @@ class DualTrain(Train):
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
 
 
-class CrossTrain(Train):
+class CrossTrain(Train, TakesLosses):
     """How a cross-encoder is trained."""
+
+    losses = (("loss", supervision),)
 
     loss: Supervision = Field("pointwise", description="loss of each query's list")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
@@ -199,7 +223,7 @@ class CrossTrain(Train):
     in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
 
 
-class JointTrain(Train):
+class JointTrain(Train, TakesLosses):
     """How a retriever and a re-ranker are trained together."""
 
     semantics: Distillation = Field("paper", description="how the retriever learns from the re-ranker; paper: both do")

@@ -15,7 +15,7 @@ from tandem.config.training import JointModel
 from tandem.config.variants import Variants
 from tandem.errors import UserError
 from tandem.plan import audits, datasets, encoders, models, runs
-from tandem.plan.candidates import RANDOM
+from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Name, Validated
 from tandem.plan.graph import Stage, Stages
 
@@ -200,7 +200,7 @@ def model_needs(ctx: Context, name: str) -> Iterator[Name]:
         yield "models", ctx.model_name(start)
         yield from encoder_needs(ctx, ctx.settings.encoder if start == "encoder" else start)
     for lists in (entry.candidates, *entry.candidates.also):
-        if lists.from_ != RANDOM:
+        if not is_source(lists.from_):
             yield from run_needs(ctx, lists.from_, data)
         judges = lists.denoise.by if lists.denoise else ()
         yield from (("models", ctx.model_name(judge)) for judge in ctx.members(list(judges)))
@@ -224,6 +224,9 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
             yield from run_needs(ctx, entry.of, entry.windows if entry.by is None else data, (*opened, part))
             yield "datasets", entry.windows
             yield from (("models", ctx.model_name(judge)) for judge in ctx.members([entry.by] if entry.by else []))
+        elif part in settings.runs:
+            if of := settings.runs[part].of:
+                yield from run_needs(ctx, of, data, (*opened, part))
         elif part in settings.fusions:
             for of in settings.fusions[part].of:
                 yield from run_needs(ctx, of, data, (*opened, part))

@@ -221,11 +221,11 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         stand_ins = StandIns(settings, base.ctx.datasets, layout)
         named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
         dataset, changes = stand_ins.searched(named), self._configured(layout, stand_ins, named)
-        own = stand_ins.changed(row.changes)
+        own = stand_ins.changed(row.with_)
         dataset = changes.get("dataset", dataset)
         if dataset != settings.dataset:
             changes["dataset"] = dataset
-        changes |= own | (row.changes_own if stand_ins.collection(dataset) == named else {})
+        changes |= own | (row.with_own if stand_ins.collection(dataset) == named else {})
         recipes = changes.get("recipes") or settings.recipes
         if lacking := [name for name in layout.recipes if name not in recipes]:
             changes["recipes"] = [*recipes, *lacking]
@@ -239,7 +239,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         stage = _score(planner, audited, row, layout, str(file), dataset)
         run = stage.upstream.get("run")
         instead = [
-            f"{own[at]} for {value}" for at, value in row.changes.items() if stand_ins.collection(own[at]) != value
+            f"{own[at]} for {value}" for at, value in row.with_.items() if stand_ins.collection(own[at]) != value
         ]
         planned = PlannedRow(
             system=row.system,

@@ -3,16 +3,21 @@
 Declarations are data. Rules, the command line, estimates, the report and `gc` read them; nothing lists kinds again.
 This package imports neither torch nor FAISS nor Java, so that planning stays light."""
 
+from collections.abc import Callable, Iterable
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tandem.config.base import Model
+from pydantic import Field
+
+from tandem.config.base import Items, Model
 
 
 class Params(Model):
     """Base of a kind's parameters: the resolved values that decide its result and are hashed into its key."""
+
+    plugins: Items[str] = Field((), description="the plugins that the stage uses: file@digest")
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Kind:
 
     Attributes:
         name: the kind, also its command, its rule and its folder under results/<dataset>/.
-        run: `module:function` below the package `tandem`; the function takes a `Job`.
+        run: `module:function` below the package `tandem`, or a plugin's function; it takes a `Job`.
         params: model of its parameters.
         version: part of every digest; raise it when the meaning of the result changes.
         env: conda environment under envs/.
@@ -36,7 +41,7 @@ class Kind:
     """
 
     name: str
-    run: str
+    run: str | Callable[..., None]
     params: type[Params] | None = None
     version: int = 1
     env: Literal["data", "models", "lexical", "search", "notebooks"] = "data"
