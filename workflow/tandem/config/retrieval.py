@@ -1,6 +1,5 @@
 """How passages are found: BM25, dense indexes, re-ranking, fusions, aggregations, imported runs."""
 
-from typing import Any, Literal
 from typing import Literal, get_args
 
 from pydantic import Field
