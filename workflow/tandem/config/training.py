@@ -1,4 +1,4 @@
-"""What a configuration says about the models that are trained: training lists, objectives, optimisation."""
+"""The models that are trained: training lists, losses and their options, optimisation."""
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
@@ -187,8 +187,6 @@ class CrossTrain(Train, TakesLosses):
 
 class JointTrain(Train, TakesLosses):
     """How a retriever and a re-ranker are trained together."""
-
-    losses = (("semantics", distillation), ("supervision", supervision))
 
     semantics: Distillation = Field("paper", description="how the retriever learns from the re-ranker; paper: both do")
     temperature: float = Field(1.0, gt=0, description="of both softmaxes, where `semantics` is a kl with one")
