@@ -136,7 +136,7 @@ def test_what_cannot_be_had_at_a_point_names_it(planned, told, line):
 def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
     plan = FullPlan(configured(), ROOT)
     assert plan.sweeps() == []
-    assert plan.wanted_sweeps() == []
+    assert plan.swept.requested == []
     assert plan.sweeps("rocketqav2_figure4") == ["results/sweeps/rocketqav2_figure4.json"]
     figure, small = (plan.swept[f"rocketqav2_figure4{name}"] for name in ("", "_small"))
     assert figure.values == {LIST_SIZE: [8, 16, 32, 64, 128]}

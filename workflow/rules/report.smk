@@ -70,7 +70,7 @@ def made_sweeps():
     wanted = list(planned(plan.sweeps))
     for name in sorted(path.stem for path in Path("results/sweeps").glob("*.points")):
         file = Path(f"results/sweeps/{name}.json")
-        if name not in plan.wanted_sweeps() and name in plan.swept and file.is_file():
+        if name not in plan.swept.requested and name in plan.swept and file.is_file():
             points = plan.swept[name].to_json() + "\n"
             wanted += [str(file)] * (file.with_suffix(".points").read_text(encoding="utf-8") == points)
     return wanted

@@ -257,20 +257,15 @@ def with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
         first = cycle.index(min(cycle))
         names = [*cycle[first:], *cycle[:first], cycle[first]]
         raise UserError(f"models.{printable(names[0])}.like forms a cycle: {' -> '.join(names)}")
-    base = models[name].get("like")
+    base, own = models[name].get("like"), {key: value for key, value in models[name].items() if key != "like"}
     if base is None:
-        return {key: value for key, value in models[name].items() if key != "like"}
+        return own
     if isinstance(base, str) and base in models and not isinstance(models[base], dict):
         raise UserError(_no_object(f"models.{printable(base)}", models[base]))
     if not isinstance(base, str) or base not in models:
         hint = nearest(str(base), list(models))
         raise UserError(f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}")
-    return dict(
-        merged(
-            with_like(base, models, (*opened, name)),
-            {key: value for key, value in models[name].items() if key != "like"},
-        )
-    )
+    return dict(merged(with_like(base, models, (*opened, name)), own))
 
 
 def _without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:

@@ -188,6 +188,8 @@ class CrossTrain(Train, TakesLosses):
 class JointTrain(Train, TakesLosses):
     """How a retriever and a re-ranker are trained together."""
 
+    losses = (("semantics", distillation), ("supervision", supervision))
+
     semantics: Distillation = Field("paper", description="how the retriever learns from the re-ranker; paper: both do")
     temperature: float = Field(1.0, gt=0, description="of both softmaxes, where `semantics` is a kl with one")
     teacher: Literal["dynamic", "static"] = Field("dynamic", description="static: the re-ranker does not learn")

@@ -79,10 +79,6 @@ class Plan:
             raise UserError("\n".join(self.tables.reasons(paper)))
         return self.tables.files(*tables)
 
-    def wanted_sweeps(self) -> list[str]:
-        """Names of the sweeps of `rule all`: the configuration's."""
-        return self.swept.requested
-
     def sweeps(self, *names: str) -> list[str]:
         """The files of sweeps that programs read, of the requested ones if none is named."""
         return self.swept.files(names or self.swept.requested)

@@ -1,7 +1,7 @@
 """Planning of one configuration: what is wanted, after everything that it needs.
 
-The names that a run, model or dataset needs are read off the configuration first (`needs`) and planned in that order,
-so that the functions below only look them up.
+The names that a run, model or dataset needs are read off the configuration first (`run_needs`, …) and planned in that
+order, so that the functions below only look them up.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -97,7 +97,8 @@ class Planner:
 
     def train_without_similar(self, dataset: str, name: str, similar: Stage) -> None:
         """Enter the variant of a dataset without similar queries, as another configuration's audit found them."""
-        enter_dissimilar(self.ctx, dataset, name)
+        notes = datasets.notes_of(self.ctx.dataset_entry(dataset))
+        self.ctx.datasets.setdefault(name, Dissimilar(source="dissimilar", of=dataset, **notes))
         self.ctx.similar[dataset] = similar
 
     def prepare(self, needed: Iterable[Name]) -> None:
@@ -118,7 +119,7 @@ class Planner:
         if name in self._done or entry not in (self.ctx.datasets if block == "datasets" else self.settings.models):
             return
         try:
-            for needed in needs(self.ctx, name):
+            for needed in (model_needs if block == "models" else dataset_needs)(self.ctx, entry):
                 self._plan(needed, (*opened, name))
             self._plan_itself(name)
             self.ctx.failed.pop(name, None)
@@ -160,13 +161,8 @@ class Planners:
         return self._planners[id(settings)]
 
 
-def needs(ctx: Context, name: Name) -> Iterator[Name]:
-    """The models and datasets that one is made from, in the order of their planning; unknown names are left out."""
-    return model_needs(ctx, name[1]) if name[0] == "models" else dataset_needs(ctx, name[1])
-
-
 def dataset_needs(ctx: Context, name: str) -> Iterator[Name]:
-    """What a dataset is made from."""
+    """The models and datasets that one is made from, in the order of their planning; unknown names are left out."""
     entry = ctx.datasets[name]
     yield from (("datasets", of) for _, of in datasets.parts(entry))
     match entry:
@@ -236,9 +232,3 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
                 yield from run_needs(ctx, of, data, (*opened, part))
         else:
             yield from (("models", ctx.model_name(member)) for member in ctx.members([name]))
-
-
-def enter_dissimilar(ctx: Context, data: str, name: str) -> None:
-    """Enter the variant of a dataset without similar queries, if it is not there."""
-    notes = datasets.notes_of(ctx.dataset_entry(data))
-    ctx.datasets.setdefault(name, Dissimilar(source="dissimilar", of=data, **notes))
