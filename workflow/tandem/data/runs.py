@@ -1,7 +1,8 @@
 """Runs in TREC format, and those not computed here: a dataset's own lists (`given`) and released runs (`imported`).
 
 Ties have one rule: by score (as float32, higher first), then by document id (lower first, by Unicode code points).
-A line is `query Q0 document rank score tag`; scores are printed with nine digits, which round-trips a float32."""
+A line is `query Q0 document rank score tag`; scores are printed with nine digits, which round-trips a float32.
+"""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,8 @@
 """Texts cut into windows, Chinese texts cut into words, and the span of a text that best matches an answer.
 
 Windows are overlapping pieces of a fixed length, so that a model with a short input reads all of a text. Dai & Callan
-(2019) slide a window of 150 words in steps of 75 over every document."""
+(2019) slide a window of 150 words in steps of 75 over every document.
+"""
 
 import logging
 import re
@@ -107,9 +108,9 @@ def best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float)
     """The span of a paragraph's tokens with the highest F1 against an answer's; of equal ones the first, then the
     shortest; None if none reaches the threshold, which is above 0.
 
-    DuReader-retrieval, Algorithm 1, whose label is whether there is such a span; exact. F1 of a span of length L against
-    an answer of length n that share o tokens, counted as multisets, is 2 o / (L + n). The best span starts and ends with
-    a token of the answer, since anything else at its ends only makes it longer. The token at place j counts in a span
+    DuReader-retrieval, Algorithm 1, whose label is whether there is such a span. F1 of a span of length L against an
+    answer of length n that share o tokens, counted as multisets, is 2 o / (L + n). The best span starts and ends with a
+    token of the answer, since anything else at its ends only makes it longer. The token at place j counts in a span
     [i, j] unless the c-th token of its kind before it, c being its count in the answer, also lies in the span: o(i, j)
     is the number of places k in [i, j] with spent(k) < i. This gives every F1 by one cumulative sum a start.
     """

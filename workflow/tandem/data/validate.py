@@ -2,7 +2,8 @@
 
 Ids are stored as 64-bit hashes, 8 bytes each. A duplicate is first a pair of equal hashes and then confirmed on the ids
 themselves; membership trusts the hash (a wrong answer among 8.8 million ids has odds of 1 to 10¹²). Finding duplicates
-sorts the hashes: about 24 bytes an id at its peak, 220 MB for 8.8 million. Queries take about 300 bytes each."""
+sorts the hashes: about 24 bytes an id at its peak, 220 MB for 8.8 million. Queries take about 300 bytes each.
+"""
 
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator
