@@ -1,6 +1,5 @@
 """Files out of a zip or tar archive (plain, gzip, bzip2, xz): only the requested ones, nothing outside their folder."""
 
-import fcntl
 import lzma
 import os
 import shutil
@@ -9,13 +8,13 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from tandem.cluster.progress import say
 from tandem.errors import UserError
+from tandem.store.files import locked
 
 # What reading a broken archive raises; RuntimeError is zipfile's for one with a password or an unknown compression.
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, OSError)
@@ -101,7 +100,6 @@ def entries(archive: Path) -> Iterator[Entry]:
 
 
 def _broken(archive: Path, error: Exception) -> UserError:
-    """The error of an archive that could not be read to its end."""
     if isinstance(error, OSError) and error.errno is not None:
         return UserError(f"{archive}: cannot be unpacked ({error.strerror}); mend that and try again")
     why = str(error) or type(error).__name__
@@ -109,7 +107,6 @@ def _broken(archive: Path, error: Exception) -> UserError:
 
 
 def _copy(archive: Path, entry: Entry, target: Path) -> None:
-    """Write an entry's bytes to a file."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "wb") as out:
         try:
@@ -136,16 +133,3 @@ def _move(archive: Path, member: str, names: list[str], temporary: Path, path: P
     if path.is_dir():
         shutil.rmtree(path)
     os.replace(source, path)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file: one process at a time, the others wait."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "wb")  # noqa: SIM115 (closed below, and a failure has a message of its own)
-    except OSError as error:
-        raise UserError(f"{path.parent}: cannot be written ({error.strerror}); make it writable") from None
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -114,7 +114,6 @@ def fetch(url: str, target: Path, expected: Expected, mirrors: Sequence[Mirror] 
 
 
 def _download(url: str, target: Path, expected: Expected, pause: float) -> Path:
-    """`fetch` of one URL over HTTP."""
     label = f"download {target.name}"
     with open_part(target) as part:
         if part is None:

@@ -145,7 +145,6 @@ class Downloads:
         return link
 
     def _fetched(self, name: str) -> Path:
-        """Where a file is, after fetching and unpacking what is missing."""
         file, own, unpacked = self.files[name], self.folder / name, self._unpacked(name)
         expected = Expected(file.bytes, file.sha256, file.md5)
         if name != HERE and own.exists():

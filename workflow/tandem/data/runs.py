@@ -99,7 +99,6 @@ def scored_depth(run: Artifact) -> int | None:
 
 
 def _lines(path: Path, file: Iterable[str], first: int) -> Iterator[tuple[str, str, float, int]]:
-    """(query, document, score, line number) of each line."""
     for number, line in enumerate(file, start=first):
         try:
             query, _, doc, _, score, _ = line.split()
@@ -261,6 +260,5 @@ def read_margin_mse(path: Path) -> Iterator[Line]:
             yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score
 
 
-FORMATS: dict[str, Callable[[Path], Iterator[Line]]] = {
-    "trec": read_trec, "ranks": read_ranks, "margin_mse": read_margin_mse,
-}  # fmt: skip
+Reader = Callable[[Path], Iterator[Line]]
+FORMATS: dict[str, Reader] = {"trec": read_trec, "ranks": read_ranks, "margin_mse": read_margin_mse}

@@ -36,14 +36,9 @@ def units_of(text: str, unit: str) -> list[tuple[int, int]] | range:
 
 
 def cut(text: str, length: int, stride: int, unit: str, most: int | None = None) -> list[str]:
-    """The windows of a text, in order, as they stand in it.
+    """The windows of a text, in order, as they stand in it: `length` units (`words` or `characters`), the last fewer.
 
-    Args:
-        text: any text.
-        length: units of a window; the last may have fewer.
-        stride: units from one window's beginning to the next one's, at most `length`.
-        unit: `words` or `characters`.
-        most: no more than so many windows, the rest is left out; None for all.
+    Each begins `stride` units, at most `length`, behind the one before; what is left after `most` windows is left out.
     """
     units = units_of(text, unit)
     firsts = [number * stride for number in range(count_windows(len(units), length, stride))][:most]
@@ -55,11 +50,7 @@ def cut(text: str, length: int, stride: int, unit: str, most: int | None = None)
 
 
 def window_id(document: str, number: int) -> str:
-    """`<document>#<number>`, numbered from 0.
-
-    The number holds no `#`, so the document is what stands before the last one: no two windows share an id, whatever
-    the documents are called.
-    """
+    """`<document>#<number>`, numbered from 0; the number holds no `#`, so that no two windows share an id."""
     return f"{document}{MARK}{number}"
 
 
@@ -83,12 +74,7 @@ def segmenter() -> Callable[[str], list[str]]:
         tokenizer = jieba.Tokenizer()
         tokenizer.tmp_dir = folder
         tokenizer.initialize()
-
-    def words(text: str) -> list[str]:
-        """The words of one text."""
-        return [word.lower() for word in tokenizer.cut(text) if any(map(str.isalnum, word))]
-
-    return words
+    return lambda text: [word.lower() for word in tokenizer.cut(text) if any(map(str.isalnum, word))]
 
 
 CELLS = 1 << 18  # spans that are weighed at once: some MiB

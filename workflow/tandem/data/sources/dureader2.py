@@ -101,7 +101,6 @@ class Dureader2(Source):
                 yield question.id, question.answers
 
     def _questions(self) -> Iterator[tuple[str, str, Question]]:
-        """(split, `file:line`, question) of all questions, file by file."""
         for split, path in self._files:
             for where, question in read_questions(path):
                 yield split, where, question
