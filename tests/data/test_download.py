@@ -18,8 +18,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tandem.config.execution import Mirror
-from tandem.data.archives import unpack
-from tandem.data.fetch import Expected, alternatives, cache_path, fetch, readable
+from tandem.data.fetch import Expected, alternatives, cache_path, fetch, readable, unpack
 from tandem.data.files import Files
 from tandem.errors import UserError
 from tandem.store.job import Job

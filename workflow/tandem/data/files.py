@@ -9,8 +9,7 @@ from urllib.parse import unquote, urlsplit
 from tandem.config.datasets import File
 from tandem.config.execution import Mirror
 from tandem.config.validation import read
-from tandem.data.archives import is_below, unpack
-from tandem.data.fetch import Expected, cache_path, data_folder, fetch, local_path
+from tandem.data.fetch import Expected, cache_path, data_folder, fetch, is_below, local_path, unpack
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
 from tandem.store.job import Job

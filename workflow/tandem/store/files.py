@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tandem.errors import UserError
+
 EDGE = 1 << 16  # bytes at each end of a file that a fingerprint reads
 
 
