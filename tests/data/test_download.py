@@ -18,8 +18,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tandem.config.execution import Mirror
-from tandem.data.archives import unpack
-from tandem.data.fetch import Expected, alternatives, cache_path, fetch, readable
+from tandem.data.fetch import Expected, alternatives, cache_path, fetch, readable, unpack
 from tandem.data.files import Files
 from tandem.errors import UserError
 from tandem.store.job import Job
@@ -268,7 +267,7 @@ def test_a_killed_download_is_resumed(server, tmp_path):
 
 
 def test_two_processes_fetch_a_file_once(server, tmp_path):
-    server.delay, target = 0.03, tmp_path / "x.bin"
+    server.delay, target = 0.1, tmp_path / "x.bin"
     first = start(server, target)
     wait_for((tmp_path / "x.bin.part").exists)
     second = start(server, target)

@@ -18,7 +18,7 @@ from tandem.data.sources.dureader2 import (
     ordered_map,
     tokens,
 )
-from tandem.data.sources.span_f1 import Span, best_span
+from tandem.data.text import Span, best_span
 from tandem.errors import UserError
 
 PAPER = Rules("characters", 0.5, 256)
@@ -62,7 +62,7 @@ def every_span(paragraph, answer, threshold):
 
 @pytest.mark.parametrize("cells", [1, 7, 1 << 18])
 def test_span_f1_is_that_of_all_spans(cells, monkeypatch):
-    monkeypatch.setattr("tandem.data.sources.span_f1.CELLS", cells)
+    monkeypatch.setattr("tandem.data.text.CELLS", cells)
     draw = random.Random(cells)
     for _ in range(400):
         letters = "abcdef"[: draw.randint(1, 6)]

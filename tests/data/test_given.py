@@ -1,8 +1,8 @@
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.data.imported import run_given as run
 from tandem.data.runs import iter_run
+from tandem.data.runs import run_given as run
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job

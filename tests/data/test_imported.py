@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from tandem.data.imported import run_imported as run
 from tandem.data.runs import iter_run
+from tandem.data.runs import run_imported as run
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job

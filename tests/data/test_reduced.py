@@ -7,8 +7,8 @@ import pytest
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.imported import run_given as given
 from tandem.data.runs import iter_run, write_run
+from tandem.data.runs import run_given as given
 from tandem.data.splits import position
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact

@@ -28,14 +28,9 @@ Entries = Mapping[str, Dataset]
 
 @dataclass(frozen=True)
 class Presence:
-    """Where a dataset is.
+    """Where a dataset is: `here`, `download`, `licence` (on request), `local` (made here), `missing` (no `path`).
 
-    Attributes:
-        state: `here`, `download`, `licence` (on request), `local` (made on this machine) or `missing` (its `path` does
-            not exist).
-        place: the folder it is in or will be in; for `licence` where to ask.
-        bytes: what remains to be downloaded, as far as sizes are known; None if no size is.
-        exact: whether `bytes` is all of it.
+    `place` is its folder, or for `licence` where to ask. `bytes` remain to be downloaded, all if `exact`.
     """
 
     state: str
@@ -66,7 +61,6 @@ def main(words: list[str]) -> None:
 
 
 def _read_file(path: Path) -> dict[str, Dataset]:
-    """The entries in a JSON file."""
     try:
         return read_entries(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
@@ -85,15 +79,9 @@ def format_catalogue(datasets: Entries) -> str:
     by_name = presences([name for name in sorted(datasets) if name not in parts], datasets)
     rows = [COLUMNS, *(_row(name, datasets[name], presence) for name, presence in by_name.items())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = (COLUMNS.index("passages"),)
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if at in right else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    sides = [">" if column == "passages" else "<" for column in COLUMNS]
+    lines = (zip(row, sides, widths, strict=True) for row in rows)
+    return "\n".join("  ".join(f"{cell:{side}{width}}" for cell, side, width in line).rstrip() for line in lines)
 
 
 def _row(name: str, entry: Dataset, presence: Presence) -> tuple[str, ...]:
@@ -105,12 +93,7 @@ def _row(name: str, entry: Dataset, presence: Presence) -> tuple[str, ...]:
 
 
 def presences(names: Iterable[str], datasets: Entries) -> dict[str, Presence]:
-    """Where several datasets are, by name: one query of ir_datasets for all, which takes a second or two.
-
-    Args:
-        names: the datasets.
-        datasets: all entries of the configuration, for those made of others.
-    """
+    """Where some of all datasets are, by name: one query of ir_datasets for all, which takes a second or two."""
     parts = {name: _irds_parts(datasets[name], datasets) for name in names}
     downloads = needs(tuple(dict.fromkeys(part for many in parts.values() for part in many)))
     return {
@@ -146,7 +129,6 @@ def _presence(name: str, datasets: Entries, needed: list[Need]) -> Presence:
 
 
 def _upstream(entry: Dataset, datasets: Entries) -> list[str]:
-    """The datasets that a dataset is made of."""
     values = [getattr(entry, key, None) or () for key in UPSTREAM_KEYS]
     names = [name for value in values for name in ([value] if isinstance(value, str) else value)]
     return [name for name in names if name in datasets]

@@ -86,7 +86,6 @@ class Collection:
         return texts
 
     def _split(self, name: str, split: str, columns: list[str]) -> pa.Table:
-        """The rows of one split of queries or qrels."""
         path = self.artifact.path(name)
         table = pq.read_table(path, columns=columns, filters=[("split", "==", split)])
         if table.num_rows == 0:

@@ -14,10 +14,18 @@ import pyarrow as pa
 from tandem.cluster.progress import Progress
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
-from tandem.data.queries import Queries, Warnings, read_queries, select_qrels
 from tandem.data.sources import Listed, Passage, open_source
 from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
-from tandem.data.validate import Hashes, require_unique, require_unique_hashes, require_usable
+from tandem.data.validate import (
+    Hashes,
+    Queries,
+    Warnings,
+    read_queries,
+    require_unique,
+    require_unique_hashes,
+    require_usable,
+    select_qrels,
+)
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_json

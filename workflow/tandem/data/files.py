@@ -9,8 +9,7 @@ from urllib.parse import unquote, urlsplit
 from tandem.config.datasets import File
 from tandem.config.execution import Mirror
 from tandem.config.validation import read
-from tandem.data.archives import is_below, unpack
-from tandem.data.fetch import Expected, cache_path, data_folder, fetch, local_path
+from tandem.data.fetch import Expected, cache_path, data_folder, fetch, is_below, local_path, unpack
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
 from tandem.store.job import Job
@@ -145,7 +144,6 @@ class Downloads:
         return link
 
     def _fetched(self, name: str) -> Path:
-        """Where a file is, after fetching and unpacking what is missing."""
         file, own, unpacked = self.files[name], self.folder / name, self._unpacked(name)
         expected = Expected(file.bytes, file.sha256, file.md5)
         if name != HERE and own.exists():

@@ -19,10 +19,7 @@ Part = tuple[str, str]  # id, part: `docs`, `queries` or `qrels`
 class Need(NamedTuple):
     """One download: it is not needed where one of `paths` (relative to ir_datasets' home) exists.
 
-    Attributes:
-        paths: the download itself, where it may be put by hand, and what is unpacked from it.
-        size: in bytes; None if unknown.
-        on_request: whether there is no URL: its owner must be asked.
+    They are the download itself, where it may be put by hand, and what is unpacked from it. `on_request` has no URL.
     """
 
     paths: tuple[str, ...]
@@ -41,13 +38,9 @@ def needs(parts: tuple[Part, ...]) -> dict[Part, tuple[Need, ...]]:
     if not parts:
         return {}
     with tempfile.TemporaryDirectory() as empty:
+        command, environment = [sys.executable, "-P", __file__], {**os.environ, "IR_DATASETS_HOME": empty}
         done = subprocess.run(
-            [sys.executable, "-P", __file__],
-            input=json.dumps(parts),
-            env={**os.environ, "IR_DATASETS_HOME": empty},
-            capture_output=True,
-            text=True,
-            check=True,
+            command, input=json.dumps(parts), env=environment, capture_output=True, text=True, check=True
         )
     lists = json.loads(done.stdout)
     downloads = [tuple(Need(tuple(paths), size, on_request) for paths, size, on_request in needs) for needs in lists]
@@ -93,7 +86,6 @@ def _downloads(thing: Any, unpacked: tuple[str, ...], seen: set[int]) -> dict[st
 
 
 def _relative(path: Any) -> str:
-    """A path below the home of this process, relative to it."""
     return os.path.relpath(path, os.environ["IR_DATASETS_HOME"])
 
 

@@ -24,11 +24,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tandem.data.archives import locked
 from tandem.data.collection import CORPUS, QUERIES, Collection
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact, check_files
-from tandem.store.files import sha256, write_json
+from tandem.store.files import locked, sha256, write_json
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
@@ -244,7 +243,6 @@ def _sorted(path: Path) -> tuple[NDArray[np.uint32], NDArray[np.int64], bytes | 
 
 
 def _is_whole(folder: Path, corpus: str) -> bool:
-    """Whether the order of this corpus is there and unchanged."""
     try:
         metadata = json.loads((folder / META).read_text())
         whole = all(sha256(folder / name) == metadata["files"][name]["sha256"] for name in FILES)

@@ -45,7 +45,6 @@ def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int
 
 
 def _precedence(split: str) -> tuple[int, str]:
-    """A key that sorts splits by precedence; test sets by name."""
     return (1 + PRECEDENCE.index(split) if split in PRECEDENCE else 0), split
 
 

@@ -51,10 +51,7 @@ class Version:
 
 
 class Part:
-    """A file that is being downloaded, open for appending by this process alone.
-
-    Its bytes are in `<target>.part`, its version in `<target>.part.json`.
-    """
+    """A download in `<target>.part`, open for appending by this process alone; its version is in `….part.json`."""
 
     def __init__(self, path: Path, file: IO[bytes]) -> None:
         self.path, self.file = path, file
@@ -125,7 +122,6 @@ def open_part(target: Path) -> Iterator[Part | None]:
 
 
 def _is_open_at(file: IO[bytes], path: Path) -> bool:
-    """Whether an open file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -159,7 +155,6 @@ def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> Non
 
 
 def _request(url: str, part: Part, label: str, trust: bool) -> None:
-    """One request; returns when the part is complete."""
     present, known = part.size, part.version
     headers = dict(HEADERS)
     if present and known and known.url == url and (known.validator or trust):

@@ -50,7 +50,7 @@ class ImportedParams(Params):
 DATASET = Kind(
     name="dataset", run="data.dataset:run", params=DatasetParams, env="data", threads="all", box="Collection"
 )
-GIVEN = Kind(name="given", run="data.imported:run_given", params=GivenParams, env="data", box="Collection")
-IMPORTED = Kind(name="imported", run="data.imported:run_imported", params=ImportedParams, env="data", box="Collection")
+GIVEN = Kind(name="given", run="data.runs:run_given", params=GivenParams, env="data", box="Collection")
+IMPORTED = Kind(name="imported", run="data.runs:run_imported", params=ImportedParams, env="data", box="Collection")
 
 KINDS = (DATASET, GIVEN, IMPORTED)

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tandem.errors import UserError
+
 EDGE = 1 << 16  # bytes at each end of a file that a fingerprint reads
 
 
@@ -70,6 +72,19 @@ def try_lock(path: Path, create: bool = True) -> int | None:
         os.close(descriptor)
         raise
     return descriptor
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file: one process at a time, the others wait."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "wb")  # noqa: SIM115 (closed below, and a failure has a message of its own)
+    except OSError as error:
+        raise UserError(f"{path.parent}: cannot be written ({error.strerror}); make it writable") from None
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def sha256(path: Path) -> str:

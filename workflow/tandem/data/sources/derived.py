@@ -170,7 +170,6 @@ class Windows(Derived):
 
     @cached_property
     def _counts(self) -> dict[str, int]:
-        """The number of windows of each judged or listed document that has several."""
         how = self._how
         named = {row[1] for rows in (super().qrels(), super().lists()) for row in rows}
         counts = {}

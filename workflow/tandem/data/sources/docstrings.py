@@ -112,7 +112,6 @@ def summary_and_body(docstring: str) -> tuple[str, str] | None:
 
 
 def _paragraphs(docstring: str) -> list[list[str]]:
-    """Runs of lines that are not blank."""
     paragraphs: list[list[str]] = [[]]
     for line in docstring.expandtabs().split("\n"):
         if line.strip():
@@ -151,7 +150,6 @@ def _first_sentence(text: str) -> tuple[str, str]:
 
 
 def _prose(lines: list[str]) -> Iterator[str]:
-    """Lines of prose, without the sections that are left out."""
     selected, at = True, 0
     while at < len(lines):
         line = lines[at]

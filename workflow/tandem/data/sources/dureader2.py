@@ -24,9 +24,8 @@ from tandem.config import datasets
 from tandem.data.files import Files
 from tandem.data.reading import JsonObject, records, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
-from tandem.data.sources.span_f1 import best_span
 from tandem.data.splits import order, require_splits
-from tandem.data.text import segmenter
+from tandem.data.text import best_span, segmenter
 from tandem.data.validate import first_occurrences
 from tandem.errors import UserError
 
@@ -102,7 +101,6 @@ class Dureader2(Source):
                 yield question.id, question.answers
 
     def _questions(self) -> Iterator[tuple[str, str, Question]]:
-        """(split, `file:line`, question) of all questions, file by file."""
         for split, path in self._files:
             for where, question in read_questions(path):
                 yield split, where, question

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tandem.cluster.progress import Progress
 from tandem.config import datasets
 from tandem.data.files import Files
-from tandem.data.reading import BOM, JsonObject, clean, fields, open_bytes, parse_whole, records, text_of
+from tandem.data.reading import BOM, clean, fields, open_bytes, parse_whole, records, text_of
 from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.rocketqa import read_mentions, title_of
 from tandem.data.validate import Hashes
@@ -80,7 +80,7 @@ class DureaderRetrieval(Source):
     def queries(self) -> Iterator[Query]:
         """(query id, text, split): dev queries, then training queries, which stay if one has a known positive."""
         for where, record in records(self._dev):
-            yield _question_id(where, record), text_of(where, record, "question"), "dev"
+            yield text_of(where, record, "question_id", number=True), text_of(where, record, "question"), "dev"
         for query in self._release.queries:
             yield training_id(query), query, ""
 
@@ -100,7 +100,7 @@ class DureaderRetrieval(Source):
     def _labelled(self) -> Iterator[tuple[str, str, str]]:
         """(query id, passage id, text) of each labelled passage of dev.json; the text is empty if it is missing."""
         for where, record in records(self._dev):
-            query, paragraphs = _question_id(where, record), record.get("answer_paragraphs")
+            query, paragraphs = text_of(where, record, "question_id", number=True), record.get("answer_paragraphs")
             if not isinstance(paragraphs, list) or not all(isinstance(paragraph, dict) for paragraph in paragraphs):
                 raise UserError(f"{where}: answer_paragraphs is no list of objects; each has paragraph_id and its text")
             for paragraph in paragraphs:
@@ -116,7 +116,6 @@ class DureaderRetrieval(Source):
 
     @cached_property
     def _release(self) -> Release:
-        """Read everything, with one pass over the collection."""
         training = Training(self._dual, self._cross)
         ids = read_ids(self._map)
         labelled = [(doc, text) for _, doc, text in self._labelled() if text]
@@ -155,10 +154,6 @@ class DureaderRetrieval(Source):
             raise UserError(f"{error}; the map or the order of the parts is not the release's")
 
 
-def _question_id(where: str, record: JsonObject) -> str:
-    return text_of(where, record, "question_id", number=True)
-
-
 def training_id(query: str) -> str:
     """The id of a training query, which the release names by its text alone."""
     return f"train-{hashlib.sha1(query.encode()).hexdigest()[:16]}"
@@ -168,11 +163,8 @@ class Training:
     """Every (query, passage, label) of `dual.train.tsv` and `cross.train.tsv`: 24 bytes each.
 
     A query may come back later, with a passage of another label: questions of DuReader with the same words are one
-    query here, and a passage that one of them calls positive is positive.
-
-    Attributes:
-        queries: text → number, in order of appearance.
-        passages: hashes of each pair's passage.
+    query here, and a passage that one of them calls positive is positive. `queries` maps their texts to numbers, in
+    order of appearance; `passages` hashes each pair's passage.
     """
 
     def __init__(self, dual: Path | None, cross: Path | None) -> None:
@@ -188,8 +180,8 @@ class Training:
     def pairs(self, rows: Integers) -> tuple[Pairs, int]:
         """Each pair of query and passage once, the pairs of a query together, both in order of first appearance.
 
-        Args:
-            rows: of the passages in the collection; pairs of those that are negative are left out.
+        Pairs whose passage has a negative row in the collection are left out.
+
         Returns:
             The pairs, and how many of them had both labels: they are positive.
         """
@@ -218,9 +210,7 @@ def word_hashes(texts: Iterable[str]) -> Hashes:
 
 
 def read_ids(path: Path) -> pa.ChunkedArray:
-    """The passage id of each line by `passage2id.map.json`, streamed: 36 bytes a passage, for ids of 32 characters.
-
-    The keys may come in any order.
+    """The passage id of each line by `passage2id.map.json`, keys in any order: 36 bytes a passage of 32 characters' id.
 
     Raises:
         UserError: not such a JSON object, or its keys are not the numbers from 0, each once.

@@ -65,8 +65,6 @@ class IrDatasets(Source):
 
 
 def _splits_of(name: str) -> dict[str, tuple[str, ...]]:
-    """The splits that a collection's own ids suggest."""
-
     known = ir_datasets.registry
     ids = {split: f"{name}/{split}" for split in USUAL}
     splits: dict[str, tuple[str, ...]] = {split: (part,) for split, part in ids.items() if part in known}

@@ -155,7 +155,6 @@ def _place(paths: list[Path], role: Role) -> str:
 
 
 def _suffix(path: Path) -> str:
-    """The end of a file's name without `.gz`: `.tsv` of `a.tsv.gz`."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
@@ -281,5 +280,4 @@ def _documents(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _plain(marked: str) -> str:
-    """Text without tags and character references."""
     return " ".join(html.unescape(TAG.sub(" ", marked)).split())

@@ -85,7 +85,6 @@ class PyDocs(Source):
 
     @cached_property
     def _pairs(self) -> "PairCollection":
-        """All pairs, extracted at the first use."""
         pairs = PairCollection()
         results = ordered_map(partial(module_pairs, longest=self._longest), self._modules, self._workers)
         with Progress("pydocs", len(self._modules), "files") as progress:
@@ -143,7 +142,6 @@ def find_modules(packages: Iterable[str]) -> list[Module]:
 
 
 def _modules_of(package: str) -> list[Module]:
-    """Modules of one top-level package, or the module itself if it is a single file."""
     # Only a dotted name would make find_spec import something.
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None:

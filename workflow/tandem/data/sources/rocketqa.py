@@ -66,7 +66,6 @@ class RocketQa(Source):
             raise UserError(f"{where}: the title of passage {doc}, but {self._texts} has no line left for it")
 
     def _next_title(self, titles: Iterator[tuple[str, list[str]]], where: str, doc: str) -> str:
-        """The next title, which must be that of passage `doc`."""
         there, (named, title) = next(titles, ("", ["", ""]))
         if named != doc:
             error = f"{there} is the title of {named}" if there else f"{self._titles} has ended"
@@ -154,7 +153,6 @@ class RocketQaTsv(Source):
         return Mentions(self._read())
 
     def _read(self) -> Iterator[Mention]:
-        """Every mention of the files, with clean titles."""
         for query, title, text, label in read_mentions(self._dual, self._cross):
             yield query, title_of(title), text, label
 

@@ -77,7 +77,6 @@ class Squad(Source):
                     yield question.id, question.answers
 
     def _paragraphs(self) -> Iterator[tuple[str, str, "Paragraph"]]:
-        """(split, document id, paragraph) of every paragraph of every split's file; equal ones share an id."""
         ids: dict[str, str] = {}
         for split, path in self._files.items():
             for paragraph in read_paragraphs(path):
@@ -85,7 +84,6 @@ class Squad(Source):
 
     @cached_property
     def _ids(self) -> dict[str, set[str]]:
-        """Split → ids of the questions that it asks; a `UserError` on one without a paragraph in `files_of`."""
         ids = {split: {question.id for question in _questions(path)} for split, path in self._files.items()}
         for split, path in self._translated.items():
             known, ids[split] = ids[split], set()
@@ -127,7 +125,6 @@ class Paragraph:
 
 
 def _questions(path: Path) -> Iterator[Question]:
-    """The questions of a file; a `UserError` if it has none."""
     empty = True
     for paragraph in read_paragraphs(path):
         yield from paragraph.questions
@@ -182,7 +179,6 @@ def _question(where: str, record: JsonObject) -> Question:
 
 
 def _objects(prefix: str, record: JsonObject, key: str) -> Iterator[tuple[str, JsonObject]]:
-    """(place, object) of each element of a list of objects."""
     values = record.get(key)
     if not isinstance(values, list):
         raise UserError(f"{prefix}{key} is {json.dumps(values)[:40]}; a list of objects is needed, as in SQuAD's JSON")
@@ -198,5 +194,4 @@ def _object(where: str, value: Any) -> JsonObject:
 
 
 def _name(record: JsonObject, usual: str, other: str) -> str:
-    """The name of a field in this layout."""
     return other if other in record else usual

@@ -98,7 +98,6 @@ class Unlabelled(Derived):
 
     @cached_property
     def _losing(self) -> set[str]:
-        """The queries that lose their labels."""
         share = self._share or 0
         return {query for query, _, split in super().rows("queries") if split == "train" and position(query) < share}
 
