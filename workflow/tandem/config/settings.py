@@ -17,6 +17,7 @@ from tandem.config.retrieval import (
     IndexEntry,
     Lengths,
     Rerank,
+    Scorer,
     Sparse,
     Tradeoffs,
 )
@@ -126,6 +127,7 @@ class Settings(Section):
     runs: dict[str, ImportedRun] = Field({}, description="released run files, usable wherever a system's name is")
     fusions: dict[str, Fusion] = Field({}, description="several runs as one, usable wherever a run's name is")
     ensembles: dict[str, Ensemble] = Field({}, description="several cross-encoders, usable as one that scores pairs")
+    scorers: dict[str, Scorer] = Field({}, description="plugins' scorers, usable where a cross-encoder re-ranks")
     aggregations: dict[str, Aggregation] = Field(
         {},
         description="runs over windows of long documents, aggregated to the documents; usable wherever a run's name is",
