@@ -64,22 +64,12 @@ def test_all_that_the_file_registers_is_used(project):
 
 
 def test_only_what_uses_the_plugin_has_it_in_its_key(project):
+    used = {"dataset", "candidates", "model", "shortest_first", "rerank"}
     with_plugin = {
         kind: [name.split("@")[0] for name in made["params"].get("plugins", [])] == ["my_ideas.py"]
-        for kind in (
-            "dataset",
-            "candidates",
-            "model",
-            "shortest_first",
-            "rerank",
-            "bm25",
-            "tokens",
-            "embeddings",
-            "score",
-        )
+        for kind in (*used, "bm25", "tokens", "embeddings", "score")
         for made in manifests(project, kind)
     }
-    used = {"dataset", "candidates", "model", "shortest_first", "rerank"}
     assert with_plugin == {kind: kind in used for kind in with_plugin}
 
 

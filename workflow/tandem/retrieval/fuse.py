@@ -17,7 +17,7 @@ from tandem.data.collection import Collection
 from tandem.data.runs import Floats, iter_run, lists, scored_depth, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
-from tandem.evaluation.relevance import relevance
+from tandem.evaluation.scores import relevance
 from tandem.retrieval.fusion import Floats64, Pool, Setting, best, pool
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
