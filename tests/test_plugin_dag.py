@@ -1,4 +1,4 @@
-"""A researcher's own file through the graph: its loss, format, source of negatives and stage, and its place in keys."""
+"""A researcher's own file through the graph: all that it registers, and its place in keys."""
 
 import csv
 import json
@@ -15,6 +15,7 @@ LAYOUT = {
     "rows": [
         {"system": "BM25", "run": "bm25"},
         {"system": "Short first", "first_stage": "BM25", "run": "brief"},
+        {"system": "Words", "first_stage": "BM25", "run": "bm25+words"},
         {"system": "Mine", "run": "mine"},
     ],
 }
@@ -53,20 +54,22 @@ def manifests(folder, kind):
 
 def test_all_that_the_file_registers_is_used(project):
     rows = list(csv.DictReader((project / "results/tables/mine.csv").open()))
-    assert [row["system"] for row in rows] == ["BM25", "Short first", "Mine"]
+    assert [row["system"] for row in rows] == ["BM25", "Short first", "Words", "Mine"]
     (model,) = manifests(project, "model")
     assert model["params"]["train"]["loss"] == "softplus_margin"
     assert [made["params"]["source"] for made in manifests(project, "candidates")] == ["neighbours"]
     assert [made["params"]["weight"] for made in manifests(project, "shortest_first")] == [0.1]
+    (reranked,) = manifests(project, "rerank")
+    assert (reranked["params"]["scorer"], reranked["params"]["options"]) == ("shared_words", {"weight": 2.0})
 
 
 def test_only_what_uses_the_plugin_has_it_in_its_key(project):
+    used = {"dataset", "candidates", "model", "shortest_first", "rerank"}
     with_plugin = {
         kind: [name.split("@")[0] for name in made["params"].get("plugins", [])] == ["my_ideas.py"]
-        for kind in ("dataset", "candidates", "model", "shortest_first", "bm25", "tokens", "embeddings", "score")
+        for kind in (*used, "bm25", "tokens", "embeddings", "score")
         for made in manifests(project, kind)
     }
-    used = {"dataset", "candidates", "model", "shortest_first"}
     assert with_plugin == {kind: kind in used for kind in with_plugin}
 
 

@@ -1,4 +1,4 @@
-"""A researcher's own file: a loss, a dataset format, a source of negatives and a stage, for `plugins: [my_ideas.py]`.
+"""A researcher's own file, `plugins: [my_ideas.py]`: a loss, a format, a source of negatives, a scorer and a stage.
 
 Everything registers by the calls that Tandem's own modules use. Heavy imports (torch) stand inside functions, so that
 planning stays quick.
@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
-from tandem.config.losses import supervision
 
 from tandem.config.datasets import Dataset
+from tandem.config.losses import supervision
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.stages import Kind, Params, register_stage
 from tandem.stages.negatives import negatives
+from tandem.stages.retrieval import pair_scorer
 from tandem.store.job import Job, writing
 
 if TYPE_CHECKING:
@@ -79,6 +80,13 @@ def neighbours(job: Job[Any], labels: Any, docs: Any, queries: Any) -> Iterator[
     for query, row in zip(labels.queries, queries.rows(labels.queries), strict=True):
         near = np.arange(row + 1, row + 1 + job.params.depth) % len(docs)
         yield query, [], near, np.full(len(near), np.nan, np.float32)
+
+
+@pair_scorer("shared_words")
+def shared_words(query: str, passages: list[str], *, weight: float = 1.0) -> list[float]:
+    """Score each of a query's passages by the words that it shares with the query."""
+    words = set(query.lower().split())
+    return [weight * len(words & set(passage.lower().split())) for passage in passages]
 
 
 class ShortestFirst(Params):

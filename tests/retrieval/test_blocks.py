@@ -38,7 +38,7 @@ def embeddings(written, make_job):
     with writing(job) as draft:
         for number in range(3):
             path = written.path(number)
-            draft.keep(block_name(number), path.stat().st_size, sha256(path))
+            draft.add(block_name(number), path.stat().st_size, sha256(path))
         write_json(
             draft.path("meta.json"), {"rows": 10, "dimension": 6, "block": 4, "dtype": written.dtype, "temperature": 1}
         )

@@ -17,6 +17,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
 from tandem.retrieval.rerank import run
+from tandem.stages.retrieval import pair_scorer
 from tandem.store.artifact import open_artifact
 from tandem.store.job import run_shard, writing
 
@@ -185,3 +186,29 @@ def test_shards_of_an_ensemble_change_no_byte(tmp_path, make_job, command, ensem
     run(job)
     assert open_artifact(job.out).manifest.facts["scored"] == 0
     assert (job.out / "run.trec").read_bytes() == alone
+
+
+def test_a_registered_scorer_reads_texts(tmp_path, make_job, make_run, dataset):
+    @pair_scorer("shared_words")
+    def shared_words(query, passages, *, weight=1.0):
+        return [weight * len(set(query.lower().split()) & set(text.lower().split())) for text in passages]
+
+    collection = Collection(dataset)
+    query, text = next(iter(collection.queries("test").items()))
+    docs = collection.doc_ids().to_pylist()[:6]
+    ranked = make_run(dataset, [(query, docs, [6.0, 5.0, 4.0, 3.0, 2.0, 1.0])], "words")
+    params = {"depth": 4, "scorer": "shared_words", "options": {"weight": 2.0}}
+    job = make_job(
+        "rerank", tmp_path / "tiny" / "rerank" / "words-0123456789", params, {"dataset": dataset, "run": ranked}
+    )
+    run(job)
+    texts, words = collection.texts(docs), set(text.lower().split())
+    shared = {doc: 2.0 * len(words & set(" ".join(texts[doc]).lower().split())) for doc in docs[:4]}
+    best = sorted(shared, key=lambda doc: (-shared[doc], doc))
+    written = [line.split() for line in (job.out / "run.trec").read_text().splitlines()]
+    assert [fields[2] for fields in written] == [*best, *docs[4:]]
+    assert [float(fields[4]) for fields in written] == [*(shared[doc] for doc in best), -1.0, -2.0]
+    pair_scorer._entries["shared_words"] = lambda query, passages, weight: [1.0]
+    with pytest.raises(UserError, match="must give a number for each of 4 passages"):
+        run(job)
+    del pair_scorer._entries["shared_words"]

@@ -141,6 +141,13 @@ class Ensemble(Section):
     of: Items[str] = Field(min_length=1, description="cross-encoders; means of logits (denoising: of probabilities)")
 
 
+class Scorer(Section):
+    """A plugin's scorer of pairs, an entry of `scorers`."""
+
+    scorer: str = Field(description="name that it is registered by, with `@pair_scorer`")
+    params: dict[str, Any] = Field({}, description="its options: its keyword-only parameters")
+
+
 class Aggregation(Section):
     """A run over windows of long documents, aggregated to the documents; an entry of `aggregations`.
 

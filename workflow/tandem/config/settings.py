@@ -17,6 +17,7 @@ from tandem.config.retrieval import (
     IndexEntry,
     Lengths,
     Rerank,
+    Scorer,
     Sparse,
     Tradeoffs,
 )
@@ -115,6 +116,7 @@ class Settings(Section):
     runs: dict[str, ImportedRun] = Field({}, description="released run files, usable wherever a system's name is")
     fusions: dict[str, Fusion] = Field({}, description="several runs as one, usable wherever a run's name is")
     ensembles: dict[str, Ensemble] = Field({}, description="several cross-encoders, usable as one that scores pairs")
+    scorers: dict[str, Scorer] = Field({}, description="plugins' scorers, usable where a cross-encoder re-ranks")
     aggregations: dict[str, Aggregation] = Field({}, description="runs over windows as runs over their documents")
     audits: Audits = Field(Audits(), description="audits of the dataset")
     analysis: Analysis = Field(Analysis(), description="what `snakemake notebooks` looks at; see docs/notebooks.md")

@@ -49,6 +49,11 @@ class Collection:
         """Query id → text of a split, in file order; a `UserError` if the split has none."""
         return dict(rows(self._split(QUERIES, split, ["query_id", "text"])))
 
+    def query_texts(self) -> dict[str, str]:
+        """Query id → text of all splits."""
+        table = pq.read_table(self.artifact.path(QUERIES), columns=["query_id", "text"])
+        return dict(zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
         """Query id → document id → relevance of a split, in file order; a `UserError` if the split has none."""
         judged: dict[str, dict[str, int]] = {}

@@ -2,7 +2,8 @@
 
 `bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); a name of
 `sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:` or `aggregations:`; a dual encoder,
-searched exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-encoder or name of ensembles:>`.
+searched exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-encoder>`, where a name of `ensembles:`
+or `scorers:` may take the cross-encoder's place.
 """
 
 from pathlib import Path
@@ -16,9 +17,10 @@ from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, requi
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
 from tandem.plan.encoders import judges, shape_of, tokens
 from tandem.plan.graph import JSON, Stage
+from tandem.registry import options_of
 from tandem.retrieval.indexes.types import SEARCHED, check
 from tandem.stages import KINDS
-from tandem.stages.retrieval import IndexParams
+from tandem.stages.retrieval import IndexParams, pair_scorer
 from tandem.store.files import fingerprint
 
 Opened = tuple[tuple[str, str], ...]  # fusions and aggregations that are being planned, outermost first
@@ -127,12 +129,26 @@ def _rerank(ctx: Context, system: str, pool: Stage, judge: str, split: str, wher
     params = fusions.reranking(ctx, split, data)
     require_depth(pool, params["depth"], "rerank.depth")
     upstream = {"dataset": dataset(ctx, data), "run": pool}
-    if judge in ctx.settings.ensembles:
+    if judge in ctx.settings.scorers:
+        params = {"depth": params["depth"], **_scorer(ctx, judge)}
+    elif judge in ctx.settings.ensembles:
         upstream |= judges(ctx, [judge], where, data, CROSS_PARTS)
     else:
         upstream["model"] = ctx.model(judge, where, CROSS_PARTS)
         upstream["tokens"] = tokens(ctx, ctx.root(ctx.model_name(judge), "cross"), data)
     return ctx.stage("rerank", data, f"{system}.{split}", params, upstream)
+
+
+def _scorer(ctx: Context, name: str) -> JSON:
+    """A plugin's scorer and its options, with their defaults."""
+    entry, at = ctx.settings.scorers[name], f"scorers.{name}"
+    if name in ctx.settings.ensembles or ctx.model_name(name) in ctx.settings.models:
+        raise UserError(f"{at} has the name of a model or an ensemble; name it otherwise")
+    if entry.scorer not in pair_scorer:
+        known = ", ".join(pair_scorer) or "none; name the plugin that registers it under plugins"
+        raise UserError(f"{at}.scorer: {entry.scorer} is no pair scorer; registered: {known}")
+    options = read(options_of(pair_scorer[entry.scorer]), entry.params, f"{at}.params")
+    return {"scorer": entry.scorer, "options": options.model_dump(mode="json")}
 
 
 def embedded_queries(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:

@@ -11,15 +11,16 @@ from itertools import islice
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.data.collection import Collection
+from tandem.data.collection import Collection, contents
 from tandem.data.rows import doc_rows, query_rows
 from tandem.data.runs import Floats, followed, iter_run, ranked_order, write_run
+from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_dataset, require_depth
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, mean_probability, open_judges, score_shard
 from tandem.retrieval.windows import Spans, aggregate, require_windows
-from tandem.stages.retrieval import RerankParams, RerankWindowsParams
+from tandem.stages.retrieval import RerankParams, RerankWindowsParams, pair_scorer
 from tandem.store.job import Job, writing
 
 GROUP = 1 << 20  # pairs looked up and scored together
@@ -55,19 +56,38 @@ def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array,
             yield group, np.repeat(owners, sizes), rows, sizes
 
 
+def scores_of_texts(job: Job[RerankParams], group: list[Ranked], texts: dict[str, str]) -> Array:
+    """Scores of the lists' first `depth` documents by a plugin's scorer, float32, shape (pairs,)."""
+    params, score = job.params, pair_scorer[job.params.scorer or ""]
+    tops = [(query, ranked[: params.depth]) for query, ranked in group]
+    passages = Collection(job.inputs["dataset"]).texts({doc for _, top in tops for doc in top})
+    parts = []
+    for query, top in tops:
+        own = np.asarray(score(texts[query], [contents(*passages[doc]) for doc in top], **params.options), np.float32)
+        if own.shape != (len(top),) or not np.isfinite(own).all():
+            raise UserError(
+                f"{job.kind}: {params.scorer} must give a number for each of {len(top)} passages of {query}"
+            )
+        parts.append(own)
+    return np.concatenate(parts)
+
+
 def rescored(
     job: Job[RerankParams], judges: list[PairScores], progress: Progress
 ) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores), a bounded group of queries at a time.
 
     The first `depth` documents have the mean of the cross-encoders' logits, or the aggregate of their windows' scores,
-    the others whole numbers falling from below the lowest.
+    the others whole numbers falling from below the lowest. Instead of cross-encoders a plugin's scorer may decide.
     """
-    params = job.params
+    params, texts = job.params, Collection(job.inputs["dataset"]).query_texts() if job.params.scorer else {}
     for group, queries, passages, sizes in groups(job):
         if isinstance(params, RerankWindowsParams):
             of_windows = SCORES[params.scores](judges, queries, passages, progress)
             scores = aggregate(params.method, of_windows, sizes, params.k).astype(np.float32)
+        elif params.scorer:
+            scores = scores_of_texts(job, group, texts)
+            progress.add(len(scores))
         else:
             scores = mean_logit(judges, queries, passages, progress)
         ends = np.cumsum([min(params.depth, len(ranked)) for _, ranked in group])
@@ -104,7 +124,7 @@ def run(job: Job[RerankParams]) -> None:
     """Score the top `depth` of `run`, or the windows of these documents, and write `run.trec`, as deep as the run.
 
     Inputs: dataset, run, and a cross-encoder `model` with its `tokens`, or several (`judge.0` with `judge_tokens.0`, …)
-    whose scores are averaged. With `windows`, token ids are those of the windows.
+    whose scores are averaged; neither where a plugin scores. With `windows`, token ids are those of the windows.
 
     Raises:
         UserError: the run, the windows or the token ids belong to another dataset, the run is not that deep, or a model
@@ -112,7 +132,7 @@ def run(job: Job[RerankParams]) -> None:
     """
     use_workers(job.execution.workers)
     judges = open_scores(job)
-    total = len(judges) * sum(len(queries) for _, queries, _, _ in groups(job))
+    total = max(1, len(judges)) * sum(len(queries) for _, queries, _, _ in groups(job))
     with writing(job) as draft, Progress(f"{job.kind} {job.key}", total, "pairs") as progress:
         lines = write_run(draft.path("run.trec"), rescored(job, judges, progress), job.key)
         draft.facts |= {"lines": lines, "scored": sum(judge.computed for judge in judges)}

@@ -18,6 +18,8 @@ IndexType = Literal["flat", "sq", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", 
 aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation", "retrieval.windows")
 fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval.fusion")
 fusion_grid: Registry[Callable[..., Any]] = Registry("grid of a fusion", "fusion_grid", "retrieval.fusion")
+# `(query, passages, *, options) -> scores` of one query's passages, all texts; used in runs `<first stage>+<scorer>`.
+pair_scorer: Registry[Callable[..., Any]] = Registry("pair scorer", "pair_scorer", "retrieval.rerank")
 
 
 class EmbeddingsParams(Params):
@@ -92,6 +94,8 @@ class RerankParams(ScoringParams):
     """Re-ranking of a run's top by cross-encoders."""
 
     depth: int = Field(50, ge=1, description="documents that are re-ranked per query")
+    scorer: str | None = Field(None, description="registered scorer of texts, instead of cross-encoders")
+    options: dict[str, Any] = Field({}, description="of the scorer")
 
 
 class RerankWindowsParams(RerankParams):

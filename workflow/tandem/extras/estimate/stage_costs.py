@@ -222,8 +222,10 @@ def split_of(run: Stage) -> str:
 def rerank(stage: Stage, setting: Setting) -> Work:
     """Scoring the top of every query's list, by each cross-encoder of an ensemble."""
     queries, judges = setting.queries(stage, split_of(stage)), max(1, number_of(stage, "judge"))
-    read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
     disk = queries * params_of(stage.upstream["run"]).depth * LINE
+    if params_of(stage).scorer:  # a plugin's; nobody knows what it costs
+        return Work(rows=(("lines", disk / LINE),), memory=150 * MIB, disk=disk)
+    read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
     return score_pairs(setting, read, queries * params_of(stage).depth, judges, disk)
 
 

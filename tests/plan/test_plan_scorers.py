@@ -1,0 +1,70 @@
+"""A plugin's scorer re-ranks wherever a cross-encoder does; its name, options and source are in the run's key."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+PLUGIN = """
+from tandem.stages.retrieval import pair_scorer
+
+@pair_scorer("planned_words")
+def planned_words(query, passages, *, weight: float = 1.0):
+    return [weight * len(set(query.split()) & set(text.split())) for text in passages]
+"""
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plugin") / "scorers.py"
+    path.write_text(PLUGIN)
+    return str(path)
+
+
+@pytest.fixture
+def planned(configured, plugin):
+    """`planned(entry, name)`: the plan of the default with an entry of `scorers`."""
+
+    def make(entry, name="words"):
+        return FullPlan({**configured(), "plugins": [plugin], "scorers": {name: entry}}, ROOT).planner
+
+    return make
+
+
+def test_a_scorer_reranks_without_a_model(planned, plugin):
+    stage = planned({"scorer": "planned_words"}).run("bm25+words", "test", "here")
+    assert (stage.kind, stage.name) == ("rerank", "bm25+words.test")
+    assert stage.upstream.keys() == {"dataset", "run"}
+    (used,) = stage.values["plugins"]
+    assert used.startswith("scorers.py@")
+    assert stage.execution["plugins"] == [plugin]
+    assert stage.values["scorer"] == "planned_words"
+    assert stage.values["options"] == {"weight": 1.0}
+
+
+def test_its_options_decide_the_key(planned):
+    keys = {
+        planned({"scorer": "planned_words", "params": params}).run("bm25+words", "test", "here").key
+        for params in ({}, {"weight": 1.0}, {"weight": 2.0})
+    }
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("entry", "name", "message"),
+    [
+        (
+            {"scorer": "planned_word"},
+            "words",
+            r"scorers\.words\.scorer: planned_word is no pair .*planned_words",
+        ),
+        ({"scorer": "planned_words", "params": {"wieght": 1}}, "words", r"scorers\.words\.params\.wieght"),
+        ({"scorer": "planned_words"}, "ce_bm25neg", r"scorers\.ce_bm25neg has the name of a model"),
+    ],
+)
+def test_a_wrong_entry_is_one_line(planned, entry, name, message):
+    with pytest.raises(UserError, match=message):
+        planned(entry, name).run(f"bm25+{name}", "test", "here")
