@@ -53,11 +53,11 @@ class Command:
 COMMANDS = {
     command.name: command
     for command in (
-        Command("estimate", "estimating.show:main", RUN, "Time, memory and disk of a configuration.", reads=True),
+        Command("estimate", "extras.estimate.estimate:main", RUN, "Time, memory and disk of a configuration.", reads=True),
         Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),
         Command("search-worker", "extras.demo.workers:main", RUN, ""),
-        Command("show", "reporting.show:main", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
+        Command("show", "report.commands:show", RESULTS, "Print a table, aligned, with every p-value.", reads=True),
         Command("why", "extras.operations.lineage:why", RESULTS, "Why two artifacts or rows differ.", reads=True),
         Command("lineage", "extras.operations.lineage:lineage", RESULTS, "The stages behind a number.", reads=True),
         Command("top", "extras.operations.top:top", RESULTS, "A line for each running job.", reads=True),
@@ -82,15 +82,15 @@ COMMANDS = {
             configurations=True,
         ),
         Command("datasets", "data.catalogue:main", DATA, "The catalogue of datasets.", reads=True),
-        Command("table", "reporting.tables:main", STEPS, "A table's files."),
-        Command("report", "reporting.report:main", STEPS, "The report's page."),
-        Command("sweep", "reporting.sweep:main", STEPS, "A sweep's table and charts."),
-        Command("statistics", "reporting.statistics:main", STEPS, "A table of datasets."),
-        Command("audits", "reporting.audits:main", STEPS, "The page of the audits."),
-        Command("fidelity", "reporting.fidelity:main", STEPS, "How well reduced datasets rank checkpoints."),
-        Command("index-tradeoffs", "reporting.tradeoffs:main", STEPS, "Recall, time and size of indexes."),
-        Command("notebook", "analysis.notebook:main", STEPS, "Execute an analysis notebook."),
-        Command("error-table", "analysis.error_table:main", STEPS, "The table of error types."),
+        Command("table", "report.commands:write_table", STEPS, "A table's files."),
+        Command("report", "extras.report:main", STEPS, "The report's page."),
+        Command("sweep", "extras.sweep_page:main", STEPS, "A sweep's table and charts."),
+        Command("statistics", "extras.statistics:main", STEPS, "A table of datasets."),
+        Command("audits", "extras.audits.report:main", STEPS, "The page of the audits."),
+        Command("fidelity", "extras.fidelity:main", STEPS, "How well reduced datasets rank checkpoints."),
+        Command("index-tradeoffs", "extras.index_tradeoffs:main", STEPS, "Recall, time and size of indexes."),
+        Command("notebook", "extras.analysis.notebook:main", STEPS, "Execute an analysis notebook."),
+        Command("error-table", "extras.analysis.error_table:main", STEPS, "The table of error types."),
     )
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -58,7 +58,7 @@ class Registry(Generic[T]):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
             self._entries[name] = entry
             if _loading:
-                self._plugins[name] = _loading[-1]
+                self._plugins[name] = _named[name] = _loading[-1]
             return entry
 
         return register
@@ -104,6 +104,7 @@ def _registered(decorator: str, sources: tuple[Path, ...]) -> tuple[str, ...]:
 
 _loading: list[Plugin] = []  # the plugin whose file is being imported
 _loaded: dict[Path, Plugin] = {}
+_named: dict[str, Plugin] = {}  # every name that a plugin has registered
 
 
 def load_plugins(paths: Iterable[str]) -> list[Plugin]:
@@ -162,7 +163,13 @@ def options_of(function: Callable[..., Any]) -> type[BaseModel]:
     return create_model(f"{function.__name__}_options", __config__=ConfigDict(extra="forbid"), **fields)
 
 
-def used_plugins(*uses: tuple[Registry[Any], str]) -> Mapping[str, str]:
-    """File name → digest of the plugins behind registered names: part of the key of every stage that uses them."""
-    plugins = [registry.plugin(name) for registry, name in uses]
-    return {plugin.path.name: plugin.digest for plugin in plugins if plugin is not None}
+def name_plugin(name: str) -> None:
+    """Note that the plugin that is being loaded, if any, registers a name."""
+    if _loading:
+        _named[name] = _loading[-1]
+
+
+def plugins_behind(values: Iterable[object]) -> list[Plugin]:
+    """The plugins that registered any of some names: their digests are part of the key of a stage that uses them."""
+    plugins = {_named[value] for value in values if isinstance(value, str) and value in _named}
+    return sorted(plugins, key=lambda plugin: plugin.path.name)

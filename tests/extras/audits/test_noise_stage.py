@@ -210,11 +210,11 @@ def test_holes_are_what_ir_measures_leaves_of_judged():
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"threshold": 0}, r"threshold: .* greater than 0"),
-        ({"permutations": 1}, r"permutations: .* greater than or equal to 2"),
-        ({"shingle": {"unit": "bytes", "size": 3}}, r"shingle\.unit: .* 'words' or 'characters'"),
-        ({"shingle": {"unit": "words", "size": 0}}, r"shingle\.size: .* greater than or equal to 1"),
-        ({"depths": [0]}, r"depths\.0: .* greater than or equal to 1"),
+        ({"threshold": 0}, "threshold is 0; allowed: > 0"),
+        ({"permutations": 1}, "permutations is 1; allowed: ≥ 2"),
+        ({"shingle": {"unit": "bytes", "size": 3}}, r'shingle\.unit is "bytes"; allowed: words, characters'),
+        ({"shingle": {"unit": "words", "size": 0}}, r"shingle\.size is 0; allowed: ≥ 1"),
+        ({"depths": [0]}, r"depths\.0 is 0; allowed: ≥ 1"),
         ({"split": "eval"}, "split: eval does not exist in .*; it has train, dev, test"),
         ({"split": "dev"}, "is a run of split test, but split is dev; give a run of dev"),
     ],

@@ -14,7 +14,7 @@ from tandem.report.flags import csv_out, parse_json, read_flags
 from tandem.report.grid import UNITS, Grid, csv_text, markdown
 from tandem.report.page import render
 from tandem.report.sections import number_text
-from tandem.stages.flags import flatten
+from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_text
 

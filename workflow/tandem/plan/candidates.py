@@ -8,6 +8,7 @@ from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import judges, tokens
 from tandem.plan.graph import Stage
 from tandem.plan.runs import match, run
+from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
 # Of `candidates`: what is a parameter of the stage.
@@ -15,12 +16,17 @@ DRAWN = ("first_rank", "depth", "negatives", "queries", "split", "labels", "bar_
 RUNS = ("models", "runs", "sparse", "fusions", "aggregations", "ensembles")  # what a teacher's name may mean
 
 
+def is_source(name: str) -> bool:
+    """Whether training lists come from a registered source of negatives, such as `random`, instead of a run."""
+    return name in negatives and name != "run"
+
+
 def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
     """Refuse lists that cannot be drawn or are shorter than what is trained on; joined lists likewise."""
     lists = entry.candidates
     if lists.also and getattr(entry.train, "distil", None):
         raise UserError(f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out")
-    if lists.from_ == RANDOM and entry.train.validate_every:
+    if is_source(lists.from_) and entry.train.validate_every:
         raise UserError(f"{at}.train.validate_every: random is no run to validate on; use train.checkpoints")
     for i, more in enumerate(lists.also):
         if more.also:
@@ -37,7 +43,7 @@ def _check_labels(at: str, lists: Candidates) -> None:
         raise UserError(f"{at}.labels is judge, which needs denoise.positive_above and no denoise.hybrid")
     if lists.labels == "judge" and denoise and denoise.backfill:
         raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
-    if lists.from_ == RANDOM and (lists.labels != "qrels" or lists.bar_answers):
+    if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
         raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
 
 
@@ -45,7 +51,7 @@ def _check_size(ctx: Context, at: str, place: str, lists: Candidates, size: int)
     """A list cannot be longer than its window, nor the window than the run."""
     split = "train" if lists.split == UNLABELLED else lists.split
     retrieved = ctx.settings.depth.of(split)
-    if (deepest := _deepest(lists)) > retrieved and lists.from_ != RANDOM:
+    if (deepest := _deepest(lists)) > retrieved and not is_source(lists.from_):
         raise UserError(
             f"{at}.{place}.depth is {deepest}, but {lists.from_} retrieves only {retrieved} passages per training "
             f"query; raise depth.{split} or lower {place}.depth"
@@ -76,8 +82,10 @@ def training_lists(ctx: Context, at: str, lists: Candidates, data: str) -> dict[
 def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     """The stage that draws training lists; `at` is their path in the configuration."""
     require_split(ctx, data, lists.split, f"{at}: draws lists")
-    pool = None if lists.from_ == RANDOM else run(ctx, lists.from_, lists.split, f"{at}.from", data)
+    pool = None if is_source(lists.from_) else run(ctx, lists.from_, lists.split, f"{at}.from", data)
     params = json_of(lists, *DRAWN) | {"seed": ctx.seed(lists.seed)}
+    if is_source(lists.from_) and lists.from_ != RANDOM:
+        params["source"] = lists.from_
     upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), "run": pool}
     if pool is not None:
         require_depth(pool, _deepest(lists), f"{at}.depth")

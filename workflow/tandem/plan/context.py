@@ -5,7 +5,7 @@ and models only look up what stands here and never call one another in a circle.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from tandem.config.settings import Settings
 from tandem.config.training import ModelEntry
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import JSON, Stage, Stages
+from tandem.registry import plugins_behind
 from tandem.stages import KINDS, Params
 
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
@@ -33,16 +34,18 @@ def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> JSON:
     return model.model_dump(mode="json", by_alias=True, include=set(keys) or None, exclude=set(without) or None)
 
 
+def strings(value: Any) -> Iterator[str]:
+    """Every text in parameters, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from strings(item)
+
+
 @dataclass(frozen=True)
 class Validated:
-    """A checkpoint and its value on the reduced dataset.
-
-    Attributes:
-        model: the model's name.
-        part: `dual` or `cross`.
-        checkpoint: the stage that is validated.
-        reduced: its value on the reduced dataset.
-    """
+    """A checkpoint of a model's part, `dual` or `cross`, and the stage of its value on the reduced dataset."""
 
     model: str
     part: str
@@ -61,7 +64,6 @@ class Context:
     """One configuration and its stages so far.
 
     Attributes:
-        settings: the configuration.
         stages: where stages are registered; shared with other variants.
         datasets: its datasets, and those that planning itself enters.
         models: name → stage of each model.
@@ -102,7 +104,12 @@ class Context:
         inputs = {role: stage for role, stage in upstream.items() if stage is not None}
         model = KINDS[kind].params
         typed = params if isinstance(params, Params) or model is None else model.model_validate(dict(params))
-        return self.stages.put(Stage(kind, dataset, name, typed, inputs, dict(execution or {})))
+        stage = Stage(kind, dataset, name, typed, inputs, dict(execution or {}))
+        if plugins := plugins_behind([kind, *strings(stage.values)]) if self.settings.plugins else []:
+            own = {**stage.values, "plugins": [f"{plugin.path.name}@{plugin.digest}" for plugin in plugins]}
+            how = {**stage.execution, "plugins": [str(plugin.path) for plugin in plugins]}
+            stage = Stage(kind, dataset, name, model.model_validate(own) if model else own, inputs, how)
+        return self.stages.put(stage)
 
     def execution(self, *keys: str) -> JSON:
         """Options of `execution` for a stage."""

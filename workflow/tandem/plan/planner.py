@@ -15,17 +15,13 @@ from tandem.config.training import JointModel
 from tandem.config.variants import Variants
 from tandem.errors import UserError
 from tandem.plan import audits, datasets, encoders, models, runs
-from tandem.plan.candidates import RANDOM
+from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Name, Validated
 from tandem.plan.graph import Stage, Stages
 
 
 class Planner:
-    """One configuration's models and runs; stages it shares with earlier ones are found by digest.
-
-    Attributes:
-        ctx: the configuration and what is planned so far.
-    """
+    """One configuration's models and runs; stages it shares with earlier ones are found by digest."""
 
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings, self.ctx = settings, Context(settings, stages)
@@ -147,13 +143,8 @@ class Planner:
 class Planners:
     """One configuration's planner and those of its variants; equal stages are one.
 
-    Args:
-        raw: the configuration as Snakemake gathered it.
-        root: the checkout.
     Raises:
         UserError: one line per mistake in the configuration itself.
-    Attributes:
-        base: the planner of the configuration without overrides.
     """
 
     def __init__(self, raw: Raw, root: Path) -> None:
@@ -213,7 +204,7 @@ def model_needs(ctx: Context, name: str) -> Iterator[Name]:
         yield "models", ctx.model_name(start)
         yield from encoder_needs(ctx, ctx.settings.encoder if start == "encoder" else start)
     for lists in (entry.candidates, *entry.candidates.also):
-        if lists.from_ != RANDOM:
+        if not is_source(lists.from_):
             yield from run_needs(ctx, lists.from_, data)
         judges = lists.denoise.by if lists.denoise else ()
         yield from (("models", ctx.model_name(judge)) for judge in ctx.members(list(judges)))
@@ -237,6 +228,9 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
             yield from run_needs(ctx, entry.of, entry.windows if entry.by is None else data, (*opened, part))
             yield "datasets", entry.windows
             yield from (("models", ctx.model_name(judge)) for judge in ctx.members([entry.by] if entry.by else []))
+        elif part in settings.runs:
+            if of := settings.runs[part].of:
+                yield from run_needs(ctx, of, data, (*opened, part))
         elif part in settings.fusions:
             for of in settings.fusions[part].of:
                 yield from run_needs(ctx, of, data, (*opened, part))
@@ -246,7 +240,5 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
 
 def enter_dissimilar(ctx: Context, data: str, name: str) -> None:
     """Enter the variant of a dataset without similar queries, if it is not there."""
-    base = ctx.dataset_entry(data)
-    notes = {key: value for key in datasets.NOTES if (value := getattr(base, key, None)) is not None}
-    notes.pop("factor", None)
+    notes = datasets.notes_of(ctx.dataset_entry(data))
     ctx.datasets.setdefault(name, Dissimilar(source="dissimilar", of=data, **notes))

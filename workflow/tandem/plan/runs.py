@@ -9,13 +9,15 @@ from pathlib import Path
 
 from tandem.config.datasets import Group
 from tandem.config.retrieval import Index
+from tandem.config.validation import read
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
-from tandem.plan.encoders import judges, tokens
+from tandem.plan.encoders import judges, shape_of, tokens
 from tandem.plan.graph import JSON, Stage
 from tandem.retrieval.indexes.types import SEARCHED, check
+from tandem.stages import KINDS
 from tandem.stages.retrieval import IndexParams
 from tandem.store.files import fingerprint
 
@@ -40,6 +42,8 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
         stage = ctx.stage("given", data, name, params, {"dataset": dataset(ctx, data)})
     elif system in settings.aggregations:
         stage = _aggregated(ctx, system, split, where, data, opened)
+    elif system in settings.runs and settings.runs[system].stage:
+        stage = _by_plugin(ctx, system, split, where, data, opened)
     elif system in settings.runs:
         stage = imported(ctx, system, split, data)
     elif system in settings.fusions:
@@ -51,6 +55,20 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
         stage = ctx.stage("retrieve", data, f"{model.name}.{split}", params, upstream, how)
     ctx.memo["run", system, split, data] = stage
     return stage
+
+
+def _by_plugin(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened) -> Stage:
+    """The stage of a plugin that writes a run."""
+    entry, at = ctx.settings.runs[system], f"runs.{system}"
+    kind = entry.stage or ""
+    if kind not in KINDS or isinstance(KINDS[kind].run, str):
+        own = [name for name, declared in KINDS.items() if not isinstance(declared.run, str)]
+        raise UserError(f"{at}.stage: {kind} is no plugin's stage{nearest(kind, own)}")
+    model = KINDS[kind].params
+    values = {"split": split, "depth": run_depth(ctx, split, data), **entry.params}
+    params = read(model, values, f"{at}.params") if model else values
+    pool = run(ctx, entry.of, split, f"{at}.of", data, _opened(opened, "runs", system)) if entry.of else None
+    return ctx.stage(kind, data, f"{system}.{split}", params, {"dataset": dataset(ctx, data), "run": pool})
 
 
 def _opened(opened: Opened, block: str, name: str) -> Opened:
@@ -177,8 +195,6 @@ def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
 
 def _dimension(ctx: Context, passages: Stage) -> int | None:
     """The vectors' dimension, if the encoder's files or its entry tell it."""
-    from tandem.plan.shapes import shape_of  # only where a parameter depends on it: nothing else opens an encoder
-
     try:
         return shape_of(passages.upstream["tokens"], ctx.settings.encoders).hidden
     except UserError:
@@ -186,14 +202,9 @@ def _dimension(ctx: Context, passages: Stage) -> int | None:
 
 
 def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage | None) -> Stage:
-    """The stage that measures a system's run on the split that is reported.
+    """The stage that measures a system's run on the split that is reported; a group's is averaged.
 
-    Args:
-        ctx: the configuration and its models.
-        system: the run's expression.
-        where: the key that refers to it.
-        data: where the search happens; a group is measured on each member and averaged.
-        restricted: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted.
+    `restricted`: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted.
     """
     entry, split = ctx.dataset_entry(data), reported_split(ctx, data)
     if isinstance(entry, Group):

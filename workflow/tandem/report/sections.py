@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tandem.cluster.progress import duration
 from tandem.report.charts import Series, bars, histogram, line_chart
 from tandem.report.figures import Part, bytes_of
-from tandem.stages.flags import flatten
+from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import Stage
 

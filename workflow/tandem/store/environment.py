@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import inspect
 import re
 import resource
 import subprocess
@@ -66,14 +67,18 @@ def modules_hash(kind: str) -> str:
     """10 hex digits over the sources that decide a kind's result: a changed one is worth a warning, not a rebuild."""
     digest = hashlib.sha256()
     for source in sources(kind):
-        digest.update(str(source.relative_to(PACKAGE)).encode() + b"\0" + source.read_bytes())
+        name = source.relative_to(PACKAGE) if source.is_relative_to(PACKAGE) else source.name  # a plugin's
+        digest.update(str(name).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:10]
 
 
 def sources(kind: str) -> list[Path]:
     """The files of the package that decide a kind's result: its module and what that imports, directly or not."""
+    run = KINDS[kind].run
+    if not isinstance(run, str):  # a plugin's
+        return [Path(inspect.getfile(run))]
     visited: set[Path] = set()
-    waiting = [f"tandem.{KINDS[kind].run.partition(':')[0]}"]
+    waiting = [f"tandem.{run.partition(':')[0]}"]
     while waiting:
         path = PACKAGE.joinpath(*waiting.pop().split(".")[1:])
         source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")

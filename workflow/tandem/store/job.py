@@ -21,8 +21,9 @@ from typing_extensions import TypeVar
 from tandem.config.execution import Execution
 from tandem.config.validation import read
 from tandem.errors import UserError
+from tandem.registry import load_plugins
 from tandem.stages import KINDS, SHARDS
-from tandem.stages.flags import Json, nest, parse_value
+from tandem.stages.base import Json, nest, parse_value
 from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact
 from tandem.store.environment import modules_hash, peak_mib, provenance, redacted
 from tandem.store.files import sha256, write_json
@@ -90,6 +91,8 @@ def read_job(kind: str, words: list[str]) -> Job:
     if out is None:
         raise UserError(f"{kind}: --out is missing: the artifact's {kind}/<key>/{MANIFEST}")
     options = {name: parse_value(text) for name, text in groups["--run."].items()}
+    execution = read(Execution, options, f"{kind}: --run")
+    load_plugins(execution.plugins)
     return Job(
         kind=kind,
         out=Path(out).parent,
@@ -98,7 +101,7 @@ def read_job(kind: str, words: list[str]) -> Job:
             role: open_artifact(Path(folder), verify=role not in KINDS[kind].lazy)
             for role, folder in groups["--in."].items()
         },
-        execution=read(Execution, options, f"{kind}: --run"),
+        execution=execution,
     )
 
 
@@ -117,8 +120,10 @@ def run_shard(command: str, words: list[str]) -> None:
     write_json(Path(words[words.index("--out") + 1]), facts)
 
 
-def load(entry: str) -> Callable[..., Any]:
+def load(entry: str | Callable[..., Any]) -> Callable[..., Any]:
     """The function or class behind `module:name` of this package, imported only now: torch alone takes seconds."""
+    if not isinstance(entry, str):
+        return entry
     module, name = entry.split(":")
     function: Callable[..., Any] = getattr(importlib.import_module(f"tandem.{module}"), name)
     return function

@@ -17,7 +17,7 @@ from tandem.models.ragged import Ids
 from tandem.retrieval.encode import Encoder
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores
-from tandem.stages.audits import DynamicsParams
+from tandem.stages.evaluation import DynamicsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 from tandem.training.lists import draw, read_lists
@@ -38,12 +38,7 @@ class Comparison(NamedTuple):
 
 
 def compare(retriever: Array, reranker: Array) -> Comparison:
-    """Compare two models' scores of one list.
-
-    Args:
-        retriever: s_de(q, p), shape (list,).
-        reranker: s_ce(q, p), same shape.
-    """
+    """Compare the scores s_de(q, p) and s_ce(q, p) of one list, both of shape (list,)."""
     log_de, log_ce = log_softmax(retriever), log_softmax(reranker)
     tau = rank_correlation(retriever, reranker)
     return Comparison(entropy(log_de), entropy(log_ce), divergence(log_de, log_ce), tau)
@@ -52,8 +47,7 @@ def compare(retriever: Array, reranker: Array) -> Comparison:
 def log_softmax(scores: Array) -> Array:
     """log p(i) = s_i - log Σ_j exp s_j (RocketQAv2 Eqs. 2 and 3), in nats; shape (list,), any real scale."""
     shifted = np.asarray(scores, np.float64) - np.max(scores)
-    result: Array = shifted - np.log(np.exp(shifted).sum())
-    return result
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
 
 def entropy(log_p: Array) -> float:
@@ -76,19 +70,12 @@ def rank_correlation(left: Array, right: Array) -> float | None:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some training lists, one of each query.
+    """Some training lists, one of each query."""
 
-    Attributes:
-        ids: of the queries.
-        queries: row of the query of each pair, shape (pairs,).
-        passages: row of the passage of each pair, same shape; lists stand together.
-        ends: where each list ends in them, shape (lists,).
-    """
-
-    ids: list[str]
-    queries: Ids
-    passages: Ids
-    ends: Ids
+    ids: list[str]  # of the queries
+    queries: Ids  # row of the query of each pair, shape (pairs,)
+    passages: Ids  # row of the passage of each pair, same shape; lists stand together
+    ends: Ids  # where each list ends in them, shape (lists,)
 
 
 def run(job: Job[DynamicsParams]) -> None:
@@ -147,8 +134,7 @@ def retriever_scores(job: Job[DynamicsParams], model: Artifact, sampled: Sample)
         vectors: Any = encoder.encode(encoder.read(unique), Progress(f"dynamics {model.key} {side}", 0, "texts"))
         sides.append(np.asarray(vectors, np.float64)[inverse])
         temperature = encoder.model.temperature
-    scores: Array = np.einsum("pd,pd->p", *sides) / temperature
-    return scores
+    return np.asarray(np.einsum("pd,pd->p", *sides) / temperature)
 
 
 def reranker_scores(job: Job[DynamicsParams], model: Artifact, sampled: Sample) -> Array:

@@ -97,7 +97,6 @@ def table(printed: dict[str, float], types: Iterable[str]) -> list[Line]:
 
 
 def _line(category: str, name: str, types: list[str], printed: dict[str, float], counts: Counter[str]) -> Line:
-    """One line: the sums over some types."""
     percent, pairs = round(sum(printed[part] for part in types), 4), sum(counts[part] for part in types)
     share = 100 * pairs / counts.total() if counts.total() else None
     difference = None if share is None else share - percent
@@ -113,7 +112,6 @@ def arithmetic(printed: dict[str, float]) -> str:
 
 
 def _caption(errors: Artifact, summary: Summary, types: list[str], annotated: bool) -> str:
-    """Whose types are counted, and of what."""
     who = "annotated" if annotated else "guessed from words, not annotated: no finding, only what a sheet starts from"
     queries = f"{summary.without_positive:,} of {summary.queries:,} queries of {summary.split}"
     top = f"the top {summary.top} of {summary.run} ({errors.key})"
@@ -122,15 +120,11 @@ def _caption(errors: Artifact, summary: Summary, types: list[str], annotated: bo
 
 def csv_text(lines: list[Line]) -> str:
     """The table as CSV; shares in percent with four decimals."""
-    rows = []
-    for line in lines:
-        *known, share, difference = astuple(line)
-        rows.append([*known, *("" if number is None else f"{number:.4f}" for number in (share, difference))])
-    return write_csv(HEADER, rows)
+    numbers = [("" if n is None else f"{n:.4f}" for n in (line.share, line.difference)) for line in lines]
+    return write_csv(HEADER, [[*astuple(line)[:5], *own] for line, own in zip(lines, numbers, strict=True)])
 
 
 def _number(value: float | None, sign: str = "") -> str:
-    """A percentage with one decimal, `–` where there is none."""
     return "–" if value is None else f"{value:{sign}.1f}"
 
 

@@ -3,7 +3,7 @@
 The guess saves an annotator typing; it is no annotation. Every rule is a comparison of words.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -11,60 +11,34 @@ ENTITY, NUMERAL, MODIFIER = "Entity mismatch", "Numeral mismatch", "Modifier mis
 SYNTACTIC, TYPO, OVERLAP = "Syntactic mismatch", "Robustness on typos", "Over-sensitivity on term overlap"
 FALSE_NEGATIVE, OTHER = "False negatives", "Others"
 # Type → category, in the order of Table 10.
-TYPES = {
-    ENTITY: "Salient Phrase Mismatch",
-    NUMERAL: "Salient Phrase Mismatch",
-    MODIFIER: "Salient Phrase Mismatch",
-    SYNTACTIC: "Syntactic mismatch",
-    TYPO: "Other Challenges",
-    OVERLAP: "Other Challenges",
-    FALSE_NEGATIVE: "Others",
-    OTHER: "Others",
-}
-# What an annotator may write instead.
-SHORT = {
-    "entity": ENTITY,
-    "numeral": NUMERAL,
-    "modifier": MODIFIER,
-    "syntactic": SYNTACTIC,
-    "typo": TYPO,
-    "overlap": OVERLAP,
-    "false negative": FALSE_NEGATIVE,
-    "other": OTHER,
-}
+TYPES = dict.fromkeys((ENTITY, NUMERAL, MODIFIER), "Salient Phrase Mismatch")
+TYPES |= {SYNTACTIC: "Syntactic mismatch", TYPO: "Other Challenges", OVERLAP: "Other Challenges"}
+TYPES |= {FALSE_NEGATIVE: "Others", OTHER: "Others"}
+# What an annotator may write instead, in the same order.
+_SHORT = ("entity", "numeral", "modifier", "syntactic", "typo", "overlap", "false negative", "other")
+SHORT = dict(zip(_SHORT, TYPES, strict=True))
 NEAR = 0.6  # Jaccard similarity of words from which a passage says what a labelled positive says
 MOST = 0.5  # share of the query's weight from which a passage is about most of it
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A query and a passage that was ranked high for it, as words.
-
-    Attributes:
-        query: the query's words, in order.
-        passage: the passage's words, in order.
-        positives: the words of each labelled positive.
-        weights: of the query's content words: the rarer in the corpus, the heavier; common words are not in it.
-        misspelt: query word that no passage has → the like one that some have.
-    """
+    """The words of a query and of a passage that was ranked high for it, in order, and of each labelled positive."""
 
     query: list[str]
     passage: list[str]
     positives: list[set[str]] = field(default_factory=list)
-    weights: Mapping[str, float] = field(default_factory=dict)
-    misspelt: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)  # of content words: the rarer, the heavier
+    misspelt: Mapping[str, str] = field(default_factory=dict)  # query word that no passage has → the like one
 
 
 def guess(pair: Pair) -> tuple[str, str]:
-    """The type that the words suggest, and why; the first rule that holds.
-
-    Returns:
-        A key of TYPES, and the signal in words.
-    """
+    """The type (a key of TYPES) that the words suggest, and why in words; the first rule that holds."""
     words = set(pair.passage)
     if any(jaccard(words, positive) >= NEAR for positive in pair.positives):
         return FALSE_NEGATIVE, "nearly the words of a labelled positive"
-    query, passage = numerals(pair.query), numerals(pair.passage)
+    # `b12` is a name, no numeral
+    query, passage = ({word for word in text if word.isdecimal()} for text in (pair.query, pair.passage))
     if query - passage and passage:
         return NUMERAL, f"asks for {min(query - passage)}, tells {min(passage - query or passage)}"
     if pair.misspelt:
@@ -86,11 +60,6 @@ def guess(pair: Pair) -> tuple[str, str]:
 def jaccard(left: set[str], right: set[str]) -> float:
     """|A ∩ B| / |A ∪ B|, 0 of two empty sets."""
     return len(left & right) / len(left | right) if left or right else 0.0
-
-
-def numerals(words: Iterable[str]) -> set[str]:
-    """The words that are whole numbers; `b12` is a name."""
-    return {word for word in words if word.isdecimal()}
 
 
 def reordered(pair: Pair) -> bool:

@@ -21,7 +21,7 @@ from tandem.extras.analysis.error_types import SHORT, TYPES, Pair, guess
 from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_sheet
 from tandem.extras.words import Rarity, terms
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import ErrorsParams
+from tandem.stages.evaluation import ErrorsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing
@@ -34,29 +34,16 @@ FILLED = ("query_id", "doc_id", "type")
 
 @dataclass(frozen=True)
 class Wrong:
-    """A query without a positive among its first results.
-
-    Attributes:
-        query: its id.
-        top: the first results with their scores, best first.
-        positives: rank of each labelled positive in the run, None where the run lacks it; the best ranked first.
-    """
+    """A query without a positive among its first results."""
 
     query: str
-    top: list[tuple[str, float]]
-    positives: dict[str, int | None]
+    top: list[tuple[str, float]]  # the first results with their scores, best first
+    positives: dict[str, int | None]  # rank of each labelled positive in the run, None without; the best first
 
 
 @dataclass(frozen=True)
 class Row:
-    """A wrong result: a passage that is no labelled positive among the first of a query.
-
-    Attributes:
-        positive: the text of the best ranked labelled positive, empty if the corpus has none.
-        positive_rank: its rank in the run, None where the run lacks it.
-        guess: a name of `error_types.TYPES`.
-        why: the signal behind the guess.
-    """
+    """A wrong result: a passage that is no labelled positive among the first of a query."""
 
     query_id: str
     doc_id: str
@@ -65,19 +52,14 @@ class Row:
     query: str
     title: str
     passage: str
-    positive: str
-    positive_rank: int | None
-    guess: str
-    why: str
+    positive: str  # the text of the best ranked labelled positive, empty if the corpus has none
+    positive_rank: int | None  # in the run, None where the run lacks it
+    guess: str  # a type of Table 10
+    why: str  # the signal behind the guess
 
 
-INTS, FLOATS = ("rank", "positive_rank"), ("score",)
-SCHEMA = pa.schema(
-    [
-        (name, pa.int32() if name in INTS else pa.float64() if name in FLOATS else pa.string())
-        for name in (field.name for field in fields(Row))
-    ]
-)
+TYPES_OF = {"rank": pa.int32(), "positive_rank": pa.int32(), "score": pa.float64()}
+SCHEMA = pa.schema([(column.name, TYPES_OF.get(column.name, pa.string())) for column in fields(Row)])
 
 
 @dataclass(frozen=True)
@@ -156,19 +138,8 @@ def described(wrong: list[Wrong], collection: Collection, queries: Mapping[str, 
             passage = terms(contents(*texts[doc]))
             pair = Pair(query, passage, list(positives.values()), rarity.weights(query), rarity.misspelt(query))
             suggested, why = guess(pair)
-            yield Row(
-                query_id=item.query,
-                doc_id=doc,
-                rank=rank,
-                score=score,
-                query=queries[item.query],
-                title=texts[doc][0],
-                passage=texts[doc][1],
-                positive=contents(*texts[best]) if best else "",
-                positive_rank=item.positives[best] if best else None,
-                guess=suggested,
-                why=why,
-            )
+            positive = (contents(*texts[best]), item.positives[best]) if best else ("", None)
+            yield Row(item.query, doc, rank, score, queries[item.query], *texts[doc], *positive, suggested, why)
 
 
 def write_rows(draft: Draft, rows: Sequence[Row]) -> None:
@@ -186,9 +157,8 @@ def write_rows(draft: Draft, rows: Sequence[Row]) -> None:
 def read_types(path: Path, errors: Artifact) -> list[str]:
     """The annotator's types of a filled sheet, those of the answered rows.
 
-    Args:
-        path: the sheet; a type is one of Table 10's (`Entity mismatch`) or its short name (`entity`), in any case.
-        errors: the artifact whose sheet it was.
+    A type is one of Table 10's (`Entity mismatch`) or its short name (`entity`), in any case.
+
     Raises:
         UserError: no such file, no CSV, another type, a pair that is not on the sheet, or one that is there twice.
     """

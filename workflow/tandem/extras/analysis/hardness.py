@@ -16,7 +16,7 @@ from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores, mean_probability, open_judges
-from tandem.stages.audits import HardnessParams
+from tandem.stages.evaluation import HardnessParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -24,7 +24,6 @@ from tandem.store.job import Job, writing
 NEGATIVES = "negatives.parquet"
 COLUMNS = ("query_id", "doc_id", "label", "rank", "score", "list", "query_row", "passage_row")
 QUARTILES = (0.25, 0.5, 0.75)
-Quartiles = list[float] | None  # 25, 50 and 75 %; None of nothing
 
 
 def run(job: Job[HardnessParams]) -> None:
@@ -40,17 +39,18 @@ def run(job: Job[HardnessParams]) -> None:
         raise UserError(f"hardness: {len(lists)} training lists, but {len(params.models)} models; one name each")
     use_workers(job.execution.workers)
     with writing(job) as draft, Progress(f"hardness {job.key}", 0, "pairs") as progress:
-        names = [f"{model}: {source}" for model, source in zip(params.models, params.drawn_from, strict=True)]
-        parts = [
-            negatives(artifact, name, params.queries, judges, progress)
-            for artifact, name in zip(lists, names, strict=True)
-        ]
-        rows = pa.concat_tables(parts)
+        sources = zip(lists, params.models, params.drawn_from, strict=True)
+        rows = pa.concat_tables(
+            negatives(artifact, f"{model}: {source}", params.queries, judges, progress)
+            for artifact, model, source in sources
+        )
         pq.write_table(rows, draft.path(NEGATIVES))
-        sources = summary(rows.to_pandas(), params.threshold if judges else None)
         judged_by = [model.key for model in job.many("judge")]
-        dropped = {name: _dropped(artifact) for artifact, name in zip(lists, params.models, strict=True)}
-        write_json(draft.path("summary.json"), {"judges": judged_by, "sources": sources, "dropped": dropped})
+        reports = [json.loads(artifact.path("report.json").read_text(encoding="utf-8")) for artifact in lists]
+        # how many passages each rule took out when all of the lists were drawn
+        dropped = {name: report["dropped"] for name, report in zip(params.models, reports, strict=True)}
+        counts = summary(rows.to_pandas(), params.threshold if judges else None)
+        write_json(draft.path("summary.json"), {"judges": judged_by, "sources": counts, "dropped": dropped})
         draft.facts |= {"rows": len(rows), "judges": judged_by}
 
 
@@ -96,17 +96,9 @@ def summary(rows: pd.DataFrame, threshold: float | None) -> dict[str, dict[str, 
     return sources
 
 
-def _dropped(lists: Artifact) -> dict[str, int]:
-    """How many passages each rule took out when all of the lists were drawn."""
-    report = json.loads(lists.path("report.json").read_text(encoding="utf-8"))
-    return dict(report["dropped"])
-
-
-def _quartiles(values: "pd.Series[Any]") -> Quartiles:
-    """Quartiles, linearly interpolated."""
+def _quartiles(values: "pd.Series[Any]") -> list[float] | None:
     return [round(float(value), 6) for value in np.quantile(values, QUARTILES)] if len(values) else None
 
 
 def _above(values: "pd.Series[Any]", threshold: float) -> float | None:
-    """Percent of the values above a threshold; None of nothing."""
     return round(100 * float((values.astype(float) > threshold).mean()), 2) if len(values) else None

@@ -78,15 +78,11 @@ def execute(notebook: Any, parameters: dict[str, str], where: str) -> Any:
         try:
             client.execute(env=env, cwd=os.getcwd(), cleanup_kc=True)
         except nbclient.exceptions.CellExecutionError as error:
-            failed = next(i for i, cell in enumerate(executed.cells, 1) if _failed(cell))
+            outputs = [[output.output_type for output in cell.get("outputs", ())] for cell in executed.cells]
+            failed = next(i for i, types in enumerate(outputs, 1) if "error" in types)
             lines = COLOURS.sub("", str(error)).strip().splitlines()
             raise UserError(f"{where}: cell {failed} failed: {lines[-1]}") from None
     return executed
-
-
-def _failed(cell: Any) -> bool:
-    """Whether a cell's outputs hold an error."""
-    return any(output.output_type == "error" for output in cell.get("outputs", ()))
 
 
 def page(notebook: Any, title: str) -> str:

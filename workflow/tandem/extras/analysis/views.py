@@ -64,13 +64,7 @@ def by_step(dynamics: Artifact) -> pd.DataFrame:
 
 
 def dynamics_plot(dynamics: Artifact, columns: tuple[str, ...], title: str) -> Any:
-    """Means over steps with the middle half of the queries as a band.
-
-    Args:
-        dynamics: the artifact.
-        columns: names of `NAMES`.
-        title: of the axis.
-    """
+    """Means of `columns` (names of `NAMES`) over steps with the middle half of the queries as a band."""
     rows = pd.read_parquet(dynamics.path(DYNAMICS)).melt("step", list(columns), "column", "value").dropna()
     grouped = rows.groupby(["step", "column"])["value"]
     bands = grouped.agg(mean="mean", low=lambda v: v.quantile(0.25), high=lambda v: v.quantile(0.75)).reset_index()
@@ -108,12 +102,7 @@ def dropped(hardness: Artifact) -> pd.DataFrame:
 
 
 def hardness_plot(hardness: Artifact, column: str) -> Any:
-    """Per source a histogram of its negatives, in shares of them.
-
-    Args:
-        hardness: the artifact.
-        column: `judge`, the judges' probability, or `rank` in the run.
-    """
+    """Per source a histogram of its negatives, in shares of them; by the `judge` or the `rank` in the run."""
     rows = pd.read_parquet(hardness.path(NEGATIVES), columns=["source", "label", "rank", "judge"])
     rows = rows[rows["label"] == 0].dropna(subset=[column])
     rows = rows[rows["rank"] > 0] if column == "rank" else rows  # random passages have no rank

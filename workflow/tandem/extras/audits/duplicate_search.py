@@ -26,17 +26,14 @@ from tandem.data.tables import streaming
 from tandem.extras.audits.duplicates import Duplicates, Firsts, Similarities, bucket_pairs, first_of_equal, unpack
 from tandem.extras.audits.minhash import Hashes, Shingling, Sketcher, normalised, pieces
 
-SETS = "shingles.u64"  # in the scratch folder
+SETS, BAND = "shingles.u64", "band-{}.u64"  # in the scratch folder
 PAIRS = 20_000  # compared in one task
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 class Crew:
-    """Processes that share out tasks; with one worker everything happens in this process.
-
-    Example: `with Crew(4) as crew: results = crew.map(function, tasks)`
-    """
+    """Processes that share out tasks; with one worker everything happens in this process."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
@@ -63,12 +60,7 @@ class Crew:
 
 
 class Search(NamedTuple):
-    """What a search did.
-
-    Attributes:
-        candidates: pairs that met in a bucket and were compared.
-        skipped: pairs of large buckets that were not compared, a pair counted in each such bucket.
-    """
+    """Numbers of pairs that a search compared, and skipped: once for each large bucket that holds them."""
 
     candidates: int
     skipped: int
@@ -79,7 +71,9 @@ def search(corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label:
 
     `scratch` is an empty folder, `label` names the search in lines of progress.
     """
-    ends = group_ends(corpus)
+    metadata = pq.read_metadata(corpus)
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    ends: list[int] = np.cumsum(sizes, dtype=np.int64).tolist()  # the row after the last of each row group
     with Crew(workers) as crew:
         hashes = _sketches(corpus, ends, sketcher, scratch, crew, label)
         first, empty = first_of_equal(hashes), hashes == 0
@@ -90,19 +84,12 @@ def search(corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label:
     return Duplicates(first, empty, pairs[near], similarity[near]), Search(len(pairs), skipped)
 
 
-def group_ends(corpus: Path) -> list[int]:
-    """The row after the last of each row group."""
-    metadata = pq.read_metadata(corpus)
-    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    return np.cumsum(sizes, dtype=np.int64).tolist()  # type: ignore[no-any-return]
-
-
 def _sketches(corpus: Path, ends: list[int], sketcher: Sketcher, scratch: Path, crew: Crew, label: str) -> Hashes:
     """Hashes of all passages; the band keys go to one file a band."""
     hashes = np.empty(ends[-1], np.uint64)
     tasks = ((corpus, group, sketcher) for group in range(len(ends)))
     with ExitStack() as stack, Progress(f"{label} sketches", ends[-1], "passages") as progress:
-        files = [stack.enter_context(open(_band(scratch, band), "wb")) for band in range(sketcher.bands[0])]
+        files = [stack.enter_context(open(scratch / BAND.format(band), "wb")) for band in range(sketcher.bands[0])]
         for some, keys in crew.map(sketch, tasks):
             hashes[progress.done : progress.done + len(some)] = some
             for file, band in zip(files, keys, strict=True):
@@ -111,15 +98,11 @@ def _sketches(corpus: Path, ends: list[int], sketcher: Sketcher, scratch: Path, 
     return hashes
 
 
-def _band(scratch: Path, band: int) -> Path:
-    return scratch / f"band-{band}.u64"
-
-
 def _candidates(single: Firsts, sketcher: Sketcher, scratch: Path) -> tuple[Hashes, int]:
     """Packed pairs that share a bucket in any band, ascending, each once; and the number left out."""
     pairs, skipped = np.empty(0, np.uint64), 0
     for band in range(sketcher.bands[0]):
-        path = _band(scratch, band)
+        path = scratch / BAND.format(band)
         met, left_out = bucket_pairs(np.fromfile(path, np.uint64)[single], single)
         path.unlink()
         pairs, skipped = np.union1d(pairs, met), skipped + left_out
@@ -129,7 +112,6 @@ def _candidates(single: Firsts, sketcher: Sketcher, scratch: Path) -> tuple[Hash
 def _compare(
     corpus: Path, ends: list[int], pairs: Hashes, sketcher: Sketcher, scratch: Path, crew: Crew, label: str
 ) -> Similarities:
-    """Jaccard similarity of every candidate pair."""
     lower, higher = unpack(pairs)
     rows = np.union1d(lower, higher)
     bounds = _sets(corpus, ends, rows, sketcher, scratch, crew)

@@ -3,7 +3,6 @@
 Arrays over all passages are few: 8 bytes for hashes, 4 for the first of each text, 28 while something is sorted.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,6 @@ from tandem.data.rows import IdRows, Rows
 from tandem.extras.audits.minhash import Hashes
 
 Firsts = np.ndarray[Any, np.dtype[np.uint32]]
-Flags = np.ndarray[Any, np.dtype[np.bool_]]
 Similarities = np.ndarray[Any, np.dtype[np.float32]]
 
 # A passage is compared with at most so many that follow it in a bucket. Buckets are almost always smaller; in a large
@@ -95,19 +93,12 @@ class CorpusCounts:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Passages are rows. Of passages with the same text the first stands for all of them in near-duplicate pairs.
+    """Passages are rows. Of passages with the same text the first stands for all of them in near-duplicate pairs."""
 
-    Attributes:
-        first: for each passage the first one with the same text.
-        empty: passages without text; they repeat nothing.
-        pairs: near-duplicates, packed, ascending.
-        similarity: of each pair.
-    """
-
-    first: Firsts
-    empty: Flags
-    pairs: Hashes
-    similarity: Similarities
+    first: Firsts  # for each passage the first one with the same text
+    empty: np.ndarray[Any, np.dtype[np.bool_]]  # passages without text; they repeat nothing
+    pairs: Hashes  # near-duplicates, packed, ascending
+    similarity: Similarities  # of each pair
 
     @cached_property
     def copies(self) -> Rows:
@@ -162,9 +153,6 @@ class Duplicates:
 
         Kind `exact`: the second has the text of the first. Kind `near`: two different texts.
         """
-        tables.write(path, self._batches(ids), SCHEMA)
-
-    def _batches(self, ids: IdRows) -> Iterator[pa.RecordBatch]:
         rows, groups = self.groups
         lower, higher = unpack(self.pairs)
         first = np.concatenate([self.first[self.copies].astype(np.int64), lower])
@@ -173,8 +161,11 @@ class Duplicates:
         similarity = np.concatenate([np.ones(len(self.copies), np.float32), self.similarity])
         group = groups[np.searchsorted(rows, first)]
         order = np.lexsort((second, first, near, group))
-        for some in np.split(order, range(tables.ROWS, len(order), tables.ROWS)):
+
+        def batch(some: Rows) -> pa.RecordBatch:
             kinds = pa.array(np.where(near[some], "near", "exact"), pa.string())
             names = [pa.array(ids.ids(side[some]), pa.string()) for side in (first, second)]
-            columns = [pa.array(group[some]), kinds, *names, pa.array(similarity[some])]
-            yield pa.record_batch(columns, schema=SCHEMA)
+            return pa.record_batch([pa.array(group[some]), kinds, *names, pa.array(similarity[some])], schema=SCHEMA)
+
+        parts = np.split(order, range(tables.ROWS, len(order), tables.ROWS))
+        tables.write(path, map(batch, parts), SCHEMA)

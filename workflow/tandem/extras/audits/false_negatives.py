@@ -5,9 +5,9 @@ DuReader-retrieval §2.3 and A.1: the union of five systems' top 50 is ranked by
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from tandem.extras.audits.pools import FUSION, Array, Counts, Pool, fused, pools
 from tandem.extras.sheets import FORMULA, one_line, safe, shortened, write_sheet
 from tandem.report.page import render
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import FalseNegativesParams
+from tandem.stages.evaluation import FalseNegativesParams
 from tandem.store.files import write_json, write_text
 from tandem.store.job import Draft, Job, writing
 
@@ -59,7 +59,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
     sheet: list[pa.Table] = []
     with writing(job) as draft, pq.ParquetWriter(draft.path("pool.parquet"), POOL_SCHEMA) as writer:
         source = pools(results, judgements(collection, params.split), queries, docs)
-        rank = judge_ranking(job, query_rows(collection)) if judges else partial(map, by_ranks)
+        rank = judge_ranking(job, query_rows(collection)) if judges else partial(map, _by_ranks)
         for group in ranked(source, rank, docs, Progress(f"false_negatives {job.key}", len(queries), "queries")):
             for pool in group:
                 counts.add(pool)
@@ -72,7 +72,7 @@ def run(job: Job[FalseNegativesParams]) -> None:
         pq.write_table(pa.table(looked_at), draft.path(QUERIES))
         head = {"split": params.split, "scored_by": scored_by, "judges": judges}
         tail = {"depth": params.depth, "top": params.top, "threshold": params.threshold}
-        write_json(draft.path("summary.json"), {**head, **summary, **tail})
+        write_json(draft.path("summary.json"), head | summary | tail)
         draft.facts |= {"queries": summary["queries"], "asked": summary["asked"], "scored_by": scored_by}
 
 
@@ -95,7 +95,7 @@ def ranked(source: Iterator[Pool], rank: Rank, docs: IdRows, progress: Progress)
             yield group
 
 
-def by_ranks(pool: Pool) -> tuple[Array, float]:
+def _by_ranks(pool: Pool) -> tuple[Array, float]:
     """Fused scores of the pooled passages, and of the best positive: 0 if no system has one, NaN if there is none."""
     scores, positives = fused(pool.ranks), pool.positives
     best = float(scores[np.isin(pool.rows, positives)].max(initial=0)) if len(positives) else float("nan")
@@ -140,8 +140,7 @@ def table(group: list[Pool], names: list[str], docs: IdRows, top: int) -> pa.Tab
     return pa.table({field.name: pa.array(columns[field.name], field.type) for field in POOL_SCHEMA})
 
 
-@dataclass(frozen=True)
-class SheetRow:
+class SheetRow(NamedTuple):
     """A passage that annotators are asked about."""
 
     query_id: str
@@ -163,11 +162,7 @@ def sheet_rows(rows: pa.Table, queries: dict[str, str], collection: Collection) 
 
 def write_sheets(draft: Draft, rows: list[SheetRow], key: str, scored_by: str) -> None:
     """Write sheet.csv, and sheet.html, a page with buttons that stores the answers under `key` and saves the CSV."""
-    cells = (
-        [row.query_id, row.doc_id, *map(safe, (row.query, row.title, row.passage)), row.score, row.rank, ""]
-        for row in rows
-    )
-    write_sheet(draft.path("sheet.csv"), COLUMNS, cells)
+    write_sheet(draft.path("sheet.csv"), COLUMNS, ([*row[:2], *map(safe, row[2:5]), *row[5:], ""] for row in rows))
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]
     shown, passages = 0, 0
     while shown < len(groups) and passages + len(groups[shown]) <= PAGE:

@@ -39,17 +39,11 @@ class SplitCounts:
 
 @dataclass
 class Split:
-    """One split.
-
-    Attributes:
-        queries: query id → text.
-        judged: query id → document id → relevance, of queries with any judgement.
-        rows: document id → row of every judged passage, -1 where the corpus lacks it.
-    """
+    """One split: texts of its queries, judgements (query → document → relevance) of those that have any."""
 
     queries: dict[str, str] = field(default_factory=dict)
     judged: dict[str, dict[str, int]] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)  # of every judged passage, -1 where the corpus lacks it
 
     def positives(self, query: str) -> list[str]:
         """Ids of a query's relevant passages, in the corpus or not."""
@@ -126,21 +120,13 @@ def repeated_across(splits: dict[str, Split]) -> Iterator[tuple[str, str, list[t
 
 @dataclass(frozen=True)
 class Overlap:
-    """Positives of a split against those of train; a positive is in the first list that it fits.
+    """Positives of a split against those of train; a positive is in the first list that it fits."""
 
-    Attributes:
-        positives: rows of the split's distinct positives in the corpus.
-        shared: those that are positives of train themselves.
-        exact: (positive, training positive) with the same text.
-        near: (positive, training positive) that are near-duplicates.
-        queries: number of queries of the split with at least one of these as a positive.
-    """
-
-    positives: Rows
-    shared: Rows
-    exact: list[tuple[int, int]]
-    near: list[tuple[int, int]]
-    queries: int
+    positives: Rows  # the split's distinct positives in the corpus
+    shared: Rows  # those that are positives of train themselves
+    exact: list[tuple[int, int]]  # (positive, training positive) with the same text
+    near: list[tuple[int, int]]  # (positive, training positive) that are near-duplicates
+    queries: int  # of the split with at least one of these as a positive
 
     def counts(self) -> dict[str, int]:
         """Lengths of the lists, and the number of queries."""
@@ -151,11 +137,10 @@ class Overlap:
 def overlaps(splits: dict[str, Split], duplicates: Duplicates) -> dict[str, Overlap]:
     """The overlap of every other split with train, if there is a train."""
     others = {name: split for name, split in splits.items() if name != "train" and "train" in splits}
-    return {name: overlap(splits["train"], split, duplicates) for name, split in others.items()}
+    return {name: _overlap(splits["train"], split, duplicates) for name, split in others.items()}
 
 
-def overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
-    """Compare the positives of a split with those of the training split."""
+def _overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
     trained, tested = train.positive_rows(), split.positive_rows()
     shared = np.intersect1d(tested, trained)
     first = duplicates.first
@@ -175,53 +160,34 @@ def overlap(train: Split, split: Split, duplicates: Duplicates) -> Overlap:
 
 
 class Hint(NamedTuple):
-    """An unjudged result that repeats a positive of its query.
-
-    `rank` counts from 1, `positive` is the row of the positive (of several the one most alike, then the first in the
-    corpus), `likeness` that of `Duplicates.likeness`, never 0.
-    """
+    """An unjudged result that repeats a positive of its query."""
 
     query: str
     doc: str
-    rank: int
-    positive: int
-    likeness: float
+    rank: int  # from 1
+    positive: int  # its row: of several the one most alike, then the first in the corpus
+    likeness: float  # of `Duplicates.likeness`, never 0
 
 
 @dataclass
 class Depth:
-    """Unjudged results of a run down to one rank.
+    """Unjudged results of a run down to one rank."""
 
-    Attributes:
-        hole: their share of the results, the mean over judged queries; None where no query is judged.
-        unjudged: their number.
-        exact: those with the text of a positive.
-        near: those that are near-duplicates of a positive.
-        queries: with any of either.
-    """
-
-    hole: float | None = 0.0
+    hole: float | None = 0.0  # their share of the results, the mean over judged queries; None where none is judged
     unjudged: int = 0
-    exact: int = 0
-    near: int = 0
-    queries: int = 0
+    exact: int = 0  # those with the text of a positive
+    near: int = 0  # those that are near-duplicates of a positive
+    queries: int = 0  # with any of either
 
 
 @dataclass
 class Holes:
-    """Unjudged results of the judged queries of a run.
+    """Unjudged results of the judged queries of a run."""
 
-    Attributes:
-        missing: judged queries without a result.
-        depths: cutoff → counts.
-        queries: judged queries with results.
-        examples: the first hints.
-    """
-
-    missing: int
-    depths: dict[int, Depth]
-    queries: int = 0
-    examples: list[Hint] = field(default_factory=list)
+    missing: int  # judged queries without a result
+    depths: dict[int, Depth]  # by cutoff
+    queries: int = 0  # judged queries with results
+    examples: list[Hint] = field(default_factory=list)  # the first hints
 
     def add_results(self, judged: list[bool], shares: dict[int, float]) -> None:
         """Count a query by whether each of its results, best first, is judged; add to the sums of shares.

@@ -57,12 +57,7 @@ def normalised(text: str) -> str:
 
 @dataclass(frozen=True)
 class Shingling:
-    """How texts are cut.
-
-    Attributes:
-        unit: `words` (what white space separates) or `characters` (Chinese, Japanese: no spaces between words).
-        size: units of a shingle.
-    """
+    """How texts are cut: into runs of `size` words (what white space separates) or characters (Chinese, Japanese)."""
 
     unit: str
     size: int
@@ -76,9 +71,9 @@ class Shingling:
             The hashes, text after text, and the number of shingles of each text (at least 1).
         """
         if self.unit == "words":
-            units, counts = _words([self._filled(text, text.count(" ") + 1, " \0") for text in texts])
+            units, counts = _words([text + " \0" * (self.size - text.count(" ") - 1) for text in texts])
         else:
-            units, counts = _characters([self._filled(text, len(text), "\0") for text in texts])
+            units, counts = _characters([text + "\0" * (self.size - len(text)) for text in texts])
         hashes = np.zeros(len(units) - self.size + 1, np.uint64)
         for at in range(self.size):
             hashes *= BASE
@@ -89,12 +84,8 @@ class Shingling:
             inside[ends - back] = False
         return mix64(hashes[inside[: len(hashes)]]), counts - self.size + 1
 
-    def _filled(self, text: str, units: int, filler: str) -> str:
-        return text + filler * (self.size - units)
-
 
 def _codes(text: str) -> Hashes:
-    """Code points of a text."""
     return np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.uint64)
 
 
@@ -117,19 +108,12 @@ def _words(texts: list[str]) -> tuple[Hashes, Rows]:
 
 @dataclass(frozen=True)
 class Sketcher:
-    """Signatures and bands of one threshold and seed.
-
-    Attributes:
-        shingling: how texts are cut.
-        threshold: Jaccard similarity from which two texts are near-duplicates.
-        permutations: values of a signature.
-        seed: of the permutations.
-    """
+    """Signatures and bands of one threshold and seed."""
 
     shingling: Shingling
-    threshold: float
-    permutations: int
-    seed: int
+    threshold: float  # Jaccard similarity from which two texts are near-duplicates
+    permutations: int  # values of a signature
+    seed: int  # of the permutations
 
     @cached_property
     def bands(self) -> tuple[int, int]:
@@ -177,13 +161,11 @@ class Sketcher:
 
 def pieces(texts: list[str], characters: int = 1 << 18) -> Iterator[list[str]]:
     """Texts in pieces of about so many characters, so that arrays over them stay small; a long text is its own."""
-    piece: list[str] = []
-    size = 0
-    for text in texts:
-        if piece and size + len(text) > characters:
-            yield piece
-            piece, size = [], 0
-        piece.append(text)
+    start = size = 0
+    for at, text in enumerate(texts):
+        if at > start and size + len(text) > characters:
+            yield texts[start:at]
+            start, size = at, 0
         size += len(text)
-    if piece:
-        yield piece
+    if texts:
+        yield texts[start:]

@@ -10,7 +10,7 @@ import csv
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,21 +21,13 @@ from tandem.data.collection import CORPUS, Collection, contents
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
+from tandem.extras.audits import labels
 from tandem.extras.audits.duplicate_search import Search, search
 from tandem.extras.audits.duplicates import EXACT, CorpusCounts, Duplicates, unpack
-from tandem.extras.audits.labels import (
-    Holes,
-    Overlap,
-    Split,
-    SplitCounts,
-    holes,
-    overlaps,
-    read_splits,
-    repeated_across,
-)  # fmt: skip
+from tandem.extras.audits.labels import Holes, Overlap, Split
 from tandem.extras.audits.minhash import Shingling, Sketcher
 from tandem.extras.audits.pools import require_split
-from tandem.stages.audits import NoiseParams
+from tandem.stages.evaluation import NoiseParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
@@ -45,23 +37,15 @@ CHARACTERS = 200  # of an example's text
 
 @dataclass(frozen=True)
 class Findings:
-    """All findings of an audit.
+    """All findings of an audit."""
 
-    Attributes:
-        split: of the runs.
-        corpus: duplicates of passages.
-        splits: counts by split.
-        repeated: (split, another split, (query of the latter, query of the former with its text)).
-        overlaps: positives that train has too, by split.
-        holes: unjudged results, by key of the run.
-    """
-
-    split: str
+    split: str  # of the runs
     corpus: CorpusCounts
-    splits: dict[str, SplitCounts]
+    splits: dict[str, labels.SplitCounts]
+    # (split, another split, (query of the latter, query of the former with its text))
     repeated: list[tuple[str, str, list[tuple[str, str]]]]
-    overlaps: dict[str, Overlap]
-    holes: dict[str, Holes]
+    overlaps: dict[str, Overlap]  # positives that train has too, by split
+    holes: dict[str, Holes]  # unjudged results, by key of the run
 
 
 def run(job: Job[NoiseParams]) -> None:
@@ -78,7 +62,7 @@ def run(job: Job[NoiseParams]) -> None:
     sketcher = Sketcher(shingling, params.threshold, params.permutations, params.seed)
     collection = Collection(job.inputs["dataset"])
     ids = doc_rows(collection)
-    splits = read_splits(collection, ids)
+    splits = labels.read_splits(collection, ids)
     if runs and params.split not in splits:
         there = ", ".join(splits)
         raise UserError(f"split: {params.split} does not exist in {job.inputs['dataset'].folder}; it has {there}")
@@ -87,16 +71,17 @@ def run(job: Job[NoiseParams]) -> None:
     with writing(job) as draft, _scratch(job.out) as scratch:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
         duplicates, searched = search(corpus, sketcher, scratch, workers, f"noise {job.key}")
-        results = {run.key: iter_run(run.path("run.trec")) for run in runs}
         findings = Findings(
             split=params.split or "",
             corpus=duplicates.counts(),
             splits={name: split.counts() for name, split in splits.items()},
-            repeated=list(repeated_across(splits)),
-            overlaps=overlaps(splits, duplicates),
+            repeated=list(labels.repeated_across(splits)),
+            overlaps=labels.overlaps(splits, duplicates),
             holes={
-                key: holes(rows, splits[params.split or ""], params.depths, duplicates, ids, MOST)
-                for key, rows in results.items()
+                run.key: labels.holes(
+                    iter_run(run.path("run.trec")), splits[params.split or ""], params.depths, duplicates, ids, MOST
+                )
+                for run in runs
             },
         )
         duplicates.write(draft.path("duplicates.parquet"), ids)
@@ -142,13 +127,12 @@ class Line:
     share: float | None
 
 
-def share(finding: str, where: str, count: int, whole: int) -> Line:
-    """A line with the share of a whole."""
-    return Line(finding, where, count, count / whole if whole else None)
-
-
 def lines(findings: Findings) -> Iterator[Line]:
     """All findings, zeros included."""
+
+    def share(finding: str, where: str, count: int, whole: int) -> Line:
+        return Line(finding, where, count, count / whole if whole else None)
+
     corpus, passages = findings.corpus, findings.corpus.passages
     yield share("empty passages", "corpus", corpus.empty, passages)
     yield Line("texts that several passages have", "corpus", corpus.exact_groups, None)
@@ -165,8 +149,8 @@ def lines(findings: Findings) -> Iterator[Line]:
         yield share("judged queries all of whose positives the corpus lacks", name, split.missing_all, judged)
         yield share("queries asked more than once", name, split.repeated, split.queries)
     for name, other, pairs in findings.repeated:
-        asked_too = "queries that another split asks too"
-        yield share(asked_too, f"{other} in {name}", len(pairs), findings.splits[other].queries)
+        queries = findings.splits[other].queries
+        yield share("queries that another split asks too", f"{other} in {name}", len(pairs), queries)
     for name, part in findings.overlaps.items():
         whole = len(part.positives)
         yield share("positives that are positives of train", name, len(part.shared), whole)
@@ -188,7 +172,7 @@ def write_lines(path: Path, rows: Iterable[Line]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([field.name for field in fields(Line)])
         for row in rows:
-            writer.writerow([row.finding, row.where, row.count, "" if row.share is None else f"{row.share:.6f}"])
+            writer.writerow([*astuple(row)[:3], "" if row.share is None else f"{row.share:.6f}"])
 
 
 class Example(NamedTuple):

@@ -24,23 +24,14 @@ BINS = 20
 
 @dataclass
 class Pool:
-    """What is known about one query's passages; arrays have the shape (pooled,) unless another is given.
-
-    Attributes:
-        query: its id.
-        rows: rows of the pooled passages, ascending; sorted by falling score once they are ranked.
-        ranks: rank of each passage in each system, 0 where it was not retrieved; shape (systems, pooled).
-        relevance: judged relevance by passage row; a row that is not in it is unlabelled.
-        scores: what ranks them.
-        best: score of the best labelled positive that the corpus has, NaN without one.
-    """
+    """What is known about one query's passages; arrays have the shape (pooled,) unless another is given."""
 
     query: str
-    rows: Array
-    ranks: Array
-    relevance: dict[int, int]
+    rows: Array  # of the pooled passages, ascending; by falling score once they are ranked
+    ranks: Array  # of each passage in each system, 0 where it was not retrieved; shape (systems, pooled)
+    relevance: dict[int, int]  # judged relevance by passage row; a row that is not in it is unlabelled
     scores: Array = field(default_factory=lambda: np.empty(0, np.float32))
-    best: float = float("nan")
+    best: float = float("nan")  # score of the best labelled positive that the corpus has, NaN without one
 
     @property
     def positives(self) -> Array:
@@ -120,13 +111,7 @@ def system_names(job: Job) -> list[str]:
 
 
 class Counts:
-    """Counts over the pools of a split, pool by pool.
-
-    Args:
-        systems: names of the runs.
-        top: unlabelled passages per query that are asked about.
-        threshold: the judges' verdict is positive above it; None without judges.
-    """
+    """Counts over the pools of a split; the judges' verdict is positive above `threshold`, None without judges."""
 
     def __init__(self, systems: Sequence[str], top: int, threshold: float | None) -> None:
         self.systems, self.top, self.threshold = systems, top, threshold
@@ -161,11 +146,8 @@ class Counts:
     def summary(self) -> dict[str, object]:
         """The counts as summary.json has them; shares are percent."""
         queries, counts = len(self.sizes), self.counts
-        positives = {
-            "labelled": counts["positives"],
-            "pooled": counts["pooled positives"],
-            "per_query": _mean(counts["positives"], queries),
-        }
+        positives: dict[str, float | None] = {"labelled": counts["positives"], "pooled": counts["pooled positives"]}
+        positives["per_query"] = _mean(counts["positives"], queries)
         summary: dict[str, object] = {
             "queries": queries,
             "without_result": counts["empty"],

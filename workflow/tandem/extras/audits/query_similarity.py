@@ -30,16 +30,9 @@ ROUNDING = 2.0**-24  # float32's unit round-off
 
 @dataclass(frozen=True)
 class Queries:
-    """Queries of one or several splits, split after split, each in file order.
+    """Queries of one or several splits, split after split, each in file order."""
 
-    Attributes:
-        rows: row of each query in queries.parquet.
-        ids: its id.
-        texts: its text.
-        splits: its split.
-    """
-
-    rows: Rows
+    rows: Rows  # in queries.parquet
     ids: list[str]
     texts: list[str]
     splits: list[str]
@@ -78,13 +71,9 @@ def same(others: Queries, train: Queries) -> tuple[Rows, Rows]:
 
 
 class Proposer(Protocol):
-    """A similarity in [0, 1] of training queries and others, both by position.
+    """A similarity in [0, 1] of training queries and others, both by position."""
 
-    Attributes:
-        name: what the similarity is, for people.
-    """
-
-    name: str
+    name: str  # for people
 
     def block(self, others: slice, train: slice, depth: int, floors: Array) -> Array:
         """Similarities, shape (others, train), float32.
@@ -120,14 +109,12 @@ class WordCosine:
         """All similarities of a block, float32."""
         if self._columns is None or self._columns[0] != train:
             self._columns = train, self.train[train].T.tocsr()
-        scores: Array = (self.others[others] @ self._columns[1]).toarray().astype(np.float32)
-        return scores
+        return np.asarray((self.others[others] @ self._columns[1]).toarray(), np.float32)
 
     def pairs(self, others: Array, train: Array) -> Array:
         """Similarities of pairs, float32; rounding may not exceed 1."""
         products = self.others[others].multiply(self.train[train]).sum(axis=1)
-        scores: Array = np.minimum(np.asarray(products, np.float64), 1).astype(np.float32)
-        return scores
+        return np.asarray(np.minimum(np.asarray(products, np.float64), 1), np.float32)
 
 
 def _count(texts: Iterable[str], numbers: dict[str, int]) -> sparse.csr_array:
@@ -191,8 +178,7 @@ def unit(vectors: Array) -> Array:
     """Vectors of length 1, float32; a vector of zeros stays."""
     wide = vectors.astype(np.float64)
     lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-    result: Array = np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0).astype(np.float32)
-    return result
+    return np.asarray(np.divide(wide, lengths, out=np.zeros_like(wide), where=lengths > 0), np.float32)
 
 
 def cosines(left: Array, right: Array, rows: Array, columns: Array) -> Array:
@@ -214,8 +200,7 @@ def reaching(block: Array, depth: int, floors: Array, margin: float = 0.0) -> tu
         width = min(depth, block.shape[1])
         cut = np.partition(block, block.shape[1] - width, axis=1)[:, -width]
         above &= block >= (cut - margin)[:, None]
-    rows, columns = np.nonzero(above)
-    return rows, columns
+    return np.nonzero(above)  # type: ignore[return-value]
 
 
 class Best:

@@ -1,8 +1,6 @@
 """Stage `relabel`: a split's judgements with the positives that annotators, or the judges, found in a pool."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
@@ -12,7 +10,7 @@ from tandem.errors import UserError
 from tandem.extras.audits.false_negatives import judgements
 from tandem.extras.sheets import filled_rows
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import FalseNegativesParams, RelabelParams
+from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import fingerprint, write_json
 from tandem.store.job import Job, writing
@@ -68,37 +66,12 @@ def machine_answers(pool: Artifact, threshold: float) -> Answers:
     return answers
 
 
-class Verdict(NamedTuple):
-    """An annotator's verdict on a passage; `row` counts from 1, the header being the first."""
-
-    row: int
-    query: str
-    doc: str
-    relevant: bool
-
-    def __str__(self) -> str:
-        return "relevant" if self.relevant else "not relevant"
-
-
-def read_verdicts(path: Path) -> Iterator[Verdict]:
-    """The answered rows of a filled sheet, in its order; rows without a verdict are left out.
-
-    Raises:
-        UserError: what `filled_rows` refuses, or a verdict other than 1, 0, yes, no.
-    """
-    for number, (query, doc, verdict) in filled_rows(path, COLUMNS):
-        if verdict and verdict.lower() not in VERDICTS:
-            raise UserError(f"{path}:{number}: verdict is {verdict[:40]!r}; allowed are 1, 0, yes, no or nothing")
-        if verdict:
-            yield Verdict(number, query, doc, VERDICTS[verdict.lower()])
-
-
 def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> Answers:
-    """The annotators' verdicts, query by query in the pool's order.
+    """The annotators' verdicts, query by query in the pool's order; rows without a verdict are left out.
 
     Raises:
-        UserError: another file than was planned, a passage that is not in the pool or is labelled already, or two rows
-            that contradict each other.
+        UserError: another file than was planned, a verdict other than 1, 0, yes, no, a passage that is not in the pool
+            or is labelled already, or two rows that contradict each other.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a filled sheet")
@@ -108,40 +81,33 @@ def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> Answers:
     rows = pq.read_table(pool.path("pool.parquet"), columns=["query_id", "doc_id", "relevance"])
     for query, doc, relevance in tables.rows(rows):
         unlabelled.setdefault(query, {})[doc] = relevance is None
-    verdicts: dict[tuple[str, str], Verdict] = {}
-    for verdict in read_verdicts(path):
-        query, doc = verdict.query, verdict.doc
-        _require_open(path, verdict, unlabelled, pool)
-        first = verdicts.setdefault((query, doc), verdict)
-        if first.relevant != verdict.relevant:
-            both = f"{doc} for query {query} is {verdict} here and {first} in row {first.row}"
-            raise UserError(f"{path}:{verdict.row}: {both}; keep one of the rows")
-    answers: Answers = {}
-    for query, docs in unlabelled.items():
-        own = {doc: verdicts[query, doc].relevant for doc in docs if (query, doc) in verdicts}
-        answers |= {query: own} if own else {}
-    return answers
-
-
-def _require_open(path: Path, verdict: Verdict, unlabelled: dict[str, dict[str, bool]], pool: Artifact) -> None:
-    """Refuse a row about something else than an unlabelled passage of the pool."""
-    row, query, doc, _ = verdict
-    if query not in unlabelled:
-        raise UserError(f"{path}:{row}: query_id {query!r} is not in {pool.folder}; ids must stay as they were")
-    if doc not in unlabelled[query]:
-        raise UserError(f"{path}:{row}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
-    if not unlabelled[query][doc]:
-        raise UserError(f"{path}:{row}: {doc} is labelled already for query {query}; leave the row out")
+    verdicts: dict[tuple[str, str], tuple[int, bool]] = {}  # (query, document) → row, and whether it is relevant
+    for row, (query, doc, verdict) in filled_rows(path, COLUMNS):
+        if not verdict:
+            continue
+        where, relevant = f"{path}:{row}", VERDICTS.get(verdict.lower())
+        if relevant is None:
+            raise UserError(f"{where}: verdict is {verdict[:40]!r}; allowed are 1, 0, yes, no or nothing")
+        if query not in unlabelled:
+            raise UserError(f"{where}: query_id {query!r} is not in {pool.folder}; ids must stay as they were")
+        if doc not in unlabelled[query]:
+            raise UserError(f"{where}: doc_id {doc!r} was not pooled for query {query}; ids must stay as they were")
+        if not unlabelled[query][doc]:
+            raise UserError(f"{where}: {doc} is labelled already for query {query}; leave the row out")
+        first, before = verdicts.setdefault((query, doc), (row, relevant))
+        if before != relevant:
+            here, there = (f"{'' if value else 'not '}relevant" for value in (relevant, before))
+            both = f"{doc} for query {query} is {here} here and {there} in row {first}"
+            raise UserError(f"{where}: {both}; keep one of the rows")
+    answers = {
+        query: {doc: verdicts[query, doc][1] for doc in docs if (query, doc) in verdicts}
+        for query, docs in unlabelled.items()
+    }
+    return {query: own for query, own in answers.items() if own}
 
 
 def describe(queries: dict[str, str], judged: dict[str, dict[str, int]], answers: Answers) -> dict[str, object]:
-    """The effect of new labels: DuReader-retrieval §2.3 has the mean number of positives and the share of queries.
-
-    Args:
-        queries: of the split.
-        judged: query id → document id → relevance before.
-        answers: query id → document id → whether it was found relevant.
-    """
+    """The effect of new labels: DuReader-retrieval §2.3 has the mean number of positives and the share of queries."""
     before = {query: sum(relevance > 0 for relevance in judged.get(query, {}).values()) for query in queries}
     new = {query: sum(answers.get(query, {}).values()) for query in queries}
     changed = [query for query in queries if new[query]]

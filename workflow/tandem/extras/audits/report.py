@@ -18,7 +18,7 @@ from tandem.report.charts import before_after, histogram
 from tandem.report.flags import parse_json, read_flags
 from tandem.report.grid import Grid, csv_text
 from tandem.report.sections import Addition, Extra, Section, describe_dataset
-from tandem.stages.flags import flatten
+from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_text
 from tandem.store.lineage import Stage, walk

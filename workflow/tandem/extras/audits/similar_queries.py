@@ -20,7 +20,7 @@ from tandem.extras.audits import query_similarity as similarity
 from tandem.extras.audits.query_similarity import Array, Proposer, Queries
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import PairScoring, SimilarQueriesParams
+from tandem.stages.evaluation import Inference, SimilarQueriesParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -37,29 +37,19 @@ BINS, EXAMPLES, CHARACTERS = 20, 12, 300
 
 @dataclass(frozen=True)
 class Pairs:
-    """Proposed pairs; every array has the shape (pairs,).
+    """Proposed pairs; every array has the shape (pairs,)."""
 
-    Attributes:
-        other: position among the dev and test queries.
-        train: position among the training queries.
-        proposal: similarity by which they were proposed.
-        score: similarity that decides: the judge's, else the proposal.
-        same: whether both are the same words.
-        threshold: a pair is similar above it, or where both are the same words.
-    """
-
-    other: Array
-    train: Array
-    proposal: Array
-    score: Array
-    same: Array
-    threshold: float
+    other: Array  # position among the dev and test queries
+    train: Array  # position among the training queries
+    proposal: Array  # similarity by which they were proposed
+    score: Array  # similarity that decides: the judge's, else the proposal
+    same: Array  # whether both are the same words
+    threshold: float  # a pair is similar above it, or where both are the same words
 
     @property
     def similar(self) -> Array:
         """Which pairs count as similar."""
-        result: Array = (self.score.astype(np.float64) > self.threshold) | self.same
-        return result
+        return np.asarray((self.score.astype(np.float64) > self.threshold) | self.same)
 
 
 def run(job: Job[SimilarQueriesParams]) -> None:
@@ -121,7 +111,15 @@ def open_vectors(job: Job, others: Queries, train: Queries) -> similarity.Vector
         UserError: a split's vectors are missing, or they are of another dataset, model or set of queries.
     """
     splits = list(dict.fromkeys(others.splits))
-    opened = {split: _open(job, split) for split in (similarity.TRAIN, *splits)}
+    present = ", ".join(sorted(name for name in job.inputs if name.startswith("vectors.")))
+    opened = {}
+    for split in (similarity.TRAIN, *splits):
+        role = f"vectors.{split}"
+        if role not in job.inputs:
+            problem = f"similar_queries: {role} is missing (given: {present})"
+            raise UserError(f"{problem}; give vectors of every split or none")
+        require_dataset(job, role)
+        opened[split] = Embeddings(job.inputs[role], "queries")
     models = {split: Path(part.artifact.upstream["model"]).name for split, part in opened.items()}
     if len(set(models.values())) > 1:
         listed = ", ".join(f"{split} with {model}" for split, model in models.items())
@@ -131,15 +129,6 @@ def open_vectors(job: Job, others: Queries, train: Queries) -> similarity.Vector
             folders = ", ".join(str(opened[split].artifact.folder) for split in parts)
             raise UserError(f"{folders}: not the queries of {job.inputs['dataset'].folder}; encode them again")
     return similarity.VectorCosine([opened[split] for split in splits], opened[similarity.TRAIN])
-
-
-def _open(job: Job, split: str) -> Embeddings:
-    role = f"vectors.{split}"
-    if role not in job.inputs:
-        present = ", ".join(sorted(name for name in job.inputs if name.startswith("vectors.")))
-        raise UserError(f"similar_queries: {role} is missing (given: {present}); give vectors of every split or none")
-    require_dataset(job, role)
-    return Embeddings(job.inputs[role], "queries")
 
 
 def _ids(vectors: Embeddings) -> list[str]:
@@ -164,13 +153,12 @@ def judged(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array
         return mean_probability(judges, others, train, progress)
 
 
-def query_pairs(model: Artifact, tokens: Artifact, scoring: PairScoring) -> "PairScores":
+def query_pairs(model: Artifact, tokens: Artifact, scoring: Inference) -> "PairScores":
     """A cross-encoder's logits for pairs of queries: the second query takes the passage's place.
 
     They are stored beside its scores of queries with passages, for whichever threshold or depth asks again.
     """
-    from tandem.retrieval.pair_scores import PairScores
-    from tandem.retrieval.pair_store import PairStore
+    from tandem.retrieval.pair_scores import PairScores, PairStore
 
     scores = PairScores(model, tokens, scoring.precision, scoring.batch_tokens)
     scores.tokens = replace(scores.tokens, passages=scores.tokens.queries)
@@ -181,19 +169,12 @@ def query_pairs(model: Artifact, tokens: Artifact, scoring: PairScoring) -> "Pai
 
 def table(pairs: Pairs, others: Queries, train: Queries) -> pa.Table:
     """Rows of `SCHEMA` by split, other query, falling score and training query."""
-    columns: dict[str, Array | list[str]] = {
-        "train_query_id": [train.ids[at] for at in pairs.train],
-        "other_query_id": [others.ids[at] for at in pairs.other],
-        "split": [others.splits[at] for at in pairs.other],
-        "score": pairs.score,
-        "similar": pairs.similar,
-        "same": pairs.same,
-        "proposal": pairs.proposal,
-    }
-    rows = pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})
-    keys = zip(columns["split"], columns["other_query_id"], -pairs.score, columns["train_query_id"], strict=True)
-    ordered = sorted(enumerate(keys), key=lambda row: (order(row[1][0]), *row[1][1:]))
-    return rows.take(pa.array([at for at, _ in ordered], pa.int64()))
+    trained = [train.ids[at] for at in pairs.train]
+    other, splits = ([column[at] for at in pairs.other] for column in (others.ids, others.splits))
+    columns = (trained, other, splits, pairs.score, pairs.similar, pairs.same, pairs.proposal)
+    rows = pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+    keys = [(order(split), *key) for split, *key in zip(splits, other, -pairs.score, trained, strict=True)]
+    return rows.take(pa.array(sorted(range(len(keys)), key=keys.__getitem__), pa.int64()))
 
 
 def count(pairs: Pairs, others: Queries, train: Queries, depth: int) -> dict[str, object]:

@@ -10,20 +10,11 @@ from tandem.config.execution import ExecutionSettings
 from tandem.config.loading import gathered
 from tandem.config.settings import Settings
 from tandem.errors import UserError
-from tandem.extras.estimate.resources import (
-    TOKENS_PER_WORD,
-    WORK,
-    Hardware,
-    Setting,
-    Volumes,
-    cost,
-    finished,
-    params_of,
-    volumes,
-)
+from tandem.extras.estimate import resources
+from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, cost, params_of
 from tandem.extras.plan import FullPlan
+from tandem.plan.encoders import shape_of
 from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.shapes import shape_of
 from tandem.stages import KINDS
 
 ROOT = Path(__file__).parents[4]  # the checkout
@@ -32,23 +23,14 @@ HEAD = ("stage", "TFLOP", "device time", "wall", "memory", "disk", "took")
 
 @dataclass(frozen=True)
 class Cost:
-    """What one stage costs, or several together.
+    """What one stage costs, or several together."""
 
-    Attributes:
-        operations: floating-point operations of models.
-        seconds: of device time, the devices' together.
-        wall: seconds by the clock.
-        memory: bytes at the peak of one process.
-        disk: bytes.
-        measured: seconds it took where it is finished, else None.
-    """
-
-    operations: float
-    seconds: float
-    wall: float
-    memory: float
-    disk: float
-    measured: float | None = None
+    operations: float  # floating-point operations of models
+    seconds: float  # of device time, the devices' together
+    wall: float  # seconds by the clock
+    memory: float  # bytes at the peak of one process
+    disk: float  # bytes
+    measured: float | None = None  # seconds it took, where it is finished
 
 
 def main(words: list[str]) -> int:
@@ -84,7 +66,7 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
     @cache
     def sizes(stage: Stage) -> Volumes:
         """The collection of a dataset stage; a derived one's follows from what it is made of."""
-        size = volumes(stage, settings.datasets.get(stage.name))
+        size = resources.volumes(stage, settings.datasets.get(stage.name))
         for role in ("of", "corpus") if size is None else ():
             if role in stage.upstream:
                 return derived(stage, sizes(stage.upstream[role]))
@@ -98,39 +80,30 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
 
 def derived(stage: Stage, whole: Volumes) -> Volumes:
     """The size of a derived dataset."""
-    rule = {"reduced": reduced, "windows": windows}.get(params_of(stage).source)
-    return rule(stage, whole) if rule else whole
-
-
-def reduced(stage: Stage, whole: Volumes) -> Volumes:
-    """Of one reduced for validation at most what a query brings, times its queries."""
     params, every = params_of(stage), whole.queries.get("dev", 0)
-    queries = min(every, params.dev_queries or every)
-    brought = queries * (params.depth + params.others + 1)
-    return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
-
-
-def windows(stage: Stage, whole: Volumes) -> Volumes:
-    """Of windows as many as documents of the mean length have."""
-    params, tokens = params_of(stage), whole.lengths["passage"]
-    units = tokens / (TOKENS_PER_WORD if params.unit == "words" else 1.0)
-    count = 1 + max(0.0, units - params.length) / params.stride
-    lengths = whole.lengths | {"passage": tokens * min(1.0, params.length / units)}
-    return replace(
-        whole, passages=round(whole.passages * min(count, params.most or count)), lengths=lengths, counted=False
-    )
+    if params.source == "reduced":  # for validation: at most what a query brings, times its queries
+        queries = min(every, params.dev_queries or every)
+        brought = queries * (params.depth + params.others + 1)
+        return replace(whole, passages=min(whole.passages, brought), queries={"dev": queries})
+    if params.source == "windows":  # as many as documents of the mean length have
+        tokens = whole.lengths["passage"]
+        units = tokens / (resources.TOKENS_PER_WORD if params.unit == "words" else 1.0)
+        count = 1 + max(0.0, units - params.length) / params.stride
+        passages = round(whole.passages * min(count, params.most or count))
+        lengths = whole.lengths | {"passage": tokens * min(1.0, params.length / units)}
+        return replace(whole, passages=passages, lengths=lengths, counted=False)
+    return whole
 
 
 def estimate(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
     """What a stage costs; None for kinds that take a moment."""
-    try:
-        work = cost[stage.kind](stage, setting)
-    except KeyError:
+    if stage.kind not in cost:
         return None
+    work = cost[stage.kind](stage, setting)
     computing = hardware.seconds(work.kind, work.operations) if work.kind else 0.0
     passing, before = (sum(rows / hardware.rates[name] for name, rows in part) for part in (work.rows, work.alone))
     start = hardware.start if work.kind else hardware.start / 4
-    manifest = finished(stage.folder)
+    manifest = resources.finished(stage.folder)
     return Cost(
         operations=work.operations,
         seconds=computing,
@@ -152,14 +125,9 @@ def processes(stage: Stage, execution: ExecutionSettings) -> int:
 
 def total(costs: Iterable[Cost]) -> Cost:
     """Sums over stages; the largest memory."""
-    known = list(costs)
-    return Cost(
-        operations=sum(part.operations for part in known),
-        seconds=sum(part.seconds for part in known),
-        wall=sum(part.wall for part in known),
-        memory=max((part.memory for part in known), default=0.0),
-        disk=sum(part.disk for part in known),
-    )
+    columns = [*zip(*((c.operations, c.seconds, c.wall, c.memory, c.disk) for c in costs), strict=True)] or [(0.0,)] * 5
+    operations, seconds, wall, memory, disk = columns
+    return Cost(sum(operations), sum(seconds), sum(wall), max(memory), sum(disk))
 
 
 def render(plan: FullPlan, hardware: Hardware) -> str:
@@ -180,7 +148,6 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
 
 
 def _cells(total: Cost) -> list[str]:
-    """Operations, times, memory and disk for a person."""
     operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
     device = format_seconds(total.seconds) if total.seconds else ""
     sizes = format_bytes(total.memory), format_bytes(total.disk)
@@ -188,7 +155,6 @@ def _cells(total: Cost) -> list[str]:
 
 
 def _size(volume: Volumes) -> str:
-    """A collection's size for a person."""
     queries = ", ".join(f"{count:,} {split}" for split, count in volume.queries.items())
     origin = "counted" if volume.counted else "as the catalogue says, with typical lengths"
     return f"{volume.passages:,} passages, queries: {queries} ({origin})"

@@ -5,8 +5,10 @@ search is one table look-up a byte. `faiss` is what all of a machine's threads d
 `flat_search` exact search (see config/hardware/).
 """
 
+from types import SimpleNamespace
+
 from tandem.config.retrieval import INDEXES
-from tandem.extras.estimate.resources import MIB, Fields, Setting, Work, cost, params_of
+from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LINE
 from tandem.plan.graph import Stage
 from tandem.retrieval.indexes.types import lists, sample_size, sized
@@ -21,16 +23,7 @@ ALONE = 100  # queries that trade-offs search for one at a time
 
 
 class Index:
-    """An index in numbers.
-
-    Attributes:
-        params: sized for the corpus; None what its type lacks.
-        rows: passages.
-        dimension: of their vectors.
-        nlist: inverted lists, 0 without.
-        links: of a passage in a graph's lowest layer, 0 without a graph.
-        sample: passages that it learns from.
-    """
+    """An index in numbers."""
 
     def __init__(self, stage: Stage, setting: Setting) -> None:
         passages = stage.upstream["passages"]
@@ -38,10 +31,11 @@ class Index:
         self.dimension = setting.shape(passages.upstream["tokens"]).hidden
         params = sized(stage.params, self.rows, self.dimension)
         keys = INDEXES[params.type].model_fields
-        self.params = Fields({key: value for key, value in params.model_dump().items() if key in keys})
-        self.nlist = lists(params) or 0
-        self.links = 2 * params.m if "ef_construction" in keys and params.m else 0
-        self.sample = sample_size(params, self.rows) if "train_sample" in keys else 0
+        values = {key: value if key in keys else None for key, value in params.model_dump().items()}
+        self.params = SimpleNamespace(**values)  # sized for the corpus; None what the type lacks
+        self.nlist = lists(params) or 0  # inverted lists
+        self.links = 2 * params.m if "ef_construction" in keys and params.m else 0  # of a passage in the lowest layer
+        self.sample = sample_size(params, self.rows) if "train_sample" in keys else 0  # passages that it learns from
 
     @property
     def each(self) -> float:

@@ -16,10 +16,10 @@ from tandem.config.datasets import Dataset
 from tandem.config.execution import ExecutionSettings
 from tandem.config.loading import read_yaml
 from tandem.errors import UserError, nearest
+from tandem.plan.encoders import Shape
 from tandem.plan.graph import Stage
-from tandem.plan.shapes import Shape
 from tandem.registry import Registry
-from tandem.stages import KINDS
+from tandem.stages import KINDS, Params
 from tandem.store.artifact import MANIFEST
 
 MIB = 1 << 20
@@ -39,27 +39,19 @@ JSON = dict[str, Any]
 class Hardware:
     """One entry of config/hardware/.
 
-    Attributes:
-        name: its file's name.
-        peak: TFLOP/s of large matrix products in the precision that training uses.
-        mfu: kind of work → share of the peak that its model operations reach.
-        rates: work without a model, per second: passages read, tokens made, passages indexed, queries of BM25 on a
-            corpus of a million passages, lines scored, operations of exact search, and of FAISS by all and by one of
-            the processor's threads.
-        start: seconds to start a job with models.
-        activation_bytes: bytes that a training stores of each number it needs for the backward pass.
-        held: bytes that a training's allocator holds beside what is in use.
-        origin: where the figures are from, and which of them were not measured.
+    `rates` are of work without a model, per second: passages read, tokens made, passages indexed, queries of BM25 on a
+    corpus of a million passages, lines scored, operations of exact search, and of FAISS by all and by one of the
+    processor's threads.
     """
 
     name: str
-    peak: float
-    mfu: dict[str, float]
+    peak: float  # TFLOP/s of large matrix products in the precision that training uses
+    mfu: dict[str, float]  # kind of work → share of the peak that its model operations reach
     rates: dict[str, float]
-    start: float
-    activation_bytes: int
-    held: int
-    origin: dict[str, str]
+    start: float  # seconds to start a job with models
+    activation_bytes: int  # that a training stores of each number it needs for the backward pass
+    held: int  # bytes that a training's allocator holds beside what is in use
+    origin: dict[str, str]  # where the figures are from, and which of them were not measured
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Self:
@@ -85,19 +77,12 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Volumes:
-    """A dataset's size.
-
-    Attributes:
-        passages: number of passages.
-        queries: number of queries by split.
-        lengths: mean tokens of an uncut `passage` and `query`, without special tokens.
-        counted: whether the collection was counted; else these are the catalogue's numbers and typical lengths.
-    """
+    """A dataset's size: its passages, and its queries by split."""
 
     passages: int
     queries: dict[str, int]
-    lengths: dict[str, float]
-    counted: bool = False
+    lengths: dict[str, float]  # mean tokens of an uncut `passage` and `query`, without special tokens
+    counted: bool = False  # else these are the catalogue's numbers and typical lengths
 
     def tokens(self, side: str, limit: int) -> float:
         """Mean tokens of a text cut at `limit`, for lengths of half the mean and an exponential rest.
@@ -142,58 +127,29 @@ def _length(counted: Mapping[str, Any], typical: float) -> float:
     return float(characters) if characters and characters > 12 * words else words * TOKENS_PER_WORD
 
 
-class Fields:
-    """A mapping's values as attributes, None where one is missing: parameters whose keys depend on a type."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-
-    def __getattr__(self, name: str) -> Any:
-        field = self._values.get(name)
-        return Fields(field) if isinstance(field, dict) else field
-
-
 def params_of(stage: Stage) -> Any:
     """A stage's parameters as its kind's model."""
-    model = KINDS[stage.kind].params
-    return Fields(stage.values) if model is None else stage.params_as(model)
+    return stage.params_as(KINDS[stage.kind].params or Params)
 
 
 @dataclass(frozen=True)
 class Work:
-    """A stage's work.
+    """A stage's work."""
 
-    Attributes:
-        kind: what its model operations are, one of `WORK`; None without a model.
-        operations: floating-point operations of models.
-        rows: rate's name and how many rows pass at that rate, without a model; shards share them.
-        alone: the same before they begin, by one job.
-        memory: bytes at the peak.
-        disk: bytes of the artifact.
-    """
-
-    kind: str | None = None
-    operations: float = 0.0
-    rows: tuple[tuple[str, float], ...] = ()
-    alone: tuple[tuple[str, float], ...] = ()
-    memory: float = PROCESS
-    disk: float = 0.0
+    kind: str | None = None  # what its model operations are, one of `WORK`; None without a model
+    operations: float = 0.0  # floating-point operations of models
+    rows: tuple[tuple[str, float], ...] = ()  # a rate's name, and what passes at it without a model; shards share it
+    alone: tuple[tuple[str, float], ...] = ()  # the same before the shards begin, by one job
+    memory: float = PROCESS  # bytes at the peak
+    disk: float = 0.0  # bytes of the artifact
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the work of a stage depends on beside its parameters.
+    """What the work of a stage depends on beside its parameters; see also `Hardware`."""
 
-    Attributes:
-        sizes: of a dataset stage's collection.
-        shape: of the encoder that a stage's models descend from.
-        execution: the configuration's `execution`.
-        activation_bytes: see `Hardware`.
-        held: likewise.
-    """
-
-    sizes: Callable[[Stage], Volumes]
-    shape: Callable[[Stage], Shape]
+    sizes: Callable[[Stage], Volumes]  # of a dataset stage's collection
+    shape: Callable[[Stage], Shape]  # of the encoder that a stage's models descend from
     execution: ExecutionSettings
     activation_bytes: int = 2
     held: int = 0

@@ -4,8 +4,8 @@ from dataclasses import replace
 from math import ceil, comb
 
 from tandem.extras.estimate.resources import MIB, PROCESS, Setting, Work, cost, params_of
+from tandem.plan.encoders import Shape
 from tandem.plan.graph import Stage
-from tandem.plan.shapes import Shape
 
 LINE = 60  # bytes of a run's line
 TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
@@ -111,22 +111,14 @@ def teacher(stage: Stage, setting: Setting) -> Work:
     return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=4 * pairs)
 
 
-def lists_of(stage: Stage, setting: Setting) -> float:
-    """Training lists: one a query, two where undenoised and denoised ones are mixed; of all that are joined."""
-    return sum(_drawn(above, setting) for role, above in stage.upstream.items() if role.split(".")[0] == "candidates")
-
-
-def _drawn(candidates: Stage, setting: Setting) -> float:
-    """Lists of one stage `candidates`."""
-    params = params_of(candidates)
-    queries = setting.queries(candidates, params.split)
-    return min(queries, params.queries or queries) * (2 if params.denoise and params.denoise.hybrid else 1)
-
-
 def steps_of(stage: Stage, setting: Setting) -> int:
-    """Optimizer steps."""
-    train = params_of(stage).train
-    return int(train.steps or max(1, ceil(train.epochs * lists_of(stage, setting) / train.queries_per_batch)))
+    """Optimizer steps, from the training lists: one a query, two where undenoised and denoised ones are mixed."""
+    train, lists = params_of(stage).train, 0
+    for drawn in (above for role, above in stage.upstream.items() if role.split(".")[0] == "candidates"):
+        params = params_of(drawn)
+        queries = min(setting.queries(drawn, params.split), params.queries or EVERY)
+        lists += queries * (2 if params.denoise and params.denoise.hybrid else 1)
+    return int(train.steps or max(1, ceil(train.epochs * lists / train.queries_per_batch)))
 
 
 @cost("checkpoint")
@@ -196,7 +188,6 @@ def pretrain(stage: Stage, setting: Setting) -> Work:
 
 
 def _activations(shape: Shape, tokens: float, setting: Setting, length: float) -> float:
-    """Bytes of activations of one backward pass."""
     return shape.activations(min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes)
 
 
@@ -225,11 +216,6 @@ def split_of(run: Stage) -> str:
     """The split of a run; a re-ranked one is of that of what it re-ranks."""
     split = getattr(params_of(run), "split", None)
     return str(split) if split else split_of(run.upstream["run"])
-
-
-def depth_of(run: Stage, otherwise: int) -> int:
-    """How many results a run has per query."""
-    return getattr(params_of(run), "depth", None) or otherwise
 
 
 @cost("rerank")
@@ -286,7 +272,7 @@ def score(stage: Stage, setting: Setting) -> Work:
     if "run" not in stage.upstream:
         return Work(memory=140 * MIB)
     queries = setting.queries(stage, params_of(stage).split)
-    lines = queries * depth_of(stage.upstream["run"], otherwise=100)
+    lines = queries * (getattr(params_of(stage.upstream["run"]), "depth", None) or 100)
     return Work(rows=(("lines", lines),), memory=150 * MIB, disk=queries * 100)
 
 

@@ -1,0 +1,111 @@
+"""A researcher's own file: a loss, a dataset format, a source of negatives and a stage, for `plugins: [my_ideas.py]`.
+
+Everything registers by the calls that Tandem's own modules use. Heavy imports (torch) stand inside functions, so that
+planning stays quick.
+"""
+
+import csv
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from tandem.config.datasets import Dataset
+from tandem.config.losses import supervision
+from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
+from tandem.stages import Kind, Params, register_stage
+from tandem.stages.negatives import negatives
+from tandem.store.job import Job, writing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@supervision("softplus_margin")
+def softplus_margin(scores: "Tensor", mask: "Tensor", *, margin: float = 1.0) -> "Tensor":
+    """log(1 + exp(m - (s(q, p+) - s(q, p-)))), averaged over each query's negatives, summed over queries.
+
+    A smooth hinge loss. The positive stands first in each list.
+
+    Args:
+        scores: shape (queries, passages).
+        mask: True where a passage stands, same shape.
+        margin: in the unit of the scores.
+    """
+    from torch.nn.functional import softplus
+
+    there = mask[:, 1:]
+    terms = softplus(margin - (scores[:, :1] - scores[:, 1:])).masked_fill(~there, 0.0)
+    return (terms.sum(1) / there.sum(1).clamp(min=1)).sum()
+
+
+class QuestionsCsv(Dataset):
+    """The keys of `source: questions_csv`: one file with the columns question, answer, split."""
+
+    reads_files = False
+
+    source: Literal["questions_csv"]
+    table: str = Field(description="the CSV file")
+
+
+@dataset_format("questions_csv")
+class Questions(Source):
+    """Every answer is a passage, and relevant to its question alone."""
+
+    def __init__(self, job: DatasetJob, entry: QuestionsCsv) -> None:
+        super().__init__(job, entry)
+        with open(entry.table, newline="", encoding="utf-8") as file:
+            self.rows = list(csv.DictReader(file))
+        self.places = {"corpus": entry.table, "queries": entry.table}
+
+    def corpus(self) -> Iterator[Passage]:
+        """(document id, title, text) of every answer."""
+        return ((f"a{n}", "", row["answer"]) for n, row in enumerate(self.rows))
+
+    def queries(self) -> Iterator[Query]:
+        """(query id, text, split) of every question."""
+        return ((f"q{n}", row["question"], row["split"]) for n, row in enumerate(self.rows))
+
+    def qrels(self) -> Iterator[Judgement]:
+        """(query id, document id, relevance, split)."""
+        return ((f"q{n}", f"a{n}", 1, row["split"]) for n, row in enumerate(self.rows))
+
+
+@negatives("neighbours")
+def neighbours(job: Job[Any], labels: Any, docs: Any, queries: Any) -> Iterator[tuple[Any, ...]]:
+    """The passages that stand next to a query's own row in the corpus."""
+    import numpy as np
+
+    for query, row in zip(labels.queries, queries.rows(labels.queries), strict=True):
+        near = np.arange(row + 1, row + 1 + job.params.depth) % len(docs)
+        yield query, [], near, np.full(len(near), np.nan, np.float32)
+
+
+class ShortestFirst(Params):
+    """Parameters of the stage `shortest_first`."""
+
+    split: str = Field(description="the queries' split")
+    depth: int = Field(ge=1, description="passages per query")
+    weight: float = Field(1.0, gt=0, description="weight of a passage's length against the score of the input run")
+
+
+def run_shortest_first(job: Job[ShortestFirst]) -> None:
+    """Re-rank the input `run`: a passage loses `weight` points per word."""
+    from tandem.data.collection import Collection
+    from tandem.data.runs import iter_run, ranked_order, write_run
+
+    collection = Collection(job.inputs["dataset"])
+
+    def reranked() -> Iterator[tuple[str, list[str], list[float]]]:
+        for query, docs, scores in iter_run(job.inputs["run"].path("run.trec")):
+            texts = collection.texts(docs)
+            words = [len(" ".join(texts[doc]).split()) for doc in docs]
+            own = [score - job.params.weight * count for score, count in zip(scores, words, strict=True)]
+            best = ranked_order(docs, own)[: job.params.depth]
+            yield query, [doc for doc, _ in best], [score for _, score in best]
+
+    with writing(job) as draft:
+        draft.facts["lines"] = write_run(draft.path("run.trec"), reranked(), job.key)
+
+
+register_stage(Kind(name="shortest_first", run=run_shortest_first, params=ShortestFirst))

@@ -1,0 +1,107 @@
+"""A researcher's own file through the graph: its loss, format, source of negatives and stage, and its place in keys."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import yaml
+from tiny_project import ASKED, PART, ROOT, said, snakemake
+
+EXAMPLE = ROOT / "examples/plugin"
+LAYOUT = {
+    "title": "Mine",
+    "columns": [{"measure": "RR@10"}],
+    "rows": [
+        {"system": "BM25", "run": "bm25"},
+        {"system": "Short first", "first_stage": "BM25", "run": "brief"},
+        {"system": "Mine", "run": "mine"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory, encoder_folder, documents):
+    folder = tmp_path_factory.mktemp("plugin")
+    shutil.copy(EXAMPLE / "my_ideas.py", folder)
+    subjects = {doc.rpartition("-")[0]: {} for doc, _, _ in documents}
+    for doc, _, text in documents:
+        subjects[doc.rpartition("-")[0]][int(doc[-1])] = text
+    with (folder / "questions.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["question", "answer", "split"])
+        for split in ("train", "test"):
+            for name, texts in subjects.items():
+                rows.writerow([ASKED[split].format(name), texts[PART[split]], split])
+    config = yaml.safe_load((EXAMPLE / "config.yaml").read_text())
+    config["plugins"] = [str(folder / "my_ideas.py")]
+    config["datasets"]["mine"]["table"] = str(folder / "questions.csv")
+    (folder / "mine.yaml").write_text(yaml.safe_dump(LAYOUT))
+    config |= {"encoder": str(encoder_folder), "recipes": [], "tables": [str(folder / "mine.yaml")]}
+    config |= {"lengths": {"query": 16, "passage": 24}, "encode": {"block": 16, "precision": "fp32"}}
+    null = {"de_bm25neg": None, "ce_bm25neg": None, "ce_deneg": None, "rocketqav2": None}
+    config["models"] = {**null, **config["models"]}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    code, output = said(snakemake(folder, []))
+    assert code == 0, output
+    return folder
+
+
+def manifests(folder, kind):
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"results/mine/{kind}/*/stage.json"))]
+
+
+def test_all_that_the_file_registers_is_used(project):
+    rows = list(csv.DictReader((project / "results/tables/mine.csv").open()))
+    assert [row["system"] for row in rows] == ["BM25", "Short first", "Mine"]
+    (model,) = manifests(project, "model")
+    assert model["params"]["train"]["loss"] == "softplus_margin"
+    assert [made["params"]["source"] for made in manifests(project, "candidates")] == ["neighbours"]
+    assert [made["params"]["weight"] for made in manifests(project, "shortest_first")] == [0.1]
+
+
+def test_only_what_uses_the_plugin_has_it_in_its_key(project):
+    with_plugin = {
+        kind: [name.split("@")[0] for name in made["params"].get("plugins", [])] == ["my_ideas.py"]
+        for kind in ("dataset", "candidates", "model", "shortest_first", "bm25", "tokens", "embeddings", "score")
+        for made in manifests(project, kind)
+    }
+    used = {"dataset", "candidates", "model", "shortest_first"}
+    assert with_plugin == {kind: kind in used for kind in with_plugin}
+
+
+def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
+    folder = shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns(".snakemake"))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["plugins"] = [str(folder / "my_ideas.py")]
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    code, output = said(snakemake(folder, ["-n"]))
+    assert code == 0, output
+    assert "Nothing to be done" in output
+    with (folder / "my_ideas.py").open("a") as file:
+        file.write("\n# a remark\n")
+    code, output = said(snakemake(folder, ["-n"]))
+    assert code == 0, output
+    assert {"dataset", "train", "shortest_first"} <= set(output.split())
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"plugins": ["gone.py"]}, "plugins: gone.py does not exist"),
+        ({"runs": {"brief": {"stage": "shortest", "of": "bm25"}}}, "runs.brief.stage: shortest"),
+        (
+            {"runs": {"brief": {"stage": "shortest_first", "of": "bm25", "params": {"weight": 0}}}},
+            "runs.brief.params.weight",
+        ),
+        ({"datasets": {"mine": {"source": "questions_csv"}}}, "datasets.mine.table is missing"),
+    ],
+    ids=["no file", "no stage", "a wrong option", "a key that is missing"],
+)
+def test_a_mistake_is_one_line(project, tmp_path, change, line):
+    config = yaml.safe_load((project / "config.yaml").read_text()) | change
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    code, output = said(snakemake(tmp_path, ["-n"]))
+    assert code != 0
+    assert line in output
+    assert "Traceback" not in output
