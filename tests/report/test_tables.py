@@ -8,9 +8,9 @@ import pytest
 from table_plans import make_table
 
 from tandem.errors import UserError
+from tandem.report.commands import show, write_table
 from tandem.report.formats import mark, probability
 from tandem.report.results import Cell, percent, read_table
-from tandem.report.tables import main, show
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 ODD = "Same <b>& 1_%"
@@ -170,10 +170,10 @@ def test_a_broken_plan_is_one_line(tmp_path, content, told):
     if content is not None:
         plan.write_text(content)
     with pytest.raises(UserError, match=told) as error:
-        main(["--plan", str(plan), "--out", str(tmp_path / "t.csv")])
+        write_table(["--plan", str(plan), "--out", str(tmp_path / "t.csv")])
     assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="--colour: unknown; flags are --plan"):
-        main(["--plan", str(plan), "--colour", "red"])
+        write_table(["--plan", str(plan), "--colour", "red"])
 
 
 def test_rows_must_be_those_of_the_layout(four_queries):

@@ -4,7 +4,7 @@ from tandem.extras import fidelity
 from tandem.extras import sweep_page as sweeps
 from tandem.extras.analysis import report as analysis
 from tandem.extras.audits import report as audits
-from tandem.report import report
+from tandem.report.commands import write_report
 
 EXTRAS = (sweeps.EXTRA, analysis.EXTRA, audits.EXTRA, fidelity.EXTRA)
 
@@ -17,4 +17,4 @@ def main(words: list[str]) -> int:
     `--audits` and `--analyses` manifests, `--validations` as `fidelity.read_curves` has them, `--sweeps` files of
     `tandem sweep`.
     """
-    return report.main(words, EXTRAS)
+    return write_report(words, EXTRAS)

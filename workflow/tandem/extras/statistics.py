@@ -11,7 +11,7 @@ from tandem.config.tables import CountedDataset, StatisticsLayout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import WRONG, csv_rows
 from tandem.report.flags import csv_out, parse_json, read_flags
-from tandem.report.grid import Grid, csv_text, markdown
+from tandem.report.grid import UNITS, Grid, csv_text, markdown
 from tandem.report.page import render
 from tandem.report.sections import number_text
 from tandem.stages.base import flatten
@@ -22,7 +22,6 @@ HEAD = ["table", "dataset", "quantity", "printed", "counted", "verdict"]
 PRINTED = ["source", "table", "dataset", "split", "quantity", "value", "note"]
 NUMBER = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+)(?:\.(\d+))?([KM]?)")
 Statistics = dict[str, Any]  # statistics.json of a dataset
-UNITS = {"": 1.0, "K": 1e3, "M": 1e6}
 
 
 class PrintedNumber(NamedTuple):
