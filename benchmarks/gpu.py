@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from figures import markdown
@@ -23,12 +22,13 @@ from training import default_encoder
 from training_ours import objective, ragged
 from training_peers import LR, TEMPERATURE, autocast, joint_loss, joint_models
 
+from tandem.config.execution import Execution
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device
 from tandem.models.dual import DualEncoder, encode_all
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Template
-from tandem.plan.shapes import Shape
+from tandem.plan.encoders import Shape
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch
 from tandem.training.objectives import Objective
@@ -36,9 +36,9 @@ from tandem.training.objectives import Objective
 BASE = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
 TINY = Shape(layers=2, hidden=64, feed_forward=128, vocabulary=30522)
 WAYS = {
-    "padded": {"attention": "padded", "compile": "never"},
-    "packed": {"attention": "packed", "compile": "never"},
-    "packed, compiled": {"attention": "packed", "compile": "always"},
+    "padded": Execution(attention="padded", compile="never"),
+    "packed": Execution(attention="packed", compile="never"),
+    "packed, compiled": Execution(attention="packed", compile="always"),
 }
 BLOCK = 16_384  # passages that are encoded, as many as a block of the stage has
 NOTE = "`python benchmarks/gpu.py`: medians over steps, after as many that are not counted."
@@ -84,10 +84,9 @@ def operations(shape: Shape, goal: Objective, queries: int, size: int) -> float:
     return 3 * (dual + shape.forward(queries * size, q + p + 3))
 
 
-def joint_ours(folder: Path, made: Made, way: dict[str, Any], budget: Budget, count: int) -> tuple[float, Objective]:
+def joint_ours(folder: Path, made: Made, way: Execution, budget: Budget, count: int) -> tuple[float, Objective]:
     """Seconds of a step of ours."""
-    goal, lists = objective("joint", folder, made, "bf16", budget)
-    accelerate(goal.models, way, budget.micro_tokens, "bf16", training=True)
+    goal, lists = objective("joint", folder, made, "bf16", budget, way)
     optimizer = torch.optim.AdamW(goal.models.parameters(), lr=LR, fused=True)
     size = len(made.passages[0])
     batch = Batch(lists.queries, lists.passages.reshape(-1, size))
@@ -121,7 +120,7 @@ def joint_peer(folder: Path, made: Made, count: int) -> float:
     return median(step, count)
 
 
-def encoding(folder: Path, made: Made, way: dict[str, Any], budget: int, count: int) -> float:
+def encoding(folder: Path, made: Made, way: Execution, budget: int, count: int) -> float:
     """Passages a second."""
     tokenizer = load_tokenizer(folder)
     texts, template = ragged(tokenizer, [text for one in made.passages for text in one]), Template.of(tokenizer)

@@ -62,14 +62,14 @@ def rate(made: Any) -> float:
     from tandem.retrieval.lexical.bm25 import open_engine
 
     params = made.params
-    asked = list(Collection(made.inputs["dataset"]).queries(params["split"]).items())[: params["queries"]]
+    asked = list(Collection(made.inputs["dataset"]).queries(params.split).items())[: params.queries]
     many = [(f"{query}-{n}", text) for n in range(-(-MANY // len(asked))) for query, text in asked]
     seconds = []
     with open_engine(made) as engine:
         for queries in (many[:FIRST], many[:FIRST], many):
             started = time.perf_counter()
             with Progress("", 0, "queries", quiet=True) as progress:
-                for _ in engine.search(queries, params["k1"], params["b"], params["depth"], progress):
+                for _ in engine.search(queries, params.k1, params.b, params.depth, progress):
                     pass
             seconds.append(time.perf_counter() - started)
     return (len(many) - FIRST) / max(seconds[2] - seconds[1], 1e-9)

@@ -37,7 +37,8 @@ def prepare(folder: Path, encoder: Path, part: str, lists: int, size: int, made_
     run(Job("encoder", place(folder, "encoder"), {"source": "folder"}, {}, {"path": str(encoder)}))
     torch.manual_seed(1)
     model = DualEncoder.start(encoder, **TOWERS) if part == "dual" else CrossEncoder.start(encoder, "mean")
-    with writing(Job("model", place(folder, "model"), {"part": part}, {})) as draft:
+    params = {"objective": part, "train": {}}
+    with writing(Job("model", place(folder, "model"), params, {})) as draft:
         model.save(draft.folder / part, tokenizer)
 
 

@@ -8,12 +8,15 @@ import torch
 from texts import Made
 from training_peers import LR, STEP, TEMPERATURE, crossed
 
+from tandem.config.execution import Execution
+from tandem.config.training import JointTrain
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
+from tandem.stages.training import CrossTraining, DualTraining
 from tandem.store.job import Job
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Lists, Positives
@@ -23,14 +26,12 @@ from tandem.training.objectives.dual import Dual
 from tandem.training.objectives.joint import Cross, Joint
 from tandem.training.stage import prepare
 
-TRAIN = {
-    "epochs": 1.0, "lr": LR, "optimizer": "adamw", "weight_decay": 0.01, "warmup": 0.0, "schedule": "constant",
-    "clip": 1.0, "dropout": 0.0, "seed": 1, "select": "last", "validate_every": None, "distil": None,
-    "loss": "listwise", "semantics": "paper", "teacher": "dynamic", "supervision": "listwise", "in_batch": False,
-    "passage_centric": 0.0, "regularise": None, "margin": 1.0, "checkpoints": None,
-}  # fmt: skip
-EXECUTION: dict[str, Any] = {}  # as by default
-OWN = {"de": {"in_batch": True}, "ce": {"loss": "pointwise"}, "joint": {}}
+COMMON = {"lr": LR, "warmup": 0.0, "schedule": "constant", "dropout": 0.0, "seed": 1}
+TRAIN: dict[str, DualTraining | CrossTraining | JointTrain] = {
+    "de": DualTraining(**COMMON),
+    "ce": CrossTraining(**COMMON),
+    "joint": JointTrain(**COMMON),
+}
 
 
 def ragged(tokenizer: Any, texts: list[str]) -> Ragged:
@@ -40,7 +41,9 @@ def ragged(tokenizer: Any, texts: list[str]) -> Ragged:
     return Ragged(np.concatenate([np.asarray(row, np.uint16) for row in rows]), offsets)
 
 
-def objective(what: str, folder: Path, made: Made, precision: str, budget: Budget) -> tuple[Objective, Lists]:
+def objective(
+    what: str, folder: Path, made: Made, precision: str, budget: Budget, execution: Execution | None = None
+) -> tuple[Objective, Lists]:
     """The objective over a starting encoder, and the lists it learns from."""
     tokenizer = load_tokenizer(folder)
     size = len(made.passages[0])
@@ -49,24 +52,30 @@ def objective(what: str, folder: Path, made: Made, precision: str, budget: Budge
     count = len(made.queries)
     rows = np.arange(count * size)
     lists = Lists(np.arange(count), np.arange(count + 1) * size, np.ones(count, np.int64), rows)
-    train = TRAIN | OWN[what] | {"precision": precision, "list_size": size, "queries_per_batch": STEP[what][0]}
+    own = {"precision": precision, "list_size": size, "queries_per_batch": STEP[what][0]}
+    train = TRAIN[what].model_copy(update=own)
     positives = Positives(np.arange(count), rows[::size])
-    goal = started(what, folder, tokens, train, positives, budget)
-    prepare(goal.models, train["dropout"])
-    accelerate(goal.models, EXECUTION, budget.micro_tokens, precision, training=True)
+    goal = started(folder, tokens, train, positives, budget)
+    prepare(goal.models, train.dropout)
+    accelerate(goal.models, execution or Execution(), budget.micro_tokens, precision, training=True)
     return goal, lists
 
 
 def started(
-    what: str, folder: Path, tokens: Tokens, train: dict[str, Any], positives: Positives, budget: Budget
+    folder: Path,
+    tokens: Tokens,
+    train: DualTraining | CrossTraining | JointTrain,
+    positives: Positives,
+    budget: Budget,
 ) -> Objective:
     """The models from an encoder, under their objective."""
     torch.manual_seed(1)
     towers = {"shared": True, "pooling": "mean", "normalize": True, "temperature": TEMPERATURE}
-    if what == "de":
-        return Dual(DualEncoder.start(folder, **towers), tokens, train, positives, budget)
-    if what == "ce":
-        return Cross(CrossEncoder.load(crossed(folder)), tokens, train, positives, budget)
+    match train:
+        case DualTraining():
+            return Dual(DualEncoder.start(folder, **towers), tokens, train, positives, budget)
+        case CrossTraining():
+            return Cross(CrossEncoder.load(crossed(folder)), tokens, train, positives, budget)
     dual, cross = DualEncoder.start(folder, **towers), CrossEncoder.load(crossed(folder))
     return Joint(dual, cross, tokens, tokens, train, positives, budget)
 
@@ -75,8 +84,9 @@ def train(what: str, folder: Path, out: Path, made: Made, precision: str, steps:
     """Train so many steps by the loop that the stage `model` runs."""
     budget = Budget(micro_tokens=2048, graph_tokens=16384)
     goal, lists = objective(what, folder, made, precision, budget)
-    params = {"train": goal.train | {"steps": steps}}  # type: ignore[attr-defined]
-    Training(Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), goal, lists, None, budget).run()
+    config = goal.train.model_copy(update={"steps": steps})  # type: ignore[attr-defined]
+    params = {"objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what], "train": config}
+    Training(Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None, budget).run()
 
 
 def gradients(what: str, folder: Path, made: Made) -> dict[str, torch.Tensor]:

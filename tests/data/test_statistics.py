@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tandem.data import reading, tables
 from tandem.data.statistics import word_counts
-from tandem.data.validate import Hashes, require_all_usable
+from tandem.data.validate import Hashes, require_usable
 from tandem.errors import UserError
 
 SPACES = "".join(map(chr, filter(lambda code: chr(code).isspace(), range(sys.maxunicode + 1))))
@@ -91,9 +91,9 @@ def test_hashes_find_what_was_added():
     ("ids", "row"), [(["a", "b c", "d"], 11), (["a", ""], 11), ([" a", "b"], 10), (["", "a b"], 10)]
 )
 def test_the_first_unusable_id_of_a_batch_is_named(ids, row):
-    require_all_usable("document", "place", 10, ["a", "b"])
+    require_usable("document", "place", 10, "a", "b")
     with pytest.raises(UserError, match=f"^place:{row}: document id "):
-        require_all_usable("document", "place", 10, ids)
+        require_usable("document", "place", 10, *ids)
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 5, 8, 1000])

@@ -4,10 +4,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from tandem.evaluation import significance
-from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test, t_test
+from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test
 
 
 def column(*numbers):
@@ -28,7 +27,6 @@ def test_randomisation_of_three_equal_differences_by_hand():
 
 def test_equal_systems_have_p_one():
     assert randomisation_test(np.zeros((50, 2))) == pytest.approx([1, 1])
-    assert t_test(np.zeros((50, 2))) == pytest.approx([1, 1])
 
 
 def test_sampled_randomisation_agrees_with_the_exact_one(monkeypatch):
@@ -56,21 +54,6 @@ def test_blocks_change_no_sample_count(monkeypatch):
     monkeypatch.setattr(significance, "CELLS", 70)
     assert list(significance._blocks(10, 20)) == [3, 3, 3, 1]
     assert randomisation_test(np.ones((20, 1)), samples=99) == pytest.approx([1 / 100])
-
-
-def test_t_test_equals_scipy():
-    a, b = np.random.default_rng(3).random((2, 30, 4))
-    assert t_test(a - b) == pytest.approx(scipy.stats.ttest_rel(a, b).pvalue, rel=1e-12)
-
-
-def test_t_test_by_hand():
-    # d = 1, 2, 3: mean 2, sd 1, t = 2 sqrt(3); for 2 degrees of freedom p = 1 - t / sqrt(t^2 + 2).
-    t = 2 * np.sqrt(3)
-    assert t_test(column(1, 2, 3)) == pytest.approx([1 - t / np.sqrt(t**2 + 2)])
-
-
-def test_t_test_of_a_constant_difference():
-    assert t_test(column(0.5, 0.5, 0.5)) == pytest.approx([0])
 
 
 def test_holm_by_hand():

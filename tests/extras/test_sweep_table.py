@@ -10,8 +10,9 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.evaluation.scores import SCORES
-from tandem.extras.sweeps import page, results
-from tandem.extras.sweeps.results import SweepPlan, compute, label_point, short_path
+from tandem.extras import sweep_page as page
+from tandem.extras import sweeps as results
+from tandem.extras.sweeps import SweepPlan, compute, label_point, short_path
 
 PATH, TAU = "models.m.train.list_size", "models.m.train.temperature"
 # Four queries' RR@10: at size 8 with seeds 1 and 2, at size 32 with both.
@@ -140,7 +141,7 @@ def drawn(chart):
 
 
 def test_bands_are_seeds_or_the_interval_and_words_are_an_axis_too(told):
-    from tandem.extras.sweeps.page import chart
+    from tandem.extras.sweep_page import chart
 
     def data(chart):
         spec = chart.to_dict()
@@ -163,7 +164,7 @@ def test_two_paths_give_a_line_for_each_value_of_the_second(told):
     for row in told["rows"]:
         row["point"] = {**row["point"], TAU: 1.0}
     told |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
-    from tandem.extras.sweeps.page import chart
+    from tandem.extras.sweep_page import chart
 
     names = {row["series"] for row in drawn(chart(computed(told), "RR@10"))}
     assert names == {"New, m.temperature 1.0", "Old, m.temperature 1.0"}

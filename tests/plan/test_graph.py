@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tandem.extras.plan import FullPlan
-from tandem.plan.graph import Stage, flat, literal
+from tandem.plan.graph import Stage
 from tandem.plan.planner import Planners
 
 ROOT = Path(__file__).parents[2]
@@ -178,7 +178,7 @@ def test_an_encoder_folder_is_known_by_its_weights(configured, tmp_path):
 def test_the_default_systems_keep_their_keys(configured):
     """A refactoring must not rename artifacts that took days. If their meaning changed, write the new keys there."""
     plan = FullPlan(configured(), ROOT)
-    rows = {f"{row['system']} | {row['first_stage']}": stage.key for row, stage in plan.tables["summary"]}
+    rows = {f"{row.system} | {row.first_stage}": stage.key for row, stage in plan.tables["summary"]}
     assert rows == yaml.safe_load(PINNED.read_text())
 
 
@@ -201,7 +201,7 @@ def test_equal_models_of_two_names_are_one_stage(configured):
 
 
 def test_flags_are_sorted_quoted_and_read_back():
-    from tandem.stages.flags import nest, parse_value
+    from tandem.stages.base import flatten, format_value, nest, parse_value
 
     params = {"b": {"text": "it's; $(x)", "number": 1e-5, "word": "12", "none": None, "empty": {}}, "a": [1, "x"]}
     stage = Stage("dataset", "d", "n", params)
@@ -211,4 +211,4 @@ def test_flags_are_sorted_quoted_and_read_back():
     assert words[::2] == sorted(words[::2])
     told = {w.removeprefix("--params."): parse_value(v) for w, v in zip(words[::2], words[1::2], strict=True)}
     assert nest(told) == params
-    assert dict(flat(params))["b.text"] == literal(params["b"]["text"])
+    assert flatten(params)["b.text"] == format_value(params["b"]["text"])

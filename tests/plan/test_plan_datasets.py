@@ -136,7 +136,7 @@ def test_audits_with_training_queries(folder, plan):
     similar = made.planner.similar_queries("d")
     assert set(similar.upstream) == {"dataset", "judge.0", "judge_tokens.0", "vectors.train", "vectors.test"}
     assert similar.values["splits"] == ["test"]
-    rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/table6"]}
+    rows = {row.system: stage for row, stage in made.tables["dureader_retrieval/table6"]}
     assert {stage.upstream["subset"].digest for stage in rows.values()} == {similar.digest}
     without = rows["without similar queries"].upstream["run"].upstream["model"].upstream["dataset"]
     assert (without.dataset, without.values["source"]) == ("d-dissimilar", "dissimilar")
@@ -145,7 +145,7 @@ def test_audits_with_training_queries(folder, plan):
 
 def test_corrected_labels_reuse_the_runs(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
-    rows = {row["system"]: stage for row, stage in made.tables["dureader_retrieval/figure2"]}
+    rows = {row.system: stage for row, stage in made.tables["dureader_retrieval/figure2"]}
     assert rows["BM25, corrected"].upstream["run"] is rows["BM25"].upstream["run"]
     assert rows["BM25, corrected"].upstream["labels"].kind == "relabel"
 

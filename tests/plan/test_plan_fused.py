@@ -96,7 +96,7 @@ def test_fusions_stand_wherever_a_run_does(planned, tmp_path):
     )
     fusions = {"both": TUNED, "outer": {"of": ["both", "bm25+ce_bm25neg", "bm25.krovetz"]}}
     plan = planned(fusions, tables=[str(layout)], audits={"systems": ["bm25", "both"]})
-    scores = {row["system"]: stage for row, stage in plan.tables["mine"]}
+    scores = {row.system: stage for row, stage in plan.tables["mine"]}
     assert {name: stage.upstream["run"].kind for name, stage in scores.items()} == {
         "F": "fuse",
         "R": "rerank",
@@ -138,7 +138,7 @@ def test_a_model_draws_from_a_fusion_and_learns_from_one(planned, configured):
         ),
         (
             {"of": ["bm25", "de_bm25neg"], "method": "weighted", "weights": [float("inf"), 1]},
-            "fusions.both.weights",
+            "fusions.both.weights.0 is inf; allowed: finite numbers below 2^53",
         ),
         (TUNED | {"tune": {"step": 0.3}}, "fusions.both.tune.step is 0.3, which does not divide 1"),
         (

@@ -89,7 +89,7 @@ def test_a_teachers_name_is_in_no_key_but_its_training_is(student):
 def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
     config = configured("models.pupil", {"like": "de_bm25neg", "train": {"distil": {"from": "ce_bm25neg"}}})
     plan = FullPlan(config, ROOT)
-    rows = {f"{row['system']} | {row['first_stage']}": stage.key for row, stage in plan.tables["summary"]}
+    rows = {f"{row.system} | {row.first_stage}": stage.key for row, stage in plan.tables["summary"]}
     assert rows == yaml.safe_load((Path(__file__).parent / "keys.yaml").read_text())
     assert "teacher" not in plan.planner.model("de_bm25neg", "here").upstream
 

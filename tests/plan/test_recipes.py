@@ -132,8 +132,8 @@ def models_of(stage):
 
 def test_the_fourth_step_needs_queries_without_labels():
     plan = planned(recipes=["dureader_retrieval", "rocketqav2", "rocketqa"], tables=["baseline"], depth={"train": 1000})
-    absent = [row for row in plan.tables.rows("rocketqa/steps") if "absent" in row]  # it shows what is printed, and why
-    assert [row["system"] for row in absent] == ["M_D2"]
+    absent = [row for row in plan.tables.rows("rocketqa/steps") if row.absent]  # it shows what is printed, and why
+    assert [row.system for row in absent] == ["M_D2"]
     with pytest.raises(Unavailable, match="split unlabelled, but dataset pydocs has dev, test, train"):
         model(plan, "m_d2")
     assert model(plan, "m_d1").kind == "model"

@@ -39,7 +39,7 @@ def plan(configured, tmp_path):
 
 
 def rows(made, table):
-    return {(row["system"], row["column"], row["seed"]): (row, stage) for row, stage in made.tables[table]}
+    return {(row.system, row.column, row.seed): (row, stage) for row, stage in made.tables[table]}
 
 
 def trained_on(stage):
@@ -75,22 +75,22 @@ def test_queries_without_labels_make_no_other_collection():
 def test_a_stand_in_is_searched_and_trained_on(plan):
     made = plan(stand_in={"msmarco": "a"})
     for row, stage in made.tables["rocketqav2/table4"]:
-        assert (row["dataset"], stage.dataset, trained_on(stage)) == ("a", "a", "a")
+        assert (row.dataset, stage.dataset, trained_on(stage)) == ("a", "a", "a")
     assert {stage.dataset for _, stage in made.tables["dureader_retrieval/table4"]} == {"pydocs"}
 
 
 def test_the_default_searches_the_configured_dataset_with_the_plans_own_stages(plan):
     made = plan()
     own = made.planner.run("rocketqav2_8.retriever", "test", "here")
-    assert rows(made, "rocketqav2/table4")["RocketQAv2 (retriever)", "", "42"][1].upstream["run"] is own
+    assert rows(made, "rocketqav2/table4")["RocketQAv2 (retriever)", "", 42][1].upstream["run"] is own
 
 
 def test_zero_shot_is_trained_elsewhere_and_fine_tuned_goes_on_where_it_is_searched(plan):
     made = plan(stand_in={"dureader-retrieval": "a", "cmedqa2": "b"})
     found = rows(made, "dureader_retrieval/table7")
-    zero, tuned = (found[f"DE w/ BM25 Neg ({how})", "", "42"] for how in ("zero-shot", "fine-tuned"))
+    zero, tuned = (found[f"DE w/ BM25 Neg ({how})", "", 42] for how in ("zero-shot", "fine-tuned"))
     assert (zero[1].dataset, trained_on(zero[1])) == ("b", "a")
-    assert zero[0]["instead"] == "a for dureader-retrieval"
+    assert zero[0].instead == "a for dureader-retrieval"
     model = tuned[1].upstream["run"].upstream["passages"].upstream["model"]
     assert (tuned[1].dataset, model.upstream["dataset"].name, model.upstream["start"].upstream["dataset"].name) == (
         ("b", "b", "a")
@@ -101,23 +101,22 @@ def test_zero_shot_is_trained_elsewhere_and_fine_tuned_goes_on_where_it_is_searc
 def test_columns_of_two_datasets_are_two_runs_of_a_row(plan):
     made = plan(stand_in={"dureader-retrieval": "a", "dureader-retrieval-en": "b"})
     found = rows(made, "dureader_retrieval/table9")
-    assert [(system, column, row["dataset"]) for (system, column, _), (row, _) in found.items()] == [
+    assert [(system, column, row.dataset) for (system, column, _), (row, _) in found.items()] == [
         ("Supervised Model", "dureader-retrieval-en", "b"),
         ("Zero-shot Model", "dureader-retrieval", "a"),
         ("Zero-shot Model", "dureader-retrieval-en", "b"),
         ("Transferred Model", "dureader-retrieval-en", "b"),
     ]
-    assert {trained_on(found["Zero-shot Model", f"dureader-retrieval{at}", "42"][1]) for at in ("", "-en")} == {"a"}
+    assert {trained_on(found["Zero-shot Model", f"dureader-retrieval{at}", 42][1]) for at in ("", "-en")} == {"a"}
 
 
 def test_every_row_is_planned_once_a_seed_and_bm25_once(plan):
     made = plan(seeds=[42, 7])
     found = rows(made, "dureader_retrieval/table4")
-    assert {seed for _, _, seed in found} == {"42", "7"}
-    assert found["BM25", "", "42"][1] is found["BM25", "", "7"][1]
+    assert {seed for _, _, seed in found} == {42, 7}
+    assert found["BM25", "", 42][1] is found["BM25", "", 7][1]
     models = [
-        found["DE w/ BM25 Neg", "", seed][1].upstream["run"].upstream["passages"].upstream["model"]
-        for seed in ("42", "7")
+        found["DE w/ BM25 Neg", "", seed][1].upstream["run"].upstream["passages"].upstream["model"] for seed in (42, 7)
     ]
     assert [model.values["train"]["seed"] for model in models] == [42, 7]
     assert {row["system"] for row in made.tables.systems()} == {"BM25", "DE w/ BM25 Neg", "RocketQAv2 (retriever)"} | {
@@ -127,12 +126,12 @@ def test_every_row_is_planned_once_a_seed_and_bm25_once(plan):
 
 def test_what_a_dataset_lacks_is_only_printed(plan):
     made = plan(depth={"train": 1000, "dev": 50, "test": 1000}, stand_in="a")
-    absent = [row for row in made.tables.rows("rocketqav2/table2") if "absent" in row]
-    assert [(row["system"], row["column"]) for row in absent] == [
+    absent = [row for row in made.tables.rows("rocketqav2/table2") if row.absent]
+    assert [(row.system, row.column) for row in absent] == [
         ("RocketQA", "msmarco"), ("RocketQA", "natural-questions")
     ]  # fmt: skip
-    assert "unlabelled" in absent[0]["absent"]
-    score = rows(made, "rocketqav2/table2")["BM25 (anserini)", "msmarco", "42"][1]
+    assert "unlabelled" in absent[0].absent
+    score = rows(made, "rocketqav2/table2")["BM25 (anserini)", "msmarco", 42][1]
     assert {"RR@10", "Success@50", "Success@1000", "Success@5"} <= set(score.values["measures"])
 
 
@@ -152,7 +151,7 @@ def test_a_papers_target_is_all_that_can_be_made(plan):
 
 def test_a_variant_trains_without_the_similar_queries_and_is_searched_like_the_rest(plan):
     found = rows(plan(dataset="a"), "dureader_retrieval/table6")
-    kept, without = (found[f"{how} similar queries", "", "42"][1] for how in ("with", "without"))
+    kept, without = (found[f"{how} similar queries", "", 42][1] for how in ("with", "without"))
     models = [score.upstream["run"].upstream["model"] for score in (kept, without)]
     assert [model.upstream["dataset"].values["source"] for model in models] == ["beir", "dissimilar"]
     assert models[1].upstream["dataset"].upstream["similar"] is kept.upstream["subset"] is without.upstream["subset"]

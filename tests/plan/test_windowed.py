@@ -197,7 +197,7 @@ def test_windows_of_other_documents_are_refused_where_they_are_asked_for(config)
 def test_the_example_resolves_and_all_its_rows_share_two_encodings_of_the_passages(configured):
     plan = FullPlan(merged(configured(), read_yaml(ROOT / "config/long_documents.yaml")), ROOT)
     assert plan.tables.files() == ["results/tables/long_documents.csv"]
-    rows = {row["system"]: stage.upstream["run"] for row, stage in plan.tables["long_documents"]}
+    rows = {row.system: stage.upstream["run"] for row, stage in plan.tables["long_documents"]}
     assert [rows[name].kind for name in ("DE", "DE (MaxP)", "CE", "CE (MaxP)")] == [
         "retrieve", "aggregate", "rerank", "rerank_windows"
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from table_plans import make_table
 from tandem.config.loading import read_bands
 from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.report.bands import Place, criteria, select_band, verdict
+from tandem.report.filling import Place, criteria, select_band, verdict
 from tandem.report.results import read_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"

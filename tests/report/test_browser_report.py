@@ -6,7 +6,8 @@ import pytest
 from browser import CHROMIUM, browser
 
 from tandem.extras.report import main
-from tandem.extras.sweeps.results import Line, Result
+from tandem.extras.sweeps import Line, Result
+from tandem.report.results import Origin
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
 FIRST = "document.querySelector('table.results')"
@@ -205,7 +206,7 @@ def test_a_sweep_is_shown_and_sorted_by_its_numbers(tab, report, world, tmp_path
 
     path = "models.rocketqav2.train.list_size"
     told = ("sizes", "Figure 4", [path], path, "log", {path: 8}, "", "toy", "test", "", 24, ["RR@10"])
-    made = {"run": "k-1", "folder": "k", "commit": None, "dirty": False, "finished": "", "machine": "m", "seconds": 1.5}
+    made = Origin("s-1", "k-1", "k", dirty=False, finished="", machine="m", seconds=1.5)
     result = Result(*told, [line(8, 9.5), line(32, 37.4), line(128, 38.8)], {"k-1": made})
     (tmp_path / "sizes.json").write_text(result.to_json())
     flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]

@@ -3,7 +3,7 @@
 import shutil
 
 from tandem.report.figures import direct_inputs, draw_graph, layers
-from tandem.stages.flags import flatten
+from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import stage_name, tree, walk
 

@@ -102,7 +102,7 @@ def test_on_its_own_dataset_nothing_stands_in(four_queries):
 
 def test_show_is_aligned_and_tells_every_p(four_queries, capsys):
     path = table(four_queries)
-    assert show([str(path)]) == 0
+    show(path)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Table 9: Odd & even · printed: The Real One test; ours: toy test")
     assert lines[2].split() == [
@@ -187,10 +187,10 @@ def test_rows_must_be_those_of_the_layout(four_queries):
 
 def test_show_needs_a_table(tmp_path):
     with pytest.raises(UserError, match="no such file; `tandem table` writes it"):
-        show([str(tmp_path / "t.csv")])
+        show(tmp_path / "t.csv")
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(UserError, match="not a table"):
-        show([str(tmp_path / "t.csv")])
+        show(tmp_path / "t.csv")
 
 
 def test_percent_is_stable_against_the_last_bits():

@@ -68,8 +68,8 @@ def test_the_best_window(aggregated, tmp_path):
     assert found["q1"] == [("a", 4.0), ("b", 3.0), ("c", 2.0), ("e", -2.0)]
     assert found["q2"] == [("a#0", 5.0), ("b", 5.0), ("c", 5.0), ("e", 5.0)]  # ties by document id
     assert found["q3"] == [("e", -3.0)]
-    told = open_artifact(tmp_path / "tiny" / "aggregate" / "max-0123456789").manifest
-    assert (told["queries"], told["shorter"], told["lines"]) == (3, 3, 9)  # there are five documents
+    facts = open_artifact(tmp_path / "tiny" / "aggregate" / "max-0123456789").manifest.facts
+    assert (facts["queries"], facts["shorter"], facts["lines"]) == (3, 3, 9)  # there are five documents
 
 
 def test_the_first_window_or_none(aggregated):

@@ -14,7 +14,7 @@ import torch
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
-from tandem.retrieval import pieces
+from tandem.retrieval import embeddings as pieces
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.encode import Encoder, run
 from tandem.store import artifact

@@ -7,9 +7,9 @@ import faiss
 import numpy as np
 from clustered import vectors
 
-from tandem.retrieval.indexes import kmeans
+from tandem.retrieval.indexes import build as kmeans
 from tandem.retrieval.indexes import threads as gpus
-from tandem.retrieval.indexes.kmeans import centroids
+from tandem.retrieval.indexes.build import centroids
 from tandem.retrieval.indexes.threads import alone
 
 

@@ -108,7 +108,7 @@ def test_a_killed_process_leaves_what_it_has_scored(cross_model, tokens, tmp_pat
     """SIGKILL after the second part; the next process computes only the rest and gets the same bits."""
     script = (
         "import sys, time, numpy as np; from pathlib import Path\n"
-        "from tandem.artifact import open_artifact; from tandem.retrieval import pair_scores as pairs\n"
+        "from tandem.store.artifact import open_artifact; from tandem.retrieval import pair_scores as pairs\n"
         "pairs.CHUNK, pairs.PENDING = 40, 40\n"
         "append = pairs.PairStore.append\n"
         "pairs.PairStore.append = lambda *args: (append(*args), print('kept', flush=True), time.sleep(0.5))\n"

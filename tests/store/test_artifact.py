@@ -9,7 +9,7 @@ from tandem.store.job import writing
 
 @pytest.fixture
 def made(make_job, tmp_path):
-    job = make_job("score", tmp_path / "bm25-0123456789", {"split": "test"})
+    job = make_job("score", tmp_path / "bm25-0123456789", {"measures": ["RR@10"], "split": "test"})
     with writing(job) as draft:
         draft.path("a.txt").write_text("hello")
         draft.path("deep/b.txt").write_text("there")
@@ -30,7 +30,7 @@ def test_the_manifest_says_what_and_how(made):
 
 
 def test_a_failure_leaves_nothing_under_a_final_name(make_job, tmp_path):
-    job = make_job("score", tmp_path / "bm25-0123456789", {})
+    job = make_job("score", tmp_path / "bm25-0123456789", {"measures": ["RR@10"], "split": "test"})
     with pytest.raises(ValueError, match="half-way"), writing(job) as draft:
         draft.path("a.txt").write_text("half")
         raise ValueError("half-way")

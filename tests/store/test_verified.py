@@ -19,7 +19,7 @@ def made(make_job, tmp_path, monkeypatch):
     """An artifact that counts as large, its files as long written."""
     monkeypatch.setattr(artifact, "LARGE", 100)
     monkeypatch.setattr(artifact, "SETTLED", 0)
-    job = make_job("score", tmp_path / "bm25-0123456789", {})
+    job = make_job("score", tmp_path / "bm25-0123456789", {"measures": ["RR@10"], "split": "test"})
     with writing(job) as draft:
         for name in ("a.bin", "deep/b.bin"):
             draft.path(name).write_text(TEXT)

@@ -110,7 +110,8 @@ def validation(make_job, tmp_path):
     """`validation(kind, number, measure, mean)`: an artifact with the statistics of a validation."""
 
     def make(kind, number, measure, mean):
-        job = make_job(kind, tmp_path / kind / f"v.{number}-0000000000", {})
+        params = {"split": "dev"} | ({"measures": [measure]} if kind == "score" else {})
+        job = make_job(kind, tmp_path / kind / f"v.{number}-0000000000", params)
         with writing(job) as draft:
             draft.path("statistics.json").write_text(json.dumps({"mean": {measure: mean}}))
         return open_artifact(job.out)
@@ -131,7 +132,7 @@ def test_the_chosen_checkpoint_becomes_the_model(kind, means, chosen, validation
     from tandem.training.stage import run
 
     inputs = {f"checkpoint.{n}": chains / f"dual.{n}-0000000000" for n in (1, 2, 3, 4)}
-    inputs |= {f"validation.{n}": validation(kind, n, "m", mean) for n, mean in enumerate(means, 1)}
+    inputs |= {f"validation.{n}": validation(kind, n, "RR@10", mean) for n, mean in enumerate(means, 1)}
     job = make_job("model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs)
     run(job)
     there = chains / f"dual.{chosen}-0000000000"

@@ -9,8 +9,11 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.config.losses import option_takers
+from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, VectorWeights, option_takers
+from tandem.config.losses import KEYED, option_takers
 from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, VectorWeights
+from tandem.config.validation import parse
+from tandem.registry import load_plugins
 from tandem.training.losses import distillation, distillation_loss, regulariser, supervision, supervision_loss
 from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,
@@ -141,8 +144,69 @@ def test_losses_get_the_options_that_they_take():
 
 
 def test_names_are_known_without_importing_the_losses():
-    names = "from tandem.config.losses import supervision as s, distillation as d; print(*s, *d)"
+    names = "from tandem.config.training import supervision as s, distillation as d; print(*s, *d)"
     code = f"import sys; {names}; assert 'torch' not in sys.modules"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.split() == [*supervision, *distillation]
     assert {"listwise", "pointwise", "paper", "kl", "hinge"} <= set(output.split())
+
+
+PLUGIN = """
+from tandem.training.losses import distillation, supervision
+
+
+@supervision("focal")
+def focal(scores, mask, *, gamma: float, margin: float = 1.0, signed: bool = False):
+    return (gamma * scores).sum() + margin
+
+
+@distillation("cubed")
+def cubed(student, teacher, mask, *, weight: float = 2.0):
+    return weight * student.sum()
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A file with a loss of each kind, registered for one test."""
+    for registry in (supervision, distillation):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_plugins", dict(registry._plugins))
+    path = tmp_path / "losses_of_mine.py"
+    path.write_text(PLUGIN)
+    load_plugins([str(path)])
+
+
+def test_a_plugins_loss_gets_its_own_options(plugin):
+    scores, teacher = drawn(1, 2)
+    train = DualTrain(loss="focal", loss_options={"gamma": 3}, margin=7.0)
+    assert supervision_loss("focal", train)(scores, full(scores)).item() == approx(3 * scores.sum().item() + 7)
+    distil = Distil(from_="ce", loss="cubed", loss_options={"weight": 5.0}, weight=0.5)  # not that of the term
+    assert distillation_loss("cubed", distil)(scores, teacher, full(scores)).item() == approx(5 * scores.sum().item())
+    joint = JointTrain(semantics="cubed", supervision="focal", loss_options={"gamma": 2.0, "weight": 4.0})
+    assert supervision_loss("focal", joint)(scores, full(scores)).item() == approx(2 * scores.sum().item() + 1)
+    assert distillation_loss("cubed", joint)(scores, teacher, full(scores)).item() == approx(4 * scores.sum().item())
+
+
+@pytest.mark.parametrize(
+    ("section", "value", "parts"),
+    [
+        (DualTrain, {"loss": "focal"}, ["loss_options.gamma", "missing"]),
+        (DualTrain, {"loss": "focal", "loss_options": {"gamma": "x"}}, ["loss_options.gamma", '"x"', "number"]),
+        (CrossTrain, {"loss": "focal", "loss_options": {"gama": 1}}, ["loss_options.gama", "1", "gamma, signed"]),
+        (CrossTrain, {"loss": "focal", "loss_options": {"margin": 2}}, ["loss_options.margin", "2", "gamma, signed"]),
+        (DualTrain, {"loss_options": {"margin": 2}}, ["loss_options.margin", "2", "allowed: none", "listwise"]),
+        (Distil, {"from": "ce", "loss": "cubed", "loss_options": {"t": True}}, ["loss_options.t", "True", "weight"]),
+        (DualTrain, {"loss": "hinge", "loss_options": {"a": []}}, ["loss_options.a", "[]", "boolean"]),
+    ],
+)
+def test_options_that_no_loss_takes_are_refused(plugin, section, value, parts):
+    model, lines = parse(section, value, "models.de.train")
+    assert model is None
+    assert len(lines) == 1
+    assert lines[0].startswith(f"models.de.train.{parts[0]} ")
+    assert all(part in lines[0] for part in parts)
+
+
+def test_tandems_own_losses_have_no_options_but_the_keys():
+    assert set(option_takers()) == set(KEYED)

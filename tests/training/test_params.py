@@ -33,7 +33,7 @@ def test_the_objective_decides_the_parameters(objective, model, default, tmp_pat
     ],
 )
 def test_mistakes_name_the_key(kind, params, key, tmp_path):
-    with pytest.raises(UserError, match=rf"{kind}: --params\.{key}: "):
+    with pytest.raises(UserError, match=rf"{kind}: --params\.{key} is "):
         job(params, kind, tmp_path)
 
 

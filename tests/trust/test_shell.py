@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tandem.extras.plan import FullPlan
-from tandem.plan.graph import flat, literal
+from tandem.stages.base import flatten, format_value
 
 ROOT = Path(__file__).parents[2]
 NASTY = [
@@ -41,10 +41,10 @@ def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     read = subprocess.run(["bash", "-c", "set -euo pipefail\n" + "\n".join(lines)], capture_output=True, check=True)
     expected = []
     for stage in made:
-        told = [(f"--params.{path}", literal(value)) for path, value in flat(stage.values)]
+        told = [(f"--params.{path}", format_value(value)) for path, value in flatten(stage.values).items()]
         told += [(f"--in.{role}", one.folder) for role, one in stage.upstream.items()]
         expected += [word for pair in sorted(told) for word in pair]
-        how = sorted((f"--run.{name}", literal(value)) for name, value in stage.execution.items())
+        how = sorted((f"--run.{name}", format_value(value)) for name, value in stage.execution.items())
         expected += [word for pair in how for word in pair]
     assert read.stdout.decode().split("\0")[:-1] == expected
     assert sum(nasty in word for word in expected) >= 3

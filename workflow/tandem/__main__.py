@@ -25,13 +25,12 @@ def main() -> int:
     # Idle threads must sleep soon: spinning ones slow a second process on the same cores several times, and sleeping at
     # once costs a tenth of the speed.
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    if "--run.plugins" in words[:-1]:  # they may declare the kind of stage itself
-        load_plugins(parse_value(words[words.index("--run.plugins") + 1]))
-    stage = bool(words) and is_stage(words[0]) and "--help" not in words[1:2]
-    command = words[0] if words else ""
-    attempt = Try(words) if stage else None
+    command, attempt = words[0] if words else "", None
     try:
-        if stage:
+        if "--run.plugins" in words[:-1]:  # they may declare the kind of stage itself
+            load_plugins(parse_value(words[words.index("--run.plugins") + 1]))
+        if words and is_stage(command) and "--help" not in words[1:2]:
+            attempt = Try(words)
             return run_stage(words, attempt)
         from tandem.cli import run  # a tenth of a second, which stages need not wait for
 

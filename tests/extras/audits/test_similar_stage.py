@@ -12,7 +12,7 @@ from tandem.extras.audits.similar_queries import query_pairs, run
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import run as encode
-from tandem.stages.audits import PairScoring
+from tandem.stages.evaluation import Inference
 from tandem.store.artifact import open_artifact
 
 PARAMS = {"depth": 3, "threshold": 0.5}
@@ -146,7 +146,7 @@ def test_judges_decide_by_their_mean(make_job, dataset, make_tokens, cross_model
     assert [row["similar"] for row in told["pairs"]] == [row["score"] > middle for row in told["pairs"]]
     assert 0 < sum(row["similar"] for row in told["pairs"]) < len(told["pairs"])
     assert told["summary"]["judges"] == [cross_model.key, joint_model.key]
-    kept = query_pairs(cross_model, tokens, PairScoring(precision="fp32", batch_tokens=512))
+    kept = query_pairs(cross_model, tokens, Inference(precision="fp32", batch_tokens=512))
     rows = [[queries.index(row[name]) for row in told["pairs"]] for name in ("other_query_id", "train_query_id")]
     assert kept.score(*map(np.array, rows)) == pytest.approx(logits[0], abs=1e-6)
     assert kept.computed == 0  # the audit has kept them

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tandem.extras.sweeps.results import Line, Result
+from tandem.extras.sweeps import Line, Result
 from tandem.plan.graph import Stage
 from tandem.stages import KINDS
 

@@ -6,7 +6,7 @@ import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.extras.sweeps.results import Line, Result
+from tandem.extras.sweeps import Line, Result
 from tandem.plan.graph import Stage
 
 

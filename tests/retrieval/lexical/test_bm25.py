@@ -37,9 +37,9 @@ def test_scores_of_three_passages_by_hand(stages, words, collection, tmp_path):
         "a": idf * 1 / (1 + 0.9 * (1 - 0.4 + 0.4 * 2 / 3)),
     }
     assert hits(tmp_path / "run") == {"q": pytest.approx(expected, rel=1e-6)}
-    told = open_artifact(tmp_path / "run").manifest
-    assert (told["queries"], told["lines"]) == (1, 2)
-    assert set(told["lucene"]) == {"pyserini", "anserini", "lucene", "java"}
+    facts = open_artifact(tmp_path / "run").manifest.facts
+    assert (facts["queries"], facts["lines"]) == (1, 2)
+    assert set(facts["lucene"]) == {"pyserini", "anserini", "lucene", "java"}
 
 
 def test_ties_at_the_depth_are_cut_by_document_id_whatever_the_threads(stages, words, collection, tmp_path):
@@ -120,9 +120,9 @@ def test_analyzers(stages, words, collection, tmp_path):
 def test_passages_without_a_term_are_counted(stages, words, collection, tmp_path):
     collection({"a": "foo", "b": " ", "c": "the"}, {"q": "foo"})
     assert stages(words("lucene", "index", ENGLISH, DATASET)) == [None]
-    told = open_artifact(tmp_path / "index").manifest
-    assert (told["passages"], told["indexed"]) == (3, 1)
-    assert all(name.startswith("index/") for name in told["files"])
+    manifest = open_artifact(tmp_path / "index").manifest
+    assert (manifest.facts["passages"], manifest.facts["indexed"]) == (3, 1)
+    assert all(name.startswith("index/") for name in manifest.files)
 
 
 def test_java_is_never_handed_a_wrong_reference(stages, words, collection):
@@ -162,7 +162,9 @@ def test_wrong_searches_are_one_line(stages, words, collection, tmp_path):
     index = words("lucene", "index", ENGLISH, DATASET)
     done, *told = stages(index, *(words("bm25", "run", BM25 | {key: value}, BOTH) for key, value in bad.items()))
     assert done is None
-    assert [line.split(": ")[1] for line in told[:-1]] == [f"--params.{key}" for key in list(bad)[:-1]]
+    assert [line.split("; allowed")[0] for line in told[:-1]] == [
+        f"bm25: --params.{key} is {value}" for key, value in list(bad.items())[:-1]
+    ]
     assert told[-1] == f"{tmp_path}/dataset/queries.parquet: holds no split dev; it holds test"
     rm3 = {"fb_terms": 10, "fb_docs": 10, "original_query_weight": 0.5}
     told = stages(*(words("bm25", "run", BM25 | more, BOTH) for more in ({"rm3": rm3}, {"fields": {"title": 1}})))

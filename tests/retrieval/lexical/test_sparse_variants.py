@@ -172,7 +172,7 @@ def test_wrong_tunings_are_one_line(stages, words, collection, tmp_path):
     collection({"a": "foo"}, {"q": "foo"})
     tune = {"k1": [0.9], "b": [0.4], "measure": "RR@10", "split": "test", "queries": None, "depth": 10}
     bad = {
-        "tune_bm25: --params.b.1: ": {"b": [0.4, 1.5]},
+        "tune_bm25: --params.b.1 is 1.5; allowed: ": {"b": [0.4, 1.5]},
         "measures: MRP@10 is not a measure": {"measure": "MRP@10"},
         f"{tmp_path}/dataset/qrels.parquet: holds no split dev; it holds test": {"split": "dev"},
     }

@@ -1,7 +1,7 @@
 """The base of every typed model: of configurations, stage parameters and execution options."""
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -31,12 +31,18 @@ class Section(Model):
 
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Section)
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Items = Annotated[tuple[T, ...], Strict(False)]
 """A list in YAML; a tuple in code, since models never change."""
+
+
+def by_value(key: str, *sections: type[S]) -> dict[str, type[S]]:
+    """Value → section of those that are told apart by the literal values of a key."""
+    return {value: section for section in sections for value in get_args(section.model_fields[key].annotation)}
 
 
 def problem(message: str) -> PydanticCustomError:

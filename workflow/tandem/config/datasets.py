@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
-from tandem.config.base import Analyzer, Distinct, Items, Names, Section, problem
+from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
 from tandem.errors import UserError, nearest, printable
 
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
@@ -41,20 +41,13 @@ class Dataset(Section):
     dev_queries: int | None = Field(None, ge=1, description="at most this many dev queries")
     test_queries: int | None = Field(None, ge=1, description="at most this many test queries")
     dev_from_train: float | None = Field(None, gt=0, lt=1, description="share of train that becomes dev")
-    train_from_test: float | None = Field(
-        None,
-        gt=0,
-        lt=1,
-        description="share of test that becomes train, where there is none; ids decide, so translations are cut alike",
-    )
+    train_from_test: float | None = Field(None, gt=0, lt=1, description="share of test that becomes train, by ids")
     unknown_documents: Literal["warn", "drop", "error"] | None = Field(None, description="labels of absent passages")
     blank_queries: Literal["drop", "error"] | None = Field(None, description="what happens to queries without text")
     licence: str | None = Field(None, description="of the collection")
     description: str | None = Field(None, description="of the collection")
     homepage: str | None = Field(None, description="of the collection")
-    access: Literal["download", "licence", "local"] = Field(
-        "download", description="licence: on request; local: made here"
-    )
+    access: Literal["download", "licence", "local"] = Field("download", description="licence: on request")
     where: str | None = Field(None, description="of access licence: where to ask, and what to put in `path`")
     bytes: int | None = Field(None, ge=0, description="size of the download")
     tokens: dict[str, float] | None = Field(None, description="mean tokens of a passage and a query, for `estimate`")
@@ -105,9 +98,7 @@ class Squad(Dataset):
 
     source: Literal["squad"]
     files_of: dict[str, str] | None = Field(None, description="split → JSON file in SQuAD's format")
-    queries_of: dict[str, str] | None = Field(
-        None, description="split → file whose questions replace those of equal ids (XQuAD)"
-    )
+    queries_of: dict[str, str] | None = Field(None, description="split → file whose questions replace equal ids'")
 
 
 class CMedQA2(Dataset):
@@ -174,11 +165,7 @@ class Pair(Dataset):
 
     source: Literal["pair"]
     corpus_of: str = Field(description="the dataset whose passages are searched")
-    queries_of: str | None = Field(
-        None,
-        description="the dataset whose queries are used; or `path`: a folder with queries.jsonl and answers.jsonl "
-        "or qrels/",
-    )
+    queries_of: str | None = Field(None, description="dataset of the queries; null: `path` has them and their labels")
 
 
 class Dissimilar(Dataset):
@@ -214,11 +201,7 @@ class Windows(Dataset):
     unit: Literal["words", "characters"] | None = Field(None, description="null: words where written with spaces")
     most: int | None = Field(None, ge=1, description="at most this many windows from a document's beginning; null: all")
     titles: Literal["repeat", "first"] = Field("repeat", description="before every window, or a document's first")
-    label: Literal["all", "first"] = Field(
-        "all",
-        description="which windows carry a document's label, for training; first: the other windows of a relevant "
-        "document are neither positives nor negatives",
-    )
+    label: Literal["all", "first"] = Field("all", description="windows that carry a label; others are unjudged")
     factor: int = Field(10, ge=1, description="runs over windows go this many times as deep as those over documents")
 
 
@@ -228,14 +211,9 @@ class Unlabelled(Dataset):
     reads_files = False
 
     source: Literal["unlabelled"]
-    of: str = Field(
-        description="the dataset; the queries come from one of the next two keys, or from `path` "
-        "(unlabelled.query.txt: id, text)"
-    )
+    of: str = Field(description="the dataset; its queries: `queries_of`, `share`, or unlabelled.query.txt in `path`")
     queries_of: str | None = Field(None, description="another dataset, whose training queries they are")
-    share: float | None = Field(
-        None, gt=0, lt=1, description="share of the training queries of `of` that lose their labels"
-    )
+    share: float | None = Field(None, gt=0, lt=1, description="share of the training queries of `of` without labels")
 
 
 def _several(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -262,27 +240,11 @@ class Group(Dataset):
     of: Items[str] = Field(min_length=1, description="the datasets")
 
 
-SOURCES: dict[str, type[Dataset]] = {
-    "pydocs": PyDocs,
-    "beir": Beir,
-    "ir_datasets": IrDatasets,
-    "files": Files,
-    "squad": Squad,
-    "cmedqa2": CMedQA2,
-    "dpr": Dpr,
-    "entity_questions": EntityQuestions,
-    "rocketqa": RocketQA,
-    "rocketqa_tsv": RocketQATsv,
-    "dureader_retrieval": DuReaderRetrieval,
-    "dureader2": DuReader2,
-    "pair": Pair,
-    "dissimilar": Dissimilar,
-    "reduced": Reduced,
-    "windows": Windows,
-    "union": UnionDataset,
-    "unlabelled": Unlabelled,
-    "group": Group,
-}
+SOURCES: dict[str, type[Dataset]] = by_value(
+    "source",
+    *(PyDocs, Beir, IrDatasets, Files, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA, RocketQATsv, DuReaderRetrieval),
+    *(DuReader2, Pair, Dissimilar, Reduced, Windows, UnionDataset, Unlabelled, Group),
+)
 """Source → its keys. A plugin's format adds an entry."""
 
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")

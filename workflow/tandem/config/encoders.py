@@ -1,10 +1,10 @@
 """Starting encoders: published ones, and those that the project pre-trains itself (`source: pretrain`)."""
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from tandem.config.base import Pooling, Section, problem
+from tandem.config.base import Pooling, Section, by_value, problem
 from tandem.config.training import Optimisation
 
 NEW = ("vocabulary", "lowercase", "layers", "hidden", "heads", "feed_forward", "positions")
@@ -151,9 +151,4 @@ class CoCondenserEncoder(PretrainedEncoder):
 
 AnyPretrained = CropEncoder | MlmEncoder | RetroMaeEncoder | CoCondenserEncoder
 EncoderEntry = PublishedEncoder | AnyPretrained
-PRETRAINING: dict[str, type[AnyPretrained]] = {
-    "crop": CropEncoder,
-    "mlm": MlmEncoder,
-    "retromae": RetroMaeEncoder,
-    "cocondenser": CoCondenserEncoder,
-}
+PRETRAINING: dict[str, type[AnyPretrained]] = by_value("objective", *get_args(AnyPretrained))

@@ -21,17 +21,10 @@ class Training(Section):
 
     micro_tokens: int = Field(2048, ge=64, description="tokens per forward and backward pass")
     graph_tokens: int = Field(16384, ge=64, description="tokens whose graph is kept in memory at once")
-    attention: Literal["auto", "padded", "packed"] = Field(
-        "auto",
-        description="of trainings and dual encoders; packed has no padding. auto: packed in bf16 on CUDA, else padded",
-    )
-    compile: Literal["auto", "always", "never"] = Field(
-        "auto", description="torch.compile in trainings and, on CUDA, in dual encoders; auto: what is packed on CUDA"
-    )
+    attention: Literal["auto", "padded", "packed"] = Field("auto", description="auto: packed in bf16 on CUDA")
+    compile: Literal["auto", "always", "never"] = Field("auto", description="torch.compile; auto: where packed on CUDA")
     checkpoint_seconds: float = Field(60.0, ge=0, description="seconds between two saved states of a training")
-    stop_seconds: float = Field(
-        120.0, ge=0, description="a training is saved and requeued this long before its slurm job ends"
-    )
+    stop_seconds: float = Field(120.0, ge=0, description="a training is requeued this long before its slurm job ends")
     devices: int = Field(1, ge=1, description="GPUs of a training; on a machine without GPUs, processes")
     nodes: int = Field(1, ge=1, description="machines of a training, each with that many devices; needs slurm")
 
@@ -40,21 +33,10 @@ class ExecutionSettings(Training):
     """The configuration's `execution` block."""
 
     shards: int = Field(1, ge=1, description="jobs that share encoding, searching, and scoring by cross-encoders")
-    engine: Literal["auto", "faiss", "torch"] = Field(
-        "auto", description="of exact search; auto: torch on CUDA, else FAISS"
-    )
-    search_memory: int | None = Field(
-        None,
-        ge=16,
-        description="MiB of vectors and running results of an exact search, on the device that searches; null: 2,048",
-    )
-    threads: int | None = Field(
-        None, ge=1, description="CPU threads of a job; null: all cores, one heavy job at a time"
-    )
-    index_gpu: Literal["none", "replicate", "shard"] = Field(
-        "none",
-        description="indexes on `devices` GPUs, which needs faiss-gpu: each whole on every one, or cut into parts",
-    )
+    engine: Literal["auto", "faiss", "torch"] = Field("auto", description="of exact search; auto: torch on CUDA")
+    search_memory: int | None = Field(None, ge=16, description="MiB that an exact search may hold; null: 2,048")
+    threads: int | None = Field(None, ge=1, description="CPU threads of a job; null: all cores, one job at a time")
+    index_gpu: Literal["none", "replicate", "shard"] = Field("none", description="indexes on `devices` GPUs")
     hardware: str = Field("cpu", description="entry of config/hardware/ that `estimate` calculates with")
     mirrors: Items[Mirror] = Field((), description="other places for downloads, tried in order")
 

@@ -6,7 +6,7 @@ Later wins: a recipe of config/recipes/, then config/config.yaml and whatever Sn
 
 import json
 from collections.abc import Callable, Container, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
 from tandem.config.retrieval import INDEXES, Index
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
-from tandem.config.training import OBJECTIVES, TrainedModel
+from tandem.config.training import OBJECTIVES
 from tandem.config.validation import limited, parse, read
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 from tandem.registry import load_plugins
@@ -97,9 +97,6 @@ def _copied(value: Any) -> Any:
 def load_settings(raw: Raw, root: Path) -> Settings:
     """Complete a configuration: catalogues, recipes, types, defaults.
 
-    Args:
-        raw: what Snakemake gathered.
-        root: the checkout, which has config/.
     Raises:
         UserError: one line per mistake.
     """
@@ -232,12 +229,8 @@ def _index(at: str, entry: Raw) -> tuple[Index | None, list[str]]:
     return _by("type", INDEXES, at, {"type": "factory", **entry} if "factory" in entry else entry)
 
 
-def _model(at: str, entry: Raw) -> tuple[TrainedModel | None, list[str]]:
-    return _by("objective", OBJECTIVES, at, entry)
-
-
 _BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
-    "models": _model,
+    "models": partial(_by, "objective", OBJECTIVES),
     "datasets": _dataset,
     "encoders": _encoder,
     "indexes": _index,

@@ -134,7 +134,8 @@ class _Page:
         for name, field in fields.items():
             key = field.alias or name
             place = f"{path}.{key}".removeprefix(".")
-            self.lines.append(f"| `{key}` | {_type(field)} | {_default(field)} | {_cell(field.description or '')} |")
+            text = (field.description or "").replace("|", "\\|")
+            self.lines.append(f"| `{key}` | {_type(field)} | {_default(field)} | {text} |")
             if not path and key in ENTRIES:
                 inner += [(f"{place}.<name>", entry) for entry in ENTRIES[key]]
             else:
@@ -219,10 +220,6 @@ def _default(field: FieldInfo) -> str:
     if isinstance(default, Mapping) and not default:
         return "`{}`"
     return f"`{json.dumps(default, ensure_ascii=False)}`"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _broken(value: object, depth: int, indent: str = "") -> str:

@@ -1,10 +1,11 @@
 """How passages are found: BM25, dense indexes, re-ranking, fusions, aggregations, imported runs."""
 
 from typing import Any, Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
-from tandem.config.base import Analyzer, Count, Items, Precision, Section, Share, Weight
+from tandem.config.base import Analyzer, Count, Items, Precision, Section, Share, Weight, by_value
 
 
 class Bm25Tuning(Section):
@@ -98,23 +99,17 @@ class Encode(Section):
     block: int = Field(16384, ge=1, description="passages per file of vectors")
     batch_tokens: int = Field(4096, ge=64, description="tokens of a batch, padding included")
     precision: Precision = Field("auto", description="auto: bf16 where the device has it")
-    dtype: Literal["fp16", "int8"] = Field(
-        "fp16", description="passages' vectors on disk; int8: with a float32 scale each"
-    )
+    dtype: Literal["fp16", "int8"] = Field("fp16", description="of passages' vectors on disk; int8 has a scale each")
 
 
 class ImportedRun(Section):
-    """A run that others released, or that a plugin's stage writes: an entry of `runs`."""
+    """Run files that others released, an entry of `runs`.
 
-    paths: dict[str, str] = Field({}, description="split → file")
-    stage: str | None = Field(None, description="instead of `paths`: a plugin's kind of stage that writes run.trec")
-    of: str | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
-    params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
-    format: Literal["trec", "ranks", "margin_mse"] = Field(
-        "trec",
-        description="separated by tabs: ranks: query, passage, rank[, score]; margin_mse: two scores, query, positive, "
-        "negative",
-    )
+    Tabs separate columns: ranks has query, passage, rank[, score]; margin_mse two scores, query, positive, negative.
+    """
+
+    paths: dict[str, str] = Field(description="split → file")
+    format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
 
 
 class FusionTuning(Section):
@@ -123,9 +118,7 @@ class FusionTuning(Section):
     split: str = Field("dev", description="whose queries decide")
     measure: str = Field("RR@10", description="what the best has most of")
     step: float = Field(0.1, gt=0, le=0.5, description="between two weights of a run; weights sum to 1")
-    k: Items[Weight] = Field(
-        (60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values to try; the first of equals wins"
-    )
+    k: Items[Weight] = Field((60.0, 30.0, 10.0, 5.0, 100.0), min_length=1, description="values to try")
 
 
 class Fusion(Section):
@@ -143,27 +136,22 @@ class Fusion(Section):
 class Ensemble(Section):
     """Several cross-encoders as one, an entry of `ensembles`."""
 
-    of: Items[str] = Field(
-        min_length=1, description="cross-encoders; mean of logits (denoising, audits: of probabilities)"
-    )
+    of: Items[str] = Field(min_length=1, description="cross-encoders; means of logits (denoising: of probabilities)")
 
 
 class Aggregation(Section):
-    """A run over windows of long documents, aggregated to the documents; an entry of `aggregations`."""
+    """A run over windows of long documents, aggregated to the documents; an entry of `aggregations`.
+
+    `missing`: in sum and kmax the score of a window that the run does not have is the run's lowest, or 0.
+    """
 
     windows: str = Field(description="a dataset of source windows")
     of: str = Field(description="the run over the windows that is aggregated; with `by`: a run over the documents")
-    by: str | None = Field(
-        None, description="cross-encoder or ensemble that scores windows of `rerank.depth` documents"
-    )
+    by: str | None = Field(None, description="cross-encoder or ensemble that scores windows of the first documents")
     method: Literal["first", "max", "sum", "kmax"] = Field("max", description="FirstP, MaxP, SumP, mean of k best")
     k: int = Field(3, ge=1, description="of kmax")
     scores: Literal["raw", "probability"] | None = Field(None, description="of `by`; null: probability for sum only")
-    missing: Literal["lowest", "zero"] | None = Field(
-        None,
-        description="score of a window that the run does not have, in sum and kmax: the run's lowest, or 0; null: zero "
-        "in sum, lowest in kmax",
-    )
+    missing: Literal["lowest", "zero"] | None = Field(None, description="of a window; null: zero in sum alone")
 
 
 class Index(Section):
@@ -172,9 +160,7 @@ class Index(Section):
     type: str = Field(description="decides which further keys there are")
     rescore: bool = Field(True, description="rank by exact scores of the vectors; false: by the index's own")
     rescore_factor: int = Field(2, ge=1, description="ask the index for this many times the depth")
-    recall_queries: int = Field(
-        100, ge=0, description="queries of which the manifest has the recall against exact search"
-    )
+    recall_queries: int = Field(100, ge=0, description="queries whose recall against exact search is measured")
 
 
 class _Parts(Index):
@@ -269,17 +255,7 @@ class FactoryIndex(_Learned, _Parts):
 IndexEntry = (
     FlatIndex | SqIndex | PqIndex | IvfFlatIndex | IvfSqIndex | IvfPqIndex | HnswIndex | HnswSqIndex | FactoryIndex
 )
-INDEXES: dict[str, type[IndexEntry]] = {
-    "flat": FlatIndex,
-    "sq": SqIndex,
-    "pq": PqIndex,
-    "ivf_flat": IvfFlatIndex,
-    "ivf_sq": IvfSqIndex,
-    "ivf_pq": IvfPqIndex,
-    "hnsw": HnswIndex,
-    "hnsw_sq": HnswSqIndex,
-    "factory": FactoryIndex,
-}
+INDEXES: dict[str, type[IndexEntry]] = by_value("type", *get_args(IndexEntry))
 
 
 class TradeoffSweep(Section):
@@ -299,9 +275,5 @@ class Tradeoffs(Section):
     queries: int = Field(1000, ge=1, description="at most this many, evenly spaced")
     k: Items[Count] = Field((10, 100), min_length=1, description="recall at these; searches are as deep as the largest")
     repeats: int = Field(3, ge=1, description="latencies are medians of this many")
-    indexes: Items[str] = Field(
-        ("flat", "sq", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq"),
-        min_length=1,
-        description="entries of `indexes`",
-    )
+    indexes: Items[str] = Field(tuple(INDEXES)[:-1], min_length=1, description="entries of `indexes`")
     sweep: TradeoffSweep = Field(TradeoffSweep(), description="values of search parameters")

@@ -98,21 +98,10 @@ class Settings(Section):
     """A configuration with recipes, catalogues and defaults filled in."""
 
     dataset: str = Field(description="the dataset that is searched: name in `datasets` or config/datasets/")
-    encoder: str = Field(
-        description="the encoder that models start from: name in `encoders` or config/encoders/, a folder, or org/name "
-        "on the hub"
-    )
+    encoder: str = Field(description="what models start from: a name in `encoders`, a folder, or org/name on the hub")
     seed: int = Field(42, ge=0, description="of everything random that has no seed of its own")
-    seeds: Distinct[Seed] | None = Field(
-        None,
-        description="of the tables' rows: each is planned once per seed, cells show mean and standard deviation; null: "
-        "`seed` alone",
-    )
-    stand_in: str | dict[str, str] | None = Field(
-        None,
-        description="the dataset that papers' tables are searched on instead of their own, or one for each: "
-        "{msmarco: squad}",
-    )
+    seeds: Distinct[Seed] | None = Field(None, description="tables' rows are planned once per seed; null: `seed` alone")
+    stand_in: str | dict[str, str] | None = Field(None, description="searched instead of papers' datasets, or of each")
     train_on: str | None = Field(None, description="dataset of models that name none; null: the one that is searched")
     recipes: Items[str] = Field((), description="files of config/recipes/, each laid upon those before it")
     plugins: Items[str] = Field((), description="Python files that add losses, formats, scorers, stages")
@@ -126,28 +115,16 @@ class Settings(Section):
     runs: dict[str, ImportedRun] = Field({}, description="released run files, usable wherever a system's name is")
     fusions: dict[str, Fusion] = Field({}, description="several runs as one, usable wherever a run's name is")
     ensembles: dict[str, Ensemble] = Field({}, description="several cross-encoders, usable as one that scores pairs")
-    aggregations: dict[str, Aggregation] = Field(
-        {},
-        description="runs over windows of long documents, aggregated to the documents; usable wherever a run's name is",
-    )
+    aggregations: dict[str, Aggregation] = Field({}, description="runs over windows as runs over their documents")
     audits: Audits = Field(Audits(), description="audits of the dataset")
     analysis: Analysis = Field(Analysis(), description="what `snakemake notebooks` looks at; see docs/notebooks.md")
-    validation: ValidationSettings = Field(
-        ValidationSettings(),
-        description="how checkpoints (`train.checkpoints`) are validated; a model's own `validation` overrides it",
-    )
-    indexes: dict[str, IndexEntry] = Field(
-        {}, description="also those of config/indexes/; `<dual encoder>@<name>` is a run"
-    )
+    validation: ValidationSettings = Field(ValidationSettings(), description="how checkpoints are validated")
+    indexes: dict[str, IndexEntry] = Field({}, description="also config/indexes/; `<dual encoder>@<name>` is a run")
     tradeoffs: Tradeoffs = Field(Tradeoffs(), description="what `snakemake index_tradeoffs` measures")
-    models: dict[str, ModelEntry] = Field(
-        {}, description="trained models; null leaves one of a recipe out, `like` names a base"
-    )
+    models: dict[str, ModelEntry] = Field({}, description="trained models; null: none of a recipe's, `like`: a base")
     datasets: dict[str, SerializeAsAny[Dataset]] = Field({}, description="datasets, also those of config/datasets/")
     encoders: dict[str, EncoderEntry] = Field({}, description="starting encoders, also those of config/encoders/")
     tables: Items[str] = Field((), description="targets of `rule all`: paper/table of config/papers/, or a layout file")
     sweeps: dict[str, Sweep] = Field({}, description="tables and plots over values of any keys; see docs/sweeps.md")
-    systems: Items[str] = Field(
-        (), description="runs that are targets though no table has them, as `tandem search` needs"
-    )
+    systems: Items[str] = Field((), description="further runs that are targets, as `tandem search` needs")
     execution: ExecutionSettings = Field(ExecutionSettings(), description="how to run; in no key, changes no result")

@@ -6,17 +6,15 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tandem.config.base import Distinct, Items, Section, Seed, problem
 
+USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@1000", "AP")
+
 
 class Score(Section):
     """What is measured."""
 
     split: str | None = Field(None, description="null: the dataset's `score_split`, else test, else dev")
     measures: Items[str] | None = Field(None, min_length=1, description="null: the dataset's, else `usual`")
-    usual: Items[str] = Field(
-        ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@1000", "AP"),
-        min_length=1,
-        description="measures of datasets that name none",
-    )
+    usual: Items[str] = Field(USUAL, min_length=1, description="measures of datasets that name none")
 
 
 class PrintedPoint(Section):
@@ -50,21 +48,20 @@ def _not_empty(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
+Grid = Annotated[dict[str, list[object]], AfterValidator(_grid)]
+_runs = BeforeValidator(_named_runs, json_schema_input_type=list[str] | dict[str, str])
+Systems = Annotated[dict[str, str], AfterValidator(_not_empty), _runs]
+
+
 class Sweep(Section):
     """The same systems at every point of a grid over the configuration's values; an entry of `sweeps`."""
 
     title: str | None = Field(None, description="null: the sweep's name")
-    grid: Annotated[dict[str, list[object]], AfterValidator(_grid)] = Field(
-        description="dotted path of this configuration → values; a point for each combination"
-    )
+    grid: Grid = Field(description="dotted path of this configuration → values; every combination is a point")
     with_: dict[str, object] = Field({}, alias="with", description="dotted path → value, the same at every point")
     seeds: Distinct[Seed] | None = Field(None, description="each point once per seed; null: the configuration's")
     seeds_at: str = Field("seed", description="path of the seeds; models.<name>.train.seed keeps what it starts from")
-    systems: Annotated[
-        dict[str, str],
-        AfterValidator(_not_empty),
-        BeforeValidator(_named_runs, json_schema_input_type=list[str] | dict[str, str]),
-    ] = Field(description="runs, or name → run")
+    systems: Systems = Field(description="runs, or name → run")
     measures: Items[str] | None = Field(None, min_length=1, description="null: all that are scored")
     baseline: dict[str, object] | None = Field(None, description="path → value of the reference point; null: the first")
     x: str | None = Field(None, description="path of the plot's axis; null: the first of the grid with several values")
@@ -130,16 +127,14 @@ class TableRow(Section):
     first_stage: str = Field("", description="heading, of re-rankers")
     run: str | None = Field(None, description="the run that is scored")
     printed: str | PrintedSystem | dict[str, float | None] | None = Field(
-        None, description="printed values by column, or the system in printed.csv"
+        None, description="by column, or the system in printed.csv"
     )
     with_: dict[str, object] = Field({}, alias="with", description="dotted path of the configuration → its value here")
     with_own: dict[str, object] = Field({}, description="the same, only where the paper's own dataset is searched")
     columns: Items[str] = Field((), description="the datasets of the columns that it fills; absent: all")
     dataset: str = Field("", description="absent: the column's")
     quoted: bool = Field(False, description="only printed values, no run")
-    baseline: RowReference | None = Field(
-        None, description="the row that it is tested against; absent: its first stage's row, else the table's baseline"
-    )
+    baseline: RowReference | None = Field(None, description="what it is tested against; absent: its first stage's row")
     hidden: bool = Field(False, description="computed, but not shown")
     labels: Literal["corrected"] | None = Field(None, description="scored by the annotators' corrected labels")
     variant: Literal["dissimilar"] | None = Field(None, description="on a variant of the dataset")
@@ -152,10 +147,7 @@ class TableLayout(Section):
     note: str = Field("", description="text below the table")
     paper: Paper | None = Field(None, description="the paper that prints it")
     printed_on: PrintedOn | None = Field(None, description="the dataset that the paper's numbers are of")
-    printed_from: PrintedTable | None = Field(
-        None,
-        description="where printed.csv has the printed values: rows name the system, columns the measure as printed",
-    )
+    printed_from: PrintedTable | None = Field(None, description="where printed.csv has the printed values")
     recipes: Items[str] = Field((), description="recipes that its runs need")
     same: dict[str, Items[str]] = Field({}, description="a dataset of the paper → others of the same collection")
     configs: dict[str, str] = Field({}, description="a dataset of the paper → the configuration file for it")
@@ -208,6 +200,10 @@ def _counted(value: Any) -> Any:
     return value
 
 
+_counts = BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None)
+CountedDatasets = Annotated[dict[str, Annotated[CountedDataset, _counts]], AfterValidator(_not_empty)]
+
+
 class StatisticsLayout(Section):
     """A statistics table's layout: config/statistics/<paper>_<table>.yaml."""
 
@@ -215,16 +211,7 @@ class StatisticsLayout(Section):
     note: str = Field("", description="text below the table")
     paper: StatisticsPaper = Field(description="the paper that prints it")
     quantities: Items[Quantity] = Field((), description="shown even where they are not printed")
-    datasets: Annotated[
-        dict[
-            str,
-            Annotated[
-                CountedDataset,
-                BeforeValidator(_counted, json_schema_input_type=str | list[str] | SplitDataset | None),
-            ],
-        ],
-        AfterValidator(_not_empty),
-    ] = Field(description="printed name → dataset, datasets, {dataset, splits}, or null if the catalogue has none")
+    datasets: CountedDatasets = Field(description="printed name → dataset, datasets, {dataset, splits}, or null: none")
 
 
 class Band(Section):

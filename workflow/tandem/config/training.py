@@ -1,11 +1,51 @@
-"""What a configuration says about the models that are trained: training lists, objectives, optimisation."""
+"""The models that are trained: training lists, losses and their options, optimisation.
 
-from typing import TYPE_CHECKING, Literal, Self
+Losses are known without importing them, since they need torch. A plugin registers its own by the same decorators:
+`@supervision("<name>")`, `@distillation("<name>")`."""
 
-from pydantic import Field
+import ast
+from functools import cache
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from tandem.config.base import Items, Names, Pooling, Precision, Section, choice
-from tandem.config.losses import distillation, supervision
+from pydantic import Field, model_validator
+
+from tandem.config.base import Items, Names, Pooling, Precision, Section, by_value, choice
+from tandem.registry import Registry
+
+FOLDER = Path(__file__).parents[1] / "training" / "losses"
+
+supervision: Registry[Any] = Registry("loss", "supervision", "training.losses")
+distillation: Registry[Any] = Registry("distillation loss", "distillation", "training.losses")
+regulariser: Registry[Any] = Registry("regulariser", "regulariser", "training.losses")
+
+
+def option_takers() -> dict[str, list[str]]:
+    """Every option, a keyword-only parameter of a loss, and the names of the losses that take it."""
+    takers = {option: list(losses) for option, losses in _own_option_takers().items()}
+    for registry in (supervision, distillation):
+        for name in filter(registry.plugin, registry):
+            for parameter in signature(registry[name]).parameters.values():
+                if parameter.kind is Parameter.KEYWORD_ONLY:
+                    takers.setdefault(parameter.name, []).append(name)
+    return {option: list(dict.fromkeys(losses)) for option, losses in takers.items()}
+
+
+@cache
+def _own_option_takers() -> dict[str, list[str]]:
+    """`option_takers` of Tandem's own losses, read from their sources."""
+    takers: dict[str, list[str]] = {}
+    for source in sorted(FOLDER.glob("*.py")):
+        body = ast.parse(source.read_text(encoding="utf-8"), str(source)).body
+        for function in (node for node in body if isinstance(node, ast.FunctionDef)):
+            for decorator in function.decorator_list:
+                match decorator:
+                    case ast.Call(ast.Name("supervision" | "distillation"), [ast.Constant(str(name))]):
+                        for option in function.args.kwonlyargs:
+                            takers.setdefault(option.arg, []).append(name)
+    return takers
+
 
 if TYPE_CHECKING:
     Supervision = str
@@ -33,22 +73,16 @@ class Denoise(Section):
 
 
 class Candidates(Section):
-    """Where the training lists come from."""
+    """Where the training lists come from.
 
-    from_: str = Field(
-        alias="from",
-        description="bm25 or a model whose run the lists are drawn from; random: `depth` passages of the whole corpus "
-        "for each query",
-    )
+    A positive has a label (qrels), is the first of the window that holds an answer (answers), or is the judge's best if
+    above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
+    """
+
+    from_: str = Field(alias="from", description="run that lists are drawn from, or random: `depth` of the corpus")
     split: str = Field("train", description="the queries' split; `unlabelled` of datasets of that source")
-    labels: Literal["qrels", "answers", "judge"] = Field(
-        "qrels",
-        description="what makes a positive; answers: the first passage of the window that holds one; judge: its best "
-        "passage, if above `positive_above`",
-    )
-    bar_answers: bool = Field(
-        False, description="passages with an answer are no negatives; always so where answers label"
-    )
+    labels: Literal["qrels", "answers", "judge"] = Field("qrels", description="what makes a positive")
+    bar_answers: bool = Field(False, description="passages with an answer are no negatives")
     take: Literal["random", "first"] = Field("random", description="which, of more than `negatives`")
     negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")
     first_rank: int = Field(1, ge=1, description="first rank of the window that negatives are drawn from")
@@ -63,15 +97,11 @@ class Candidates(Section):
 class Validation(Section):
     """How checkpoints are validated (`train.checkpoints`)."""
 
-    from_: str = Field(
-        "bm25", alias="from", description="run whose top makes the reduced corpus; cross-encoders re-rank it"
-    )
+    from_: str = Field("bm25", alias="from", description="run whose top makes the reduced corpus")
     depth: int = Field(100, ge=1, description="its passages per query in the reduced corpus, beside all relevant ones")
     others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
     queries: int | None = Field(None, ge=1, description="number of dev queries, chosen by their ids' hash; null: all")
-    method: Literal["retrieval", "average_rank"] = Field(
-        "retrieval", description="of dual encoders; cross-encoders always re-rank the reference run"
-    )
+    method: Literal["retrieval", "average_rank"] = Field("retrieval", description="of dual encoders; others re-rank")
     part: Literal["dual", "cross"] = Field("dual", description="which part of a joint model decides what is best")
     measure: str = Field("RR@10", description="of retrieval and re-ranking")
 
@@ -86,8 +116,28 @@ class ValidationSettings(Validation):
     fidelity: bool = Field(False, description="compare validation with the full corpus in the report, which waits")
 
 
-class Distil(Section):
+class TakesLosses(Section):
+    """A section that names losses: the options of a plugin's loss that have no key of their own."""
+
+    losses: ClassVar[tuple[tuple[str, Registry[Any]], ...]] = ()
+
+    loss_options: dict[str, bool | int | float | str] = Field(
+        {}, description="option → value, of a loss that a plugin registers: its keyword-only parameters"
+    )
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Self:
+        try:
+            check_options(self, [(registry, getattr(self, key)) for key, registry in self.losses])
+        except UserError as error:
+            raise problem(f".{error}") from None
+        return self
+
+
+class Distil(TakesLosses):
     """Learning from a teacher's scores of the training lists as well."""
+
+    losses = (("loss", distillation),)
 
     from_: Names = Field(alias="from", description="cross-encoder, several (mean of logits), or a run with scores")
     loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
@@ -142,30 +192,30 @@ class Train(Optimisation):
 
     queries_per_batch: int = Field(32, ge=1, description="queries per step, over all devices")
     list_size: int = Field(2, ge=2, description="passages per query: positives and negatives")
-    select: Literal["last", "best"] = Field(
-        "last", description="which state is kept; best: by `validation` of checkpoints, else by `validate_every`"
-    )
+    select: Literal["last", "best"] = Field("last", description="best: by `validation`, else by `validate_every`")
     checkpoints: int | None = Field(None, ge=1, description="train in this many stages, each validated during the next")
     validate_every: int | None = Field(None, ge=1, description="validate after every this many steps; null: never")
     validation_queries: int = Field(100, ge=1, description="dev queries of `validate_every`")
     validation_depth: int = Field(20, ge=1, description="passages per query of `validate_every`")
 
 
-class DualTrain(Train):
+class DualTrain(Train, TakesLosses):
     """How a dual encoder is trained."""
+
+    losses = (("loss", supervision),)
 
     loss: Supervision = Field("listwise", description="loss of each query's list")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
     distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
     in_batch: bool = Field(True, description="the other queries' passages are negatives too")
-    passage_centric: float = Field(
-        0.0, ge=0, le=1, description="PAIR's α: weight of its passage-centric loss; the rest has 1 - α"
-    )
+    passage_centric: float = Field(0.0, ge=0, le=1, description="PAIR's α, weight of the passage-centric loss")
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
 
 
-class CrossTrain(Train):
+class CrossTrain(Train, TakesLosses):
     """How a cross-encoder is trained."""
+
+    losses = (("loss", supervision),)
 
     loss: Supervision = Field("pointwise", description="loss of each query's list")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
@@ -173,13 +223,10 @@ class CrossTrain(Train):
     in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
 
 
-class JointTrain(Train):
+class JointTrain(Train, TakesLosses):
     """How a retriever and a re-ranker are trained together."""
 
-    semantics: Distillation = Field(
-        "paper",
-        description="how the retriever learns from the re-ranker; only in `paper` does the re-ranker learn from it too",
-    )
+    semantics: Distillation = Field("paper", description="how the retriever learns from the re-ranker; paper: both do")
     temperature: float = Field(1.0, gt=0, description="of both softmaxes, where `semantics` is a kl with one")
     teacher: Literal["dynamic", "static"] = Field("dynamic", description="static: the re-ranker does not learn")
     supervision: Supervision = Field("listwise", description="the re-ranker's loss on the labels")
@@ -190,9 +237,7 @@ class JointTrain(Train):
 class TrainedModel(Section):
     """An entry of `models`: what all objectives share."""
 
-    dataset: str | None = Field(
-        None, description="it is trained on; null: `train_on`; searched: the one that is searched"
-    )
+    dataset: str | None = Field(None, description="trained on; null: `train_on`; searched: what is searched")
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights; merged when saved")
     candidates: Candidates = Field(description="where the training lists come from")
     validation: Validation = Field(Validation(), description="what differs from the configuration's `validation`")
@@ -235,8 +280,4 @@ class JointModel(TrainedModel):
 
 
 ModelEntry = DualModel | CrossModel | JointModel
-OBJECTIVES: dict[str, type[DualModel] | type[CrossModel] | type[JointModel]] = {
-    "dual": DualModel,
-    "cross": CrossModel,
-    "joint": JointModel,
-}
+OBJECTIVES: dict[str, type[ModelEntry]] = by_value("objective", *get_args(ModelEntry))

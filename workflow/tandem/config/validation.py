@@ -20,15 +20,7 @@ NAMES = {type(None): "null", bool: "boolean", int: "integer", float: "number", s
 
 
 def read(model: type[M], value: object, at: str = "") -> M:
-    """Validate a value.
-
-    Args:
-        model: what it should be.
-        value: as YAML or the command line has it.
-        at: the value's dotted path, for messages.
-    Raises:
-        UserError: one line per mistake.
-    """
+    """Validate a value, which is at a dotted path; a `UserError` has one line per mistake."""
     result, lines = parse(model, value, at)
     if result is None:
         raise UserError("\n".join(lines))
@@ -97,16 +89,10 @@ def limited(config: Mapping[Any, Any]) -> None:
         raise UserError("\n".join(sorted(numbers)))
 
 
-def unwrapped(annotation: Any) -> Any:
-    """A type without its `Annotated`."""
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return annotation
-
-
 def branches(annotation: Any) -> list[Any]:
     """The types of a union, one of any other type."""
-    annotation = unwrapped(annotation)
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
         return [inner for branch in get_args(annotation) for inner in branches(branch)]
     return [annotation]
@@ -118,13 +104,8 @@ def allowed(annotation: Any) -> str:
     values = [value for branch in found if get_origin(branch) is Literal for value in get_args(branch)]
     if values:
         return ", ".join([*map(str, values), *(["null"] if type(None) in found else [])])
-    return " or ".join(dict.fromkeys(_json_type(branch) for branch in found))
-
-
-def _json_type(annotation: Any) -> str:
-    if annotation in NAMES:
-        return NAMES[annotation]
-    return "array" if get_origin(annotation) in (tuple, list) else "object"
+    kinds = (NAMES.get(branch) or ("array" if get_origin(branch) in (tuple, list) else "object") for branch in found)
+    return " or ".join(dict.fromkeys(kinds))
 
 
 class _Place(NamedTuple):

@@ -21,14 +21,8 @@ WHOLE = {*CATALOGUES, "recipes", "plugins"}  # keys that decide how others are p
 class Variants:
     """The variants of one configuration.
 
-    Args:
-        raw: the configuration as Snakemake gathered it.
-        root: the checkout.
     Raises:
         UserError: one line per mistake in the configuration itself.
-
-    Attributes:
-        base: the configuration without overrides.
     """
 
     def __init__(self, raw: Raw, root: Path) -> None:

@@ -53,7 +53,7 @@ def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, P
         if not is_below(member):
             raise UserError(f"member {member!r} of {archive}: a path inside the archive, without `..`, is needed")
     mark, paths = archive.stat().st_mtime_ns, {member: folder / member for member in members}
-    with _locked(folder):
+    with locked(folder / ".lock"):
         missing = [name for name, path in paths.items() if not (path.exists() and path.stat().st_mtime_ns == mark)]
         if missing:
             say(f"unpack {archive.name} · {', '.join(missing)}")
@@ -139,13 +139,13 @@ def _move(archive: Path, member: str, names: list[str], temporary: Path, path: P
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time unpacks into a folder; the others wait."""
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file: one process at a time, the others wait."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / ".lock", "wb")  # noqa: SIM115 (closed below, and a failure has a message of its own)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "wb")  # noqa: SIM115 (closed below, and a failure has a message of its own)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror}); make it writable") from None
+        raise UserError(f"{path.parent}: cannot be written ({error.strerror}); make it writable") from None
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tandem.data.tables import streaming
+from tandem.data.tables import rows, stream, streaming
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
@@ -47,15 +47,12 @@ class Collection:
 
     def queries(self, split: str) -> dict[str, str]:
         """Query id → text of a split, in file order; a `UserError` if the split has none."""
-        table = self._split(QUERIES, split, ["query_id", "text"])
-        return dict(zip(table["query_id"].to_pylist(), table["text"].to_pylist(), strict=True))
+        return dict(rows(self._split(QUERIES, split, ["query_id", "text"])))
 
     def qrels(self, split: str) -> dict[str, dict[str, int]]:
         """Query id → document id → relevance of a split, in file order; a `UserError` if the split has none."""
-        table = self._split(QRELS, split, ["query_id", "doc_id", "relevance"])
         judged: dict[str, dict[str, int]] = {}
-        columns = (table[name].to_pylist() for name in table.column_names)
-        for query, doc, relevance in zip(*columns, strict=True):
+        for query, doc, relevance in rows(self._split(QRELS, split, ["query_id", "doc_id", "relevance"])):
             judged.setdefault(query, {})[doc] = relevance
         return judged
 
@@ -64,8 +61,7 @@ class Collection:
         queries = self.queries(split)
         if ANSWERS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no answers; only a dataset with answers can be matched")
-        table = pq.read_table(self.artifact.path(ANSWERS))
-        answers = dict(zip(table["query_id"].to_pylist(), table["answers"].to_pylist(), strict=True))
+        answers = dict(rows(pq.read_table(self.artifact.path(ANSWERS))))
         of_split = {query: answers[query] for query in queries if query in answers}
         if not of_split:
             raise UserError(f"{self.artifact.path(ANSWERS)}: no query of split {split} has answers")
@@ -75,23 +71,16 @@ class Collection:
         """(query id, its (document id, label, score)) of the source's own training lists, in its order."""
         if LISTS not in self.artifact.manifest.files:
             raise UserError(f"{self.artifact.folder}: has no training lists of its own; name a run instead")
-        with streaming(self.artifact.path(LISTS)) as file:
-            rows = (
-                row
-                for batch in file.iter_batches()
-                for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
-            )
-            for query, group in groupby(rows, key=itemgetter(0)):
-                yield query, [(doc, label, score) for _, doc, label, score in group]
+        for query, group in groupby(stream(self.artifact.path(LISTS)), key=itemgetter(0)):
+            yield query, [(doc, label, score) for _, doc, label, score in group]
 
     def texts(self, doc_ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Document id → (title, text) of a few passages, by one streaming pass; unknown ids are absent."""
         ids = pa.array(sorted(set(doc_ids)), pa.string())
         texts: dict[str, tuple[str, str]] = {}
         for batch in self.batches():
-            hits = batch.filter(pc.is_in(batch["doc_id"], value_set=ids))
-            rows = zip(*(hits[name].to_pylist() for name in ("doc_id", "title", "text")), strict=True)
-            texts.update((doc, (title, text)) for doc, title, text in rows)
+            hits = zip(*batch.filter(pc.is_in(batch["doc_id"], value_set=ids)).to_pydict().values(), strict=True)
+            texts.update((doc, (title, text)) for doc, title, text in hits)
             if len(texts) == len(ids):
                 break
         return texts

@@ -17,7 +17,7 @@ from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, conte
 from tandem.data.queries import Queries, Warnings, read_queries, select_qrels
 from tandem.data.sources import Listed, Passage, open_source
 from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
-from tandem.data.validate import Hashes, require_all_usable, require_unique, require_unique_hashes
+from tandem.data.validate import Hashes, require_unique, require_unique_hashes, require_usable
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
 from tandem.store.files import write_json
@@ -86,9 +86,7 @@ def _compare(
 class CorpusWriter:
     """Writes passages and holds what later checks need of them: 24 bytes a passage, as much again while it checks.
 
-    Attributes:
-        ids: hashes of the document ids, in row order.
-        statistics: lengths and repetitions.
+    `ids` are hashes of the document ids, in row order.
     """
 
     def __init__(self, path: Path, place: str, titles: bool) -> None:
@@ -96,14 +94,10 @@ class CorpusWriter:
         self.ids, self.statistics = Hashes(), CorpusStatistics()
 
     def write(self, label: str, rows: Iterable[Passage], checksum: tables.Checksum) -> None:
-        """Write (document id, title, text) of every passage; without `titles` they are blanked.
+        """Write every passage; without `titles` they are blanked, after `checksum` took them.
 
         A thread reads and checks the next passages while these are measured and written.
 
-        Args:
-            label: the dataset, for the progress.
-            rows: the passages.
-            checksum: takes the rows as they come, titles included.
         Raises:
             UserError: an unusable or repeated id, or no passage at all.
         """
@@ -117,7 +111,7 @@ class CorpusWriter:
     def _checked(self, rows: Iterable[Passage]) -> Iterator[pa.RecordBatch]:
         """Batches of the passages, after hashing them: the part that handles Python strings."""
         for docs, titles, texts in tables.columns(rows):
-            require_all_usable("document", self.place, len(self.ids) + 1, docs)
+            require_usable("document", self.place, len(self.ids) + 1, *docs)
             self.ids.add(docs)
             titled = self.titles and any(titles)
             self.statistics.texts.add(map(contents, titles, texts) if titled else texts)
@@ -138,10 +132,8 @@ class CorpusWriter:
 
 
 def write_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: Warnings) -> int:
-    """Write answers.parquet with the answers of selected queries, unless the source has none.
+    """Write answers.parquet for selected queries, unless the source has none; the number of queries with answers.
 
-    Returns:
-        The number of queries with answers.
     Raises:
         UserError: a query with two sets of answers.
     """
@@ -155,10 +147,8 @@ def write_answers(answers: pa.Table, queries: Queries, draft: Draft, warnings: W
 
 
 def write_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: Draft, warnings: Warnings) -> int:
-    """Write lists.parquet with the source's training lists, unless it has none; unknown documents are dropped.
+    """Write the known documents of the source's training lists, unless it has none, to lists.parquet; their number.
 
-    Returns:
-        The number of rows written.
     Raises:
         UserError: a query whose rows are not together.
     """
@@ -173,7 +163,6 @@ def write_lists(rows: Iterable[Listed], queries: Queries, ids: Hashes, draft: Dr
 
 
 def _grouped(rows: Iterable[Listed]) -> Iterator[Listed]:
-    """The rows, unchanged; a `UserError` where a query's are not together."""
     done: set[str] = set()
     for query, group in groupby(rows, key=itemgetter(0)):
         if query in done:

@@ -42,11 +42,6 @@ class Expected:
                     return f"has {name} {actual}, expected {digest}"
         return None
 
-    @property
-    def has_checksum(self) -> bool:
-        """Whether the content is known."""
-        return self.sha256 is not None or self.md5 is not None
-
 
 def readable(size: int) -> str:
     """A number of bytes as a person reads it: `512 B`, `1.2 MB`, `21.8 GB` (powers of 1,000)."""
@@ -92,14 +87,9 @@ def cache_path(url: str) -> Path:
 def fetch(url: str, target: Path, expected: Expected, mirrors: Sequence[Mirror] = (), pause: float = 1.0) -> Path:
     """Fetch a file from its mirrors or its URL, resuming an earlier process' download.
 
-    Of several processes that fetch the same file one does, and the others wait for it.
+    Of several processes that fetch the same file one does, and the others wait for it. A download that differs from
+    what is expected is removed. `pause` are the seconds before the second try of a URL.
 
-    Args:
-        url: http, https or file.
-        target: the final path; `<target>.part` is beside it until the file is complete.
-        expected: size and checksum; a download that differs is removed.
-        mirrors: tried first, in order.
-        pause: seconds before the second try of a URL.
     Returns:
         `target`, or the file itself that a `file://` URL names: it is used where it is.
     Raises:
@@ -135,7 +125,7 @@ def _download(url: str, target: Path, expected: Expected, pause: float) -> Path:
             message = f"{target.parent}: {readable(free)} are free, {target.name} needs {readable(needed)}"
             raise UserError(f"{message}; set {VARIABLE} to a folder with enough space")
         for again in (False, True):
-            transfer(url, part, label, expected.has_checksum, pause)
+            transfer(url, part, label, bool(expected.sha256 or expected.md5), pause)
             error = expected.mismatch(part.path)
             if error is None:
                 part.finish(target)

@@ -23,9 +23,6 @@ class Files:
 
     With `path` (in `job.execution`) they are looked for in that folder only. Without it they are those of `files`,
     taken from the folder `TANDEM_DATA`, the `mirrors` or their URLs when they are needed; `name` is the dataset's.
-
-    Attributes:
-        folder: where they are looked for first, for messages.
     """
 
     def __init__(self, job: Job) -> None:
@@ -42,6 +39,9 @@ class Files:
             self.folder = self._downloads.folder
         else:
             raise UserError("path: missing; name the folder that holds the dataset's files")
+        self.place = (
+            f"files of dataset {self._downloads.dataset}" if self._downloads else str(self.folder)
+        )
 
     def find_optional(self, *names: str) -> Path | None:
         """The first of several names (`/` allowed) that exists, plain or with `.gz`; None if there is none."""
@@ -56,7 +56,7 @@ class Files:
         """`find_optional`, with a `UserError` that lists the names if no file exists."""
         path = self.find_optional(*names)
         if path is None:
-            raise UserError(f"{self._place}: holds no {' or '.join(names)} (plain or .gz); put it there")
+            raise UserError(f"{self.place}: holds no {' or '.join(names)} (plain or .gz); put it there")
         return path
 
     def glob(self, pattern: str, required: bool = True) -> list[Path]:
@@ -66,21 +66,12 @@ class Files:
         else:
             paths = sorted(path for path in self.folder.glob(pattern) if path.is_file())
         if required and not paths:
-            raise UserError(f"{self._place}: holds no {pattern}; put the files there")
+            raise UserError(f"{self.place}: holds no {pattern}; put the files there")
         return paths
-
-    @property
-    def _place(self) -> str:
-        """The name of the place in an error."""
-        return f"files of dataset {self._downloads.dataset}" if self._downloads else str(self.folder)
 
 
 def files_by_split(key: str, names: Mapping[str, str] | None, files: Files) -> dict[str, Path]:
-    """Split → file of an entry's `{train: train.tsv, …}`, in the order train, dev, test, others; empty for None.
-
-    Raises:
-        UserError: a key that is no name of a split, or a file that does not exist.
-    """
+    """Split → file of an entry's `{train: train.tsv, …}`, in the order train, dev, test, others; empty for None."""
     names = names or {}
     if not all(map(SPLIT.fullmatch, names)):
         raise UserError(f"{key}: {names!r}; a file by split is needed, as in {key}: {{test: FILE}}")
@@ -94,11 +85,7 @@ class Downloads:
     `<host>/<path>`, and fetched to the last of these if it is in none. A file that was put there by hand is checked
     like a download.
 
-    Args:
-        dataset: its name.
-        files: name → where it comes from; `member` is the file in the archive of the URL. A name with `/` at its end
-            stands for a folder of the archive, `./` for one whose files have their own names.
-        mirrors: tried before the URLs.
+    A name with `/` at its end stands for a folder of the URL's archive, `./` for one whose files have their own names.
     """
 
     def __init__(self, dataset: str, files: Mapping[str, File], mirrors: Sequence[Mirror] = ()) -> None:
@@ -197,7 +184,6 @@ class Downloads:
 
 
 def _prefix(key: str) -> str:
-    """What the names of a folder's files begin with."""
     return "" if key == HERE else key
 
 

@@ -87,12 +87,7 @@ def run_imported(job: Job[ImportedParams]) -> None:
 
 
 class Selection:
-    """The lines of a released run that are about a split and its corpus.
-
-    Attributes:
-        split_queries: the split's queries.
-        dropped: reason to drop lines → their number.
-    """
+    """The lines of a released run that are about a split and its corpus; `dropped` counts the others by reason."""
 
     def __init__(self, collection: Collection, split: str, depth: int) -> None:
         self.split_queries, self.depth = collection.queries(split), depth

@@ -39,13 +39,7 @@ class Warnings:
 
 @dataclass(frozen=True)
 class Queries:
-    """Selected queries.
-
-    Attributes:
-        texts: query id → text, in the source's order.
-        splits: query id → split in this dataset.
-        origins: query id → split in the source, whose qrels belong to it.
-    """
+    """Selected queries by id, in the source's order: their texts, their splits here and their splits in the source."""
 
     texts: dict[str, str]
     splits: dict[str, str]
@@ -64,23 +58,17 @@ def read_queries(
     params: DatasetParams,
     warnings: Warnings,
 ) -> Queries:
-    """Read a source's queries.
+    """Read a source's queries; those without a split have that of their qrels, and in none are dropped.
 
     Args:
-        rows: (query id, text, split); where the split is empty the qrels decide it, and a query in none is dropped.
-        judged: the source's qrels.
         answered: ids of the questions with answers; without a split and qrels they are the test split.
         place: name of the queries in an error.
-        params: blank queries, numbers of queries, the dev split.
-        warnings: takes what was dropped.
     Raises:
         UserError: an unusable or repeated id, a blank query where they are refused, or no query left.
     """
     named, several = first_splits(tables.rows(judged, "query_id", "split"))
     named = dict.fromkeys(answered, "test") | named
-    texts: dict[str, str] = {}
-    origins: dict[str, str] = {}
-    ids: list[str] = []
+    texts, origins, ids = dict[str, str](), dict[str, str](), list[str]()
     blank = unjudged = 0
     for number, (query, text, split) in enumerate(rows, start=1):
         require_usable("query", place, number, query)
@@ -117,12 +105,6 @@ def select_qrels(
 
     A query's judgements are those of the split it came from. A document judged twice alike for a query counts once.
 
-    Args:
-        judged: all judgements of the source.
-        queries: the selected queries.
-        ids: of the corpus.
-        params: what to do about unknown documents.
-        warnings: takes what was dropped or is odd.
     Raises:
         UserError: unknown documents where they are refused, or two judgements of a pair that differ.
     """
@@ -146,9 +128,7 @@ def _of_queries(judged: pa.Table, queries: Queries) -> pa.Table:
     batches = []
     for batch in judged.to_batches():
         came_from = zip(batch["query_id"].to_pylist(), batch["split"].to_pylist(), strict=True)
-        splits = [
-            queries.splits.get(query) if queries.origins.get(query) == split else None for query, split in came_from
-        ]
+        splits = (queries.splits.get(q) if queries.origins.get(q) == split else None for q, split in came_from)
         column = pa.array(splits, pa.string())
         batches.append(batch.set_column(3, tables.QRELS_SCHEMA.field(3), column).filter(column.is_valid()))
     return pa.Table.from_batches(batches, tables.QRELS_SCHEMA)

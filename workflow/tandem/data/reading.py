@@ -53,11 +53,8 @@ def _only_member(path: Path) -> io.BufferedIOBase:
 def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
     """(number from 1, line without its end) of a UTF-8 file, plain or packed.
 
-    Args:
-        path: the file.
-        longest: bytes of a line; more is refused.
     Raises:
-        UserError: bytes that are no UTF-8, a broken or truncated gzip or zip file, or a line longer than `longest`.
+        UserError: bytes that are no UTF-8, a broken gzip or zip file, or a line of more than `longest` bytes.
     """
     number = 0
     with open_bytes(path) as file:
@@ -116,13 +113,7 @@ def records(path: Path) -> Iterator[tuple[str, JsonObject]]:
 
 
 def fields(path: Path, what: str, *counts: int) -> Iterator[tuple[str, list[str]]]:
-    """(`file:line`, columns) of each line of a tab-separated file without quoting.
-
-    Args:
-        path: the file.
-        what: the columns, for the error: `query id, document id`.
-        counts: the numbers of columns that are allowed.
-    """
+    """(`file:line`, columns) of each line of a tab-separated file without quoting; `what` they are is for the error."""
     name = str(path)
     for number, line in lines(path):
         columns = line.split("\t")

@@ -7,13 +7,12 @@ for the ranks, 4 for the rows by rank, and 8 and the id itself for the ids. Ids 
 bytes do.
 """
 
-import fcntl
 import json
 import os
 import shutil
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from operator import methodcaller
 from pathlib import Path
@@ -25,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tandem.data.archives import locked
 from tandem.data.collection import CORPUS, QUERIES, Collection
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact, check_files
@@ -39,14 +39,7 @@ SLICE = 1 << 20
 
 
 def hash_ids(ids: pa.Array, multiplier: int) -> Hashes:
-    """64-bit polynomial hash of each string's UTF-8 bytes, modulo 2^64.
-
-    Args:
-        ids: strings without nulls.
-        multiplier: the base, odd.
-    Returns:
-        Shape (ids,).
-    """
+    """64-bit polynomial hash of each string's UTF-8 bytes, to an odd base, modulo 2^64: shape (ids,)."""
     hashes = np.empty(len(ids), np.uint64)
     base = np.uint64(multiplier)
     for start in range(0, len(ids), SLICE):
@@ -67,12 +60,7 @@ def hash_ids(ids: pa.Array, multiplier: int) -> Hashes:
 class IdRows:
     """Finds the rows of ids by a sorted array of hashes: about 28 bytes an id, and every hit is compared in full.
 
-    Args:
-        ids: unique ids in row order.
-        what: what they name, for messages: `passage` or `query`.
-        where: the file they come from, for messages.
-    Raises:
-        UserError: an id stands twice.
+    `what` the ids name and `where` they come from are for messages. An id that stands twice is a `UserError`.
     """
 
     def __init__(self, ids: pa.ChunkedArray, what: str, where: object) -> None:
@@ -93,14 +81,7 @@ class IdRows:
         return len(self.all)
 
     def rows(self, ids: Sequence[str], missing_ok: bool = False) -> Rows:
-        """Row of each id, shape (ids,).
-
-        Args:
-            ids: any ids, in any order.
-            missing_ok: give -1 for unknown ids.
-        Raises:
-            UserError: an id is unknown, and that is not OK; names the first.
-        """
+        """Row of each id, shape (ids,); an unknown one is -1 if that is OK, else a `UserError`."""
         queries = pa.array(ids, pa.large_string())
         if not len(self):
             known, rows = np.zeros(len(queries), bool), np.zeros(len(queries), np.int64)
@@ -152,20 +133,15 @@ DEALT = pa.schema([("id", pa.large_string()), ("row", pa.uint32())])
 class Order:
     """The order of a dataset's passages, memory-mapped; computed first if it does not exist.
 
-    It lies in `results/<dataset>/order/<dataset's key>/`. Of several processes that need it one computes it, and the
-    others wait.
-
-    Args:
-        dataset: the artifact; its corpus is checked against the manifest, and read, only to compute the order.
-    Attributes:
-        ranks: rank of each row's id, shape (passages,).
+    It lies in `results/<dataset>/order/<dataset's key>/`. Of several processes that need it one computes it, after
+    checking the corpus against the manifest, and the others wait. `ranks` has that of each row's id, shape (passages,).
     """
 
     def __init__(self, dataset: Artifact) -> None:
         folder = dataset.folder.parent.parent / "order" / dataset.key
         corpus = dataset.manifest.files[CORPUS].sha256
         if not _is_whole(folder, corpus):
-            with _locked(folder):
+            with locked(folder.with_name(f".{folder.name}.lock")):
                 if not _is_whole(folder, corpus):
                     check_files(dataset, [CORPUS])
                     write_order(Collection(dataset), folder, corpus)
@@ -193,13 +169,9 @@ class Order:
 
 
 def write_order(collection: Collection, folder: Path, corpus: str, part: int = PART) -> None:
-    """Write an order: ids are dealt out to files by splitters, and each file is sorted by itself.
+    """Write an order: ids are dealt out to files by splitters, and each file, of about `part` ids, is sorted by itself.
 
-    Args:
-        collection: whose passages.
-        folder: where it goes.
-        corpus: sha256 of the corpus, which identifies it.
-        part: ids that are sorted at once.
+    `corpus` is the sha256 of the corpus, which identifies it.
     """
     partial = folder.with_name(f".{folder.name}")
     shutil.rmtree(partial, ignore_errors=True)
@@ -279,12 +251,3 @@ def _is_whole(folder: Path, corpus: str) -> bool:
         return bool(metadata["corpus"] == corpus and whole)
     except (FileNotFoundError, ValueError, KeyError):
         return False
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time writes an order; the others wait."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with open(folder.with_name(f".{folder.name}.lock"), "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -32,14 +32,12 @@ def ranked_order(docs: Sequence[str], scores: Sequence[float] | Floats) -> list[
 
 
 def write_run(path: Path, ranked: Iterable[tuple[str, Sequence[str], Sequence[float] | Floats]], tag: str) -> int:
-    """Write a run as it streams in; queries keep the order given.
+    """Write a run as it streams in, in the order of its queries, and return the number of lines.
 
     Args:
         path: the file to write.
         ranked: (query id, document ids, scores) per query; the documents may come in any order.
         tag: the last column: the key of the stage that made the run.
-    Returns:
-        The number of lines written.
     """
     lines = 0
     with open(path, "w", encoding="utf-8", newline="\n") as file:

@@ -22,23 +22,15 @@ def order(split: str) -> tuple[int, str]:
 
 
 def require_splits(key: str, values: Mapping[str, V] | None, example: str) -> Mapping[str, V]:
-    """A mapping by split that is neither missing nor empty and whose keys are names of splits.
-
-    Args:
-        key: its name in the configuration, for the error.
-        values: the mapping.
-        example: the kind of its values, for the error.
-    """
+    """A mapping by split, neither missing nor empty; `key` names it and `example` its values in the error."""
     if not values or not all(map(SPLIT.fullmatch, values)):
         raise UserError(f"{key}: {values!r}; at least one of train, dev, test with {example} is needed")
     return values
 
 
 def first_splits(judged: Iterable[tuple[str, str]]) -> tuple[dict[str, str], int]:
-    """The split of each judged query: the first of the test sets, dev, train whose qrels name it.
+    """The split of each query by (query id, split) of every judgement: the first of the test sets, dev, train.
 
-    Args:
-        judged: (query id, split) of every judgement.
     Returns:
         Query id → split, and the number of queries that several splits name.
     """

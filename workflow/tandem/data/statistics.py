@@ -1,6 +1,7 @@
 """Counts of a dataset: lengths, positives and repetitions. White space separates words."""
 
 from array import array
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import TypedDict
 
@@ -43,10 +44,7 @@ class CorpusSummary(PassageStatistics):
 
 
 class SplitStatistics(TypedDict):
-    """Statistics of a split's queries and judgements.
-
-    `relevant` is about the passages of positive judgements, those of two queries twice.
-    """
+    """Statistics of a split; `relevant` is about the passages of positive judgements, those of two queries twice."""
 
     queries: int
     words: Distribution | None
@@ -91,9 +89,7 @@ def word_counts(texts: pa.Array) -> NDArray[np.int64]:
 class CorpusStatistics:
     """Lengths and repetitions of passages as they stream by; 16 bytes a passage, 16 more to count repetitions.
 
-    Attributes:
-        texts: takes the contents of every passage.
-        empty: number of passages without a word.
+    `texts` takes the contents of every passage; `empty` are those without a word.
     """
 
     def __init__(self) -> None:
@@ -131,19 +127,11 @@ class CorpusStatistics:
 def split_statistics(
     queries: Iterable[Query], judged: Iterable[Judgement], ids: Hashes, corpus: CorpusStatistics
 ) -> dict[str, SplitStatistics]:
-    """Split → statistics.
-
-    Args:
-        queries: (query id, text, split).
-        judged: (query id, document id, relevance, split).
-        ids: of the corpus' documents.
-        corpus: the lengths of its passages.
-    """
-    words: dict[str, list[int]] = {}
-    characters: dict[str, list[int]] = {}
+    """Split → statistics."""
+    words, characters = dict[str, list[int]](), dict[str, list[int]]()
     positives: dict[str, dict[str, int]] = {}
-    qrels: dict[str, int] = {}
-    relevant: dict[str, Hashes] = {}
+    qrels: Counter[str] = Counter()
+    relevant: defaultdict[str, Hashes] = defaultdict(Hashes)
     for query, text, split in queries:
         words.setdefault(split, []).append(len(text.split()))
         characters.setdefault(split, []).append(len(text))
@@ -151,19 +139,19 @@ def split_statistics(
     for query, doc, relevance, split in judged:
         if relevance == LITERAL_MATCH:
             continue
-        qrels[split] = qrels.get(split, 0) + 1
+        qrels[split] += 1
         if relevance > 0:
             positives[split][query] += 1
-            relevant.setdefault(split, Hashes()).add([doc])
+            relevant[split].add([doc])
     return {
         split: {
             "queries": len(counts),
             "words": distribution(counts),
             "characters": distribution(characters[split]),
-            "qrels": qrels.get(split, 0),
+            "qrels": qrels[split],
             "positives": distribution(positives[split].values()),
             "without_positive": sum(n == 0 for n in positives[split].values()),
-            "relevant": corpus.of_rows(ids.rows(relevant.get(split, Hashes()))),
+            "relevant": corpus.of_rows(ids.rows(relevant[split])),
         }
         for split, counts in words.items()
     }

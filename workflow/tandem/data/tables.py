@@ -140,6 +140,13 @@ def streaming(path: Path) -> pq.ParquetFile:
     return pq.ParquetFile(path, pre_buffer=False)
 
 
+def stream(path: Path, *columns: str) -> Iterator[Any]:
+    """Rows of a file as tuples of some columns, or of all, a batch in memory at a time."""
+    with streaming(path) as file:
+        for batch in file.iter_batches(columns=list(columns) or None):
+            yield from zip(*(batch[name].to_pylist() for name in columns or batch.schema.names), strict=True)
+
+
 def value_at(path: Path, column: str, row: int) -> Any:
     """One value of a file of `write` with batches of `ROWS` rows, reading one row group."""
     group, offset = divmod(row, ROWS)

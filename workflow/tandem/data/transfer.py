@@ -42,10 +42,7 @@ class InterruptedTransferError(TransferError):
 class Version:
     """The file that a part belongs to.
 
-    Attributes:
-        url: where it comes from.
-        validator: ETag or Last-Modified (RFC 9110 §8.8); None if the server sends none.
-        size: of the whole, in bytes; None if unknown.
+    Its `validator` is an ETag or Last-Modified (RFC 9110 §8.8), its `size` in bytes that of the whole.
     """
 
     url: str
@@ -136,11 +133,11 @@ def _is_open_at(file: IO[bytes], path: Path) -> bool:
 
 
 def transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> None:
-    """Complete a part from `url`.
+    """Complete a part from `url`; it is continued if it is of the same version.
 
     Args:
         url: http or https.
-        part: continued if it is of the same version.
+        part: what is there.
         label: for progress.
         trust: continue a part that has no validator: a checksum decides in the end.
         pause: seconds before the second try, doubled each time.

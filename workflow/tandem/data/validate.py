@@ -6,7 +6,7 @@ its peak, 220 MB for 8.8 million.
 """
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,14 +81,7 @@ def first_occurrences(values: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def require_unique_hashes(what: str, place: str, hashes: Hashes, id_at: Callable[[int], str]) -> None:
-    """Refuse ids that occur twice.
-
-    Args:
-        what: `document` or `query`, for the message.
-        place: where the rows are, for the message; see `Source.places`.
-        hashes: of all ids.
-        id_at: the id of a row, counted from 0.
-    """
+    """Refuse ids that occur twice; `id_at` gives the id of a row from 0, `what` and `place` are for the message."""
     for first, second in hashes.pairs():
         if id_at(first) == id_at(second):
             again = f"{place}:{second + 1}: {what} id {id_at(second)!r} again, first at {first + 1}"
@@ -102,14 +95,8 @@ def require_unique(what: str, place: str, ids: list[str]) -> None:
     require_unique_hashes(what, place, hashes, ids.__getitem__)
 
 
-def require_all_usable(what: str, place: str, first: int, ids: Sequence[str]) -> None:
-    """`require_usable` of many ids at once, the first of them in row `first`."""
+def require_usable(what: str, place: str, first: int, *ids: str) -> None:
+    """Refuse ids that a run file could not carry: empty ones, or with white space; the first is in row `first`."""
     if " ".join(ids).split() != list(ids):
-        for row, name in enumerate(ids, start=first):
-            require_usable(what, place, row, name)
-
-
-def require_usable(what: str, place: str, row: int, name: str) -> None:
-    """Refuse an id that a run file could not carry: an empty one, or one with white space."""
-    if not name or name.split() != [name]:
+        row, name = next((row, name) for row, name in enumerate(ids, start=first) if name.split() != [name])
         raise UserError(f"{place}:{row}: {what} id {name!r}; an id must not be empty or hold white space")

@@ -22,11 +22,6 @@ TIMEOUT = 1.0  # seconds of processor time for one search by a user's pattern; s
 
 @cache
 def _token() -> "regex.Pattern[str]":
-    """A token: a run of letters, numbers and marks, or any one other character that is no separator and no control.
-
-    The reference adds the flags IGNORECASE, UNICODE and MULTILINE; they change no token (a test tries every
-    character).
-    """
     return regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
 
 
@@ -126,11 +121,7 @@ RULES: dict[str, type[Rule]] = {"string": String, "regex": Pattern, "kilt": Kilt
 
 
 class Matcher:
-    """The answers of all questions, prepared.
-
-    Args:
-        rule: key of `RULES`.
-        answers: of each question.
+    """The answers of all questions, prepared by a rule of `RULES`.
 
     Attributes:
         empty: answers that match nothing because they have no token.

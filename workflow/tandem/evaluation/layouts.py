@@ -1,20 +1,139 @@
 """A table's layout, resolved: its rows with their baselines and printed values, its columns, its bands.
 
-Files are config/papers/<paper>/<table>.yaml, as `config/tables.py` describes them. What a paper prints stands in
-printed.csv beside the layouts and is looked up by the names in print. Planning resolves a layout once and writes it,
-with the scores of its rows, as a `TablePlan`; the command `table` reads nothing else.
+config/papers/<paper>/<table>.yaml names the rows; printed.csv beside the layouts holds what papers print. Planning
+resolves a layout once and writes it, with the scores of its rows, as a `TablePlan`: all that `table` reads.
 """
 
+import csv
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import Field
 
 from tandem.config.base import Items, Model
 from tandem.config.loading import read_layout
-from tandem.config.tables import Band, PrintedSystem, TableLayout, TableRow
+from tandem.config.tables import Band, PrintedSystem, TableColumn, TableLayout, TableRow
 from tandem.errors import UserError
-from tandem.evaluation.printed import Column, PrintedTable, read_printed
+
+COLUMNS = ["source", "table", "dataset", "split", "system", "setting", "metric", "value", "unit", "note"]
+WRONG = "wrong: "  # how the note of a number known to be wrong begins
+
+
+class Printed(NamedTuple):
+    """A line of config/papers/printed.csv: what a paper prints about a system; see `COLUMNS`."""
+
+    source: str
+    table: str
+    dataset: str
+    split: str
+    system: str
+    setting: str
+    metric: str
+    value: str
+    unit: str
+    note: str
+
+
+class Column(TableColumn):
+    """A measure, under the name that the paper prints."""
+
+    name: str
+
+    @property
+    def id(self) -> str:
+        """What distinguishes a column from every other: `RR@10`, `natural-questions RR@10`."""
+        return f"{self.dataset} {self.measure}".strip()
+
+    @property
+    def label(self) -> str:
+        """The name as printed and as ir-measures has it: `MRR@10 (RR@10)`, with its dataset where there are several."""
+        both = self.name if self.name == self.measure else f"{self.name} ({self.measure})"
+        where = ", ".join(filter(None, (self.dataset_name, self.setting)))
+        return f"{where}: {both}" if where else both
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """The lines of printed.csv that belong to one table of a source."""
+
+    name: str
+    lines: list[Printed]
+
+    def of_row(
+        self, where: str, system: str, setting: str, columns: Sequence[Column]
+    ) -> tuple[dict[str, float | None], dict[str, str]]:
+        """A system's printed values in percent by column, and why some are known to be wrong.
+
+        An empty `setting` is any. A `UserError`, beginning with `where`, if the table has no such system or measure, or
+        several lines fit.
+        """
+        own = [line for line in self.lines if line.system == system and setting in ("", line.setting)]
+        if not own:
+            known = [(line.system, line.setting if setting else "") for line in self.lines]
+            problem = f"{where}: {self.name} prints no {_describe((system, setting))}"
+            raise UserError(f"{problem}; it has {_nearest((system, setting), known)}")
+        values: dict[str, float | None] = {}
+        wrong = {}
+        for column in columns:
+            if not column.printed:
+                continue
+            if not any(_fits(line, column) for line in self.lines):
+                raise UserError(f"{where}: {self.name} prints no {column.label}; set `printed: false` for that column")
+            fitting = [line for line in own if _fits(line, column)]
+            if len(fitting) > 1:
+                settings = "; ".join(line.setting for line in fitting)
+                raise UserError(
+                    f"{where}: {self.name} prints several {column.name} of {system}; add one setting of: {settings}"
+                )
+            values[column.id] = float(fitting[0].value) if fitting else None
+            if fitting and fitting[0].note.startswith(WRONG):
+                wrong[column.id] = fitting[0].note.removeprefix(WRONG)
+        return values, wrong
+
+
+def _describe(system: tuple[str, str]) -> str:
+    return " in the setting ".join(filter(None, system))
+
+
+def _nearest(system: tuple[str, str], known: Iterable[tuple[str, str]]) -> str:
+    names = list(dict.fromkeys(map(_describe, known)))
+    return ", ".join(difflib.get_close_matches(_describe(system), names, 3) or names)
+
+
+def _fits(line: Printed, column: Column) -> bool:
+    of_column = line.metric == column.name and column.dataset_name in ("", line.dataset)
+    return of_column and column.setting in ("", line.setting)
+
+
+def read_printed(path: Path, source: str, table: str) -> PrintedTable:
+    """The printed percentages of a table.
+
+    Raises:
+        UserError: no such file, source or table, or other columns.
+    """
+    rows = csv_rows(path, COLUMNS)
+    lines = [line for line in (Printed(**row) for row in rows) if line.unit == "percent"]
+    known = dict.fromkeys(f"{line.source}, {line.table}" for line in lines)
+    own = [line for line in lines if (line.source, line.table) == (source, table)]
+    if not own:
+        raise UserError(f"{path}: has no {source}, {table}; it has {'; '.join(known)}")
+    return PrintedTable(f"{source}, {table}", own)
+
+
+def csv_rows(path: Path, columns: list[str]) -> "csv.DictReader[str]":
+    """The rows of a file of printed numbers, which must have these columns; a `UserError` otherwise."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); it holds the printed numbers") from None
+    rows = csv.DictReader(text.splitlines(), strict=True)
+    if rows.fieldnames != columns:
+        raise UserError(f"{path}: columns are {rows.fieldnames}; they must be {', '.join(columns)}")
+    return rows
+
 
 M = TypeVar("M", bound=Model)
 System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
@@ -26,12 +145,9 @@ def system_name(system: System) -> str:
 
 
 class LayoutRow(TableRow):
-    """A system: a row of the file with its baseline and its printed values.
+    """A system: a row of the file with the row that it is tested against, and the paper's values in percent by column.
 
-    Attributes:
-        printed: the paper's value in percent by column; absent or None where it prints none.
-        wrong: by column, why a printed value is known to be wrong.
-        baseline: the row that it is tested against; None for a row that is tested against no other.
+    `wrong` tells by column why a printed value is known to be wrong.
     """
 
     run: str = ""
@@ -43,16 +159,6 @@ class LayoutRow(TableRow):
     def id(self) -> System:
         """What distinguishes a row from every other."""
         return self.system, self.first_stage
-
-    @property
-    def changes(self) -> dict[str, object]:
-        """What the configuration is changed to for this row: dotted path → value."""
-        return self.with_
-
-    @property
-    def changes_own(self) -> dict[str, object]:
-        """The same, only where the paper's own dataset is searched."""
-        return self.with_own
 
 
 class Layout(TableLayout):
@@ -66,22 +172,17 @@ class Layout(TableLayout):
         """The datasets of the catalogue that it names, the paper's own first."""
         own = [self.printed_on.dataset] if self.printed_on else []
         named = [*own, *(column.dataset for column in self.columns), *(row.dataset for row in self.rows)]
-        trained = [str(v) for row in self.rows for path, v in row.changes.items() if names_dataset(path) and v]
+        trained = [str(v) for row in self.rows for path, v in row.with_.items() if names_dataset(path) and v]
         return list(dict.fromkeys(name for name in [*named, *trained] if name))
 
 
 class PlannedRow(Model):
-    """Scores of a row, or why it has none: where it was searched, for which columns, with which seed.
+    """Scores of a row, or why they are absent: where it was searched, for which columns, with which seed.
 
     Attributes:
-        system, first_stage: the row.
         scores: folder of the score artifact; empty where it has none.
-        absent: why it has no scores.
-        dataset: where it is searched.
-        collection: what that is to the layout: `msmarco` of `msmarco-titles`.
-        split: on which queries.
+        collection: what `dataset` is to the layout: `msmarco` of `msmarco-titles`.
         column: the layout's dataset whose columns it fills; empty where the layout has one.
-        seed: the models' seed.
         run: the key that its scores must be of; empty for a group of datasets.
         instead: which datasets stand in where its models are trained.
     """

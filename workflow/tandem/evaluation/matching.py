@@ -103,13 +103,7 @@ def success(results: "Results", relevant: Booleans, questions: int, depth: int) 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some passages and who found them.
-
-    Attributes:
-        texts: of the passages.
-        questions: of each passage, numbers of the questions that found it.
-        pairs: positions in `Results.questions` of these, one after another.
-    """
+    """Texts of some passages, the questions that found each, and these pairs' positions in `Results.questions`."""
 
     texts: list[str]
     questions: list[list[int]]
@@ -117,12 +111,7 @@ class Piece:
 
 
 class Results:
-    """The top of a run for the questions that have answers: a pair for each line, in the order of the run.
-
-    Args:
-        path: the run.
-        numbers: query id → number of the question; other queries of the run are left out.
-        depth: passages per question, by the ranking that scoring uses.
+    """The top of a run for the questions in `numbers` (query id → number): a pair for each line, in the run's order.
 
     Attributes:
         questions: number of each pair's question.
@@ -157,12 +146,7 @@ class Results:
     def pieces(self, collection: Collection, title: bool, label: str) -> Iterator[Piece]:
         """The passages that were found, in the corpus' order, by one pass that ends with the last one needed.
 
-        Args:
-            collection: the corpus.
-            title: a passage's text is `title . text` (DPR's `use_title`), else the text alone.
-            label: of the progress.
-        Raises:
-            UserError: the corpus lacks a passage.
+        With `title`, a passage's text is `title . text` (DPR's `use_title`). A `UserError` if the corpus lacks one.
         """
         order = np.argsort(self.docs, kind="stable")
         ends = np.cumsum(np.bincount(self.docs, minlength=len(self.ids)))
@@ -198,13 +182,7 @@ def match(matcher: Matcher, texts: list[str], questions: list[list[int]]) -> Mat
 
 
 def match_all(matcher: Matcher, pieces: Iterator[Piece], workers: int) -> Iterator[tuple[Integers, Matched]]:
-    """Pairs and their values, piece by piece in order whatever the number of processes; a few pieces are held at once.
-
-    Args:
-        matcher: the prepared answers.
-        pieces: passages and the questions that found them.
-        workers: processes; with one, this process does it all.
-    """
+    """Pairs and their values, piece by piece in order; with one worker, this process does it all."""
     if workers <= 1:
         yield from ((piece.pairs, match(matcher, piece.texts, piece.questions)) for piece in pieces)
         return

@@ -89,14 +89,7 @@ def evaluate(
     run: Iterable[Ranked],
     queries: list[str] | None = None,
 ) -> Evaluation:
-    """Evaluate a run that streams in; queries of the run that do not count are left out.
-
-    Args:
-        measures: what to compute.
-        qrels: query → document → relevance.
-        run: (query, document ids, scores) per query, in any order.
-        queries: what counts, each with a key in `qrels`; None: those with a relevant judgement.
-    """
+    """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones."""
     queries = answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
     columns = {measure: column for column, measure in enumerate(measures)}

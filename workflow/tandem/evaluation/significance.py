@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 Floats64 = NDArray[np.float64]
 
@@ -34,8 +33,7 @@ def randomisation_test(differences: Floats64, samples: int = SAMPLES, seed: int 
 
     Args:
         differences: system minus baseline, shape (queries, comparisons).
-        samples: patterns drawn where enumeration is too long.
-        seed: of the patterns.
+        samples: patterns drawn where enumeration is too long, by `seed`.
     Returns:
         p per column, shape (comparisons,).
     """
@@ -55,42 +53,20 @@ def randomisation_test(differences: Floats64, samples: int = SAMPLES, seed: int 
 
 
 def _sign_patterns(queries: int) -> Floats64:
-    """All 2^queries rows of +1 and -1."""
     bits = np.arange(2**queries)[:, None] >> np.arange(queries) & 1
     return (2 * bits - 1).astype(np.float64)
 
 
 def _random_signs(queries: int, samples: int, seed: int) -> Iterator[Floats64]:
-    """Fair signs in blocks, shape (some samples, queries): in all `samples` rows."""
     generator = np.random.default_rng(seed)
     for rows in _blocks(samples, queries):
         yield (2 * generator.integers(0, 2, (rows, queries), dtype=np.int8) - 1).astype(np.float64)
 
 
 def _blocks(total: int, width: int) -> Iterator[int]:
-    """Sizes of blocks of rows, together `total`, each of at most CELLS numbers of `width` to a row."""
     size = max(1, CELLS // max(width, 1))
     for start in range(0, total, size):
         yield min(size, total - start)
-
-
-def t_test(differences: Floats64) -> Floats64:
-    """Two-sided p of Student's paired t-test, a column at a time.
-
-        t = mean(d) / (sd(d) / sqrt(n)),   n - 1 degrees of freedom, sd with n - 1 in the denominator.
-
-    Differences that are all 0 give 1, a constant other difference gives 0. Source: Student, Biometrika 6(1), 1908.
-
-    Args:
-        differences: system minus baseline, shape (queries, comparisons), at least two queries.
-    Returns:
-        p per column, shape (comparisons,).
-    """
-    constant = np.ptp(differences, axis=0) == 0
-    p: Floats64 = np.where(differences.mean(axis=0) == 0, 1.0, 0.0)
-    if not constant.all():
-        p[~constant] = stats.ttest_1samp(differences[:, ~constant], 0.0).pvalue
-    return p
 
 
 def holm(p: Floats64) -> Floats64:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -33,8 +34,7 @@ class ValidationRow(Model):
     full: str
 
 
-@dataclass(frozen=True)
-class CurvePoint:
+class CurvePoint(NamedTuple):
     """A checkpoint: its key, its step, its values on the reduced and on the full corpus."""
 
     key: str
@@ -45,15 +45,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Curve:
-    """The checkpoints of a model in order, by the values of one of its parts.
-
-    Attributes:
-        model: its name.
-        part: `dual` or `cross`.
-        checkpoints: the checkpoints' artifacts.
-        reduced: their validations on the reduced corpus.
-        full: those on the full corpus; empty where they were not made.
-    """
+    """The checkpoints of a model in order, and the validations of its part on the reduced and, if made, full corpus."""
 
     model: str
     part: str
@@ -74,8 +66,8 @@ class Curve:
     @property
     def rows(self) -> list[CurvePoint]:
         """The checkpoints with both values."""
-        both = zip(self.checkpoints, self.steps, values(self.reduced), values(self.full), strict=True)
-        return [CurvePoint(checkpoint.key, step, low, full) for checkpoint, step, low, full in both]
+        keys = [checkpoint.key for checkpoint in self.checkpoints]
+        return list(map(CurvePoint, keys, self.steps, values(self.reduced), values(self.full)))
 
     @property
     def tau(self) -> float | None:
@@ -109,7 +101,6 @@ class Curve:
         return scatter("Fidelity of the reduced corpus", [both], *labels)
 
     def _worths(self) -> tuple[list[float], list[float]]:
-        """Values turned so that higher is better: reduced, full."""
         return [worth(validation) for validation in self.reduced], [worth(validation) for validation in self.full]
 
 
@@ -120,23 +111,16 @@ def values(validations: list[Artifact]) -> list[float]:
 
 def kendall(x: list[float], y: list[float]) -> float | None:
     """Kendall's τ-b; None where x or y ties every pair."""
-    if len(set(x)) < 2 or len(set(y)) < 2:
-        return None
-    return float(stats.kendalltau(x, y).statistic)
+    return float(stats.kendalltau(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
 def pearson(x: list[float], y: list[float]) -> float | None:
     """Pearson's r; None where x or y does not vary."""
-    if len(set(x)) < 2 or len(set(y)) < 2:
-        return None
-    return float(stats.pearsonr(np.asarray(x), np.asarray(y)).statistic)
+    return float(stats.pearsonr(np.asarray(x), np.asarray(y)).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
 def read_curves(text: str, flag: str = "validations") -> list[Curve]:
-    """`--rows` or `--validations`: a JSON list of `ValidationRow`.
-
-    A model's part stands together, its checkpoints in order.
-    """
+    """`--rows` or `--validations`: a JSON list of `ValidationRow`; a model's part stands together, in order."""
     names = ", ".join(sorted(ValidationRow.model_fields))
     rows = parse_json(flag, text, list[ValidationRow], f"a JSON list of objects with {names}")
     curves = []

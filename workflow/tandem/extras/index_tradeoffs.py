@@ -88,6 +88,5 @@ def charts(lines: list[Line]) -> list[Markup]:
 
 
 def _series(title: str, lines: list[Line], x: str, y: str) -> Series:
-    """Points of an index in ascending x."""
     points = sorted((float(line[x]), float(line[y])) for line in lines)
     return Series(title, [at for at, _ in points], [value for _, value in points])

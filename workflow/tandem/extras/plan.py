@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tandem.config.datasets import UNSPACED
 from tandem.config.loading import Raw, read_statistics
 from tandem.config.training import ModelEntry
 from tandem.data.catalogue import presences, read_entries
@@ -22,7 +23,6 @@ from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
 from tandem.plan.runs import index, index_entry, vectors
 
-UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
 
 
@@ -213,12 +213,7 @@ NOTEBOOKS = {
 
 @dataclass(frozen=True)
 class Counted:
-    """The datasets of one statistics table.
-
-    Attributes:
-        stages: name → the stage that makes it, of those that are on this machine.
-        absent: name → why it is not counted.
-    """
+    """The datasets of one statistics table: stages of those that are on this machine, why others are not counted."""
 
     stages: dict[str, Stage]
     absent: dict[str, str]

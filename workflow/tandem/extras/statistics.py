@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from tandem.config.loading import read_statistics
 from tandem.config.tables import CountedDataset, StatisticsLayout
 from tandem.errors import UserError
-from tandem.evaluation.printed import WRONG, csv_rows
+from tandem.evaluation.layouts import WRONG, csv_rows
 from tandem.report.flags import csv_out, parse_json, read_flags
 from tandem.report.grid import Grid, csv_text, markdown
 from tandem.report.page import render
 from tandem.report.sections import number_text
-from tandem.stages.flags import flatten
+from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_text
 
@@ -26,15 +26,9 @@ UNITS = {"": 1.0, "K": 1e3, "M": 1e6}
 
 
 class PrintedNumber(NamedTuple):
-    """A line of config/statistics/printed.csv: what a paper prints about a dataset.
+    """A line of config/statistics/printed.csv: what a paper prints about a dataset, `value` empty if nothing.
 
-    Attributes:
-        table: the paper's table, or `text` and the section.
-        dataset: as the paper names it.
-        split: `train`, `dev`, `test`, several joined by `+`, or `all`.
-        quantity: a name of `QUANTITIES`.
-        value: as printed: `532,761`, `10.4M`, `2.57`; empty where the table prints none.
-        note: what is known about it; `wrong: ` and why, if it is known to be wrong.
+    `split` may be several joined by `+`, or `all`; `note` begins with `wrong: ` if the number is known to be wrong.
     """
 
     table: str
@@ -84,13 +78,7 @@ def read_printed_numbers(path: Path, source: str, tables: Iterable[str]) -> list
 
 
 def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -> str:
-    """Compare a count with a printed number.
-
-    Args:
-        printed: the number.
-        counted: the count, None where the dataset does not have it.
-        absent: where the dataset is, if it is not here.
-    """
+    """Compare a count (None: not in the dataset) with a printed number; `absent` tells where a missing dataset is."""
     wrong = f"printed number is {printed.note}" if printed.note.startswith(WRONG) else ""
     if absent is not None:
         return "; ".join(part for part in (absent, wrong) if part)
@@ -125,12 +113,7 @@ QUANTITIES = (*SUMS, *MEANS, PER_QUERY)
 def count(statistics: list[Statistics], split: str, quantity: str) -> float | None:
     """A quantity over one or several datasets: numbers are added up, lengths averaged over what they are lengths of.
 
-    Args:
-        statistics: statistics.json of each dataset.
-        split: one, several joined by `+`, or `all`.
-        quantity: a name of `QUANTITIES`.
-    Returns:
-        None where a dataset has no such split, or nothing that is measured, and for a median of several datasets.
+    None where a dataset has no such split, or nothing that is measured, and for a median of several datasets.
     """
     if "median" in quantity and len(statistics) > 1:
         return None
@@ -193,14 +176,7 @@ def fill(
     statistics: Mapping[str, Statistics],
     presence: Mapping[str, str],
 ) -> Iterator[Line]:
-    """A line for every printed number, and for the layout's quantities that can be counted but are not printed.
-
-    Args:
-        layout: which dataset stands for each printed name.
-        printed: the numbers.
-        statistics: of each dataset that is here.
-        presence: where those are that are not.
-    """
+    """A line for every printed number, and for the layout's quantities that can be counted but are not printed."""
     for name, stand_in in layout.datasets.items():
         own = [number for number in printed if number.dataset == name]
         known = {(number.split, number.quantity) for number in own}
@@ -244,7 +220,6 @@ def _check(printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout
 
 
 def _statistics(folder: Path) -> Statistics:
-    """statistics.json of a dataset's artifact; only this file of it is read."""
     artifact = open_artifact(folder, "dataset", verify=False)
     statistics: Statistics = json.loads(artifact.path("statistics.json").read_text(encoding="utf-8"))
     return statistics

@@ -17,9 +17,9 @@ from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, make_pool, undenoised
-from tandem.negatives.sources import Labels, ranked, source_name
+from tandem.negatives.sources import Labels, source_name
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_probability, open_judges, score_shard
-from tandem.stages.negatives import CandidatesParams
+from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
@@ -71,9 +71,6 @@ class Report:
     """report.json: passages that each rule dropped, percentiles and histograms of scores, gathered list by list.
 
     Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
-
-    Args:
-        negatives: per query, as requested.
     """
 
     def __init__(self, negatives: int | None) -> None:
@@ -137,7 +134,7 @@ def pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows, report: Rep
     known = set(labels.queries)
     report.without_run = len(known)
     selected = subset(labels.queries, params.queries, params.seed)
-    for query, ids, rows, scores in ranked(job, labels, docs, queries):
+    for query, ids, rows, scores in negatives[source_name(job)](job, labels, docs, queries):
         report.without_run -= query in known
         if query in known and query not in selected:
             continue

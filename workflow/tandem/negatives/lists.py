@@ -52,11 +52,9 @@ def make_pool(
     """Take the ranks of a window from a run, without positives and without passages of the same text as one.
 
     Args:
-        query: row of the query.
-        positives: rows of its relevant passages.
         run: the run's passage rows and scores, best first.
         window: first and last rank that may become negatives, from 1, both included.
-        backfill: the ranks to fill up from where too few are left, likewise; None for none.
+        backfill: the ranks to fill up from where too few are left, likewise.
         text: a passage's content by row; equal content is a duplicate.
         barred: rows that are neither positive nor negative: passages that match the answer literally (RocketQA's
             `qrels.train.addition.tsv`, or found by answers).

@@ -53,11 +53,7 @@ class Labels:
 
 
 def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
-    """Query id → documents of the run that hold an answer, by the input `match`; empty without it.
-
-    Raises:
-        UserError: the answers were matched in another run.
-    """
+    """Query id → documents of the run that hold an answer, by the input `match`; empty without it."""
     if "match" not in job.inputs:
         return {}
     match, run = job.inputs["match"], job.inputs["run"]
@@ -72,12 +68,6 @@ def passages_with_answers(job: Job[CandidatesParams]) -> dict[str, set[str]]:
 
 
 Ranked = Iterator[tuple[str, list[str], Ids, Ids]]  # query, ids, rows and scores of its documents, best first
-
-
-def ranked(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
-    """(query, ids, rows, scores) of each query's documents, best first, by the job's source."""
-    lists: Ranked = negatives[source_name(job)](job, labels, docs, queries)
-    return lists
 
 
 def source_name(job: Job[CandidatesParams]) -> str:

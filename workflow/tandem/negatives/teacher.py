@@ -35,9 +35,6 @@ def run(job: Job[TeacherParams]) -> None:
     """Write `scores.npy`: float32, aligned with the rows of candidates.parquet, NaN where the teacher has no score.
 
     Inputs: `dataset`, `candidates`, and either `judge.i` with `judge_tokens.i` or `run`.
-
-    Raises:
-        UserError: inputs made from different datasets, or a run that scores no pair of the lists.
     """
     judges = [f"judge_tokens.{i}" for i in range(len(job.many("judge")))]
     require_dataset(job, "candidates", *judges, *(["run"] if "run" in job.inputs else []))

@@ -45,14 +45,7 @@ def strings(value: Any) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Validated:
-    """A checkpoint and its value on the reduced dataset.
-
-    Attributes:
-        model: the model's name.
-        part: `dual` or `cross`.
-        checkpoint: the stage that is validated.
-        reduced: its value on the reduced dataset.
-    """
+    """A checkpoint of a model's part, `dual` or `cross`, and the stage of its value on the reduced dataset."""
 
     model: str
     part: str
@@ -71,7 +64,6 @@ class Context:
     """One configuration and its stages so far.
 
     Attributes:
-        settings: the configuration.
         stages: where stages are registered; shared with other variants.
         datasets: its datasets, and those that planning itself enters.
         models: name → stage of each model.

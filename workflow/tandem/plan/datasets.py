@@ -22,6 +22,12 @@ DRAWN_SPLITS = ("dev_from_train", "train_from_test")  # keys that draw a split f
 NO_QRELS = ("Success", "RR", "P")  # measures that do not ask how many relevant passages there are
 
 
+def notes_of(entry: Dataset, without: tuple[str, ...] = ()) -> JSON:
+    """What an entry says about a dataset, for one that is made of it."""
+    keys = (key for key in NOTES if key not in (*without, "factor"))
+    return {key: value for key in keys if (value := getattr(entry, key, None)) is not None}
+
+
 def dataset(ctx: Context, name: str) -> Stage:
     """The stage that makes a dataset."""
     entry = ctx.dataset_entry(name)

@@ -8,13 +8,14 @@ it.
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from tandem.config.execution import ExecutionSettings
 from tandem.stages import KINDS, Params
+from tandem.stages.base import flatten, format_value
 from tandem.store.artifact import MANIFEST
 
 P = TypeVar("P", bound=Params)
@@ -84,41 +85,24 @@ class Stage:
     def args(self) -> str:
         """What it is as command-line flags, sorted and quoted for a shell."""
         flags = [(f"--in.{role}", stage.folder) for role, stage in self.upstream.items()]
-        return _flags(flags + [(f"--params.{path}", literal(value)) for path, value in flat(self.values)])
+        return _flags(
+            flags + [(f"--params.{path}", format_value(value)) for path, value in flatten(self.values).items()]
+        )
 
     @property
     def how(self) -> str:
         """How it runs as command-line flags: kept apart, so that a change of it reruns nothing."""
-        return _flags([(f"--run.{name}", literal(value)) for name, value in self.execution.items()])
+        return _flags([(f"--run.{name}", format_value(value)) for name, value in self.execution.items()])
 
 
 def digest(kind: str, version: int, params: JSON, upstream: dict[str, str]) -> str:
     """The first 10 hex digits of sha256 over what a stage is; `upstream` are its inputs' digests by role."""
-    identity = json.dumps([kind, version, dict(flat(params)), upstream], sort_keys=True)
+    identity = json.dumps([kind, version, flatten(params), upstream], sort_keys=True)
     return hashlib.sha256(identity.encode()).hexdigest()[:DIGITS]
 
 
 def _flags(pairs: list[tuple[str, str]]) -> str:
     return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in sorted(pairs))
-
-
-def flat(params: JSON, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted path and value of every leaf; empty mappings and lists are leaves."""
-    for key, value in params.items():
-        if isinstance(value, dict) and value:
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def literal(value: Any) -> str:
-    """A value as the command line reads it back: plain text where that is unambiguous, else JSON."""
-    if isinstance(value, str):
-        try:
-            json.loads(value)
-        except ValueError:
-            return value
-    return json.dumps(value)
 
 
 class Stages(dict[tuple[str, str], Stage]):

@@ -7,22 +7,12 @@ the stage `model` takes one of them over. Checkpoints are validated as such syst
 import re
 
 from tandem.config.datasets import Reduced
-from tandem.config.losses import option_takers
-from tandem.config.training import JointModel, ModelEntry, Validation
+from tandem.config.training import JointModel, ModelEntry, Validation, option_takers
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, teacher, training_lists
-from tandem.plan.context import (
-    CROSS_PARTS,
-    DUAL_PARTS,
-    TRAINING,
-    Context,
-    Validated,
-    json_of,
-    require_name,
-    start_of,
-)
-from tandem.plan.datasets import NOTES, cutoff, dataset, make_dataset, require_split, run_depth, splits
+from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
+from tandem.plan.datasets import cutoff, dataset, make_dataset, notes_of, require_split, run_depth, splits
 from tandem.plan.encoders import encoder, tokens, towers
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import run, score_by, vectors
@@ -191,11 +181,6 @@ def reduced_dataset(ctx: Context, name: str) -> str:
     validation, base = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
     size = [f"{key}{value}" for key in ("others", "queries") if (value := getattr(validation, key))]
     label = re.sub(r"[^\w.-]", "-", "-".join([base, "reduced", validation.from_, str(validation.depth), *size]))
-    whole = ctx.dataset_entry(base)
-    notes = {
-        key: value for key in NOTES if key not in OF_THE_WHOLE and (value := getattr(whole, key, None)) is not None
-    }
-    notes.pop("factor", None)
     entry = Reduced(
         source="reduced",
         of=base,
@@ -203,7 +188,7 @@ def reduced_dataset(ctx: Context, name: str) -> str:
         depth=validation.depth,
         others=validation.others,
         dev_queries=validation.queries,
-        **notes,
+        **notes_of(ctx.dataset_entry(base), OF_THE_WHOLE),
     )
     if ctx.datasets.setdefault(label, entry) != entry:
         raise UserError(f"datasets.{label} has the name of a dataset made for validation; name it otherwise")

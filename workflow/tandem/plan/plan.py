@@ -21,9 +21,6 @@ Check = Callable[[], object]
 class Plan:
     """Everything the main chain's rules ask.
 
-    Args:
-        raw: the configuration as Snakemake gathered it.
-        root: the checkout.
     Raises:
         UserError: one line per mistake in the configuration.
     """
@@ -76,11 +73,7 @@ class Plan:
         return self.tables.reasons(target) if target in self.tables.papers else []
 
     def of_paper(self, paper: str) -> list[str]:
-        """The files of a paper's tables, as far as they can be made.
-
-        Raises:
-            UserError: none can be made.
-        """
+        """The files of a paper's tables, as far as they can be made; a `UserError` if none can."""
         tables = [table for table in self.tables.papers[paper] if table in self.tables]
         if not tables:
             raise UserError("\n".join(self.tables.reasons(paper)))
@@ -182,34 +175,33 @@ def _check_ensemble(planner: Planner, name: str) -> None:
     fusions.check_ensemble(planner.ctx, name)
 
 
-def _check_aggregation(planner: Planner, name: str) -> None:
-    """A released run may have a file for a single split: the run is needed on one of them."""
-    fusions.check_aggregation(planner.ctx, name)
-    data, wrong = fusions.documents_of(planner.ctx, name), list[UserError]()
+def _on_some_split(planner: Planner, data: str, attempt: Callable[[str], object]) -> list[UserError]:
+    """A released run may have a file for a single split: why it is possible on none; empty if it is on one."""
+    wrong = []
     for split in (planner.split(data), "dev", "train"):
         try:
-            planner.run(name, split, f"aggregations.{name}", data)
-            return
-        except Unavailable:
-            continue
+            attempt(split)
+            return []
         except UserError as error:
             wrong.append(error)
-    if wrong:
+    return wrong
+
+
+def _check_aggregation(planner: Planner, name: str) -> None:
+    fusions.check_aggregation(planner.ctx, name)
+    data = fusions.documents_of(planner.ctx, name)
+    wrong = _on_some_split(planner, data, lambda split: planner.run(name, split, f"aggregations.{name}", data))
+    if wrong := [error for error in wrong if not isinstance(error, Unavailable)]:
         raise wrong[0]
 
 
 def _check_fusion(planner: Planner, name: str) -> None:
-    """The same of the runs that are fused."""
-    settings, data, wrong = planner.settings, planner.settings.dataset, list[UserError]()
-    fusions.check_fusion(planner.ctx, name)
-    planner.prepare(run_needs(planner.ctx, name, data))
-    for split in (planner.split(), "dev", "train"):
-        try:
-            runs.fused_runs(planner.ctx, name, split, f"fusions.{name}.of", data)
-            break
-        except UserError as error:
-            wrong.append(error)
-    else:
+    ctx, data = planner.ctx, planner.settings.dataset
+    fusions.check_fusion(ctx, name)
+    planner.prepare(run_needs(ctx, name, data))
+    if wrong := _on_some_split(
+        planner, data, lambda split: runs.fused_runs(ctx, name, split, f"fusions.{name}.of", data)
+    ):
         raise wrong[0]
-    if fusions.is_tuned(settings.fusions[name]):
-        fusions.tuning(planner.ctx, name, data)
+    if fusions.is_tuned(planner.settings.fusions[name]):
+        fusions.tuning(ctx, name, data)

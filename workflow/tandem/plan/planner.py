@@ -21,11 +21,7 @@ from tandem.plan.graph import Stage, Stages
 
 
 class Planner:
-    """One configuration's models and runs; stages it shares with earlier ones are found by digest.
-
-    Attributes:
-        ctx: the configuration and what is planned so far.
-    """
+    """One configuration's models and runs; stages it shares with earlier ones are found by digest."""
 
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings, self.ctx = settings, Context(settings, stages)
@@ -147,13 +143,8 @@ class Planner:
 class Planners:
     """One configuration's planner and those of its variants; equal stages are one.
 
-    Args:
-        raw: the configuration as Snakemake gathered it.
-        root: the checkout.
     Raises:
         UserError: one line per mistake in the configuration itself.
-    Attributes:
-        base: the planner of the configuration without overrides.
     """
 
     def __init__(self, raw: Raw, root: Path) -> None:
@@ -249,7 +240,5 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
 
 def enter_dissimilar(ctx: Context, data: str, name: str) -> None:
     """Enter the variant of a dataset without similar queries, if it is not there."""
-    base = ctx.dataset_entry(data)
-    notes = {key: value for key in datasets.NOTES if (value := getattr(base, key, None)) is not None}
-    notes.pop("factor", None)
+    notes = datasets.notes_of(ctx.dataset_entry(data))
     ctx.datasets.setdefault(name, Dissimilar(source="dissimilar", of=data, **notes))

@@ -14,7 +14,7 @@ from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
-from tandem.plan.encoders import judges, tokens
+from tandem.plan.encoders import judges, shape_of, tokens
 from tandem.plan.graph import JSON, Stage
 from tandem.retrieval.indexes.types import SEARCHED, check
 from tandem.stages import KINDS
@@ -195,8 +195,6 @@ def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
 
 def _dimension(ctx: Context, passages: Stage) -> int | None:
     """The vectors' dimension, if the encoder's files or its entry tell it."""
-    from tandem.plan.shapes import shape_of  # only where a parameter depends on it: nothing else opens an encoder
-
     try:
         return shape_of(passages.upstream["tokens"], ctx.settings.encoders).hidden
     except UserError:
@@ -204,14 +202,9 @@ def _dimension(ctx: Context, passages: Stage) -> int | None:
 
 
 def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage | None) -> Stage:
-    """The stage that measures a system's run on the split that is reported.
+    """The stage that measures a system's run on the split that is reported; a group's is averaged.
 
-    Args:
-        ctx: the configuration and its models.
-        system: the run's expression.
-        where: the key that refers to it.
-        data: where the search happens; a group is measured on each member and averaged.
-        restricted: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted.
+    `restricted`: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted.
     """
     entry, split = ctx.dataset_entry(data), reported_split(ctx, data)
     if isinstance(entry, Group):

@@ -35,16 +35,12 @@ class Sweep:
     """A sweep's points, the configuration at each of them, and the stages that they need.
 
     Args:
-        name: its name.
         where: what an error begins with: `sweeps.<name>`, or its file.
-        entry: its entry.
-        planners: of the configuration.
         stand_in: whether the dataset is a paper's, which another may stand in for.
     Attributes:
         fixed: what every point overrides.
         values: path → its values, typed as the configuration's are.
         points: every combination of values.
-        seeds: the seeds at every point.
         x: the path along the axis.
     Raises:
         UserError: a path, value, dataset, system, measure or point that the configuration does not have.
@@ -192,14 +188,7 @@ def format_point(point: Point) -> str:
 class Sweeps(dict[str, Sweep]):
     """The sweeps of a configuration, which `rule all` makes, and those of config/sweeps/, each for itself.
 
-    Args:
-        planners: of the configuration.
-        folder: config/sweeps/.
-    Attributes:
-        requested: names of those of `rule all`.
-        missing: name → why a shipped one cannot be made.
-    Raises:
-        UserError: a mistake in one of the configuration's own.
+    `missing` says why a shipped one cannot be made; a mistake in one of the configuration's own is a `UserError`.
     """
 
     def __init__(self, planners: Planners, folder: Path) -> None:

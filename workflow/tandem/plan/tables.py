@@ -33,8 +33,6 @@ def searched(
     """Our dataset for one that a paper names, each as the catalogue does.
 
     Args:
-        named: the paper's.
-        stand_in: the configuration's key.
         configured: the configuration's `dataset`.
         of_table: every dataset that the table names.
         otherwise: where none of these decides; None: the configured dataset.
@@ -63,12 +61,7 @@ class StandIns:
         return next((name for name, others in self.layout.same.items() if dataset in others), dataset)
 
     def searched(self, named: str, otherwise: str = "") -> str:
-        """Our dataset for one that the layout names, as the catalogue does.
-
-        Args:
-            named: empty where the layout names none.
-            otherwise: where neither `stand_in` nor the layout decides; empty: the configured dataset.
-        """
+        """Our dataset for one that the layout names, if any; `otherwise` is the default, else the configured one."""
         if not named:
             return self.dataset
         configured = self.collection(self.dataset)
@@ -83,13 +76,9 @@ class StandIns:
         }
 
 
-class Tables(dict[str, list[tuple[Row, Stage]]]):
+class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
     """Table → its rows with their scores, of each table that can be made.
 
-    Args:
-        planners: of the configuration and of its variants, for rows that change it.
-        folder: the layouts, config/papers.
-        root: the checkout, where layouts' own configuration files are.
     Attributes:
         layouts: table → its file, of all that are known.
         missing: table → why it cannot be made.
@@ -104,7 +93,7 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         self.settings = planners.base.settings
         self.layouts = _layouts(self.settings, folder)
         self.missing: dict[str, str] = {}
-        self.absent: dict[str, list[Row]] = {}
+        self.absent: dict[str, list[PlannedRow]] = {}
         self._read: dict[str, Layout] = {}
         for table, file in self.layouts.items():
             try:
@@ -170,14 +159,14 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         plan = TablePlan(
             name=f"{file.parent.name}/{file.stem}" if within else file.stem,
             layout=self._read[table],
-            rows=tuple(PlannedRow.model_validate(row) for row in self.rows(table)),
+            rows=tuple(self.rows(table)),
             bands=tuple(read_bands(bands)) if bands else (),
         )
         return plan.model_dump_json(by_alias=True, exclude_defaults=True)
 
-    def rows(self, table: str) -> list[Row]:
-        """A table's rows for the command line, with their scores or why they have none."""
-        return [{**row, "scores": stage.folder} for row, stage in self[table]] + self.absent[table]
+    def rows(self, table: str) -> list[PlannedRow]:
+        """A table's rows, with their scores or why they have none."""
+        return [row for row, _ in self[table]] + self.absent[table]
 
     def systems(self) -> list[Row]:
         """The rows of all requested tables, each system once; another run under a name that is taken says its table.
@@ -185,27 +174,20 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         Of several seeds the first, and only where the first row is searched: they are compared query by query.
         """
         systems: dict[tuple[str, str], Row] = {}
-        rows = [
-            (table, row) for table in self.requested() if table in self for row in self.rows(table) if "scores" in row
-        ]
-        first: tuple[str, ...] = ()
+        rows = [(table, row) for table in self.requested() for row, _ in self.get(table, ())]
         for table, row in rows:
-            place = row["dataset"], row["split"], row["seed"]
-            first = first or place
-            if place != first:
+            if (row.dataset, row.split, row.seed) != (rows[0][1].dataset, rows[0][1].split, rows[0][1].seed):
                 continue
-            system = {key: row[key] for key in ("system", "first_stage", "scores")}
-            if systems.setdefault((row["system"], row["first_stage"]), system)["scores"] != row["scores"]:
-                named = f"{row['system']} ({table})"
-                systems[named, row["first_stage"]] = {**system, "system": named}
+            system = {"system": row.system, "first_stage": row.first_stage, "scores": row.scores}
+            if systems.setdefault(row.id, system)["scores"] != row.scores:
+                named = f"{row.system} ({table})"
+                systems[named, row.first_stage] = {**system, "system": named}
         return list(systems.values())
 
-    def _rows(self, file: Path, layout: Layout) -> tuple[list[tuple[Row, Stage]], list[Row]]:
+    def _rows(self, file: Path, layout: Layout) -> tuple[list[tuple[PlannedRow, Stage]], list[PlannedRow]]:
         """The scores of a layout's rows, one for each of its datasets and seeds, and the printed rows without one.
 
-        A row says what `tandem table` must know: system and first stage; dataset and split where it is scored, and the
-        collection that this is; the layout's dataset whose columns it fills; the seed; the key of its run; which
-        datasets stand in where it is trained. Quoted rows have no score.
+        Quoted rows have no score.
 
         Raises:
             UserError: a measure, model, split or dataset that the configuration does not have.
@@ -217,8 +199,8 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
                 raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({have})")
         groups = list(dict.fromkeys(column.dataset for column in layout.columns)) or [""]
         seeds = self.settings.seeds or (self.settings.seed,)
-        scored: list[tuple[Row, Stage]] = []
-        absent: list[Row] = []
+        scored: list[tuple[PlannedRow, Stage]] = []
+        absent: list[PlannedRow] = []
         for row in (row for row in layout.rows if not row.quoted):
             for group in (group for group in groups if group in row.columns or not row.columns):
                 try:
@@ -226,24 +208,24 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
                 except Unavailable as error:
                     if not row.hidden and all(value is None for value in row.printed.values()):
                         raise
-                    named = {"system": row.system, "first_stage": row.first_stage}
-                    absent.append({**named, "column": group, "absent": str(error)})
+                    why = {"column": group, "absent": str(error)}
+                    absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, **why))
         if not scored:
-            reasons = "; ".join(dict.fromkeys(row["absent"] for row in absent))
+            reasons = "; ".join(dict.fromkeys(row.absent for row in absent))
             raise Unavailable(reasons or f"{file}: all rows are quoted; a table needs one with a run")
         return scored, absent
 
-    def _scored(self, file: Path, layout: Layout, row: LayoutRow, group: str, seed: int) -> tuple[Row, Stage]:
+    def _scored(self, file: Path, layout: Layout, row: LayoutRow, group: str, seed: int) -> tuple[PlannedRow, Stage]:
         """A row's score for the columns of one dataset, with one seed."""
         settings, base = self.settings, self.planners.base
         stand_ins = StandIns(settings, base.ctx.datasets, layout)
         named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
         dataset, changes = stand_ins.searched(named), self._configured(layout, stand_ins, named)
-        own = stand_ins.changed(row.changes)
+        own = stand_ins.changed(row.with_)
         dataset = changes.get("dataset", dataset)
         if dataset != settings.dataset:
             changes["dataset"] = dataset
-        changes |= own | (row.changes_own if stand_ins.collection(dataset) == named else {})
+        changes |= own | (row.with_own if stand_ins.collection(dataset) == named else {})
         recipes = changes.get("recipes") or settings.recipes
         if lacking := [name for name in layout.recipes if name not in recipes]:
             changes["recipes"] = [*recipes, *lacking]
@@ -257,19 +239,21 @@ class Tables(dict[str, list[tuple[Row, Stage]]]):
         stage = _score(planner, audited, row, layout, str(file), dataset)
         run = stage.upstream.get("run")
         instead = [
-            f"{own[at]} for {value}" for at, value in row.changes.items() if stand_ins.collection(own[at]) != value
+            f"{own[at]} for {value}" for at, value in row.with_.items() if stand_ins.collection(own[at]) != value
         ]
-        return {
-            "system": row.system,
-            "first_stage": row.first_stage,
-            "dataset": dataset,
-            "split": planner.split(dataset),
-            "collection": StandIns(planner.settings, planner.ctx.datasets, layout).collection(dataset),
-            "column": group,
-            "seed": str(seed),
-            "run": run.key if run else "",
-            "instead": ", ".join(instead),
-        }, stage
+        planned = PlannedRow(
+            system=row.system,
+            first_stage=row.first_stage,
+            scores=stage.folder,
+            dataset=dataset,
+            split=planner.split(dataset),
+            collection=StandIns(planner.settings, planner.ctx.datasets, layout).collection(dataset),
+            column=group,
+            seed=seed,
+            run=run.key if run else "",
+            instead=", ".join(instead),
+        )
+        return planned, stage
 
     def _configured(self, layout: Layout, stand_ins: StandIns, named: str) -> JSON:
         """What the layout's own configuration for a dataset changes, where another is configured."""

@@ -21,6 +21,7 @@ from tandem.report.page import embedded
 Datum = dict[str, Any]  # a row of a plot's data
 Specification = dict[str, object]  # a plot as Vega-Lite reads it
 WIDTH, HEIGHT = 400, 190
+SIZE = {"width": WIDTH, "height": HEIGHT}  # in pixels; the page scales it
 COLOURS = [f"var(--c{at})" for at in range(8)]  # of the style sheet; more series begin again
 MOST_ROWS = 12  # of the numbers below a plot
 MOST_COLUMNS, LETTER, LEGEND_LETTER = 4, 6.0, 6.8  # of a legend; the mean width of a letter of an axis and of a legend
@@ -28,15 +29,9 @@ MOST_POINTS = 300
 DOTS = 24  # a line of no more points has them marked
 
 _AXIS = {
-    "labelColor": "var(--quiet)",
-    "titleColor": "var(--quiet)",
-    "gridColor": "var(--line)",
-    "domainColor": "var(--quiet)",
-    "tickColor": "var(--line)",
-    "titleFontWeight": "normal",
-    "labelFontSize": 11,
-    "titleFontSize": 11.5,
-    "labelLimit": 220,
+    **dict.fromkeys(("labelColor", "titleColor", "domainColor"), "var(--quiet)"),
+    **dict.fromkeys(("gridColor", "tickColor"), "var(--line)"),
+    **{"titleFontWeight": "normal", "labelFontSize": 11, "titleFontSize": 11.5, "labelLimit": 220},
 }
 _LEGEND = {"orient": "bottom", "title": None, "labelColor": "var(--ink)", "labelFontSize": 12, "labelLimit": 340}
 CONFIG = {
@@ -53,13 +48,11 @@ CONFIG = {
 
 @dataclass(frozen=True)
 class Series:
-    """A line: its name, its points in ascending x, and where it is known the range of each point."""
+    """A line: its name and its points in ascending x."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
 
 
 def thinned(series: Series) -> Series:
@@ -75,29 +68,28 @@ def thinned(series: Series) -> Series:
 
 
 def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, log: bool = False) -> Markup:
-    """Lines over a common x, logarithmic with `log`, with a band where ranges are known; the legend stands below."""
+    """Lines over a common x, logarithmic with `log`; the legend stands below."""
     lines = [thinned(line) for line in series]
     data = [point for line in lines for point in _points(line)]
     names = list(dict.fromkeys(line.name for line in lines))
     scale = altair.Scale(type="log", nice=False) if log else altair.Scale(type="linear", zero=False, nice=False)
     whole = all(float(point["x"]).is_integer() for point in data)
-    base = altair.Chart(inline(data)).encode(
-        x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
-        color=colours("series", names),
-    )
     chosen = altair.selection_point(name="chosen", fields=["series"], bind="legend")
     tiny = max((abs(point["y"]) for point in data), default=1) < 1e-3
     axis = altair.Axis(labelExpr="datum.value === 0 ? '0' : format(datum.value, '~e')") if tiny else altair.Axis()
     value = altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False), axis=axis)
     tooltip = ["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")]
     dotted = max((len(line.x) for line in lines), default=0) <= DOTS
-    chart = base.mark_line(point=dotted, strokeWidth=2).encode(
-        y=value, tooltip=tooltip, opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15))
+    chart = altair.Chart(inline(data)).mark_line(point=dotted, strokeWidth=2)
+    chart = chart.encode(
+        x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
+        y=value,
+        color=colours("series", names),
+        tooltip=tooltip,
+        opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15)),
     )
-    if any(line.low for line in lines):
-        chart = base.mark_area(opacity=0.15).encode(y=altair.Y("low:Q", title=y_label), y2="high:Q") + chart
     summary = "; ".join(_course(line, x_label) for line in lines)
-    return figure(title, _sized(chart.add_params(chosen)), summary, *_columns(lines, x_label))
+    return figure(title, chart.add_params(chosen).properties(**SIZE), summary, *_columns(lines, x_label))
 
 
 def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Markup:
@@ -112,7 +104,7 @@ def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) ->
     )
     summary = f"{len(data)} points of {len(series)} series"
     numbers = [[point["series"], f"{point['x']:g}", f"{point['y']:.4g}"] for point in data]
-    return figure(title, _sized(chart), summary, ["", x_label, y_label], numbers)
+    return figure(title, chart.properties(**SIZE), summary, ["", x_label, y_label], numbers)
 
 
 def histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequence[int]], x_label: str) -> Markup:
@@ -138,7 +130,7 @@ def histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequence[
         [f"{left:g} to {right:g}", *(f"{ns[at]:,}" for ns in counts.values())]
         for at, (left, right) in enumerate(pairwise(edges))
     ]
-    return figure(title, _sized(chart), summary, [x_label, *counts], numbers)
+    return figure(title, chart.properties(**SIZE), summary, [x_label, *counts], numbers)
 
 
 def bars(title: str, values: dict[str, float], x_label: str, words: dict[str, str]) -> Markup:
@@ -178,26 +170,14 @@ def before_after(title: str, values: dict[str, tuple[float, float]], x_label: st
 
 
 def _beside(names: Sequence[str]) -> float:
-    """What is left of the usual width beside the longest name, so that letters are as large as in other plots."""
     return max(WIDTH / 2, WIDTH - label_width(names, LETTER, -20))
 
 
-def _sized(chart: Any) -> Any:
-    """The usual size in pixels; the page scales it."""
-    return chart.properties(width=WIDTH, height=HEIGHT)
-
-
 def _points(series: Series) -> list[Datum]:
-    """Its points as rows of x, y, series, and low and high where they are known."""
-    points: list[Datum] = []
-    for at, (x, y) in enumerate(zip(series.x, series.y, strict=True)):
-        points.append({"x": x, "y": y, "series": series.name})
-        points[-1] |= {"low": series.low[at], "high": series.high[at]} if series.low else {}
-    return points
+    return [{"x": x, "y": y, "series": series.name} for x, y in zip(series.x, series.y, strict=True)]
 
 
 def _course(line: Series, x_label: str) -> str:
-    """`loss: from 1.4 at step 0 to 0.45 at step 115`."""
     if not line.x:
         return f"{line.name}: no points"
     first, last = [f"{line.y[at]:.3g} at {x_label} {line.x[at]:g}" for at in (0, -1)]
@@ -205,7 +185,6 @@ def _course(line: Series, x_label: str) -> str:
 
 
 def _columns(lines: Sequence[Series], x_label: str) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the numbers: x, then a column for each line."""
     values = [dict(zip(line.x, line.y, strict=True)) for line in lines]
     xs = sorted({x for line in lines for x in line.x})
     numbers = [[f"{x:g}", *(f"{line[x]:.4g}" if x in line else "–" for line in values)] for x in xs]
@@ -225,7 +204,7 @@ def label_width(names: Sequence[str], letter: float, more: float) -> float:
 
 
 def inline(points: Sequence[Mapping[str, object]]) -> Any:
-    """Data of a plot that stands in its description."""
+    """Data inside a plot's description."""
     return altair.InlineData(list(points))
 
 
@@ -249,15 +228,7 @@ def bundle() -> Markup:
 
 
 def figure(title: str, chart: Any, summary: str, head: Sequence[str], numbers: Sequence[Sequence[str]]) -> Markup:
-    """A plot with its caption, its description for those who cannot see it, and its numbers.
-
-    Args:
-        title: the caption.
-        chart: an Altair chart.
-        summary: what the plot shows, in words.
-        head: titles of the columns of the numbers.
-        numbers: their rows; at most MOST_ROWS are shown, evenly chosen, the first and the last among them.
-    """
+    """An Altair chart with its caption, a summary for those who cannot see it, and MOST_ROWS of its numbers."""
     spec = specification(chart)
     return Markup(
         '<figure class="chart"><figcaption>{}</figcaption><div class="plot" role="img" aria-label="{}">{}</div>'

@@ -28,12 +28,8 @@ NUMBERS, WORDS = 600_000, 160  # values and characters of a query's line in the 
 class Comparison:
     """Every pair of systems by the first measure that all have.
 
-    Attributes:
-        measure: its name.
-        systems: their names.
-        wins: per system and other system, on how many queries it is better.
-        queries: how many queries there are.
-        chart: the differences between the second system and the first; None for a single system.
+    `wins` tells per system and other system on how many queries it is better; `chart` shows the differences between the
+    second system and the first, None for a single system.
     """
 
     measure: str
@@ -103,21 +99,20 @@ def select_queries(queries: list[str], count: int = QUERIES) -> list[str]:
 
 
 def explore(systems: dict[System, Artifact]) -> Json:
-    """The data of the comparison, ready for JSON.
+    """The data of the comparison of score artifacts of one dataset and split, as JSON.
 
-    Args:
-        systems: score artifacts of one dataset and split.
-    Returns:
-        systems (names), measures, total (number of queries scored), queries and passages (id, title, shortened text).
-        A query has id, text and values per system and measure; the first `shown` of them also text in full, per system
-        the passages ranked first, and relevant passages, as positions in `passages`, and their number.
+    Systems (names), measures, total (number of queries scored), queries and passages (id, title, shortened text). A
+    query has id, text and values per system and measure; the first `shown` also text in full, per system the passages
+    ranked first, and relevant passages, as positions in `passages`, and their number.
     """
     artifacts = list(systems.values())
     measures = shared_measures(artifacts)[:MEASURES]
     scored, values = read_aligned(artifacts, measures)
     rows = {query: row for row, query in enumerate(scored)}
     queries = select_queries(scored)
-    tops = [_tops(input_of(artifact, "run"), set(queries)) for artifact in artifacts]
+    some = set(queries)
+    runs = (iter_run(input_of(artifact, "run").path("run.trec")) for artifact in artifacts)
+    tops = [{query: docs[:DEPTH] for query, docs, _ in run if query in some} for run in runs]
     collection, split = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams).split
     texts, qrels = collection.queries(split), collection.qrels(split)
     shown = [
@@ -134,7 +129,7 @@ def explore(systems: dict[System, Artifact]) -> Json:
     with_passages = {query["id"] for query in packed}
     most = max(0, NUMBERS // (len(artifacts) * len(measures)) - len(packed))
     others: list[Json] = [
-        {"id": query, "text": _shortened(texts[query], WORDS), "values": values[:, rows[query]].round(DIGITS).tolist()}
+        {"id": query, "text": shortened(texts[query], WORDS), "values": values[:, rows[query]].round(DIGITS).tolist()}
         for query in select_queries([query for query in scored if query not in with_passages], most)
     ]
     return {
@@ -147,10 +142,6 @@ def explore(systems: dict[System, Artifact]) -> Json:
     }
 
 
-def _tops(run: Artifact, queries: set[str]) -> dict[str, list[str]]:
-    return {query: docs[:DEPTH] for query, docs, _ in iter_run(run.path("run.trec")) if query in queries}
-
-
 def _pack(shown: list[ShownQuery], collection: Collection) -> tuple[list[Json], list[tuple[str, ...]]]:
     """Queries and the passages they show, as many queries as the budget of bytes allows."""
     texts = collection.texts({doc for query in shown for doc in query.passages()})
@@ -159,7 +150,7 @@ def _pack(shown: list[ShownQuery], collection: Collection) -> tuple[list[Json], 
     queries: list[Json] = []
     spent = 0
     for query in shown:
-        new = [(doc, *map(_shortened, texts.get(doc, ("", "")))) for doc in query.passages() if doc not in at]
+        new = [(doc, *map(shortened, texts.get(doc, ("", "")))) for doc in query.passages() if doc not in at]
         spent += len(query.text.encode()) + sum(len("".join(passage).encode()) for passage in new)
         if spent > BUDGET:
             break
@@ -170,7 +161,7 @@ def _pack(shown: list[ShownQuery], collection: Collection) -> tuple[list[Json], 
         queries.append(
             {
                 "id": query.query,
-                "text": _shortened(query.text),
+                "text": shortened(query.text),
                 "values": query.values,
                 "top": [[at[doc] for doc in docs] for docs in query.top],
                 "relevant": [at[doc] for doc in query.passages() if doc in relevant],
@@ -180,7 +171,7 @@ def _pack(shown: list[ShownQuery], collection: Collection) -> tuple[list[Json], 
     return queries, passages
 
 
-def _shortened(text: str, most: int | None = None) -> str:
+def shortened(text: str, most: int | None = None) -> str:
     """At most so many characters, CHARACTERS by default."""
     limit = CHARACTERS if most is None else most
     return text if len(text) <= limit else f"{text[:limit].rstrip()}…"

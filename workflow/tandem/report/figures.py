@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from jinja2.filters import do_filesizeformat
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from tandem.cluster.progress import duration
 from tandem.stages import KINDS
@@ -62,7 +62,7 @@ class Part:
 
     @property
     def id(self) -> str:
-        """Of its line in the table of costs."""
+        """The id of its line in the table of costs."""
         return f"part-{self.name.lower().replace(' ', '-')}"
 
     @property
@@ -80,7 +80,8 @@ def bytes_of(stage: Stage) -> int:
 def group_by_box(stages: Iterable[Stage]) -> dict[str, Part]:
     """The boxes that have stages, in the order of PARTS."""
     listed = list(stages)
-    box_of = {stage.key: _box(stage.kind) for stage in listed}
+    known = {kind: KINDS[kind].box for kind in KINDS if KINDS[kind].box in BOXES}
+    box_of = {stage.key: known.get(stage.kind, "Scores") for stage in listed}
     parts = {name: Part(name) for name in BOXES if name in box_of.values()}
     for stage in listed:
         part = parts[box_of[stage.key]]
@@ -88,12 +89,6 @@ def group_by_box(stages: Iterable[Stage]) -> dict[str, Part]:
         for source in {box_of[key] for key in stage.upstream.values()}:
             part.inputs[source] = part.inputs.get(source, 0) + 1
     return parts
-
-
-def _box(kind: str) -> str:
-    """The box of a kind of stage; that of the scores for a kind without one of the drawing."""
-    box = KINDS[kind].box if kind in KINDS else ""
-    return box if box in BOXES else "Scores"
 
 
 def overview(parts: dict[str, Part]) -> Markup:
@@ -109,7 +104,6 @@ def overview(parts: dict[str, Part]) -> Markup:
 
 
 def _drawn_inputs(part: Part) -> Sequence[str]:
-    """The inputs that are drawn: the collection and the encoder go nearly everywhere."""
     own = [source for source in part.inputs if source != part.name or (source, source) in LABELS]
     special = [name for name in own if name not in EVERYWHERE or (name, part.name) == ("Encoder", "Training")]
     return special or own[:1]
@@ -124,12 +118,18 @@ def _part_edge(source: Part, target: Part) -> Markup:
         sag = y + HEIGHT + 20 + 10 * (to - x) / (WIDTH + ACROSS)
         return _curve("", (x + WIDTH / 2 + 20, y + HEIGHT), sag, sag, (to + WIDTH / 2 - 20, down + HEIGHT + 2))
     if down < y:  # from below the line of boxes: to the right, then up
-        return _bent((x + WIDTH, y + HEIGHT / 2), (to + WIDTH / 2 - 40, down + HEIGHT + 2))
+        right, low, top = to + WIDTH / 2 - 40, y + HEIGHT / 2, down + HEIGHT + 2
+        return _edge(f"M{x + WIDTH:g} {low:g}H{right - 12:g}Q{right:g} {low:g} {right:g} {low - 12:g}V{top:g}")
     if to <= x:  # into the box below it
-        return _line((x + WIDTH / 2, y + HEIGHT), (to + WIDTH / 2, down - 2))
+        return _edge(f"M{x + WIDTH / 2:g} {y + HEIGHT:g}L{to + WIDTH / 2:g} {down - 2:g}")
     if down > y:  # into a box below the line: down, then to the right
-        return _bent_down((x + WIDTH / 2 + 34, y + HEIGHT), (to - 2, down + HEIGHT - 14))
-    return _line((x + WIDTH, y + HEIGHT / 2), (to - 2, down + HEIGHT / 2))
+        left, low = x + WIDTH / 2 + 34, down + HEIGHT - 14
+        return _edge(f"M{left:g} {y + HEIGHT:g}V{low - 12:g}Q{left:g} {low:g} {left + 12:g} {low:g}H{to - 2:g}")
+    return _edge(f"M{x + WIDTH:g} {y + HEIGHT / 2:g}L{to - 2:g} {down + HEIGHT / 2:g}")
+
+
+def _edge(path: str, style: str = "") -> Markup:
+    return Markup('<path class="edge{}" marker-end="url(#arrow)" d="{}"/>').format(style, path)
 
 
 def _back(source: Part, target: Part) -> Markup:
@@ -146,27 +146,8 @@ def _back(source: Part, target: Part) -> Markup:
 
 
 def _curve(style: str, start: Point, first: float, second: float, end: Point) -> Markup:
-    """A curve that leaves and arrives upright; `first` and `second` are the heights it is drawn towards."""
     path = f"M{start[0]:g} {start[1]:g}C{start[0]:g} {first:g} {end[0]:g} {second:g} {end[0]:g} {end[1]:g}"
-    return Markup('<path class="edge{}" marker-end="url(#arrow)" d="{}"/>').format(style, path)
-
-
-def _bent(start: Point, end: Point) -> Markup:
-    """A line to the right and then up, with an arrow."""
-    path = f"M{start[0]:g} {start[1]:g}H{end[0] - 12:g}Q{end[0]:g} {start[1]:g} {end[0]:g} {start[1] - 12:g}V{end[1]:g}"
-    return Markup('<path class="edge" marker-end="url(#arrow)" d="{}"/>').format(path)
-
-
-def _bent_down(start: Point, end: Point) -> Markup:
-    """A line down and then to the right, with an arrow."""
-    path = f"M{start[0]:g} {start[1]:g}V{end[1] - 12:g}Q{start[0]:g} {end[1]:g} {start[0] + 12:g} {end[1]:g}H{end[0]:g}"
-    return Markup('<path class="edge" marker-end="url(#arrow)" d="{}"/>').format(path)
-
-
-def _line(start: Point, end: Point) -> Markup:
-    """A straight line with an arrow."""
-    path = f"M{start[0]:g} {start[1]:g}L{end[0]:g} {end[1]:g}"
-    return Markup('<path class="edge" marker-end="url(#arrow)" d="{}"/>').format(path)
+    return _edge(path, style)
 
 
 def _part_box(part: Part) -> Markup:
@@ -230,7 +211,6 @@ def draw_graph(stages: dict[str, Stage]) -> Markup:
 
 
 def _stage_edge(start: tuple[float, float], end: tuple[float, float]) -> str:
-    """A curve from the foot of a box to the head of another."""
     x, y = start[0] + STAGE_WIDTH / 2, start[1] + STAGE_HEIGHT
     to, below = end[0] + STAGE_WIDTH / 2, end[1]
     bend = (below - y) / 2
@@ -240,21 +220,11 @@ def _stage_edge(start: tuple[float, float], end: tuple[float, float]) -> str:
 def _stage_box(stage: Stage, x: float, y: float) -> Markup:
     """A stage: its name, its kind and how long it took."""
     name = stage.name if len(stage.name) <= LETTERS else f"{stage.name[: LETTERS - 1]}…"
+    size = {"x": f"{x:g}", "y": f"{y:g}", "w": STAGE_WIDTH, "h": STAGE_HEIGHT, "middle": f"{x + STAGE_WIDTH / 2:g}"}
     return Markup(
         '<a href="#stage-{key}"><title>{key}</title><g class="kind-{kind}">'
-        '<rect x="{x:g}" y="{y:g}" width="{w}" height="{h}" rx="8"/>'
-        '<text x="{middle:g}" y="{first:g}">{name}</text>'
-        '<text class="small" x="{middle:g}" y="{second:g}">{kind} · {took}</text></g></a>'
+        '<rect x="{x}" y="{y}" width="{w}" height="{h}" rx="8"/><text x="{middle}" y="{first:g}">{name}</text>'
+        '<text class="small" x="{middle}" y="{second:g}">{kind} · {took}</text></g></a>'
     ).format(
-        key=escape(stage.key),
-        kind=escape(stage.kind),
-        name=name,
-        took=duration(stage.seconds),
-        x=x,
-        y=y,
-        w=STAGE_WIDTH,
-        h=STAGE_HEIGHT,
-        middle=x + STAGE_WIDTH / 2,
-        first=y + 19,
-        second=y + 35,
+        key=stage.key, kind=stage.kind, name=name, took=duration(stage.seconds), first=y + 19, second=y + 35, **size
     )

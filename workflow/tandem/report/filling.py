@@ -1,4 +1,6 @@
-"""A layout made into a table: means, intervals, tests and verdicts of its systems."""
+"""A layout made into a table: means, intervals and tests of its systems, and verdicts by tolerance bands.
+
+bands.yaml holds a list of tolerances; docs/papers.md explains their keys."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -9,15 +11,69 @@ import numpy as np
 
 from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.evaluation.layouts import Layout, LayoutRow, System, system_name
+from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, system_name
 from tandem.evaluation.measures import Floats64
-from tandem.evaluation.printed import Column
 from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test
-from tandem.report.bands import Place, select_band, verdict
 from tandem.report.results import Cell, FilledColumn, Lineage, Row, Table, percent
 from tandem.report.scored import Block, Scored, origin, read_block, run_folder
 from tandem.store.artifact import Artifact
-from tandem.store.lineage import Cause, causes, open_upstream
+from tandem.store.lineage import causes, open_upstream, stage_name
+
+CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "measure")  # keys that select an entry
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a number is of; `collection` is what its dataset is to the layout."""
+
+    row: str
+    first_stage: str
+    recipe: str
+    dataset: str
+    collection: str
+    split: str
+    measure: str
+    table: str = ""
+
+
+def criteria(band: Band) -> dict[str, str]:
+    """The keys by which an entry is selected, and their values."""
+    return {key: value for key in CRITERIA if (value := getattr(band, key)) is not None}
+
+
+def select_band(bands: Sequence[Band], place: Place, stands_in: bool, usual: bool = True) -> Band | None:
+    """The band of a number: of the entries that fit the one with the most criteria, the later of equals.
+
+    Where another dataset stands in, only entries that name it hold. For a number that is not the recipe's `usual` one
+    (of some queries, with other labels, with changed configuration) a band's value holds only if it names the table.
+    """
+    fitting = [
+        band
+        for band in bands
+        if all(_fits(place, key, value) for key, value in criteria(band).items())
+        and (band.dataset is not None or not stands_in)
+        and (usual or band.value is None or band.table is not None)
+    ]
+    return max(reversed(fitting), key=lambda band: len(criteria(band)), default=None)
+
+
+def _fits(place: Place, key: str, value: str) -> bool:
+    return getattr(place, key) == value or (key == "dataset" and place.collection == value)
+
+
+def verdict(value: float | None, printed: float | None, band: Band | None, wrong: str) -> str:
+    """`match`, `near`, `off`, `printed number is wrong (why)`, or nothing where there is nothing to compare with.
+
+    Our `value` in percent is compared with the band's value, else with the printed one; `wrong` is why that is wrong.
+    """
+    expected = printed if band is None or band.value is None else band.value
+    if wrong and (band is None or band.value is None):
+        return f"printed number is wrong ({wrong})"
+    if value is None or expected is None or band is None:
+        return ""
+    distance = round(abs(value - expected), 6)  # 0.3 away is within 0.3, whatever the last bits say
+    return "match" if distance <= band.tolerance else "near" if distance <= band.near else "off"
+
 
 MOST_DIFFERENCES = 12  # of a row from its neighbour
 
@@ -41,12 +97,7 @@ class Position(NamedTuple):
 
 
 class Filling:
-    """The numbers of a table's systems, place by place.
-
-    Args:
-        layout: rows and columns.
-        scored: the scores of every row that is not quoted, the hidden ones included.
-    """
+    """The numbers of a table's systems, place by place; `scored` are those of `fill`."""
 
     def __init__(self, layout: Layout, scored: Sequence[Scored]) -> None:
         self.layout = layout
@@ -130,8 +181,8 @@ def fill(
         layout: rows and columns.
         scored: the scores of every row that is not quoted, the hidden ones included.
         table: the name by which bands select it.
-        bands: tolerances for the verdicts.
-        absent: rows without scores, and why they have none.
+        bands: tolerances.
+        absent: rows without scores, and why.
     """
     filling = Filling(layout, scored)
     rows: list[Row] = []
@@ -140,10 +191,7 @@ def fill(
         if row.hidden:
             continue
         own = [score for score in scored if score.system == row.id]
-        cells = [
-            _judge(filling.cell(row, column), layout, row, row.wrong.get(column.id, ""), table, bands, own)
-            for column in filling.columns
-        ]
+        cells = [_judge(filling.cell(row, c), layout, row, c, table, bands, own) for c in filling.columns]
         rows.append(_row(row, cells, own, previous, (absent or {}).get(row.id, "")))
         previous = own[0] if own else previous
     first = next(iter(filling.numbers.values())).block
@@ -180,10 +228,7 @@ def _numbers(layout: Layout, scored: list[Scored]) -> Numbers:
 
 
 def _columns(layout: Layout, numbers: dict[tuple[str, str, str], Numbers]) -> list[Column]:
-    """The layout's columns that are measured or printed; all measures for a layout without columns.
-
-    A dataset may measure less than a table shows: answers give no recall.
-    """
+    """The layout's columns that are measured or printed (answers give no recall); all measures without columns."""
     measured = {(place[0], measure): None for place, own in numbers.items() for measure in own.block.measures}
     if not layout.columns:
         return [Column(measure=measure, name=measure) for _, measure in measured]
@@ -196,16 +241,16 @@ def _columns(layout: Layout, numbers: dict[tuple[str, str, str], Numbers]) -> li
 
 
 def _judge(
-    cell: Cell, layout: Layout, row: LayoutRow, wrong: str, table: str, bands: Sequence[Band], own: list[Scored]
+    cell: Cell, layout: Layout, row: LayoutRow, column: Column, table: str, bands: Sequence[Band], own: list[Scored]
 ) -> Cell:
     """A cell with its verdict."""
     collection = next((score.row.collection for score in own if score.row.dataset == cell.dataset), "")
     place = Place(row.system, row.first_stage, row.run, cell.dataset, collection, cell.split, cell.measure, table)
-    usual = not (layout.subset or row.labels or row.variant or row.changes)
+    usual = not (layout.subset or row.labels or row.variant or row.with_)
     elsewhere = cell.stands_in or not layout.printed_on
     band = select_band(bands, place, elsewhere, usual) if cell.value is not None else None
     printed = None if cell.stands_in else cell.printed
-    judgement = verdict(cell.value, printed, band, wrong)
+    judgement = verdict(cell.value, printed, band, row.wrong.get(column.id, ""))
     return replace(cell, verdict=judgement, band=band if judgement else None)
 
 
@@ -222,7 +267,16 @@ def _row(row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored 
         Path(folder).name,
         folder,
         cells,
-        lineage=[_lineage(score) for score in own],
+        lineage=[
+            Lineage(
+                **asdict(origin(score.artifact)),
+                column=score.row.column,
+                dataset=score.row.dataset,
+                split=score.row.split,
+                seed=score.row.seed,
+            )
+            for score in own
+        ],
         differs=differences(own[0].artifact, previous.artifact) if previous else [],
         neighbour=system_name(previous.system) if previous else "",
         instead="; ".join(dict.fromkeys(score.row.instead for score in own if score.row.instead)),
@@ -230,23 +284,14 @@ def _row(row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored 
     )
 
 
-def _lineage(scored: Scored) -> Lineage:
-    """Where a number of a table comes from, and what it is of."""
-    row, source = scored.row, asdict(origin(scored.artifact))
-    return Lineage(**source, column=row.column, dataset=row.dataset, split=row.split, seed=row.seed)
-
-
 def differences(scores: Artifact, other: Artifact) -> list[str]:
     """How the run of one score differs from that of another, a line for each root of it."""
     runs = [open_upstream(artifact).get("run") for artifact in (scores, other)]
     if runs[0] is None or runs[1] is None:
         return []
-    lines = [_difference(cause) for cause in causes(runs[0], runs[1])]
+    lines = [
+        f"{cause.stage.kind} {stage_name(cause.stage.key)}: {cause.what} is {cause.now}, there {cause.before}"
+        for cause in causes(runs[0], runs[1])
+    ]
     rest = len(lines) - MOST_DIFFERENCES
     return lines[:MOST_DIFFERENCES] + ([f"and {rest} more: tandem why {scores.key} {other.key}"] if rest > 0 else [])
-
-
-def _difference(cause: Cause) -> str:
-    """One difference: `model rocketqav2: train.lr is 1e-05, there 2e-05`."""
-    kind, name = str(cause.stage.manifest.kind), Path(cause.stage.folder).name.rpartition("-")[0]
-    return f"{kind} {name}: {cause.what} is {cause.now}, there {cause.before}"

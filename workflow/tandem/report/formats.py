@@ -107,10 +107,7 @@ def band_notes(table: Table) -> list[str]:
 
 
 def table_csv(table: Table) -> str:
-    """One line per system and measure; values in percent with four decimals, p with six, empty without a value.
-
-    `name` is the measure as printed, `seeds` the value of each seed, `printed_dataset` and `printed_split` the paper's.
-    """
+    """One line per system and measure: values in percent with four decimals, p with six, empty without a value."""
     lines = []
     for row in table.rows:
         for cell, column in zip(row.cells, table.columns, strict=True):
@@ -160,10 +157,7 @@ def latex_grid(table: Table) -> Grid:
         text = escape_latex(ours(cell) + mark(cell.p))
         return Markup(text if cell.value is None else f"{text} {{\\scriptsize {interval(cell)}}}")
 
-    def p(cell: Cell) -> str:
-        return probability(cell.p)
-
-    head, rows = _columns(table, value, p, deltas=True, heads=(("printed", "ours"), "ours"), minus="${}$")
+    head, rows = _columns(table, value, _p, deltas=True, heads=(("printed", "ours"), "ours"), minus="${}$")
     widths = [2 + 2 * printed + judged for printed, judged in zip(table.has_printed, table.has_verdict, strict=True)]
     notes = [LEGEND, BRACKETS, table.note.strip(), *table_notes(table), *band_notes(table)]
     return Grid(
@@ -186,11 +180,8 @@ def text_grid(table: Table) -> Grid:
     def value(cell: Cell) -> str:
         return f"{ours(cell)}{mark(cell.p) or ' '}"
 
-    def p(cell: Cell) -> str:
-        return probability(cell.p)
-
     # The blank in the heads leaves room for a mark.
-    head, rows = _columns(table, value, p, deltas=False, heads=(("{} printed", "ours "), "{} "))
+    head, rows = _columns(table, value, _p, deltas=False, heads=(("{} printed", "ours "), "{} "))
     numbers = {system_name(row.id): f"#{n}" for n, row in enumerate(table.rows, start=1)}
     lines = []
     for n, (row, cells) in enumerate(zip(table.rows, rows, strict=True), start=1):
@@ -206,6 +197,10 @@ def text_grid(table: Table) -> Grid:
     )
 
 
+def _p(cell: Cell) -> str:
+    return probability(cell.p)
+
+
 def _columns(
     table: Table,
     value: Callable[[Cell], str],
@@ -214,15 +209,10 @@ def _columns(
     heads: tuple[tuple[str, str], str],
     minus: str = "{}",
 ) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells of all measures.
+    """Heads and cells of all measures; `value` and `p` write a cell, `minus` sets a signed number.
 
-    Args:
-        table: the table.
-        value: how our value is written.
-        p: how its p is written.
-        deltas: whether ours minus printed has a column.
-        heads: of the printed and our value beside it, and of our value alone; `{}` is the measure's name.
-        minus: how a signed number is set.
+    `deltas` adds a column of ours minus printed. `heads` are those of the printed and our value beside it, and that of
+    our value alone; `{}` is the measure's name.
     """
 
     def cells(row: Row) -> list[str]:

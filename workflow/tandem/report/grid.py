@@ -55,14 +55,9 @@ class Grid:
     """A table. Cells are texts, which every rendering escapes; a cell of type `Markup` is in its format already.
 
     Attributes:
-        title: its heading.
-        head: titles of the columns.
-        rows: texts, as many in each as the head has.
         named_by: the column that names a row.
         links: the address that a cell leads to, by row and column.
         align: a letter a column, l for words and r for numbers; empty: words, then numbers.
-        caption: stands beside the title.
-        notes: stand below the table.
         groups: in LaTeX, titles over several of the columns after the first words: title and number of columns.
     """
 
@@ -103,7 +98,6 @@ def worth(cell: str) -> float | None:
 
 
 def _numeric(cells: Sequence[str]) -> bool:
-    """Whether each cell is a number, with what may follow one, or empty; False if all are empty."""
     values = [cell for cell in cells if cell not in EMPTY]
     return bool(values) and all((n := NUMBER.match(cell)) and AFTER.fullmatch(cell, n.end()) for cell in values)
 

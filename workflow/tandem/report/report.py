@@ -16,7 +16,7 @@ from tandem.report.compare import compare, explore
 from tandem.report.figures import draw_graph, group_by_box, overview
 from tandem.report.flags import parse_rows, read_flags
 from tandem.report.page import render
-from tandem.report.results import Row, read_table
+from tandem.report.results import read_table
 from tandem.report.scored import open_scores
 from tandem.report.sections import (
     Extra,
@@ -29,20 +29,17 @@ from tandem.report.sections import (
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_text
-from tandem.store.lineage import Stage, input_of, tree, walk
+from tandem.store.lineage import input_of, tree, walk
 
 
 def main(words: list[str], extras: Sequence[Extra] = ()) -> int:
-    """`report --tables a.csv,b.csv --rows JSON --out results/report.html`, and a flag of each extra.
-
-    `--tables` are files that `tandem table` wrote; `--rows` lists the systems that are compared, all scored on one
-    dataset and split.
-    """
+    """`report --tables a.csv,b.csv --rows JSON --out results/report.html`, and a flag of each extra."""
     flags = read_flags(words, ("tables", "rows", "out"), tuple(extra.flag for extra in extras))
     tables = [read_table(Path(file).with_suffix(".json")) for file in flags["tables"].split(",") if file]
     systems = open_systems(flags["rows"])
-    folders = dict.fromkeys(folder for table in tables for row in table.rows for folder in run_folders(row))
-    runs = [open_artifact(Path(folder), verify=False) for folder in folders]
+    rows = [row for table in tables for row in table.rows]
+    folders = [folder for row in rows for folder in ([run.folder for run in row.lineage] or [row.folder]) if folder]
+    runs = [open_artifact(Path(folder), verify=False) for folder in dict.fromkeys(folders)]
     additions = [extra.read(flags[extra.flag]) for extra in extras if extra.flag in flags]
     stages = walk([*systems.values(), *runs, *(artifact for addition in additions for artifact in addition.artifacts)])
     sections = [addition.section(stages) for addition in additions if addition.section]
@@ -50,8 +47,9 @@ def main(words: list[str], extras: Sequence[Extra] = ()) -> int:
     is_group = "run" not in first.upstream  # of datasets: its scores are means of theirs, of no single query
     statistics = {} if is_group else json.loads(input_of(first, "dataset").path("statistics.json").read_text("utf-8"))
     numbers = {stages[scores.key].upstream.get("run", scores.key): system_name(s) for s, scores in systems.items()}
-    numbers |= {row.stage: system_name(row.id) for table in tables for row in table.rows if row.stage}
+    numbers |= {row.stage: system_name(row.id) for row in rows if row.stage}
     boxes = group_by_box(stages.values())
+    commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
     page = render(
         "report.html",
         tables=tables,
@@ -74,7 +72,7 @@ def main(words: list[str], extras: Sequence[Extra] = ()) -> int:
         explorer=None if is_group else explore(systems),
         vega=bundle,
         total=duration(sum(stage.seconds for stage in stages.values())),
-        commits=_commits(stages),
+        commits=sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits),
     )
     write_text(Path(flags["out"]), page)
     return 0
@@ -88,14 +86,3 @@ def open_systems(rows: str) -> dict[System, Artifact]:
             raise UserError(f"--rows: {system_name(row.id)} is there twice; each system and first stage once")
         systems[row.id] = open_scores(row.scores)
     return systems
-
-
-def run_folders(row: Row) -> list[str]:
-    """Folders of the runs that a row's numbers were measured on."""
-    return [run.folder for run in row.lineage] or [row.folder] * bool(row.folder)
-
-
-def _commits(stages: dict[str, Stage]) -> list[str]:
-    """The commits the stages were run at, shortened, `+` where the checkout had changes."""
-    commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
-    return sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits)

@@ -46,12 +46,8 @@ class Cell:
     for a row without a baseline. With several seeds `value` is the mean of `seeds`, the values of each, and `sd` their
     standard deviation. What is only quoted, or cannot be measured where it is searched, has no value.
 
-    Attributes:
-        verdict: see `bands.verdict`; empty where there is nothing to compare the value with.
-        band: the tolerance behind the verdict.
-        stages: the key of the run of each seed.
-        dataset: where it was searched, `split` on which queries.
-        stands_in: whether that is another dataset or split than the printed number's.
+    `verdict` is empty where there is nothing to compare the value with, `band` the tolerance behind it, `stages` the
+    key of the run of each seed; `stands_in` tells whether `dataset` or `split` is another than the printed number's.
     """
 
     measure: str
@@ -75,12 +71,9 @@ class Cell:
 class Row:
     """A system's numbers; `against` names its baseline, `stage` is its run's key and `folder` where that lies.
 
-    Attributes:
-        quoted: printed values only: it has no run, and `stage` and `folder` are empty.
-        lineage: the origin of each of its numbers.
-        differs: how its run differs from that of `neighbour`, the row before it: a line for each parameter.
-        instead: which datasets stand in for those it is trained on.
-        absent: why it has no run, or none for some columns, where it is not meant to be quoted.
+    A `quoted` row has printed values only and no run. `differs` tells how its run differs from that of `neighbour`, the
+    row before it; `instead` which datasets stand in for those it is trained on; `absent` why it has no run although it
+    is not quoted.
     """
 
     system: str

@@ -17,11 +17,7 @@ from tandem.store.lineage import open_upstream
 
 
 def open_scores(folder: str, run: str = "") -> Artifact:
-    """A score artifact, verified; `run` is the key that its scores must be of, if it is known.
-
-    Raises:
-        UserError: its manifest is another artifact's, of another version, or of another run than planned.
-    """
+    """A score artifact, verified; a `UserError` unless it is of the current version and of the key `run`, if passed."""
     artifact = open_artifact(Path(folder), "score")
     manifest = artifact.manifest
     if manifest.key != artifact.key:
@@ -44,16 +40,9 @@ def run_folder(scores: Artifact) -> str:
 def origin(scores: Artifact) -> Origin:
     """Where scores come from, by their manifest and that of their run."""
     run = open_upstream(scores).get("run", scores)
-    manifest = run.manifest
+    made = run.manifest
     return Origin(
-        scores=scores.key,
-        run=run.key,
-        folder=run_folder(scores),
-        commit=manifest.commit,
-        dirty=manifest.dirty,
-        finished=manifest.finished,
-        machine=manifest.machine.node,
-        seconds=manifest.seconds,
+        scores.key, run.key, run_folder(scores), made.commit, made.dirty, made.finished, made.machine.node, made.seconds
     )
 
 
@@ -76,11 +65,7 @@ class Scored:
 
 
 def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:
-    """The score artifacts of rows, verified.
-
-    Raises:
-        UserError: a row that is there twice, or a score of another split or generation than the one planned.
-    """
+    """The score artifacts of rows, verified; a `UserError` for a row that is there twice or another split."""
     scored: list[Scored] = []
     seen = set()
     for row in rows:
@@ -98,13 +83,11 @@ def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:
 
 @dataclass(frozen=True)
 class Block:
-    """What is compared query by query: the systems searched in one place.
+    """What is compared query by query: the systems searched in one place, in the layout's order.
 
     Attributes:
-        systems: in the layout's order.
         scored: of each system, its scores by seed.
         measures: those that all of them have.
-        queries: how many.
         values: the mean over seeds of each query's value, shape (systems, queries, measures).
         means: each seed's mean over queries, shape (seeds, systems, measures).
     """
@@ -127,11 +110,8 @@ class Block:
 
 
 def read_block(scored: Sequence[Scored], systems: Sequence[System]) -> Block:
-    """Read the scores of one place.
+    """Read the scores of one place, of every seed; `systems` is the layout's order.
 
-    Args:
-        scored: all of them, of every system and seed.
-        systems: the layout's order.
     Raises:
         UserError: a system lacks a seed that another has, or systems were scored on different queries.
     """

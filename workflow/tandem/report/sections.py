@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from tandem.cluster.progress import duration
 from tandem.report.charts import Series, bars, histogram, line_chart
 from tandem.report.figures import Part, bytes_of
-from tandem.stages.flags import flatten
+from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import Stage
 
@@ -43,13 +43,7 @@ class TrainingCharts:
 
 @dataclass(frozen=True)
 class Addition:
-    """What an extra adds to a page.
-
-    Attributes:
-        artifacts: whose stages the page lists.
-        section: its section, made of all stages of the page; None if it has nothing to show.
-        training: what it adds to trainings.
-    """
+    """What an extra adds to a page: artifacts whose stages it lists, a section made of all stages, training charts."""
 
     artifacts: list[Artifact] = field(default_factory=list)
     section: Callable[[dict[str, Stage]], Section | None] | None = None
@@ -187,10 +181,7 @@ def _training_list(stage: Stage) -> TrainingList:
 
 
 def count_negatives(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:
-    """How many negatives of the lists lie between the edges, by a column; empty where the lists are not there.
-
-    By the judge only denoised lists count: a hybrid has them beside undenoised ones.
-    """
+    """How many negatives of the lists lie between the edges, by a column; by the judge only denoised lists count."""
     if "candidates.parquet" not in candidates.manifest.files:
         return []
     counts = np.zeros(len(edges) - 1, np.int64)
@@ -218,15 +209,7 @@ def stage_costs(stages: Iterable[Stage]) -> list[StageCost]:
     """What each stage cost."""
     listed = list(stages)
     total = sum(stage.seconds for stage in listed) or 1.0
-    return [
-        StageCost(
-            stage,
-            100 * stage.seconds / total,
-            stage.artifact.manifest.peak_memory_mib,
-            bytes_of(stage),
-        )
-        for stage in listed
-    ]
+    return [StageCost(s, 100 * s.seconds / total, s.artifact.manifest.peak_memory_mib, bytes_of(s)) for s in listed]
 
 
 def cost_chart(boxes: dict[str, Part]) -> Markup:
@@ -238,13 +221,7 @@ def cost_chart(boxes: dict[str, Part]) -> Markup:
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """A dataset's statistics.
-
-    Attributes:
-        corpus: name and value of each statistic that is of no split.
-        splits: names of the splits.
-        of_splits: name of each statistic of splits, and its value in each of them.
-    """
+    """A dataset's statistics by name: those of the corpus, and `of_splits` the value in each split."""
 
     corpus: list[tuple[str, str]]
     splits: list[str]
@@ -262,12 +239,10 @@ def describe_dataset(statistics: dict[str, object]) -> DatasetFacts:
 
 
 def _title(path: str) -> str:
-    """`passages, words, mean` for `passages.words.mean`."""
     return path.replace(".", ", ").replace("_", " ")
 
 
 def _text(value: object) -> str:
-    """A statistic as people write it; – for nothing."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         text = "; ".join(map(str, value)) if isinstance(value, list) else str(value if value is not None else "")
         return text or "–"

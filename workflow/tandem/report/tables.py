@@ -67,9 +67,10 @@ def _check_rows(plan: TablePlan, scored: Sequence[Scored]) -> None:
             raise UserError(f"{plan.name}: {system_name(system)} is not a row of the layout; its rows are {names}")
 
 
-def show(words: list[str]) -> int:
-    """`show results/tables/<table>.csv`: prints the table that lies there, aligned, with every p-value."""
-    if len(words) != 1:
-        raise UserError(f"show: takes one file, a table's .csv; {len(words)} were passed")
-    print(aligned(text_grid(read_table(Path(words[0]).with_suffix(".json")))))
-    return 0
+def show(table: Path, /) -> None:
+    """Print a table, aligned, with every p-value.
+
+    Args:
+        table: a file results/tables/<table>.csv, written by Snakemake.
+    """
+    print(aligned(text_grid(read_table(table.with_suffix(".json")))))

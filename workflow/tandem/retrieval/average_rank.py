@@ -32,16 +32,7 @@ def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temper
     """How many passages of a block stand before each query's relevant one, exactly as `retrieve` would rank them.
 
     float32 products decide but where they are within their rounding error of the relevant passage's score; there the
-    exact score does, and of equal scores the lower id.
-
-    Args:
-        queries: fp16, shape (queries, dim).
-        gold: score and rank of the relevant passage's id, packed, shape (queries,).
-        vectors: fp16, or float32 that int8 stands for, shape (passages, dim).
-        ranks: alphabetical rank of each passage's id, shape (passages,).
-        temperature: scores are divided by it.
-    Returns:
-        Shape (queries,).
+    exact score does, and of equal scores the lower id. `gold` is the relevant passage's score and rank, packed.
     """
     exact_queries, block = queries.astype(np.float32), vectors.astype(np.float32)
     scores = exact_queries @ block.T / np.float32(temperature)
@@ -56,11 +47,7 @@ def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temper
 
 
 def ranked(queries: Embeddings, passages: Embeddings, docs: Order, relevant: list[list[str]]) -> Iterator[Array]:
-    """Ranks from 1, a batch of queries at a time: of each query's relevant passage that stands first.
-
-    Args:
-        relevant: ids per query, in the order of its vectors; 0 is the rank where the corpus has none of them.
-    """
+    """Ranks from 1 of each query's first relevant passage, a batch at a time; 0 where the corpus has none of them."""
     ranks = docs.ranks
     temperature = passages.temperature
     with Progress("average rank", queries.rows, "queries") as progress:

@@ -8,13 +8,13 @@ A block is `blocks/<number>.npy`: fp16, or int8 with a scale for each vector, ab
 
 A scale of 16 bits times a number of 7 is exact in float32: restored vectors, and with them every score, do not depend
 on who multiplies, and s · (q · p) may be computed instead of x' · p. A vector of zeros has the scale 0.
-
-Beside a block `<number>.json` names its origin, so that a killed run continues after its last finished block.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,42 @@ from tandem.cluster.progress import Progress
 from tandem.config.base import Model
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
-from tandem.retrieval.pieces import Pieces
 from tandem.store.artifact import Artifact
+from tandem.store.files import sha256, write_json
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Finished pieces of a result, so that a killed stage continues and shards share its work.
+
+    Files appear whole, each with a JSON file of suffix `mark` beside it that marks it as finished. A piece of another
+    `origin`, the digest of everything that decides it, does not count.
+    """
+
+    folder: Path
+    origin: str
+    mark: str = ".json"
+
+    def write(self, name: str, write: Callable[[Path], object], **facts: object) -> dict[str, Any]:
+        """Have `write` write a piece to a path; what its mark then says, `facts` included."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        write(partial)
+        os.replace(partial, path)
+        facts |= {"sha256": sha256(path), "origin": self.origin}
+        write_json(path.with_suffix(self.mark), facts)
+        return facts
+
+    def facts(self, name: str) -> dict[str, Any] | None:
+        """What the mark of a piece says; None if the piece is missing, damaged or of another origin."""
+        try:
+            facts: dict[str, Any] = json.loads((self.folder / name).with_suffix(self.mark).read_text())
+            whole = facts["origin"] == self.origin and facts["sha256"] == sha256(self.folder / name)
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
+        return facts if whole else None
+
 
 Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Rows = list[Array]  # rows as they are stored, memory-mapped
@@ -80,14 +114,9 @@ class BlockFacts(Model):
 
 
 class Blocks:
-    """The blocks of embeddings that are being computed.
+    """The blocks of embeddings that are being computed: `size` rows each, the last may have fewer.
 
-    Args:
-        folder: the artifact's folder.
-        rows: rows in all.
-        size: rows of a block; the last may have fewer.
-        origin: digest of everything that decides the vectors.
-        dtype: how vectors are stored, `fp16` or `int8`.
+    `origin` is the digest of everything that decides the vectors.
     """
 
     def __init__(self, folder: Path, rows: int, size: int, origin: str, dtype: str) -> None:
@@ -111,11 +140,7 @@ class Blocks:
         return None if facts is None else BlockFacts.model_validate(facts)
 
     def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, BlockFacts]:
-        """The facts of those blocks that are finished, by number.
-
-        Threads read and hash every byte: size and time do not reveal a damaged block. The artifact's manifest takes
-        over these hashes, so that blocks are read once.
-        """
+        """The facts of those blocks that are finished, by number; every byte is read, as no size tells of damage."""
         present = [number for number in numbers if self.path(number).with_suffix(".json").exists()]
         finished = {}
         with (
@@ -129,10 +154,7 @@ class Blocks:
         return finished
 
     def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> BlockFacts:
-        """Write a block of fp16 vectors, or of what int8 is quantised from, shape (rows of the block, dim).
-
-        `computed` names the model, precision and device.
-        """
+        """Write a block of vectors, shape (rows, dim); `computed` names the model, precision and device."""
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:
@@ -149,16 +171,9 @@ class Blocks:
 
 
 class Embeddings:
-    """A finished `embeddings` artifact; blocks are memory-mapped.
+    """A finished `embeddings` artifact: `rows` vectors of `dimension`, in memory-mapped blocks of `size`.
 
     Readers get vectors: fp16 as stored, or float32, exactly what int8 and its scale stand for.
-
-    Attributes:
-        rows: number of vectors.
-        dimension: their length.
-        size: rows of a block; the last may have fewer.
-        dtype: how they are stored, `fp16` or `int8`.
-        temperature: products are divided by it.
     """
 
     def __init__(self, artifact: Artifact, side: str) -> None:

@@ -34,11 +34,7 @@ TOWERS = {"passages": "passage", "queries": "query"}
 
 
 class Encoder:
-    """A dual encoder's tower with the token ids it reads.
-
-    Raises:
-        UserError: the model, the token ids and the dataset do not fit together.
-    """
+    """A dual encoder's tower with the token ids it reads; a `UserError` where they do not fit together."""
 
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         require_dataset(job, "tokens")
@@ -60,20 +56,13 @@ class Encoder:
         )
 
     def read(self, rows: Rows | range) -> Ragged:
-        """Token ids of the texts at `rows`, in memory.
-
-        Files are mapped anew each time; otherwise what was read for one block would count as memory to the end.
-        """
-        tokens = Tokens.open(self.tokens)
+        """Token ids of the texts at `rows`, in memory."""
+        tokens = Tokens.open(self.tokens)  # mapped anew: what was read for one block would count as memory to the end
         texts = tokens.queries if self.tower == "query" else tokens.passages
         return texts.take(np.asarray(rows))
 
     def encode(self, texts: Ragged, progress: Progress) -> Vectors:
-        """Vectors of texts, shape (texts, dimension): fp16, or float32 for int8.
-
-        Raises:
-            UserError: a number of a vector is too large for fp16.
-        """
+        """Vectors of texts, shape (texts, dimension): fp16, or float32 for int8."""
 
         def count(lengths: Ids) -> None:
             progress.add(len(lengths), tokens=int(lengths.sum()))

@@ -19,10 +19,7 @@ SLACK = 8  # terms added to a sum's length: the rounding of norms, of scores and
 
 
 def pair_scores(queries: Array, passages: Array, temperature: float) -> Array:
-    """s(q, p) = q · p / temperature of aligned fp16 or float32 vectors, both of shape (pairs, dim).
-
-    Returns float32, shape (pairs,).
-    """
+    """s(q, p) = q · p / temperature of fp16 or float32 vectors, both (pairs, dim); float32, shape (pairs,)."""
     products = np.multiply(queries, passages, dtype=np.float64)
     scores: Array = (products.sum(axis=1) / temperature).astype(np.float32)
     return scores
@@ -38,7 +35,6 @@ def settled(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
     Args:
         sums: float64, shape (pairs,).
         width: half of the interval, of `rounding_width`: shape (pairs,) or a number.
-        temperature: scores are divided by it.
     Returns:
         float32 scores, and whether a pair is left to `pair_scores`; both of shape (pairs,).
     """
@@ -59,7 +55,6 @@ def query_scores(query: Array, vectors: Array, rows: Array, longest: float, temp
         vectors: stored values as float32, shape (passages, dim).
         rows: of the passages, shape (pairs,).
         longest: an upper bound of their lengths.
-        temperature: scores are divided by it.
     Returns:
         Shape (pairs,), float32.
     """

@@ -29,15 +29,10 @@ class BlockSearch:
         self.longest = 1.001 * float(np.sqrt(np.einsum("ij,ij->i", self.vectors, self.vectors).max()))
 
     def candidates(self, queries: Vectors, depth: int, floors: Array, run: Map = map) -> Array:
-        """Packed candidates that hold every one of the stretch's best `depth` passages that reach the floor.
+        """Packed candidates, (queries, any), 0 for none: all of the stretch's best `depth` that reach the floor.
 
-        Args:
-            queries: stored values, shape (queries, dim).
-            depth: how many of the best must be among them.
-            floors: lowest score of interest per query.
-            run: `map`, or that of a pool of threads.
-        Returns:
-            Shape (queries, any), 0 for none.
+        `queries` are stored values, (queries, dim), `floors` the lowest score of interest per query, and `run` is `map`
+        or that of a pool of threads.
         """
         labels, counts = self._propose(queries, depth, floors * self.temperature)
         keys = np.zeros(labels.shape, np.uint64)

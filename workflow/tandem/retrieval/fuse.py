@@ -4,9 +4,8 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice, pairwise, repeat
 from math import fsum
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from tandem.data.collection import Collection
 from tandem.data.runs import Floats, iter_run, lists, scored_depth, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
-from tandem.evaluation.relevance import relevance
+from tandem.evaluation.scores import relevance
 from tandem.retrieval.fusion import Floats64, Pool, Setting, best, pool
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
@@ -41,13 +40,8 @@ class Span(NamedTuple):
 def aligned(path: Path, places: dict[str, int]) -> Iterator[tuple[int, list[str], Floats]]:
     """(place of the query, documents, scores) of each query that a run lists, places ascending; one is held at a time.
 
-    A file in another order is scanned once for the beginning of each query's lines, and then read query by query.
-
-    Args:
-        path: the run's file.
-        places: query → its place in the split.
-    Raises:
-        UserError: as `iter_run`; a query that is not of the split; a score that is infinite.
+    A file in another order is scanned once for the beginning of each query's lines, and then read query by query. A
+    query that `places` lacks, or an infinite score, is a `UserError`.
     """
     spans = _scattered(path, places)
     for query, docs, scores in iter_run(path) if spans is None else _jump(path, spans):
@@ -88,30 +82,22 @@ def _jump(path: Path, spans: list[Span]) -> Iterator[tuple[str, list[str], Float
 
 
 def pools(runs: Sequence[Artifact], queries: Sequence[str]) -> Iterator[tuple[str, Pool]]:
-    """Each query that a run lists documents for, and its pool; two queries of each run are held at a time.
-
-    Args:
-        runs: run artifacts of one dataset and split.
-        queries: the split's queries: the order in which they are fused, whatever that of the runs.
-    Raises:
-        UserError: a run lists a query that is not among them.
-    """
+    """Each query that a run lists documents for, in the split's order, and its pool; two of each run are held."""
     places = {query: place for place, query in enumerate(queries)}
     scored = [scored_depth(run) for run in runs]
-    streams = [_numbered(number, aligned(run.path("run.trec"), places)) for number, run in enumerate(runs)]
-    for place, group in groupby(merge(*streams, key=itemgetter(0)), key=itemgetter(0)):
+    streams = (
+        zip(repeat(number), aligned(run.path("run.trec"), places), strict=False) for number, run in enumerate(runs)
+    )
+    for place, group in groupby(merge(*streams, key=place_of), key=place_of):
         columns: list[tuple[Sequence[str], Floats]] = [((), np.empty(0, np.float32))] * len(runs)
-        for _, number, docs, scores in group:
+        for number, (_, docs, scores) in group:
             columns[number] = docs, scores
         yield queries[place], pool(columns, scored)
 
 
-def _numbered(
-    number: int, ranked: Iterable[tuple[int, list[str], Floats]]
-) -> Iterator[tuple[int, int, list[str], Floats]]:
-    """(place of the query, number of the run, documents, scores) of a run's lists."""
-    for place, docs, scores in ranked:
-        yield place, number, docs, scores
+def place_of(entry: tuple[int, tuple[int, list[str], Floats]]) -> int:
+    """The place of the query of (number of the run, its list)."""
+    return entry[1][0]
 
 
 def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], list[Artifact]]:
@@ -149,10 +135,7 @@ def run(job: Job[FuseParams]) -> None:
     """Write run.trec: the `depth` best documents of each query by the fused score, ties by document id.
 
     Inputs: dataset; the runs `run.0`, `run.1`, …; `tuned` (a `tune_fusion`), with the settings that were tuned. A query
-    that no run lists documents for has no line. Memory: ids of the split's queries, and two queries of each run.
-
-    Raises:
-        UserError: runs of another dataset or split; settings tuned for other runs.
+    that no run lists documents for has no line.
     """
     queries, runs = open_runs(job)
     tuned = tuned_settings(job) if "tuned" in job.inputs else {}
@@ -175,11 +158,7 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
 
     Inputs: dataset, `run.0`, `run.1`, …. A setting's value is the mean of the measure over the queries that the stage
     `score` counts, of the lists that the stage `fuse` writes. Of equally good settings the first of the grid is chosen:
-    the most even weights, the constant named first. Memory: 8 bytes a setting and query, and the pools of `CHUNK`
-    queries.
-
-    Raises:
-        UserError: runs of another dataset or split; an unknown measure.
+    the most even weights, the constant named first. Memory: 8 bytes a setting and query.
     """
     params = job.params
     (measure,) = parse_measures([params.measure])

@@ -36,9 +36,8 @@ class Pool:
 def pool(lists: Sequence[tuple[Sequence[str], Floats]], scored: Sequence[int | None] = ()) -> Pool:
     """Lay runs' lists side by side.
 
-    Args:
-        lists: documents and scores of each run, in any order; empty where a run has nothing for the query.
-        scored: down to which rank each run's scores mean something; None, or no entry: all.
+    `lists` are documents and scores of each run, in any order; `scored` tells down to which rank each run's scores mean
+    something (None, or no entry: all).
     """
     docs = sorted({doc for listed, _ in lists for doc in listed})
     rows = {doc: row for row, doc in enumerate(docs)}
@@ -97,22 +96,13 @@ def z_score(scores: Floats64) -> Floats64:
     return _filled((scores - listed.mean()) / listed.std())
 
 
-def unnormalized(scores: Floats64) -> Floats64:
-    """Scores as they are; missing: the lowest of these."""
-    return _filled(scores)
-
-
 def _filled(scores: Floats64) -> Floats64:
-    """Replace missing scores by the lowest; by 0 where all are missing."""
+    """Scores as they are; missing: the lowest of these, 0 where all are missing."""
     lowest = np.nanmin(scores) if not np.isnan(scores).all() else 0.0
     return np.where(np.isnan(scores), lowest, scores)
 
 
-NORMALIZATIONS: dict[str, Callable[[Floats64], Floats64]] = {
-    "min_max": min_max,
-    "z_score": z_score,
-    "none": unnormalized,
-}
+NORMALIZATIONS: dict[str, Callable[[Floats64], Floats64]] = {"min_max": min_max, "z_score": z_score, "none": _filled}
 
 
 @fusion_grid("rrf")

@@ -34,15 +34,10 @@ P = TypeVar("P", bound=ScoringParams)
 
 
 class PairScores:
-    """A cross-encoder's logits for the pairs of a `tokens` artifact, each computed once.
+    """A cross-encoder's logits for the pairs of a `tokens` artifact, each computed once; `computed` counts them.
 
-    Args:
-        model: a model with a cross-encoder.
-        tokens: the dataset's token ids; the store lies beside them, in `results/<dataset>/pairs/`.
-        precision: `auto`, `bf16` or `fp32`.
-        batch_tokens: tokens of a batch; other batch shapes may change a score's last bits.
-    Attributes:
-        computed: pairs that this object has sent through the model.
+    Other shapes of batches, by `batch_tokens`, may change a score's last bits.
+
     Raises:
         UserError: the model has no cross-encoder, or another tokenizer.
     """
@@ -57,7 +52,6 @@ class PairScores:
         self._model: CrossEncoder | None = None
 
     def _place(self, model: Artifact, tokens: Artifact) -> Path:
-        """The store's folder: its digest covers whatever may change a bit of a score."""
         identity = {
             "model": part_files(model, "cross"),
             "tokens": tokens.manifest.checksums,
@@ -86,7 +80,7 @@ class PairScores:
         return result
 
     def _compute(self, keys: Array, progress: Progress | None) -> Array:
-        """Send pairs through the model, those of like length together, storing them as they come."""
+        """Scores of pairs by the model, those of like length together, stored as they come."""
         model, template = self._load(), self.tokens.template
         queries, passages = (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
         lengths = self.tokens.queries.lengths(queries) + self.tokens.passages.lengths(passages) + template.extra[1]
@@ -134,20 +128,14 @@ def probability(logits: Array) -> Array:
 def mean_probability(
     judges: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
 ) -> Array:
-    """Mean over the judges of σ(logit): one judge or several. Shape (pairs,), float32.
-
-    `progress` counts every pair once per judge.
-    """
+    """Mean over the judges of σ(logit), float32, shape (pairs,); `progress` counts every pair once per judge."""
     return _mean([probability(judge.score(queries, passages, progress)) for judge in judges])
 
 
 def mean_logit(
     teachers: Sequence[PairScores], queries: Array, passages: Array, progress: Progress | None = None
 ) -> Array:
-    """Mean over the teachers of their logits; of one teacher, its own to the bit. Shape (pairs,), float32.
-
-    `progress` counts every pair once per teacher.
-    """
+    """Mean over the teachers of their logits, float32, shape (pairs,); of one teacher, its own to the bit."""
     return _mean([teacher.score(queries, passages, progress).astype(np.float64) for teacher in teachers])
 
 

@@ -26,8 +26,7 @@ NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
 
 def store_name(model: str, identity: object) -> str:
     """The name of a store's folder: the model's key, and a digest of all that may change a bit of a score."""
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
-    return f"{model}-{digest}"
+    return f"{model}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]}"
 
 
 def checksum(path: Path) -> str | None:
@@ -66,7 +65,6 @@ class PairStore:
             self._merge()
 
     def _write(self, keys: Array, scores: Array) -> str:
-        """Write one new part, under its final name only when it is whole; the name."""
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / f".{uuid.uuid4().hex}"
         words = np.concatenate([keys.astype("<u8").view("<u4"), scores.astype("<f4").view("<u4")])
@@ -79,7 +77,6 @@ class PairStore:
         return name
 
     def _refresh(self) -> None:
-        """Map parts that other processes have added; forget those that were merged away."""
         present = {path.name for path in self.folder.glob("[!.]*.npy")}
         for name in sorted(present - self._parts.keys()):
             try:

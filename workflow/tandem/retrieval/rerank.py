@@ -28,21 +28,15 @@ SCORES = {"raw": mean_logit, "probability": mean_probability}  # what of a windo
 Ranked = tuple[str, list[str]]  # query, and its documents, best first
 
 
-def lists(job: Job[RerankParams]) -> Iterator[Ranked]:
-    """The lists of the input run."""
-    for query, docs, scores in iter_run(job.inputs["run"].path("run.trec")):
-        yield query, [doc for doc, _ in ranked_order(docs, scores)]
-
-
 def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array, Array]]:
-    """Queries with their documents, about `GROUP` pairs at a time.
+    """Lists of the input run, about `GROUP` pairs at a time, and the pairs of their first `depth` documents.
 
-    Yields:
-        The lists; of each pair the query's row and the row of the passage or window, list after list and document after
-        document; and the number of pairs of each of the lists' first `depth` documents.
+    Of each pair the query's row and that of the passage or window, list after list and document after document; and the
+    number of pairs of each document.
     """
     dataset, depth = Collection(job.inputs["dataset"]), job.params.depth
-    docs, source = doc_rows(dataset), lists(job)
+    docs, run = doc_rows(dataset), iter_run(job.inputs["run"].path("run.trec"))
+    source = ((query, [doc for doc, _ in ranked_order(found, scores)]) for query, found, scores in run)
     if isinstance(job.params, RerankWindowsParams):
         windows = Collection(job.inputs["windows"])
         queries, spans = query_rows(windows), Spans(windows)

@@ -21,10 +21,9 @@ from tandem.cluster.progress import Progress
 from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import Embeddings, Stretches, Vectors, block_name
+from tandem.retrieval.embeddings import Embeddings, Pieces, Stretches, Vectors, block_name
 from tandem.retrieval.exact import Array, Best
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.pieces import Pieces
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
 from tandem.store.job import Job, plain, writing
@@ -34,11 +33,7 @@ Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
 
 
 def open_embeddings(job: Job[Any], split: str) -> tuple[Embeddings, Embeddings]:
-    """Open the inputs `passages` and `queries`.
-
-    Raises:
-        UserError: one model did not make both from this dataset and these token ids, or queries are of another split.
-    """
+    """The inputs `passages` and `queries`; a `UserError` unless one model made both, and from this split."""
     require_dataset(job, "passages", "queries")
     passages, queries = job.inputs["passages"], job.inputs["queries"]
     for role in ("model", "tokens"):
@@ -67,12 +62,7 @@ class Partial(NamedTuple):
 
 
 class Partials:
-    """What the shards of a search have retrieved: files `shards/<first>-<stop>.npy`, named by their blocks.
-
-    Args:
-        folder: the artifact's.
-        origin: digest of everything that decides what is retrieved.
-    """
+    """What the shards of a search have retrieved: files `shards/<first>-<stop>.npy`, named by their blocks."""
 
     def __init__(self, folder: Path, origin: str) -> None:
         self.folder = folder / "shards"

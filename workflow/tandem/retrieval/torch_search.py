@@ -28,12 +28,8 @@ Parts = tuple[Tensor, Tensor | None, Tensor]  # of a stretch: values, scales of 
 
 
 class Stretch:
-    """A stretch of passages on the device.
+    """A stretch of passages on the device: fp16 or int8 values, (passages, dim), with the scale of int8.
 
-    Args:
-        values: fp16, or int8, shape (passages, dim).
-        scale: of int8 vectors, float32, shape (passages,).
-        ranks: alphabetical rank of each passage's id, int64, shape (passages,).
     Attributes:
         factor: what is multiplied: on CUDA the values as fp16, which sums in float32; else the vectors as float32.
         longest: an upper bound of the vectors' lengths, a float64 tensor without dimensions.
@@ -146,14 +142,7 @@ def floors(keys: Tensor) -> Tensor:
 
 
 class Search:
-    """The best passages of some queries so far, on the device.
-
-    Args:
-        queries: fp16, shape (queries, dim).
-        depth: passages per query.
-        temperature: scores are divided by it.
-        tile: products of a query and a passage that are held at once.
-    """
+    """The best passages of some queries so far, on the device; `tile` products are held at once."""
 
     def __init__(self, queries: Vectors, depth: int, temperature: float, tile: int) -> None:
         self.stored, self.depth, self.temperature, self.tile = queries, depth, temperature, tile

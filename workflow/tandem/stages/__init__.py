@@ -3,10 +3,11 @@
 from tandem.errors import UserError
 from tandem.registry import name_plugin
 from tandem.stages import audits, data, evaluation, lexical, negatives, retrieval, training
+from tandem.stages import data, evaluation, lexical, negatives, retrieval, training
 from tandem.stages.base import Kind, Params
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation, audits) for kind in box.KINDS
+    kind.name: kind for box in (data, lexical, negatives, training, retrieval, evaluation) for kind in box.KINDS
 }
 
 

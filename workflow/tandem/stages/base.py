@@ -1,12 +1,13 @@
-"""What a kind of stage declares: its name, parameters, code, and how it runs.
+"""What a kind of stage declares, and how parameters travel on a command line.
 
 Declarations are data. Rules, the command line, estimates, the report and `gc` read them; nothing lists kinds again.
-This package imports neither torch nor FAISS nor Java, so that planning stays light.
-"""
+This package imports neither torch nor FAISS nor Java, so that planning stays light."""
 
 from collections.abc import Callable, Iterable
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -65,3 +66,47 @@ class Kind:
     def is_shared(self, roles: Iterable[str]) -> bool:
         """Whether jobs may share the work of a stage with inputs of these roles."""
         return self.shard is not None and (not self.gpu or self.computes(roles))
+
+
+Json = dict[str, Any]  # an object as JSON has it: resolved parameters, facts
+
+
+def flatten(params: Json, prefix: str = "") -> Json:
+    """`{"a": {"b": 1}}` → `{"a.b": 1}`; lists and empty mappings are values."""
+    flat: Json = {}
+    for name, value in params.items():
+        if isinstance(value, dict) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def nest(flat: Json) -> Json:
+    """`{"a.b": 1}` → `{"a": {"b": 1}}`."""
+    nested: Json = {}
+    for path, value in flat.items():
+        *parents, last = path.split(".")
+        at = nested
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[last] = value
+    return nested
+
+
+def format_value(value: Any) -> str:
+    """A value as the command line reads it back: plain text where that is unambiguous, else JSON."""
+    if isinstance(value, str):
+        try:
+            json.loads(value)
+        except ValueError:
+            return value
+    return json.dumps(value)
+
+
+def parse_value(text: str) -> Any:
+    """A flag's value: JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

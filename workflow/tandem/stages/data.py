@@ -17,21 +17,13 @@ class DatasetParams(Params):
     train_queries: int | None = Field(None, ge=1, description="most training queries, chosen by a hash; null: all")
     dev_queries: int | None = Field(None, ge=1, description="most dev queries, likewise")
     test_queries: int | None = Field(None, ge=1, description="most test queries, likewise")
-    dev_from_train: float | None = Field(
-        None, gt=0, lt=1, description="share of the training queries that become dev queries where the source has none"
-    )
-    train_from_test: float | None = Field(
-        None, gt=0, lt=1, description="share of the test queries that become training queries, likewise"
-    )
-    unknown_documents: Literal["warn", "drop", "error"] = Field(
-        "warn", description="qrels that name a document which the corpus lacks: kept, dropped or refused"
-    )
+    dev_from_train: float | None = Field(None, gt=0, lt=1, description="share of train queries that become dev")
+    train_from_test: float | None = Field(None, gt=0, lt=1, description="share of test queries that become train")
+    unknown_documents: Literal["warn", "drop", "error"] = Field("warn", description="labels of absent passages")
     blank_queries: Literal["drop", "error"] = Field("drop", description="queries without text: dropped or refused")
     checksum: str | None = Field(None, description="expected sha256 of the source's rows; another one is a warning")
     fingerprint: str | None = Field(None, description="of the files that `path` names")
-    downloads: list[list[str | None]] | None = Field(
-        None, description="(file, url, member, sha256, md5) of each file that is downloaded"
-    )
+    downloads: list[list[str | None]] | None = Field(None, description="(file, url, member, sha256, md5) each")
 
     def most_queries(self, split: str) -> int | None:
         """The largest number of queries of a split; None for all."""

@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tandem.config.base import Model, Names, Pooling
+from tandem.config.base import Model, Names, Pooling, problem
 from tandem.config.encoders import CoCondenserTrain, Masking, RetroMaeTrain, Spans
 from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, Lora
+from tandem.config.validation import parse
 from tandem.stages.base import Kind, Params
 
 STARTS = ("start", "retriever", "reranker")
@@ -101,7 +102,12 @@ class ModelParams(Vectors):
 def by_objective(value: Any, info: ValidationInfo, types: Mapping[str, type[Model]]) -> Any:
     """A mapping as the model of its objective, so that mistakes name that model's keys."""
     model = types.get(str(info.data.get("objective")))
-    return model.model_validate(value) if model and isinstance(value, Mapping) else value
+    if model is None or not isinstance(value, Mapping):
+        return value
+    result, lines = parse(model, value)
+    if result is None:
+        raise problem(f".{lines[0]}")
+    return result
 
 
 PRETRAININGS: dict[str, type[Model]] = {

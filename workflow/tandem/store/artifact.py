@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from tandem.config.base import Model
 from tandem.config.validation import read
 from tandem.errors import UserError
-from tandem.stages.flags import Json
+from tandem.stages.base import Json
 from tandem.store.files import replacing, sha256
 
 M = TypeVar("M", bound=Model)

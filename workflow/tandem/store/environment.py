@@ -67,7 +67,8 @@ def modules_hash(kind: str) -> str:
     """10 hex digits over the sources that decide a kind's result: a changed one is worth a warning, not a rebuild."""
     digest = hashlib.sha256()
     for source in sources(kind):
-        digest.update(str(source.relative_to(PACKAGE)).encode() + b"\0" + source.read_bytes())
+        name = source.relative_to(PACKAGE) if source.is_relative_to(PACKAGE) else source.name  # a plugin's
+        digest.update(str(name).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:10]
 
 

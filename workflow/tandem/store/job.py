@@ -23,7 +23,7 @@ from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.registry import load_plugins
 from tandem.stages import KINDS, SHARDS
-from tandem.stages.flags import Json, nest, parse_value
+from tandem.stages.base import Json, nest, parse_value
 from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact
 from tandem.store.environment import modules_hash, peak_mib, provenance, redacted
 from tandem.store.files import sha256, write_json

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
-from tandem.stages.flags import Json, flatten
+from tandem.stages.base import Json, flatten
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 
 FEW = 3  # differences that are each named in a full line

@@ -23,7 +23,6 @@ class BeirQueries(Source):
         self.places = {"queries": str(self._queries)}
 
     def corpus(self) -> Iterator[Passage]:
-        """No passage."""
         yield from ()
 
     def queries(self) -> Iterator[Query]:
@@ -32,7 +31,6 @@ class BeirQueries(Source):
             yield text_of(where, record, "_id", number=True), text_of(where, record, "text"), ""
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, document id, relevance, split) of each line of the qrels, header lines left out."""
         for split, path in self._qrels.items():
             for number, line in lines(path):
                 columns = line.split("\t")
@@ -45,7 +43,6 @@ class BeirQueries(Source):
                 yield columns[0], columns[1], parse_whole(where, "relevance", columns[2]), split
 
     def answers(self) -> Iterator[Answers]:
-        """(query id, answers) of each line of answers.jsonl, if there is one."""
         for where, record in records(self._answers) if self._answers else ():
             answers = texts_of(where, "answers", record.get("answers"))
             yield text_of(where, record, "_id", number=True), answers
@@ -61,7 +58,6 @@ class Beir(BeirQueries):
         self.places["corpus"] = str(self._corpus)
 
     def corpus(self) -> Iterator[Passage]:
-        """(document id, title, text) of each line of corpus.jsonl; a missing title is empty."""
         for where, record in records(self._corpus):
             title = text_of(where, record, "title") if record.get("title") else ""
             yield text_of(where, record, "_id", number=True), title, text_of(where, record, "text")

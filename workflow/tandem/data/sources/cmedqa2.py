@@ -39,7 +39,6 @@ class CMedQA2(Source):
         self.places = {"corpus": f"{self._answers} record", "queries": f"{self._questions} record"}
 
     def corpus(self) -> Iterator[Passage]:
-        """(document id, "", text) of every answer."""
         for _, (doc, text) in _rows(self._answers, "ans_id", "content"):
             yield doc, "", text
 
@@ -49,7 +48,6 @@ class CMedQA2(Source):
             yield query, text, ""
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, document id, 1, split) of every positive."""
         for split, path in self._candidates.items():
             if split == "train":
                 yield from ((query, doc, 1, split) for query, doc, label, _ in self.lists() if label)

@@ -1,8 +1,8 @@
 """Datasets made of others: their rows unchanged, one's passages with another's queries, unions, and windows."""
 
-from collections.abc import Callable, Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
@@ -13,17 +13,15 @@ from tandem.config.datasets import Windows as WindowsConfig
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, LITERAL_MATCH, QRELS, QUERIES
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.beir import BeirQueries
-from tandem.data.tables import streaming
+from tandem.data.tables import ANSWERS_SCHEMA, CORPUS_SCHEMA, LISTS_SCHEMA, QRELS_SCHEMA, QUERIES_SCHEMA, stream
 from tandem.data.text import count_windows, cut, units_of, window_id
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
-
-def stream(path: Path, *columns: str) -> Iterator[Any]:
-    """Rows of a Parquet file as tuples of some columns, a batch in memory at a time."""
-    with streaming(path) as file:
-        for batch in file.iter_batches(columns=list(columns)):
-            yield from zip(*(batch[name].to_pylist() for name in columns), strict=True)
+FILES = {
+    "corpus": (CORPUS, CORPUS_SCHEMA), "queries": (QUERIES, QUERIES_SCHEMA), "qrels": (QRELS, QRELS_SCHEMA),
+    "answers": (ANSWERS, ANSWERS_SCHEMA), "lists": (LISTS, LISTS_SCHEMA),
+}  # fmt: skip
 
 
 def input_artifact(job: DatasetJob, role: str, kind: str) -> Artifact:
@@ -36,7 +34,30 @@ def input_artifact(job: DatasetJob, role: str, kind: str) -> Artifact:
     return artifact
 
 
-class Derived(Source):
+class Parts(Source):
+    """A source that one method reads: `rows` of a part."""
+
+    @abstractmethod
+    def rows(self, part: str) -> Iterator[Any]:
+        """Rows of a part: `corpus`, `queries`, `qrels`, `answers` or `lists`."""
+
+    def corpus(self) -> Iterator[Passage]:
+        return self.rows("corpus")
+
+    def queries(self) -> Iterator[Query]:
+        return self.rows("queries")
+
+    def qrels(self) -> Iterator[Judgement]:
+        return self.rows("qrels")
+
+    def answers(self) -> Iterator[Answers]:
+        return self.rows("answers")
+
+    def lists(self) -> Iterator[Listed]:
+        return self.rows("lists")
+
+
+class Derived(Parts):
     """The dataset of an input, unchanged and in its order; subclasses override what they change."""
 
     def __init__(self, job: DatasetJob, entry: Dataset, role: str = "of") -> None:
@@ -45,29 +66,10 @@ class Derived(Source):
         self.places = {"corpus": str(self.base.folder / CORPUS), "queries": str(self.base.folder / QUERIES)}
         self.facts = {role: self.base.key}
 
-    def corpus(self) -> Iterator[Passage]:
-        """Every passage."""
-        return self._stream(CORPUS, "doc_id", "title", "text")
-
-    def queries(self) -> Iterator[Query]:
-        """Every query."""
-        return self._stream(QUERIES, "query_id", "text", "split")
-
-    def qrels(self) -> Iterator[Judgement]:
-        """Every judgement."""
-        return self._stream(QRELS, "query_id", "doc_id", "relevance", "split")
-
-    def answers(self) -> Iterator[Answers]:
-        """Every question's answers."""
-        return self._stream(ANSWERS, "query_id", "answers")
-
-    def lists(self) -> Iterator[Listed]:
-        """The training lists."""
-        return self._stream(LISTS, "query_id", "doc_id", "label", "score")
-
-    def _stream(self, name: str, *columns: str) -> Iterator[Any]:
-        """The rows of a file; none where the dataset has no such file."""
-        return stream(self.base.path(name), *columns) if name in self.base.manifest.files else iter(())
+    def rows(self, part: str) -> Iterator[Any]:
+        """The rows of a part; none where the dataset has no such file."""
+        name, schema = FILES[part]
+        return stream(self.base.path(name), *schema.names) if name in self.base.manifest.files else iter(())
 
 
 @dataset_format("pair")
@@ -85,21 +87,10 @@ class Pair(Derived):
         self.places["queries"] = self._other.places["queries"]
         self.facts |= self._other.facts
 
-    def queries(self) -> Iterator[Query]:
-        """Every query of the other dataset."""
-        return self._other.queries()
-
-    def qrels(self) -> Iterator[Judgement]:
-        """Its judgements."""
-        return self._other.qrels()
-
-    def answers(self) -> Iterator[Answers]:
-        """Its answers."""
-        return self._other.answers()
-
-    def lists(self) -> Iterator[Listed]:
-        """Its training lists."""
-        return self._other.lists()
+    def rows(self, part: str) -> Iterator[Any]:
+        """Passages of one dataset, all else of the other."""
+        rows: Iterator[Any] = super().rows(part) if part == "corpus" else getattr(self._other, part)()
+        return rows
 
 
 class UnionEntry(Dataset):
@@ -109,7 +100,7 @@ class UnionEntry(Dataset):
 
 
 @dataset_format("union")
-class Union(Source):
+class Union(Parts):
     """The datasets of the inputs `of.0`, `of.1`, …, one after the other.
 
     Ids get `<name>.` before them, the name being that of `names`: a model trained on a union learns from each dataset's
@@ -125,30 +116,11 @@ class Union(Source):
         self.places = {key: " then ".join(part.places[key] for _, part in self._parts) for key in ("corpus", "queries")}
         self.facts = {"of": [part.base.key for _, part in self._parts]}
 
-    def corpus(self) -> Iterator[Passage]:
-        """Every passage of each."""
-        return self._prefixed(Derived.corpus, 1)
-
-    def queries(self) -> Iterator[Query]:
-        """Every query of each, in the split that it has there."""
-        return self._prefixed(Derived.queries, 1)
-
-    def qrels(self) -> Iterator[Judgement]:
-        """The judgements of each."""
-        return self._prefixed(Derived.qrels, 2)
-
-    def answers(self) -> Iterator[Answers]:
-        """The answers of those that have some."""
-        return self._prefixed(Derived.answers, 1)
-
-    def lists(self) -> Iterator[Listed]:
-        """The training lists of those that have some."""
-        return self._prefixed(Derived.lists, 2)
-
-    def _prefixed(self, read: Callable[[Derived], Iterable[tuple[Any, ...]]], ids: int) -> Iterator[Any]:
-        """Rows of each part, whose first `ids` columns are ids."""
-        for name, part in self._parts:
-            for row in read(part):
+    def rows(self, part: str) -> Iterator[Any]:
+        """Rows of each dataset, their ids prefixed."""
+        ids = 2 if part in ("qrels", "lists") else 1
+        for name, dataset in self._parts:
+            for row in dataset.rows(part):
                 yield (*(f"{name}.{id_}" for id_ in row[:ids]), *row[ids:])
 
 
@@ -170,13 +142,12 @@ class Windows(Derived):
 
     def __init__(self, job: DatasetJob, entry: WindowsEntry) -> None:
         super().__init__(job, entry)
-        self._entry = entry
+        self._how = entry
         self._all = entry.label == "all"
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
-        """Every window, document after document."""
-        how = self._entry
+        how = self._how
         for doc, title, text in super().corpus():
             windows = cut(text, how.length, how.stride, how.unit, how.most)
             self.facts["documents"] += 1
@@ -193,7 +164,6 @@ class Windows(Derived):
                     yield query, window_id(doc, number), relevance if self._all else LITERAL_MATCH, split
 
     def lists(self) -> Iterator[Listed]:
-        """The training lists, with the windows that carry a document's label in its place."""
         for query, doc, label, score in super().lists():
             for number in range(self._counts.get(doc, 1) if self._all else 1):
                 yield query, window_id(doc, number), label, score
@@ -201,7 +171,7 @@ class Windows(Derived):
     @cached_property
     def _counts(self) -> dict[str, int]:
         """The number of windows of each judged or listed document that has several."""
-        how = self._entry
+        how = self._how
         named = {row[1] for rows in (super().qrels(), super().lists()) for row in rows}
         counts = {}
         for doc, _, text in super().corpus():

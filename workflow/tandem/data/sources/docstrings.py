@@ -5,20 +5,14 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ATTACHING = frozenset({"add_newdoc", "add_docstr"})  # how NumPy and torch document what is written in C
 
 
-@dataclass(frozen=True)
-class Documented:
-    """An object and its docstring.
-
-    Attributes:
-        name: the last part of the object's name.
-        docstring: without the indentation of the source.
-    """
+class Documented(NamedTuple):
+    """The last part of an object's name, and its docstring without the indentation of the source."""
 
     name: str
     docstring: str

@@ -71,15 +71,12 @@ class WikipediaQuestions(Source):
         raise NotImplementedError
 
     def corpus(self) -> Iterator[Passage]:
-        """(id, title, text) of every passage."""
         return passages(self._corpus)
 
     def queries(self) -> Iterator[Query]:
-        """(id, text, split) of every question."""
         return ((question.id, question.text, question.split) for question in self.questions)
 
     def answers(self) -> Iterator[Answers]:
-        """(id, answers) of every question."""
         return ((question.id, question.answers) for question in self.questions)
 
 
@@ -148,14 +145,12 @@ class EntityQuestions(WikipediaQuestions):
         matches = [(path, RELATION_FILE.fullmatch(path.name)) for path in self.files.glob("dataset/*/P*.json*")]
         named = [(match[2], match[1], path) for path, match in matches if match and path.parent.name == match[2]]
         if not named:
-            raise UserError(
-                f"{self.files.folder}: holds no dataset/test/P36.test.json or the like; unpack dataset.zip there"
-            )
+            error = f"{self.files.folder}: holds no dataset/test/P36.test.json or the like"
+            raise UserError(f"{error}; unpack dataset.zip there")
         self._paths = sorted(named, key=lambda file: (order(file[0]), int(file[1][1:])))
 
     @cached_property
     def questions(self) -> list[Question]:
-        """All questions, by split and relation."""
         return [
             Question(f"{split}-{relation}-{number}", split, record.text, record.answers, [])
             for split, relation, path in self._paths
@@ -253,7 +248,6 @@ class _Shallow:
         self.path, self.file, self.open = path, file, 0
 
     def read(self, size: int) -> bytes:
-        """The next bytes."""
         data = self.file.read(size)
         self.open += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
         if self.open > DEEPEST:

@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import tee
 from operator import itemgetter
 from pathlib import Path
@@ -35,11 +35,8 @@ from tandem.errors import UserError
 class Question:
     """One record of DuReader 2.0: a question, its answers by people, and the documents that a search engine returned.
 
-    Attributes:
-        id: question_id as text.
-        text: the question.
-        answers: the answers that hold text; none where they are secret.
-        documents: paragraphs of each document, stripped, without blank ones; titles are left out, as the paper does.
+    Documents are lists of stripped, non-blank paragraphs; titles are left out, as the paper does. There are no answers
+    where they are secret.
     """
 
     id: str
@@ -50,13 +47,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Rules:
-    """How passages are made and labelled.
+    """How passages are made and labelled: `enough` characters are a passage, an F1 of `threshold` makes it positive.
 
-    Attributes:
-        unit: what a token of the span-level F1 is, `characters` or `words`, which the paper leaves open. Of ten
-            released positives whose paragraphs and answers are at hand, ten reach 0.5 in characters and six in words.
-        threshold: the least F1 of a positive paragraph.
-        enough: the length at which a passage is long enough, in characters.
+    `unit` is what a token of the span-level F1 is, `characters` or `words`, which the paper leaves open. Of ten
+    released positives whose paragraphs and answers are at hand, ten reach 0.5 in characters and six in words.
     """
 
     unit: str
@@ -77,15 +71,11 @@ class Dureader2(Source):
             if not names:
                 raise UserError(f"splits.{split}: {names!r}; a list of file names is needed")
         files = Files(job)
-        self._files: list[tuple[str, Path]] = [
-            (split, files.find(name)) for split in sorted(splits, key=order) for name in splits[split]
-        ]
+        self._files = [(split, files.find(name)) for split in sorted(splits, key=order) for name in splits[split]]
         self.places = {"corpus": "dureader2 passages", "queries": "dureader2 questions"}
-        self._labels: Labels | None = None
 
     def corpus(self) -> Iterator[Passage]:
-        """(md5 of its text, "", text) of each different passage, where it first occurs."""
-        first = iter(self._labelled().first_of_equal())
+        first = iter(self._labels.first_of_equal())
         passages = characters = 0
         for _, _, question in self._questions():
             for paragraphs in passages_of(question, self._rules):
@@ -97,22 +87,18 @@ class Dureader2(Source):
         self.facts |= {"passages": passages, "mean_characters": characters / max(1, passages)}
 
     def queries(self) -> Iterator[Query]:
-        """(question id, text, split) of each question with a positive passage."""
-        for query, (text, split) in self._labelled().queries.items():
+        for query, (text, split) in self._labels.queries.items():
             yield query, text, split
 
     def qrels(self) -> Iterator[Judgement]:
         """(question id, md5 of the passage, 1, split) of each positive passage of each question."""
-        labels = self._labelled()
-        for query, positives in labels.positives.items():
+        for query, positives in self._labels.positives.items():
             for positive in positives:
-                yield query, positive.hex(), 1, labels.queries[query][1]
+                yield query, positive.hex(), 1, self._labels.queries[query][1]
 
     def answers(self) -> Iterator[Answers]:
-        """(question id, its answers) of each question with a positive passage."""
-        queries = self._labelled().queries
         for _, _, question in self._questions():
-            if question.id in queries:
+            if question.id in self._labels.queries:
                 yield question.id, question.answers
 
     def _questions(self) -> Iterator[tuple[str, str, Question]]:
@@ -121,20 +107,19 @@ class Dureader2(Source):
             for where, question in read_questions(path):
                 yield split, where, question
 
-    def _labelled(self) -> "Labels":
-        """The labels of all questions, computed at the first call: this is the long work."""
-        if self._labels is None:
-            labels = Labels()
-            located, again = tee(self._questions())  # as far apart as the processes are ahead
-            results = ordered_map(partial(label, rules=self._rules), map(itemgetter(2), again), self._workers)
-            with Progress("dureader2", 0, "questions") as progress:
-                for (split, where, question), passages in zip(located, results, strict=True):
-                    labels.add(where, split, question, passages)
-                    progress.add(1)
-            self.facts["questions_without_positive"] = dict(labels.without)
-            self.facts["positives_per_query"] = labels.positives_per_query()
-            self._labels = labels
-        return self._labels
+    @cached_property
+    def _labels(self) -> "Labels":
+        """The labels of all questions: this is the long work."""
+        labels = Labels()
+        located, again = tee(self._questions())  # as far apart as the processes are ahead
+        results = ordered_map(partial(label, rules=self._rules), map(itemgetter(2), again), self._workers)
+        with Progress("dureader2", 0, "questions") as progress:
+            for (split, where, question), passages in zip(located, results, strict=True):
+                labels.add(where, split, question, passages)
+                progress.add(1)
+        self.facts["questions_without_positive"] = dict(labels.without)
+        self.facts["positives_per_query"] = labels.positives_per_query()
+        return labels
 
 
 def read_questions(path: Path) -> Iterator[tuple[str, Question]]:
@@ -144,15 +129,9 @@ def read_questions(path: Path) -> Iterator[tuple[str, Question]]:
         documents = record.get("documents")
         if not isinstance(documents, list) or not all(isinstance(document, dict) for document in documents):
             raise UserError(f"{where}: documents is {json.dumps(documents)[:60]}; a list of objects is needed")
-        yield (
-            where,
-            Question(
-                text_of(where, record, "question_id", number=True),
-                text_of(where, record, "question"),
-                [answer for answer in answers if answer.strip()],
-                [_paragraphs(where, document) for document in documents],
-            ),
-        )
+        query, text = text_of(where, record, "question_id", number=True), text_of(where, record, "question")
+        answers = [answer for answer in answers if answer.strip()]
+        yield where, Question(query, text, answers, [_paragraphs(where, document) for document in documents])
 
 
 def _paragraphs(where: str, document: JsonObject) -> list[str]:
@@ -180,18 +159,13 @@ def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
     and the next, until together they are longer than `enough`; any other paragraph is a passage by itself.
     DuReader-retrieval §2.2.2, with what its text leaves open read from the released passages: paragraphs meet without a
     blank, every character counts (also punctuation and white space), and the rest of a document is a passage.
-
-    Args:
-        paragraphs: the document's, none of them blank.
-        enough: in characters.
     """
     together: list[str] = []
     length = 0
     for paragraph in paragraphs:
         together.append(paragraph)
         length += len(paragraph)
-        alone = len(together) == 1 and length >= enough
-        if alone or length > enough:
+        if length > enough or (len(together) == 1 and length == enough):
             yield together
             together, length = [], 0
     if together:
@@ -260,10 +234,8 @@ class Labels:
         return first_occurrences(np.frombuffer(self._hashes, np.uint64))
 
     def positives_per_query(self) -> dict[str, float]:
-        """The mean number of positives of a split's queries."""
-        queries: Counter[str] = Counter()
+        queries = Counter(split for _, split in self.queries.values())
         positives: Counter[str] = Counter()
         for query, (_, split) in self.queries.items():
-            queries[split] += 1
             positives[split] += len(self.positives[query])
         return {split: positives[split] / count for split, count in queries.items()}

@@ -73,7 +73,6 @@ class DureaderRetrieval(Source):
         self.places = {"corpus": f"{self._parts[0].parent}/part-*", "queries": str(self._dev)}
 
     def corpus(self) -> Iterator[Passage]:
-        """(passage id, title, text) of each line of the parts."""
         ids = (doc for chunk in self._release.ids.chunks for doc in chunk.to_pylist())
         for doc_id, (title, text) in zip(ids, self._lines(), strict=True):
             yield doc_id, title, text

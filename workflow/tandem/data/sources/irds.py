@@ -57,7 +57,6 @@ class IrDatasets(Source):
                     yield query.query_id, query.default_text(), split
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, document id, relevance, split) of each split's id."""
         for split, parts in self._splits.items():
             for _, qrels, grades in parts:
                 for judged in qrels.qrels_iter():

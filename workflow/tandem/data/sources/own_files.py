@@ -34,21 +34,17 @@ class Role:
 
     Attributes:
         fields: field → its possible names in JSON, Parquet or a header line; the first one present counts.
-        optional: fields that may be missing.
         columns: number of columns of a tab-separated line without a header → their fields; `-` is not read.
         line: description of such a line, for errors.
+        optional: fields that may be missing.
         spaced: whether a line without tabs is separated by white space, as TREC's are.
     """
 
     fields: dict[str, tuple[str, ...]]
-    optional: frozenset[str]
     columns: dict[int, tuple[str, ...]]
     line: str
+    optional: frozenset[str] = frozenset()
     spaced: bool = False
-
-    def field_of(self, name: str) -> str | None:
-        """The field with a certain name."""
-        return next((field for field, names in self.fields.items() if name in names), None)
 
     def resolve(self, where: str, names: Container[str]) -> dict[str, str]:
         """Field → its name among `names`, for those present; a `UserError` if a required field is missing."""
@@ -67,37 +63,27 @@ DOC_IDS = ("_id", "id", "doc_id", "docid", "pid")
 
 PASSAGES = Role(
     fields={"id": DOC_IDS, "title": ("title",), "text": ("text", "contents")},
-    optional=frozenset({"title"}),
     columns={2: ("id", "text"), 3: ("id", "title", "text")},
     line="id, text or id, title, text, by tabs",
+    optional=frozenset({"title"}),
 )
-QUERIES = Role(
-    fields={"id": QUERY_IDS, "text": ("text", "query")},
-    optional=frozenset(),
-    columns={2: ("id", "text")},
-    line="id, text, by a tab",
-)
+QUERIES = Role({"id": QUERY_IDS, "text": ("text", "query")}, {2: ("id", "text")}, "id, text, by a tab")
 QRELS = Role(
     fields={
         "query": ("query_id", "query-id", "qid"),
         "document": ("doc_id", "corpus-id", "corpus_id", "docid", "pid"),
         "relevance": ("relevance", "score"),
     },
-    optional=frozenset({"relevance"}),
     columns={
         2: ("query", "document"),
         3: ("query", "document", "relevance"),
         4: ("query", "-", "document", "relevance"),
     },
     line="query id, 0, document id, relevance by white space, or query id, document id[, relevance] by tabs",
+    optional=frozenset({"relevance"}),
     spaced=True,
 )
-ANSWERS = Role(
-    fields={"id": QUERY_IDS, "answers": ("answers",)},
-    optional=frozenset(),
-    columns={},
-    line="id, answer, …, by tabs",
-)
+ANSWERS = Role({"id": QUERY_IDS, "answers": ("answers",)}, {}, "id, answer, …, by tabs")
 
 
 @dataset_format("files")
@@ -123,7 +109,6 @@ class OwnFiles(Source):
         self.places = {"corpus": _place(self._corpus, PASSAGES), "queries": _place(self._queries, QUERIES)}
 
     def corpus(self) -> Iterator[Passage]:
-        """(document id, title, text) of every record; a missing title is empty."""
         for path in self._corpus:
             for where, record in reader(path, PASSAGES)(path, PASSAGES):
                 title = text_of(where, record, "title") if record.get("title") else ""
@@ -138,14 +123,12 @@ class OwnFiles(Source):
                 yield text_of(where, record, "id", number=True), text, splits[0] if len(splits) == 1 else ""
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, document id, relevance, split) of every record; without a relevance it is 1."""
         for split, path in self._qrels.items():
             for where, record in _records(path, QRELS):
                 query, doc = (text_of(where, record, field, number=True) for field in ("query", "document"))
                 yield query, doc, parse_whole(where, "relevance", str(record.get("relevance", 1))), split
 
     def answers(self) -> Iterator[Answers]:
-        """(query id, answers) of every record."""
         for path in self._answers:
             for where, record in _records(path, ANSWERS):
                 answers = texts_of(where, "answers", record["answers"])
@@ -171,12 +154,12 @@ def _place(paths: list[Path], role: Role) -> str:
     return str(first) if by_line else f"{first} record"
 
 
-Reader = Callable[[Path, Role], Iterator[tuple[str, JsonObject]]]
-
-
 def _suffix(path: Path) -> str:
     """The end of a file's name without `.gz`: `.tsv` of `a.tsv.gz`."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
+Reader = Callable[[Path, Role], Iterator[tuple[str, JsonObject]]]
 
 
 def reader(path: Path, role: Role) -> Reader:
@@ -222,10 +205,10 @@ def read_parquet(path: Path, role: Role) -> Iterator[tuple[str, JsonObject]]:
 def header(path: Path, role: Role) -> tuple[str, ...] | None:
     """The fields that the first line names; None where it is a record: a header holds nothing but names of fields."""
     for _, line in lines(path):
-        fields = [role.field_of(name.strip().lower()) for name in line.split("\t")]
-        known = tuple(field for field in fields if field is not None)
+        names = [name.strip().lower() for name in line.split("\t")]
+        known = tuple(field for name in names for field, allowed in role.fields.items() if name in allowed)
         needed = role.fields.keys() - role.optional
-        return known if len(known) == len(fields) and needed <= set(known) else None
+        return known if len(known) == len(names) and needed <= set(known) else None
     return None
 
 
@@ -293,9 +276,8 @@ def _documents(path: Path) -> Iterator[tuple[int, str]]:
             if size > LONGEST:
                 raise UserError(f"{path}:{start}: a document beyond {LONGEST >> 20} MiB; end it with </DOC>")
     if start:
-        raise UserError(
-            f"{path}:{start}: no </DOC> up to the end of the file; end the document or fetch the file again"
-        )
+        where = f"{path}:{start}: no </DOC> up to the end of the file"
+        raise UserError(f"{where}; end the document or fetch the file again")
 
 
 def _plain(marked: str) -> str:

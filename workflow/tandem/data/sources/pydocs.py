@@ -10,9 +10,9 @@ import hashlib
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from tandem.cluster.progress import Progress
 from tandem.config import datasets
@@ -39,16 +39,14 @@ SKIPPED = frozenset(
 )
 
 
-@dataclass(frozen=True, order=True)
-class Module:
+class Module(NamedTuple):
     """A module's dotted name and its file."""
 
     name: str
     path: Path
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A query and the passage that answers it."""
 
     query: str
@@ -74,17 +72,14 @@ class PyDocs(Source):
         self.facts["files"] = len(self._modules)
 
     def corpus(self) -> Iterator[Passage]:
-        """(passage id, heading, text), sorted by id."""
         for doc_id, (module, text) in sorted(self._pairs.passages.items()):
             yield doc_id, heading(module) if self._titled else "", text
 
     def queries(self) -> Iterator[Query]:
-        """(query id, text, split), sorted by id."""
         for query_id, (normal, text) in sorted(self._pairs.queries.items()):
             yield query_id, text, split_of(normal)
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, passage id, 1, split), sorted by query and passage id."""
         for query_id, doc_id in sorted(self._pairs.answers):
             yield query_id, doc_id, 1, split_of(self._pairs.queries[query_id][0])
 
@@ -104,21 +99,15 @@ class PyDocs(Source):
 class PairCollection:
     """Pairs of all modules as one collection: equal texts meet, and everything is named by a hash of its text.
 
-    Attributes:
-        passages: passage id → (module, text); of equal ones the first counts.
-        queries: query id → (normalised text, text), likewise.
-        answers: (query id, passage id).
-        count: how many pairs were added.
+    `passages` maps ids to (module, text), `queries` to (normalised text, text); of equal ones the first counts.
     """
 
     def __init__(self) -> None:
-        self.passages: dict[str, tuple[str, str]] = {}
-        self.queries: dict[str, tuple[str, str]] = {}
-        self.answers: set[tuple[str, str]] = set()
+        self.passages, self.queries = dict[str, tuple[str, str]](), dict[str, tuple[str, str]]()
+        self.answers: set[tuple[str, str]] = set()  # (query id, passage id)
         self.count = 0
 
     def add(self, module: str, pairs: list[Pair]) -> None:
-        """Add the pairs of a module."""
         for pair in pairs:
             normal = normalised(pair.query)
             query_id, doc_id = f"q{short_hash(normal)}", short_hash(normalised(pair.passage))
@@ -184,11 +173,8 @@ def module_pairs(module: Module, longest: int | None) -> list[Pair]:
 def pair_of(documented: Documented, longest: int | None) -> Pair | None:
     """The pair of a documented object, or None where a filter drops it.
 
-    The passage must answer without naming the object itself, or any lexical match would retrieve it.
-
-    Args:
-        documented: the object's name and docstring.
-        longest: most words of a passage, the rest is cut off; None for no limit.
+    The passage must answer without naming the object itself, or any lexical match would retrieve it. Of a passage of
+    more than `longest` words the rest is cut off.
     """
     parts = summary_and_body(documented.docstring)
     if parts is None or not is_query(parts[0]):
@@ -204,12 +190,9 @@ def pair_of(documented: Documented, longest: int | None) -> Pair | None:
 
 def is_query(summary: str) -> bool:
     """Whether a summary is a sentence one could search with."""
-    return (
-        len(summary.split()) in QUERY_WORDS
-        and summary.isascii()
-        and not PARAMETER.match(summary)
-        and not EMPTY_TALK.match(summary)
-    )
+    if len(summary.split()) not in QUERY_WORDS or not summary.isascii():
+        return False
+    return not PARAMETER.match(summary) and not EMPTY_TALK.match(summary)
 
 
 def masked(body: str, name: str) -> str:

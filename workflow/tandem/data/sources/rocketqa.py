@@ -74,7 +74,6 @@ class RocketQa(Source):
         return title_of(title)
 
     def queries(self) -> Iterator[Query]:
-        """(id, text, split) of each line of the query files."""
         for split, path in self._queries.items():
             for _, (query, text) in fields(path, "query id, text", 2):
                 yield query, text, split
@@ -95,7 +94,6 @@ class RocketQa(Source):
                 yield query, doc, LITERAL_MATCH, "train"
 
     def answers(self) -> Iterator[Answers]:
-        """(query id, answers) of each line of the answer files."""
         for path in self._answers:
             for _, line in lines(path):
                 query, *answers = line.split("\t")
@@ -130,17 +128,14 @@ class RocketQaTsv(Source):
         self.places = {"corpus": "passage", "queries": "query"}
 
     def corpus(self) -> Iterator[Passage]:
-        """(id, title, text) of each different passage, by first mention."""
         for is_first, (_, title, text, _) in zip(self._mentions.first(), self._read(), strict=True):
             if is_first:
                 yield f"{digest(title, text):016x}", title, text
 
     def queries(self) -> Iterator[Query]:
-        """(id, text, train) of each different query, by first mention."""
         return ((f"{digest(text):016x}", text, "train") for text in self._mentions.queries)
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, passage id, 1, train) of each positive."""
         return ((query, doc, 1, "train") for query, doc, label, _ in self.lists() if label > 0)
 
     def lists(self) -> Iterator[Listed]:
@@ -180,7 +175,6 @@ class Mentions:
             self._label.append(label)
 
     def first(self) -> NDArray[np.bool_]:
-        """For each mention whether its passage is mentioned for the first time."""
         return first_occurrences(np.frombuffer(self._doc, np.uint64))
 
     def by_query(self) -> Iterator[tuple[int, list[tuple[int, int]]]]:

@@ -10,7 +10,7 @@ cumulative sum a start.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -21,8 +21,7 @@ FAR = 1 << 40  # a place no paragraph reaches
 Places = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Tokens `start` to `end` (exclusive) of a paragraph and their F1 against an answer."""
 
     start: int
@@ -31,16 +30,10 @@ class Span:
 
 
 def best_span(paragraph: Sequence[str], answer: Sequence[str], threshold: float) -> Span | None:
-    """The span of a paragraph with the highest F1 against an answer; of equal ones the first, then the shortest.
+    """The span of a paragraph's tokens with the highest F1 against an answer's; of equal ones the first, then the
+    shortest; None if none reaches the threshold, which is above 0.
 
     DuReader-retrieval, Algorithm 1, whose label is whether there is such a span.
-
-    Args:
-        paragraph: its tokens.
-        answer: the answer's tokens.
-        threshold: the least F1 that counts, above 0.
-    Returns:
-        The span, or None if no span reaches the threshold.
     """
     places, spent = _places(paragraph, answer)
     shared = int((spent < 0).sum())

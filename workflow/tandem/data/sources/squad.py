@@ -50,7 +50,6 @@ class Squad(Source):
         self.places = {"corpus": f"{place} paragraph", "queries": f"{place} question"}
 
     def corpus(self) -> Iterator[Passage]:
-        """(document id, title, text) of every different paragraph."""
         known: set[str] = set()
         self.facts |= {"repeated_paragraphs": 0, "unanswerable_questions": 0}
         for _, doc, paragraph in self._paragraphs():
@@ -61,20 +60,17 @@ class Squad(Source):
                 yield doc, paragraph.title, paragraph.text
 
     def queries(self) -> Iterator[Query]:
-        """(query id, text, split) of every question that is asked."""
         for split, path in self._files.items():
             for question in _questions(self._translated.get(split, path)):
                 yield question.id, question.text, split
 
     def qrels(self) -> Iterator[Judgement]:
-        """(query id, document id, 1, split): the paragraph of each question that is asked."""
         for split, doc, paragraph in self._paragraphs():
             for question in paragraph.questions:
                 if question.id in self._ids[split]:
                     yield question.id, doc, 1, split
 
     def answers(self) -> Iterator[Answers]:
-        """(query id, different answers in their order) of each question that has some and is asked."""
         for split, path in self._files.items():
             for question in _questions(path):
                 if question.answers and question.id in self._ids[split]:
@@ -113,14 +109,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph with its questions.
+    """A paragraph with its questions; `own_id` is its id in the file, or empty.
 
-    Attributes:
-        own_id: its id in the file, or nothing.
-        title: of the article.
-        text: its text.
-        questions: those that it answers.
-        unanswerable: number of questions that it does not answer by design (`is_impossible` of SQuAD 2.0), left out.
+    `unanswerable` counts questions that it does not answer by design (`is_impossible` of SQuAD 2.0): they are left out.
     """
 
     own_id: str

@@ -1,7 +1,8 @@
 """Datasets with other queries than those they are derived from: without similar ones or labels, or dev alone."""
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from tandem.data.collection import Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
 from tandem.data.runs import iter_run, ranked_order
-from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, dataset_format
-from tandem.data.sources.derived import Derived, input_artifact, stream
+from tandem.data.sources import DatasetJob, Query, dataset_format
+from tandem.data.sources.derived import Derived, input_artifact
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
+from tandem.data.tables import stream
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
@@ -39,25 +41,9 @@ class Dissimilar(Derived):
         self._removed = {query for (query,) in stream(audit.path("train.parquet"), "query_id")}
         self.facts |= {"similar": audit.key, "removed": len(self._removed)}
 
-    def queries(self) -> Iterator[Query]:
-        """The remaining queries."""
-        return self._remaining(super().queries())
-
-    def qrels(self) -> Iterator[Judgement]:
-        """Their judgements."""
-        return self._remaining(super().qrels())
-
-    def answers(self) -> Iterator[Answers]:
-        """Their answers."""
-        return self._remaining(super().answers())
-
-    def lists(self) -> Iterator[Listed]:
-        """Their training lists."""
-        return self._remaining(super().lists())
-
-    def _remaining(self, rows: Iterator[Any]) -> Iterator[Any]:
-        """Rows, each beginning with a query id, of the remaining queries."""
-        return (row for row in rows if row[0] not in self._removed)
+    def rows(self, part: str) -> Iterator[Any]:
+        """Passages, and the rows of the remaining queries."""
+        return (row for row in super().rows(part) if part == "corpus" or row[0] not in self._removed)
 
 
 class UnlabelledEntry(datasets.Unlabelled):
@@ -92,7 +78,7 @@ class Unlabelled(Derived):
         texts = set()
         for query, text, split in super().queries():
             texts.add(text)
-            yield query, text, UNLABELLED if self._loses_labels(query, split) else split
+            yield query, text, UNLABELLED if query in self._losing else split
         self.facts["asked_already"] = 0
         others = (
             [(query, text) for query, text, split in self._other.queries() if split == "train"] if self._other else []
@@ -105,25 +91,16 @@ class Unlabelled(Derived):
             else:
                 yield f"unlabelled-{query}", text, UNLABELLED
 
-    def _loses_labels(self, query: str, split: str) -> bool:
-        return self._share is not None and split == "train" and position(query) < self._share
+    def rows(self, part: str) -> Iterator[Any]:
+        """Rows of the dataset, without labels of queries that lose them."""
+        whole = part in ("corpus", "queries")
+        return (row for row in super().rows(part) if whole or row[0] not in self._losing)
 
-    def qrels(self) -> Iterator[Judgement]:
-        """The judgements, without those of queries that lose them."""
-        return (row for row in super().qrels() if not self._loses_labels(row[0], row[3]))
-
-    def answers(self) -> Iterator[Answers]:
-        """The answers, likewise."""
-        return self._labelled(super().answers())
-
-    def lists(self) -> Iterator[Listed]:
-        """The training lists, likewise."""
-        return self._labelled(super().lists())
-
-    def _labelled(self, rows: Iterator[Any]) -> Iterator[Any]:
-        """Rows, each beginning with a query id, of the queries that keep their labels."""
-        unlabelled = {query for query, _, split in super().queries() if self._loses_labels(query, split)}
-        return (row for row in rows if row[0] not in unlabelled)
+    @cached_property
+    def _losing(self) -> set[str]:
+        """The queries that lose their labels."""
+        share = self._share or 0
+        return {query for query, _, split in super().rows("queries") if split == "train" and position(query) < share}
 
 
 class ReducedEntry(datasets.Reduced):
@@ -148,31 +125,23 @@ class Reduced(Derived):
         self._texts = Collection(base).queries(VALIDATED)
         self._selected = subset(dict.fromkeys(self._texts, VALIDATED), {VALIDATED: job.params.dev_queries})
         self._top = {query: docs for query, docs in _top(job, base, entry.depth) if query in self._selected}
-        judged = [row for row in super().qrels() if row[0] in self._selected and row[3] == VALIDATED]
+        judged = [row for row in super().rows("qrels") if row[0] in self._selected and row[3] == VALIDATED]
         needed = {doc for docs in self._top.values() for doc in docs} | {row[1] for row in judged if row[2] > 0}
         self._docs = needed | _drawn(Collection(base), needed, entry.others * len(self._selected))
         self._judged = [row for row in judged if row[2] > 0 or row[1] in self._docs]
         self.facts |= {"run": job.inputs["run"].key, "found": len(needed)}
 
-    def corpus(self) -> Iterator[Passage]:
-        """The passages that stay, in the order of the whole corpus."""
-        return (row for row in super().corpus() if row[0] in self._docs)
-
-    def queries(self) -> Iterator[Query]:
-        """The selected dev queries."""
-        return ((query, self._texts[query], VALIDATED) for query in self._selected)
-
-    def qrels(self) -> Iterator[Judgement]:
-        """Their judgements; one of an irrelevant passage only where the passage stays."""
-        return iter(self._judged)
-
-    def answers(self) -> Iterator[Answers]:
-        """Their answers."""
-        return (row for row in super().answers() if row[0] in self._selected)
-
-    def lists(self) -> Iterator[Listed]:
-        """The reference run's top passages of each query, in its order."""
-        return ((query, doc, 0, None) for query, docs in self._top.items() for doc in docs)
+    def rows(self, part: str) -> Iterator[Any]:
+        """What stays of a part: the lists are the reference run's top passages, in its order."""
+        match part:
+            case "queries":
+                return ((query, self._texts[query], VALIDATED) for query in self._selected)
+            case "qrels":  # of irrelevant passages only those that stay
+                return iter(self._judged)
+            case "lists":
+                return ((query, doc, 0, None) for query, docs in self._top.items() for doc in docs)
+        selected: Container[str] = self._docs if part == "corpus" else self._selected
+        return (row for row in super().rows(part) if row[0] in selected)
 
 
 def _top(job: DatasetJob, base: Artifact, depth: int) -> Iterator[tuple[str, list[str]]]:

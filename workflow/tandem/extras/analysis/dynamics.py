@@ -17,7 +17,7 @@ from tandem.models.ragged import Ids
 from tandem.retrieval.encode import Encoder
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores
-from tandem.stages.audits import DynamicsParams
+from tandem.stages.evaluation import DynamicsParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 from tandem.training.lists import draw, read_lists

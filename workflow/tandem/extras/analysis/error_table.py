@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from tandem.errors import UserError
-from tandem.evaluation.printed import read_printed
+from tandem.evaluation.layouts import read_printed
 from tandem.extras.analysis.errors import SUMMARY, TYPES, Summary, read_types
 from tandem.report.flags import csv_out, read_flags
 from tandem.report.grid import Grid, latex, markdown

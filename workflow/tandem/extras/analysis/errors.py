@@ -19,11 +19,11 @@ from tandem.data.runs import iter_run, ranked_order
 from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels
-from tandem.evaluation.relevance import relevance
+from tandem.evaluation.scores import relevance
 from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_sheet
 from tandem.extras.words import Rarity, terms
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import ErrorsParams
+from tandem.stages.evaluation import ErrorsParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Draft, Job, writing

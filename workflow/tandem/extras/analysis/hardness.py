@@ -16,7 +16,7 @@ from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import PairScores, mean_probability, open_judges
-from tandem.stages.audits import HardnessParams
+from tandem.stages.evaluation import HardnessParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing

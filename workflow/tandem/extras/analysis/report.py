@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from markupsafe import Markup
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
+from tandem.extras.analysis.errors import Summary
 from tandem.report import page
 from tandem.report.charts import bars
+from tandem.report.compare import shortened
 from tandem.report.flags import parse_json
 from tandem.report.sections import Addition, Extra, Section
 from tandem.store.artifact import open_artifact
@@ -20,26 +22,12 @@ page.FOLDERS.append(Path(__file__).parent / "assets")
 MOST, CHARACTERS = 200, 400  # pairs of a sheet on the page, and of each text
 
 
-class ErrorSummary(BaseModel):
-    """summary.json of an error analysis: the run and its split, queries without a positive, and guessed types."""
-
-    split: str
-    run: str
-    top: int
-    queries: int
-    without_positive: int
-    percent: float
-    sampled: int
-    pairs: int
-    guesses: dict[str, int]
-
-
 @dataclass(frozen=True)
 class ErrorAnalysis:
     """An error analysis, with a chart of the guessed types and the first rows of its sheet."""
 
     stage: Stage
-    summary: ErrorSummary
+    summary: Summary
     chart: Markup
     rows: list[dict[str, object]]
 
@@ -49,7 +37,7 @@ def error_analyses(stages: Iterable[Stage]) -> list[ErrorAnalysis]:
     analyses = []
     for stage in stages:
         if stage.kind == "errors":
-            summary = ErrorSummary.model_validate_json(stage.artifact.path("summary.json").read_bytes())
+            summary = TypeAdapter(Summary).validate_json(stage.artifact.path("summary.json").read_bytes())
             words = {name: str(count) for name, count in summary.guesses.items()}
             guesses = {name: float(count) for name, count in summary.guesses.items()}
             chart = bars("Guessed types of wrong results", guesses, "pairs", words)
@@ -58,17 +46,12 @@ def error_analyses(stages: Iterable[Stage]) -> list[ErrorAnalysis]:
 
 
 def _rows(stage: Stage) -> list[dict[str, object]]:
-    """The first pairs of the sheet, texts shortened."""
     with pq.ParquetFile(stage.artifact.path("pairs.parquet")) as file:
         rows = (row for batch in file.iter_batches(batch_size=MOST) for row in batch.to_pylist())
-        return [{name: _short(value) for name, value in row.items()} for row in islice(rows, MOST)]
-
-
-def _short(value: object) -> object:
-    """A text of at most CHARACTERS characters; anything else as it is."""
-    if isinstance(value, str) and len(value) > CHARACTERS:
-        return f"{value[:CHARACTERS].rstrip()}…"
-    return value
+        return [
+            {name: shortened(value, CHARACTERS) if isinstance(value, str) else value for name, value in row.items()}
+            for row in islice(rows, MOST)
+        ]
 
 
 def read_analyses(text: str) -> Addition:

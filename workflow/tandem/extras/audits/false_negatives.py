@@ -24,7 +24,7 @@ from tandem.extras.audits.pools import FUSION, Array, Counts, Pool, fused, pools
 from tandem.extras.sheets import FORMULA, filled_rows, one_line, safe, shortened, write_sheet
 from tandem.report.page import render
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import FalseNegativesParams, RelabelParams
+from tandem.stages.evaluation import FalseNegativesParams, RelabelParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import fingerprint, write_json, write_text
 from tandem.store.job import Draft, Job, writing

@@ -26,7 +26,7 @@ from tandem.extras.audits.duplicates import EXACT, CorpusCounts, Duplicates, unp
 from tandem.extras.audits.labels import Holes, Overlap, Split
 from tandem.extras.audits.minhash import Shingling, Sketcher
 from tandem.extras.audits.pools import require_split
-from tandem.stages.audits import NoiseParams
+from tandem.stages.evaluation import NoiseParams
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 

@@ -20,7 +20,7 @@ from tandem.extras.audits import query_similarity as similarity
 from tandem.extras.audits.query_similarity import Array, Proposer, Queries
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.audits import PairScoring, SimilarQueriesParams
+from tandem.stages.evaluation import Inference, SimilarQueriesParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -153,13 +153,12 @@ def judged(job: Job[SimilarQueriesParams], others: Array, train: Array) -> Array
         return mean_probability(judges, others, train, progress)
 
 
-def query_pairs(model: Artifact, tokens: Artifact, scoring: PairScoring) -> "PairScores":
+def query_pairs(model: Artifact, tokens: Artifact, scoring: Inference) -> "PairScores":
     """A cross-encoder's logits for pairs of queries: the second query takes the passage's place.
 
     They are stored beside its scores of queries with passages, for whichever threshold or depth asks again.
     """
-    from tandem.retrieval.pair_scores import PairScores
-    from tandem.retrieval.pair_store import PairStore
+    from tandem.retrieval.pair_scores import PairScores, PairStore
 
     scores = PairScores(model, tokens, scoring.precision, scoring.batch_tokens)
     scores.tokens = replace(scores.tokens, passages=scores.tokens.queries)

@@ -21,7 +21,7 @@ from tandem.models.saving import POOL
 from tandem.models.tokens import Template
 from tandem.plan.graph import Stage
 from tandem.retrieval.embeddings import Embeddings
-from tandem.stages.flags import Json
+from tandem.stages.base import Json
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import replacing, write_text
 

@@ -20,7 +20,7 @@ from tandem.extras.demo.ranking import Answer, Passage, Session, answer
 from tandem.extras.demo.systems import COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.retrieval.lexical.analyzers import STOP_WORDS
-from tandem.stages.flags import Json
+from tandem.stages.base import Json
 
 PROMPT = "query> "
 NARROW, WIDE, LINES = 60, 140, 3  # cells of a line, and lines of a passage

@@ -8,7 +8,7 @@ from tandem.errors import UserError, nearest
 from tandem.extras.operations.configurations import Configuration
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
-from tandem.stages.flags import Json
+from tandem.stages.base import Json
 from tandem.stages.lexical import ANALYZERS
 from tandem.store.artifact import MANIFEST, open_artifact
 

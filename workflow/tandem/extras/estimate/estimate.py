@@ -13,8 +13,8 @@ from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, cost, params_of
 from tandem.extras.plan import FullPlan
+from tandem.plan.encoders import shape_of
 from tandem.plan.graph import Stage, upstream_first
-from tandem.plan.shapes import shape_of
 from tandem.stages import KINDS
 
 ROOT = Path(__file__).parents[4]  # the checkout

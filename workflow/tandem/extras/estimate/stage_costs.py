@@ -4,8 +4,8 @@ from dataclasses import replace
 from math import ceil, comb
 
 from tandem.extras.estimate.resources import MIB, PROCESS, Setting, Work, cost, params_of
+from tandem.plan.encoders import Shape
 from tandem.plan.graph import Stage
-from tandem.plan.shapes import Shape
 
 LINE = 60  # bytes of a run's line
 TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each

@@ -21,7 +21,7 @@ from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
 from tandem.extras.operations.scan import RESULTS, find
 from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS
-from tandem.stages.flags import Json
+from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, check_files
 from tandem.store.environment import redacted
 from tandem.store.files import replacing

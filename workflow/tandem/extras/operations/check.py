@@ -17,7 +17,7 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import system_name
 from tandem.extras.operations.lineage import SWEEPS
 from tandem.extras.operations.scan import RESULTS, artifact_folders, find, first_names, kind_of, read_manifest
-from tandem.extras.sweeps.results import Result, label_point, read_result
+from tandem.extras.sweeps import Result, label_point, read_result
 from tandem.report.results import Table, read_table
 from tandem.stages import KINDS
 from tandem.store.artifact import MANIFEST, Artifact, Manifest, open_artifact

@@ -13,7 +13,7 @@ from tandem.data.fetch import readable
 from tandem.errors import UserError, nearest
 from tandem.evaluation.layouts import system_name
 from tandem.extras.operations.scan import RESULTS, find
-from tandem.extras.sweeps.results import Line, Result, label_point, read_result
+from tandem.extras.sweeps import Line, Result, label_point, read_result
 from tandem.report.results import Cell, Lineage, Row, Table, read_table
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.lineage import (

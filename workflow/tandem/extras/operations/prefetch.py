@@ -19,7 +19,7 @@ from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
-from tandem.stages.flags import Json
+from tandem.stages.base import Json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 NEEDED = ("config.json", "model.safetensors")  # of an encoder, in the cache

@@ -127,8 +127,8 @@
   const option = (index) => {
     const query = data.queries[index];
     const [x, y] = [a.value, b.value].map((s) => query.values[s][Number(measure.value)].toFixed(2));
-    const [sign, said] = { win: ["▲", "A better"], loss: ["▼", "B better"], tie: ["=", "equal"] }[outcomeOf(query)];
-    const mark = make("span", { className: outcomeOf(query), title: said, "aria-label": said, role: "img", textContent: sign });
+    const [sign, meaning] = { win: ["▲", "A better"], loss: ["▼", "B better"], tie: ["=", "equal"] }[outcomeOf(query)];
+    const mark = make("span", { className: outcomeOf(query), title: meaning, "aria-label": meaning, role: "img", textContent: sign });
     const item = make("div", { role: "option", id: `query-${index}` }, query.text, make("small", {}, mark, ` ${x} against ${y}`));
     item.dataset.query = index;
     item.addEventListener("click", () => select(index, false));

@@ -20,32 +20,32 @@ const page = {
   const button = page.$("theme");
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
-  const told = () => {
+  const showTheme = () => {
     button.textContent = isDark() ? "Light" : "Dark";
     button.setAttribute("aria-label", `Show the page ${isDark() ? "light" : "dark"}`);
   };
-  let kept = null;
-  try { kept = localStorage.getItem("tandem-theme"); } catch { /* a browser may forbid storage to files */ }
-  if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept;
+  let stored = null;
+  try { stored = localStorage.getItem("tandem-theme"); } catch { /* a browser may forbid storage to files */ }
+  if (stored === "dark" || stored === "light") document.documentElement.dataset.theme = stored;
   if (!button) return;
   button.hidden = false;
   button.addEventListener("click", () => {
     const theme = isDark() ? "light" : "dark";
     document.documentElement.dataset.theme = theme;
     try { localStorage.setItem("tandem-theme", theme); } catch { /* then it lasts as long as the page */ }
-    told();
+    showTheme();
   });
-  system.addEventListener("change", told);
-  told();
+  system.addEventListener("change", showTheme);
+  showTheme();
 })();
 
 // ---- tables: the heads of `table.sortable` become buttons ------------------------------------------------------------
 (() => {
   const cellValue = (row, column) => {
     const cell = row.cells[column];
-    const told = cell.dataset.value;
-    if (told === undefined) return cell.textContent.trim().toLowerCase();
-    return told === "" ? null : Number(told);
+    const value = cell.dataset.value;
+    if (value === undefined) return cell.textContent.trim().toLowerCase();
+    return value === "" ? null : Number(value);
   };
 
   const sortBy = (table, heading) => {
@@ -89,13 +89,13 @@ const page = {
 
 // ---- what is wider than its place can be scrolled by the keyboard ---------------------------------------------------------
 (() => {
-  const told = (box) => {
+  const update = (box) => {
     const wide = box.scrollWidth > box.clientWidth + 1;
     const set = (name, value) => (wide ? box.setAttribute(name, value) : box.removeAttribute(name));
     set("tabindex", "0");
     set("role", "region");
     set("aria-label", box.dataset.label ?? box.querySelector("caption")?.textContent ?? "a wide table");
   };
-  const sizes = new ResizeObserver((entries) => entries.forEach((entry) => told(entry.target)));
+  const sizes = new ResizeObserver((entries) => entries.forEach((entry) => update(entry.target)));
   for (const box of document.querySelectorAll(".scroll")) sizes.observe(box);
 })();

@@ -8,25 +8,25 @@
   const verdictOf = (article) => article.querySelector("input:checked").value;
 
   // ---- answers ------------------------------------------------------------------------------------------------
-  const kept = () => {
+  const readAnswers = () => {
     try {
       return JSON.parse(localStorage.getItem(place)) ?? {};
     } catch {
       return {}; // no storage for pages opened from a file: the answers last as long as the page
     }
   };
-  const keep = () => {
+  const storeAnswers = () => {
     const answered = articles.filter(verdictOf);
     document.getElementById("count").textContent = `${answered.length} of ${articles.length} answered`;
     try {
-      localStorage.setItem(place, JSON.stringify(Object.fromEntries(answered.map((one) => [idOf(one), verdictOf(one)]))));
+      localStorage.setItem(place, JSON.stringify(Object.fromEntries(answered.map((article) => [idOf(article), verdictOf(article)]))));
     } catch {
       // as above
     }
   };
   const answer = (article, verdict) => {
     article.querySelector(`input[value="${verdict}"]`).checked = true;
-    keep();
+    storeAnswers();
   };
 
   // ---- moving -------------------------------------------------------------------------------------------------
@@ -94,14 +94,14 @@
     const index = articles.indexOf(event.target.closest("article"));
     if (index >= 0) at = index;
   });
-  all.addEventListener("change", keep);
+  all.addEventListener("change", storeAnswers);
   document.getElementById("next").addEventListener("click", nextUnanswered);
   document.getElementById("save").addEventListener("click", save);
 
-  const before = kept();
+  const before = readAnswers();
   for (const article of articles) {
     const verdict = before[idOf(article)];
     if (verdict === "1" || verdict === "0") article.querySelector(`input[value="${verdict}"]`).checked = true;
   }
-  keep();
+  storeAnswers();
 })();

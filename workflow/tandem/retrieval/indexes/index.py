@@ -17,12 +17,10 @@ import faiss
 
 from tandem.cluster.progress import Progress, say
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import Embeddings, block_name
-from tandem.retrieval.indexes.build import INDEX, empty, fill, is_merged, merge, train
-from tandem.retrieval.indexes.kmeans import sample
+from tandem.retrieval.embeddings import Embeddings, Pieces, block_name
+from tandem.retrieval.indexes.build import INDEX, empty, fill, is_merged, merge, sample, train
 from tandem.retrieval.indexes.threads import Threads, alone, faiss_error, lease_gpus
 from tandem.retrieval.indexes.types import LEAST, check, factory, sample_size, sized, uses
-from tandem.retrieval.pieces import Pieces
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import write_json
@@ -37,11 +35,7 @@ def part_name(number: int) -> str:
 
 
 class Build:
-    """An index that is being built.
-
-    Raises:
-        UserError: its parameters do not fit the vectors, or FAISS knows no such index.
-    """
+    """An index that is being built; a `UserError` where parameters do not fit the vectors, or FAISS lacks it."""
 
     def __init__(self, job: Job[IndexParams]) -> None:
         check_files(job.inputs["passages"], ["meta.json"])
@@ -119,17 +113,14 @@ class Build:
 
     def describe(self, names: list[str]) -> dict[str, object]:
         """`meta.json`: what a searcher must know."""
-        merged = is_merged(self.index)
+        firsts = [0] if is_merged(self.index) else [part.start for part in self.parts]
         return {
             "rows": self.passages.rows,
             "dimension": self.passages.dimension,
             "factory": self.factory,
             "metric": "inner product",
             "params": plain(self.params),
-            "indexes": [
-                {"file": name, "first": 0 if merged else part.start}
-                for name, part in zip(names, self.parts, strict=False)
-            ],
+            "indexes": [{"file": name, "first": first} for name, first in zip(names, firsts, strict=True)],
         }
 
 

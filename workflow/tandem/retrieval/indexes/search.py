@@ -14,8 +14,7 @@ from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import CHUNK, Array, Best, pack, pair_scores
-from tandem.retrieval.indexes.build import LISTS, chain
-from tandem.retrieval.indexes.kmeans import Floats, Labels
+from tandem.retrieval.indexes.build import LISTS, Floats, Labels, chain
 from tandem.retrieval.indexes.threads import MOST, NONE, Threads, on_gpus
 from tandem.store.artifact import Artifact
 

@@ -76,13 +76,9 @@ def lease_gpus(job: Job[Any]) -> str:
 
 
 def on_gpus(index: Any, mode: str) -> Any:
-    """An index, copied to the GPUs this process sees.
+    """An index, copied to the GPUs this process sees; a `UserError` if it has no form for GPUs, such as HNSW.
 
-    Args:
-        index: FAISS's, on the CPU.
-        mode: `none`: as it is; `replicate`: whole on each GPU, which share the queries; `shard`: a part on each.
-    Raises:
-        UserError: the index has no form for GPUs, such as HNSW.
+    `mode` is `none`: as it is; `replicate`: whole on each GPU, which share the queries; or `shard`: a part on each.
     """
     if mode == NONE:
         return index

