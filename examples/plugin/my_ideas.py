@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
+from tandem.config.losses import supervision
 
 from tandem.config.datasets import Dataset
-from tandem.config.losses import supervision
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.stages import Kind, Params, register_stage
 from tandem.stages.negatives import negatives

@@ -9,7 +9,6 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, VectorWeights, option_takers
 from tandem.config.losses import KEYED, option_takers
 from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, VectorWeights
 from tandem.config.validation import parse

@@ -15,7 +15,7 @@ from tandem.cluster.slurm import Try
 from tandem.errors import UserError
 from tandem.registry import load_plugins
 from tandem.stages import KINDS, SHARDS, is_stage
-from tandem.stages.flags import parse_value
+from tandem.stages.base import parse_value
 from tandem.store.job import load, read_job, run_shard
 
 

@@ -53,7 +53,7 @@ class Command:
 COMMANDS = {
     command.name: command
     for command in (
-        Command("estimate", "extras.estimate.estimate:main", RUN, "Time, memory and disk of a configuration.", reads=True),
+        Command("estimate", "extras.estimate.estimate:main", RUN, "Time, memory and disk of each stage.", reads=True),
         Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),
         Command("search-worker", "extras.demo.workers:main", RUN, ""),

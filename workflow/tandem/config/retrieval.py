@@ -1,7 +1,6 @@
 """How passages are found: BM25, dense indexes, re-ranking, fusions, aggregations, imported runs."""
 
-from typing import Any, Literal
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -103,12 +102,15 @@ class Encode(Section):
 
 
 class ImportedRun(Section):
-    """Run files that others released, an entry of `runs`.
+    """A run that others released, or that a plugin's stage writes: an entry of `runs`.
 
     Tabs separate columns: ranks has query, passage, rank[, score]; margin_mse two scores, query, positive, negative.
     """
 
-    paths: dict[str, str] = Field(description="split → file")
+    paths: dict[str, str] = Field({}, description="split → file")
+    stage: str | None = Field(None, description="instead of `paths`: a plugin's kind of stage that writes run.trec")
+    of: str | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
+    params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
 
 

@@ -39,9 +39,7 @@ class Files:
             self.folder = self._downloads.folder
         else:
             raise UserError("path: missing; name the folder that holds the dataset's files")
-        self.place = (
-            f"files of dataset {self._downloads.dataset}" if self._downloads else str(self.folder)
-        )
+        self.place = f"files of dataset {self._downloads.dataset}" if self._downloads else str(self.folder)
 
     def find_optional(self, *names: str) -> Path | None:
         """The first of several names (`/` allowed) that exists, plain or with `.gz`; None if there is none."""

@@ -7,7 +7,8 @@ the stage `model` takes one of them over. Checkpoints are validated as such syst
 import re
 
 from tandem.config.datasets import Reduced
-from tandem.config.training import JointModel, ModelEntry, Validation, option_takers
+from tandem.config.losses import option_takers
+from tandem.config.training import JointModel, ModelEntry, Validation
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, teacher, training_lists

@@ -2,7 +2,6 @@
 
 from tandem.errors import UserError
 from tandem.registry import name_plugin
-from tandem.stages import audits, data, evaluation, lexical, negatives, retrieval, training
 from tandem.stages import data, evaluation, lexical, negatives, retrieval, training
 from tandem.stages.base import Kind, Params
 

@@ -3,9 +3,8 @@
 Declarations are data. Rules, the command line, estimates, the report and `gc` read them; nothing lists kinds again.
 This package imports neither torch nor FAISS nor Java, so that planning stays light."""
 
-from collections.abc import Callable, Iterable
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 

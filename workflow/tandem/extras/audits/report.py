@@ -289,7 +289,7 @@ def audits_csv(stages: Iterable[Stage]) -> str:
     lines: list[list[str]] = []
     for stage in stages:
         if stage.kind == "noise":
-            rows = ([line[name] for name in HEAD[1:5]] for line in _noise_lines(stage.artifact))
+            rows = iter([[line[name] for name in HEAD[1:5]] for line in _noise_lines(stage.artifact)])
         elif stage.kind in ("similar_queries", "false_negatives"):
             rows = _summary_rows(stage.artifact)
         else:

@@ -158,7 +158,8 @@ def query_pairs(model: Artifact, tokens: Artifact, scoring: Inference) -> "PairS
 
     They are stored beside its scores of queries with passages, for whichever threshold or depth asks again.
     """
-    from tandem.retrieval.pair_scores import PairScores, PairStore
+    from tandem.retrieval.pair_scores import PairScores
+    from tandem.retrieval.pair_store import PairStore
 
     scores = PairScores(model, tokens, scoring.precision, scoring.batch_tokens)
     scores.tokens = replace(scores.tokens, passages=scores.tokens.queries)

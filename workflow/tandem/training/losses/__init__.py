@@ -16,7 +16,7 @@ from functools import partial
 from pydantic import BaseModel
 from torch import Tensor
 
-from tandem.config import training as losses
+from tandem.config import losses
 from tandem.registry import Registry
 
 Supervision = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
