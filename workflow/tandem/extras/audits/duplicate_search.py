@@ -51,7 +51,6 @@ def search(corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label:
 
 
 def _sketches(corpus: Path, ends: list[int], sketcher: Sketcher, scratch: Path, workers: int, label: str) -> Hashes:
-    """Hashes of all passages; the band keys go to one file a band."""
     hashes = np.empty(ends[-1], np.uint64)
     tasks = ((corpus, group, sketcher) for group in range(len(ends)))
     with ExitStack() as stack, Progress(f"{label} sketches", ends[-1], "passages") as progress:
