@@ -1,6 +1,7 @@
 # make run                the main job: every system on the embedded default, then the result table
 # make run PROFILE=long   the same with more steps (config/long.yaml)
-# make test               lint, types, tests
+# make test               lint, types, layers, tests
+# make check              the same without the tests that take long: for the loop of work
 # make torture            hundreds of kills, full disks, damaged files and broken configurations; 40 minutes, better as root
 # make slurm              Snakemake on a slurm of this machine (tests/slurm/): faults, and the main job; an hour, as root
 CORES ?= $(shell nproc)
@@ -8,7 +9,7 @@ CONFIG = $(if $(PROFILE),--configfile config/$(PROFILE).yaml)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Installation leaves compiling to the first use; where that is forbidden every job would compile torch again, 6 s each.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: run test torture slurm lint lock
+.PHONY: run test check torture slurm lint lock
 
 run: .venv/.installed
 	@snakemake --cores $(CORES) --quiet rules $(CONFIG)
@@ -17,6 +18,10 @@ run: .venv/.installed
 
 test: .venv/.installed lint
 	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+
+check: .venv/.installed lint
+	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile tests/config tests/plan tests/store \
+	  tests/evaluation tests/test_cli.py tests/test_contributing.py --deselect tests/plan/test_paper_sizes.py
 
 slurm: .venv/.installed
 	@TANDEM_SLURM=1 python -m pytest tests/slurm -rs --durations=0
@@ -28,6 +33,7 @@ lint: .venv/.installed
 	@ruff check
 	@ruff format --check
 	@mypy
+	@lint-imports > .venv/layers.txt || { cat .venv/layers.txt; exit 1; }
 
 # Renew the pins from envs/requirements.in; then `make test`.
 lock:
