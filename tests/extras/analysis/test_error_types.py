@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tandem.data.collection import Collection
-from tandem.extras.analysis.error_types import (
+from tandem.extras.analysis.errors import (
     ENTITY,
     FALSE_NEGATIVE,
     MODIFIER,

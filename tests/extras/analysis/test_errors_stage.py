@@ -12,8 +12,7 @@ from tandem.data.runs import write_run
 from tandem.data.splits import position
 from tandem.errors import UserError
 from tandem.extras.analysis import error_table
-from tandem.extras.analysis.error_types import ENTITY, OTHER, TYPES
-from tandem.extras.analysis.errors import read_types, run
+from tandem.extras.analysis.errors import ENTITY, OTHER, TYPES, read_types, run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 

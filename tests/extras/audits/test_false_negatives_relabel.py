@@ -13,8 +13,8 @@ import pytest
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
+from tandem.extras.audits.false_negatives import relabel as relabel_stage
 from tandem.extras.audits.false_negatives import run as pool_stage
-from tandem.extras.audits.relabel import run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import fingerprint
 
@@ -46,7 +46,7 @@ def relabel(make_job, out, inputs, sheet=None, text=None, **params):
     if text is not None:
         sheet.write_bytes(text if isinstance(text, bytes) else text.encode())
     execution = {"path": str(sheet)} if sheet else {}
-    run(make_job("relabel", out, params, inputs, execution))
+    relabel_stage(make_job("relabel", out, params, inputs, execution))
     made = open_artifact(out, "relabel")
     table = pq.read_table(made.path("qrels.parquet"))
     assert table.schema.equals(QRELS_SCHEMA)

@@ -4,8 +4,8 @@ import pytest
 
 from tandem.evaluation.scores import run as score_stage
 from tandem.extras.audits import report  # noqa: F401  (its templates)
+from tandem.extras.audits.false_negatives import relabel as relabel_stage
 from tandem.extras.audits.false_negatives import run as pool_stage
-from tandem.extras.audits.relabel import run as relabel_stage
 from tandem.extras.audits.report import false_negative_audits, similar_audits
 from tandem.extras.audits.similar_queries import run as similar_stage
 from tandem.report.page import environment

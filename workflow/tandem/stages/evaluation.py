@@ -129,7 +129,7 @@ FALSE_NEGATIVES = Kind(
     name="false_negatives", run="extras.audits.false_negatives:run", params=FalseNegativesParams, env="models",
     threads="all", gpu=("judge",), box="Audits",
 )  # fmt: skip
-RELABEL = Kind(name="relabel", run="extras.audits.relabel:run", params=RelabelParams, box="Audits")
+RELABEL = Kind(name="relabel", run="extras.audits.false_negatives:relabel", params=RelabelParams, box="Audits")
 ERRORS = Kind(name="errors", run="extras.analysis.errors:run", params=ErrorsParams, box="Scores")
 DYNAMICS = Kind(
     name="dynamics", run="extras.analysis.dynamics:run", params=DynamicsParams, env="models", threads="all",

@@ -109,7 +109,9 @@ def open_source(job: DatasetJob) -> Source:
     return source(job, read(entry_model(source), {"source": name, **values}))
 
 
-def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+def ordered_map(
+    work: Callable[[Item], Result], items: Iterable[Item], workers: int, chunk_size: int = CHUNK
+) -> Iterator[Result]:
     """`map(work, items)` by `workers` processes, in the order of the items; one worker is this process.
 
     Unlike the pool's own map it reads only a few chunks ahead, so that a stream of any length fits into memory.
@@ -121,7 +123,7 @@ def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], workers: 
     waiting: deque[Future[list[Result]]] = deque()
     # Spawned, not forked: this process may hold threads of Arrow.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        while chunk := list(islice(stream, CHUNK)):
+        while chunk := list(islice(stream, chunk_size)):
             waiting.append(pool.submit(_map_chunk, work, chunk))
             if len(waiting) >= AHEAD * workers:
                 yield from waiting.popleft().result()

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
-from tandem.extras.analysis.error_types import TYPES
-from tandem.extras.analysis.errors import SUMMARY, Summary, read_types
+from tandem.extras.analysis.errors import SUMMARY, TYPES, Summary, read_types
 from tandem.report.flags import csv_out, read_flags
 from tandem.report.grid import Grid, latex, markdown
 from tandem.report.grid import csv_text as write_csv
@@ -78,7 +77,7 @@ def printed_shares(path: Path) -> dict[str, float]:
     for line in read_printed(path, SOURCE, TABLE).lines:
         category, _, name = line.setting.partition(" / ")
         if TYPES.get(name) != category or name in shares:
-            raise UserError(f"{path}: {SOURCE}, {TABLE} has {line.setting}, unknown or twice; see error_types.py")
+            raise UserError(f"{path}: {SOURCE}, {TABLE} has {line.setting}, unknown or twice; see analysis/errors.py")
         shares[name] = float(line.value)
     if missing := [name for name in TYPES if name not in shares]:
         raise UserError(f"{path}: {SOURCE}, {TABLE} lacks {', '.join(missing)}")

@@ -6,7 +6,7 @@ from typing import Any
 import altair
 import pandas as pd
 
-from tandem.extras.analysis.error_types import TYPES
+from tandem.extras.analysis.errors import TYPES
 from tandem.store.artifact import Artifact
 
 WIDTH, HEIGHT = 420, 220

@@ -6,15 +6,10 @@ much again while a band's are added); of each bucket a passage has at most `dupl
 """
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from functools import lru_cache
-from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -22,41 +17,13 @@ import pyarrow.parquet as pq
 from tandem.cluster.progress import Progress
 from tandem.data.collection import contents
 from tandem.data.rows import Rows
+from tandem.data.sources import ordered_map
 from tandem.data.tables import streaming
 from tandem.extras.audits.duplicates import Duplicates, Firsts, Similarities, bucket_pairs, first_of_equal, unpack
 from tandem.extras.audits.minhash import Hashes, Shingling, Sketcher, normalised, pieces
 
 SETS, BAND = "shingles.u64", "band-{}.u64"  # in the scratch folder
 PAIRS = 20_000  # compared in one task
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
-
-class Crew:
-    """Processes that share out tasks; with one worker everything happens in this process."""
-
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        # Spawned, not forked: this process may hold threads of Arrow.
-        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn")) if workers > 1 else None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """Results in the order of the tasks, whatever the number of workers; few more tasks than these are open."""
-        if self._pool is None:
-            yield from map(function, tasks)
-            return
-        rest = iter(tasks)
-        running = deque(self._pool.submit(function, task) for task in islice(rest, 2 * self.workers))
-        while running:
-            yield running.popleft().result()
-            running.extend(self._pool.submit(function, task) for task in islice(rest, 1))
 
 
 class Search(NamedTuple):
@@ -74,23 +41,21 @@ def search(corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label:
     metadata = pq.read_metadata(corpus)
     sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
     ends: list[int] = np.cumsum(sizes, dtype=np.int64).tolist()  # the row after the last of each row group
-    with Crew(workers) as crew:
-        hashes = _sketches(corpus, ends, sketcher, scratch, crew, label)
-        first, empty = first_of_equal(hashes), hashes == 0
-        single = np.flatnonzero((first == np.arange(len(first))) & ~empty).astype(np.uint32)
-        pairs, skipped = _candidates(single, sketcher, scratch)
-        similarity = _compare(corpus, ends, pairs, sketcher, scratch, crew, label)
+    hashes = _sketches(corpus, ends, sketcher, scratch, workers, label)
+    first, empty = first_of_equal(hashes), hashes == 0
+    single = np.flatnonzero((first == np.arange(len(first))) & ~empty).astype(np.uint32)
+    pairs, skipped = _candidates(single, sketcher, scratch)
+    similarity = _compare(corpus, ends, pairs, sketcher, scratch, workers, label)
     near = similarity >= np.float32(sketcher.threshold)
     return Duplicates(first, empty, pairs[near], similarity[near]), Search(len(pairs), skipped)
 
 
-def _sketches(corpus: Path, ends: list[int], sketcher: Sketcher, scratch: Path, crew: Crew, label: str) -> Hashes:
-    """Hashes of all passages; the band keys go to one file a band."""
+def _sketches(corpus: Path, ends: list[int], sketcher: Sketcher, scratch: Path, workers: int, label: str) -> Hashes:
     hashes = np.empty(ends[-1], np.uint64)
     tasks = ((corpus, group, sketcher) for group in range(len(ends)))
     with ExitStack() as stack, Progress(f"{label} sketches", ends[-1], "passages") as progress:
         files = [stack.enter_context(open(scratch / BAND.format(band), "wb")) for band in range(sketcher.bands[0])]
-        for some, keys in crew.map(sketch, tasks):
+        for some, keys in ordered_map(sketch, tasks, workers, chunk_size=1):
             hashes[progress.done : progress.done + len(some)] = some
             for file, band in zip(files, keys, strict=True):
                 file.write(band.tobytes())
@@ -110,11 +75,11 @@ def _candidates(single: Firsts, sketcher: Sketcher, scratch: Path) -> tuple[Hash
 
 
 def _compare(
-    corpus: Path, ends: list[int], pairs: Hashes, sketcher: Sketcher, scratch: Path, crew: Crew, label: str
+    corpus: Path, ends: list[int], pairs: Hashes, sketcher: Sketcher, scratch: Path, workers: int, label: str
 ) -> Similarities:
     lower, higher = unpack(pairs)
     rows = np.union1d(lower, higher)
-    bounds = _sets(corpus, ends, rows, sketcher, scratch, crew)
+    bounds = _sets(corpus, ends, rows, sketcher, scratch, workers)
     at = np.stack([np.searchsorted(rows, lower), np.searchsorted(rows, higher)], axis=1)
     tasks = (
         (scratch / SETS, np.stack([bounds[some], bounds[some + 1]], axis=2).reshape(len(some), 4))
@@ -122,13 +87,13 @@ def _compare(
     )
     parts = [np.empty(0, np.float32)]
     with Progress(f"{label} comparisons", len(pairs), "pairs") as progress:
-        for part in crew.map(similarities, tasks):
+        for part in ordered_map(similarities, tasks, workers, chunk_size=1):
             parts.append(part)
             progress.add(len(part))
     return np.concatenate(parts)
 
 
-def _sets(corpus: Path, ends: list[int], rows: Rows, sketcher: Sketcher, scratch: Path, crew: Crew) -> Rows:
+def _sets(corpus: Path, ends: list[int], rows: Rows, sketcher: Sketcher, scratch: Path, workers: int) -> Rows:
     """Write the shingle sets of some passages to one file; where each begins in it, and where the last ends."""
     cuts = np.searchsorted(rows, [0, *ends])
     tasks = (
@@ -138,7 +103,7 @@ def _sets(corpus: Path, ends: list[int], rows: Rows, sketcher: Sketcher, scratch
     )
     counts = [np.zeros(1, np.int64)]
     with open(scratch / SETS, "wb") as file:
-        for values, some in crew.map(shingle_sets, tasks):
+        for values, some in ordered_map(shingle_sets, tasks, workers, chunk_size=1):
             file.write(values.tobytes())
             counts.append(some)
     return np.cumsum(np.concatenate(counts))

@@ -189,17 +189,6 @@ class Holes:
     queries: int = 0  # judged queries with results
     examples: list[Hint] = field(default_factory=list)  # the first hints
 
-    def add_results(self, judged: list[bool], shares: dict[int, float]) -> None:
-        """Count a query by whether each of its results, best first, is judged; add to the sums of shares.
-
-        As ir_measures' `Judged@k` = 1 - the share here: a list shorter than k is divided by its own length.
-        """
-        self.queries += 1
-        for cutoff, depth in self.depths.items():
-            top = judged[:cutoff]
-            depth.unjudged += top.count(False)
-            shares[cutoff] += top.count(False) / len(top)
-
     def add_hints(self, hints: Iterable[Hint], most: int) -> None:
         """Count the hints of some queries, all of a query at once; keep up to `most` examples."""
         ranks: dict[str, int] = {}
@@ -237,7 +226,12 @@ def holes(
     while some := list(islice(judged, QUERIES_AT_ONCE)):
         tops = {query: [doc for doc, _ in ranked[: max(depths)]] for query, ranked in some}
         for query, docs in tops.items():
-            result.add_results([doc in split.judged[query] for doc in docs], shares)
+            result.queries += 1
+            for cutoff, depth in result.depths.items():
+                top = docs[:cutoff]
+                unjudged = sum(doc not in split.judged[query] for doc in top)
+                depth.unjudged += unjudged
+                shares[cutoff] += unjudged / len(top)  # as ir_measures' 1 - `Judged@k`: of short lists their own length
         result.add_hints(_hints(tops, split, duplicates, ids), most)
         result.missing -= len(tops)
     for cutoff, depth in result.depths.items():

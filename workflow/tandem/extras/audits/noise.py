@@ -9,7 +9,6 @@ and 150 MiB a process, about 1 GiB for 8.8 million; on disk meanwhile, 8 bytes a
 import csv
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -68,9 +67,11 @@ def run(job: Job[NoiseParams]) -> None:
         raise UserError(f"split: {params.split} does not exist in {job.inputs['dataset'].folder}; it has {there}")
     for artifact in runs:
         require_split(artifact, params.split)
-    with writing(job) as draft, _scratch(job.out) as scratch:
+    with writing(job) as draft:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
+        (scratch := draft.path("scratch")).mkdir()
         duplicates, searched = search(corpus, sketcher, scratch, workers, f"noise {job.key}")
+        shutil.rmtree(scratch)
         findings = Findings(
             split=params.split or "",
             corpus=duplicates.counts(),
@@ -89,18 +90,6 @@ def run(job: Job[NoiseParams]) -> None:
         write_json(draft.path("examples.json"), with_texts(examples(findings, splits, duplicates, ids), collection))
         write_lines(draft.path("noise.csv"), lines(findings))
         draft.facts.update(asdict(findings.corpus))
-
-
-@contextmanager
-def _scratch(out: Path) -> Iterator[Path]:
-    """A temporary folder beside the artifact; what a killed process left in it is removed first."""
-    folder = out / ".scratch"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def summary(findings: Findings, sketcher: Sketcher, searched: Search) -> dict[str, object]:

@@ -166,7 +166,6 @@ class Counts:
         return summary
 
     def _histogram(self) -> dict[str, list[float]]:
-        """Scores of labelled positives that were retrieved, and of what is asked about."""
         joined = {name: np.concatenate([np.empty(0, np.float32), *parts]) for name, parts in self.scores.items()}
         highest = 1.0 if self.threshold is not None else float(max(s.max(initial=0) for s in joined.values()) or 1.0)
         edges = np.linspace(0, highest, BINS + 1)

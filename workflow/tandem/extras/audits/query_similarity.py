@@ -130,7 +130,6 @@ def _count(texts: Iterable[str], numbers: dict[str, int]) -> sparse.csr_array:
 
 
 def _unit_rows(counts: sparse.csr_array, idf: Array) -> sparse.csr_array:
-    """Rows weighted and scaled to length 1; a text without words stays 0."""
     weighted = sparse.csr_array(counts * idf)
     lengths = np.sqrt(np.asarray(weighted.multiply(weighted).sum(axis=1)))
     scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)

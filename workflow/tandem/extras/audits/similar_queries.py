@@ -85,10 +85,8 @@ def run(job: Job[SimilarQueriesParams]) -> None:
 
 def _once(rows: pa.Table) -> pa.Table:
     """The rows that name a query for the first time, in order."""
-    first: dict[str, int] = {}
-    for at, query in enumerate(rows["query_id"].to_pylist()):
-        first.setdefault(query, at)
-    return rows.take(pa.array(first.values(), pa.int64()))
+    _, first = np.unique(np.asarray(rows["query_id"].to_pylist(), object), return_index=True)
+    return rows.take(pa.array(np.sort(first), pa.int64()))
 
 
 def decided(job: Job[SimilarQueriesParams], others: Queries, train: Queries, proposer: Proposer) -> Pairs:

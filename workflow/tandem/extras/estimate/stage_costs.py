@@ -135,7 +135,6 @@ def model(stage: Stage, setting: Setting) -> Work:
 
 
 def _training(stage: Stage, setting: Setting) -> Work:
-    """Each step reads its queries and lists, forward and backward."""
     params = params_of(stage)
     train, objective = params.train, params.objective
     queries, size = train.queries_per_batch, train.list_size
