@@ -13,9 +13,8 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Replayed, Seeds, batch_texts, list_scores
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import regulariser
+from tandem.training.losses import ramp, regulariser
 from tandem.training.losses.listwise import listwise
-from tandem.training.losses.regularisers import ramp
 from tandem.training.objectives import ListLoss, backward, mask_of
 
 
