@@ -26,7 +26,7 @@ from tandem.store.environment import peak_mib
 FULL, QUICK = (100_000, 400_000, 1_600_000), (20_000, 40_000, 80_000)
 VOCABULARY, LONGEST, BLOCK = 20_000, 36, 16384
 PARAMS = {"side": "passages", "block": BLOCK, "batch_tokens": 16384, "precision": "fp32"}
-ENCODER = {"hidden": 64, "layers": 0, "heads": 4, "feed_forward": 256, "positions": 48, "seed": 1}
+ENCODER = {"hidden": 64, "layers": 0, "heads": 4, "feed_forward": 256, "positions": 48}
 TOWERS = {"shared": True, "pooling": "mean", "normalize": True, "temperature": 0.05}
 NOTE = """`python benchmarks/encoding_memory.py`: the stage on generated token ids, {tokens:.0f} a passage, by an
 encoder without layers; vectors of {hidden} numbers as {dtype}. The largest collection's token ids and vectors take
@@ -41,12 +41,14 @@ def model(folder: Path) -> dict[str, object]:
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import tokenizer_digest
     from tandem.models.tokens import Template
+    from tandem.stages.training import VocabularyParams
     from tandem.store.job import Job, writing
 
     words = [*SPECIAL, "a", "b", *(f"w{number}" for number in range(VOCABULARY - len(SPECIAL) - 2))]
     tokenizer = BertTokenizer(vocab={word: at for at, word in enumerate(words)})
-    build(ENCODER, VOCABULARY).save_pretrained(folder / "encoder")
-    with writing(Job("model", folder / "model", {}, {})) as draft:
+    shape = VocabularyParams(vocabulary=VOCABULARY, lowercase=True, seed=1, **ENCODER)
+    build(shape, VOCABULARY).save_pretrained(folder / "encoder")
+    with writing(Job("model", folder / "model", {"objective": "dual", "train": {}}, {})) as draft:
         DualEncoder.start(folder / "encoder", **TOWERS).save(draft.folder / "dual", tokenizer)
     digest = tokenizer_digest((folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8"))
     return {"dtype": "uint16", "tokenizer": digest, "template": Template.of(tokenizer).to_json()}

@@ -28,6 +28,6 @@ def embeddings(folder: Path, count: int, dimension: int) -> Artifact:
         for number, start in enumerate(range(0, count, BLOCK)):
             made = vectors(min(BLOCK, count - start), dimension, 1000 + number)
             np.save(draft.path(block_name(number)), made)
-        meta = {"rows": count, "block": BLOCK, "dimension": dimension, "temperature": 1.0}
+        meta = {"rows": count, "block": BLOCK, "dimension": dimension, "dtype": "fp16", "temperature": 1.0}
         write_json(draft.path("meta.json"), meta)
     return open_artifact(job.out)

@@ -21,9 +21,8 @@ from tandem.store.job import Job
 from tandem.training.forward import Budget, Seeds
 from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.loop import Training
-from tandem.training.objectives import Objective
+from tandem.training.objectives import Cross, Joint, Objective
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Cross, Joint
 from tandem.training.stage import prepare
 
 COMMON = {"lr": LR, "warmup": 0.0, "schedule": "constant", "dropout": 0.0, "seed": 1}

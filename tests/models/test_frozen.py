@@ -6,10 +6,9 @@ from torch import nn
 
 from tandem.config.execution import Execution
 from tandem.models.acceleration import accelerate
-from tandem.models.device import by_onednn, device
+from tandem.models.device import FrozenLinear, by_onednn, device, freeze
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
-from tandem.models.linear import FrozenLinear, freeze
 from tandem.models.tokens import Template
 
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from tandem.config.training import Optimisation
-from tandem.models.device import by_onednn
-from tandem.models.linear import LearningLinear, make_ready
+from tandem.models.device import LearningLinear, by_onednn, make_ready
 from tandem.training.loop import make_optimizer
 
 pytestmark = pytest.mark.skipif(not by_onednn(), reason="PyTorch without oneDNN, or a GPU")

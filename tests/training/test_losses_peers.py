@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tandem.training.losses import flops
 from tandem.training.losses.listwise import kl_t2, listmle, listwise
 from tandem.training.losses.pairwise import (
     hinge,
@@ -13,7 +14,6 @@ from tandem.training.losses.pairwise import (
     ranknet,
     ranknet_distillation,
 )
-from tandem.training.losses.regularisers import flops
 
 LN2 = torch.tensor(2.0).log().item()
 

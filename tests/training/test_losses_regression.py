@@ -6,6 +6,7 @@ import pytest
 import torch
 from pytest import approx
 
+from tandem.training.losses import flops, l1, ramp
 from tandem.training.losses.listwise import (
     dynamic_listwise_distillation,
     kl,
@@ -17,7 +18,6 @@ from tandem.training.losses.listwise import (
     reference_listwise_distillation,
 )
 from tandem.training.losses.pairwise import margin_mse
-from tandem.training.losses.regularisers import flops, l1, ramp
 
 LN3 = math.log(3)
 FORWARD = 0.5 * math.log(4 / 3)  # KL((1/2, 1/2) ‖ (1/4, 3/4)) = 1/2 ln 2 + 1/2 ln 2/3

@@ -19,9 +19,8 @@ from tandem.store.artifact import open_artifact
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives, batches, read_lists
 from tandem.training.losses import distillation
-from tandem.training.objectives import ListLoss
+from tandem.training.objectives import Joint, ListLoss
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Joint
 
 DISTIL = {"loss": "paper", "weight": 1.0, "supervision": 0.0}
 SCORING = {"precision": "fp32", "batch_tokens": 256}

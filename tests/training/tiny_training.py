@@ -14,8 +14,8 @@ from tandem.stages.training import CrossTraining, DualTraining
 from tandem.training.distributed import ALONE
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch, Positives
+from tandem.training.objectives import Cross, Joint
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Cross, Joint
 
 WORDS = 200
 TRAINING = {"dual": DualTraining, "cross": CrossTraining, "joint": JointTrain}

@@ -93,7 +93,8 @@ class Registry(Generic[T]):
         return tuple(sorted(path.rglob("*.py"))) if path.is_dir() else (path.with_suffix(".py"),)
 
     def _modules(self) -> list[str]:
-        return [".".join(["tandem", *s.relative_to(HERE).with_suffix("").parts]) for s in self._sources]
+        names = [".".join(["tandem", *s.relative_to(HERE).with_suffix("").parts]) for s in self._sources]
+        return [name.removesuffix(".__init__") for name in names]
 
 
 @cache

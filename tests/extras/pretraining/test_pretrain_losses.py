@@ -10,8 +10,8 @@ from pytest import approx
 from tiny_training import texts
 
 from tandem.errors import UserError
-from tandem.extras.pretraining.bottleneck import span_contrast
 from tandem.extras.pretraining.masking import Block, aligned, crop, generator
+from tandem.extras.pretraining.objectives import span_contrast
 from tandem.models.ragged import Ragged
 from tandem.training.forward import Seeds
 from tandem.training.lists import Batch

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tiny_training import texts
 
-from tandem.extras.pretraining.bottleneck import views
 from tandem.extras.pretraining.masking import IGNORED, Vocabulary, aligned, crop, generator
+from tandem.extras.pretraining.objectives import views
 from tandem.models.ragged import Ragged, ends
 from tandem.models.tokens import Template
 from tandem.training.forward import Seeds

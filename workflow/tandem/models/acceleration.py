@@ -12,10 +12,18 @@ from tandem.cluster.progress import say
 from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
-from tandem.models.device import by_onednn, device, has_bf16, keep_memory, resolve_precision
+from tandem.models.device import (
+    by_onednn,
+    device,
+    freeze,
+    freeze_child,
+    has_bf16,
+    keep_memory,
+    make_ready,
+    resolve_precision,
+)
 from tandem.models.dual import DualEncoder
 from tandem.models.encoding import BLOCK, FAMILIES, FLOAT32, PACKED, register
-from tandem.models.linear import freeze, freeze_child, make_ready
 
 SHAPES = 64  # compiled variants of one layer: row lengths, with and without gradient, training or not, of each model
 
@@ -24,11 +32,9 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
     """Choose how the dual encoders and cross-encoders among `models` run, once they are on their device.
 
     Args:
-        models: of any kind; what is neither is left alone.
         execution: `attention` and `compile`; `auto` packs in bf16 on CUDA, where the kernel is, and compiles what is
             packed there.
         tokens: what packed rows are filled up to, rounded down to a multiple of `BLOCK`.
-        mode: precision, `auto`, `bf16` or `fp32`.
         training: whether there will be backward passes; without, encoders are frozen: see `freeze`.
     Raises:
         UserError: `attention` is `packed`, and an encoder cannot be packed.
@@ -101,7 +107,6 @@ def compile_layers(encoder: nn.Module, packed: bool) -> None:
     """Compile every transformer layer in place; names of parameters, saving and copying stay as they are.
 
     Args:
-        encoder: of transformers; an encoder without layers is left alone.
         packed: whether it meets packed rows, of few lengths, each of which gets its own code; the lengths of padded
             inputs are left open.
     """

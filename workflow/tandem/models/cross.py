@@ -82,9 +82,6 @@ class CrossEncoder(nn.Module):
 
         Args:
             queries: token ids of each pair's query, without special tokens.
-            passages: token ids of each pair's passage.
-            template: the tokenizer's special tokens.
-            mode: precision, `auto`, `bf16` or `fp32`.
             multiple: pad the length up to a multiple of this; of no effect where pairs are packed.
         Returns:
             Logits, shape (pairs,), float32.

@@ -28,10 +28,7 @@ class DualEncoder(nn.Module):
     """Two towers, or one for both sides.
 
     Args:
-        query: the query tower.
         passage: the passage tower; the same module where the towers are shared.
-        pooling: `cls` or `mean`.
-        normalize: scale vectors to length 1.
         temperature: scores are dot products divided by it.
     Attributes:
         packed: tokens that a packed row is filled up to; None pads texts. Set by `accelerate`.
@@ -82,10 +79,7 @@ class DualEncoder(nn.Module):
         """Vectors of texts.
 
         Args:
-            side: `query` or `passage`.
             texts: token ids of each text, without special tokens.
-            template: the tokenizer's special tokens.
-            mode: precision, `auto`, `bf16` or `fp32`.
             multiple: pad the length up to a multiple of this; of no effect where texts are packed.
         Returns:
             Shape (texts, dimension), float32.
@@ -130,13 +124,7 @@ def encode_all(
     A GPU keeps them until the last batch: looking at each one would leave it idle while the next is put together.
 
     Args:
-        model: in evaluation mode, on its device.
-        side: `query` or `passage`.
         texts: token ids without special tokens.
-        template: the tokenizer's special tokens.
-        mode: precision of the computation, `auto`, `bf16` or `fp32`.
-        budget: tokens of a batch.
-        dtype: of the result.
         on_batch: called with the token counts, special tokens included, of each batch's texts once the device has them.
     Returns:
         Shape (texts, dimension), on the CPU.

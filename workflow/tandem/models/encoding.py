@@ -49,8 +49,6 @@ def pack(inputs: Inputs, budget: int, config: Any) -> dict[str, Any]:
 
     Args:
         inputs: at least one text.
-        budget: tokens of a full row.
-        config: the encoder's configuration.
     Returns:
         `input_ids`, `position_ids` and perhaps `token_type_ids`, int64, shape (1, tokens); `cu_seq_lens_q`, where texts
         begin and end, the filler's behind the others', int32, shape (texts + filler + 1,); `max_length_q`.
@@ -98,14 +96,10 @@ def packed_attention(
     """softmax(q kᵀ · scaling) v within each text, as transformers calls it; padded inputs go to PyTorch's usual kernel.
 
     Args:
-        module: the calling layer.
         query, key, value: shape (1, heads, tokens, dim); for padded inputs (texts, heads, length, dim).
-        attention_mask: of padded inputs.
         scaling: factor on the scores.
-        dropout: probability that a weight is dropped.
         cu_seq_lens_q: where packed texts begin and end, int32, shape (texts + 1,); None for padded inputs.
         max_length_q: no text is longer.
-        options: further keyword arguments of transformers.
     Returns:
         Shape (1, tokens, heads, dim), and no weights.
     """
@@ -172,7 +166,6 @@ def by_padding(
         bounds: where texts begin and end, from 0 to `tokens`, shape (texts + 1,).
         longest: no text is longer; shapes depend on it, values do not.
         scaling: factor on the scores.
-        dropout: probability that a weight is dropped.
     Returns:
         Shape (tokens, heads, dim).
     """
@@ -192,10 +185,6 @@ def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | 
     """Run an encoder and pool.
 
     Args:
-        encoder: a transformers encoder.
-        inputs: texts in their special tokens.
-        pooling: `cls` or `mean`.
-        mode: precision, `auto`, `bf16` or `fp32`.
         packed: pack the texts into one row, filled up to this budget; None pads them.
         multiple: of padded inputs, whose length is a multiple of it.
     Returns:
@@ -238,7 +227,6 @@ def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
     Args:
         hidden: token vectors, shape (tokens, dim).
         bounds: where the texts to pool begin and end, shape (texts + 1,); tokens behind them are left out.
-        pooling: `cls` or `mean`.
     """
     hidden = _float32(hidden)
     if pooling == "cls":

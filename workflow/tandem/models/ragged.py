@@ -98,8 +98,6 @@ def token_batches(lengths: Ids, budget: int, packed: bool = False) -> list[np.nd
 
     Args:
         lengths: tokens of each row, special tokens included, shape (rows,).
-        budget: tokens of a batch.
-        packed: whether rows are laid end to end, without padding.
     Returns:
         Row indices of each batch.
     """
@@ -125,7 +123,6 @@ def micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | None) 
     Args:
         lengths: tokens of each row, special tokens included, shape (rows,).
         budget: tokens of a padded batch, at most; a row longer than it is a batch of its own.
-        multiple: lengths are padded to one.
         packed: tokens of a packed row, which has no padding; None where rows are padded.
     Returns:
         Row indices of each batch.

@@ -35,7 +35,6 @@ class Inputs:
         ids: token ids, int64, shape (tokens,).
         types: segment of each token, same shape; None where the model has no segments.
         lengths: tokens of each row, shape (rows,).
-        pad: the padding id.
     """
 
     ids: Ids
@@ -45,13 +44,7 @@ class Inputs:
 
     @classmethod
     def join(cls, parts: list[tuple[Ragged, int]], types: bool, pad: int) -> "Inputs":
-        """Put parts one after the other in every row.
-
-        Args:
-            parts: each part's rows, and its segment.
-            types: whether the model has segments.
-            pad: the padding id.
-        """
+        """Put parts one after the other in every row."""
         sizes = [np.diff(part.offsets) for part, _ in parts]
         lengths = np.sum(sizes, axis=0)
         at, ids = ends(lengths)[:-1], np.empty(int(lengths.sum()), np.int64)
@@ -92,7 +85,6 @@ class Template:
         single: ids before and after one text.
         pair: ids before the first text, between the two, and after the second.
         types: segment of (before, first, between, second, after) in a pair; None where the model has no segments.
-        pad: the padding id.
     """
 
     single: tuple[tuple[int, ...], tuple[int, ...]]

@@ -26,14 +26,7 @@ NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
 
 
 def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: State, lists: int) -> None:
-    """Write the card into every loadable folder of a saved part.
-
-    Args:
-        folder: `dual/` or `cross/` of the model being written.
-        tokens: the token ids it was trained on.
-        state: of the finished training.
-        lists: number of training lists.
-    """
+    """Write the card into every loadable folder of a saved part."""
     part = folder.name
     encoder = origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None

@@ -39,9 +39,7 @@ class State:
     """Where the training stands.
 
     Attributes:
-        step: steps done.
         best: best validation value so far, and the step it was reached at.
-        log: rows of (step, name, value).
     """
 
     step: int = 0
@@ -150,8 +148,6 @@ class Segment:
     def last(self, steps: int) -> int:
         """The step this job ends with: parts are of equal length, up to rounding.
 
-        Args:
-            steps: of the whole training.
         Raises:
             UserError: more parts than steps.
         """

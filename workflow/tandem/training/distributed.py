@@ -45,12 +45,7 @@ class _Gather(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class World:
-    """The processes that train together.
-
-    Attributes:
-        rank: this one's number, from 0.
-        size: how many there are.
-    """
+    """The processes that train together."""
 
     rank: int = 0
     size: int = 1

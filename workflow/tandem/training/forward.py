@@ -66,11 +66,8 @@ class Replayed:
     micro-batch again, with the same dropout, to carry the gradient into the weights.
 
     Args:
-        compute: values of some rows, given their indices.
         lengths: tokens of each row, special tokens included, shape (rows,).
         empty: values of no rows, shape (0, …).
-        budget: how much is computed at once, and kept.
-        seeds: of these rows.
         packed: tokens of a packed row; None where rows are padded.
     """
 

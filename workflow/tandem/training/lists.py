@@ -54,9 +54,6 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
 
     Memory: 4 bytes a row; 500,000 lists of 128 passages take 0.3 GB. A teacher's scores are memory-mapped.
 
-    Args:
-        path: candidates.parquet.
-        scores: the `scores.npy` of a stage `teacher` for it.
     Raises:
         UserError: there is no list, or another number of scores than of rows.
     """
@@ -150,8 +147,6 @@ def batches(lists: Lists, per_batch: int, size: int, seed: int, visits: int, fir
     """The batches from step `first` on: epochs are permutations of the lists, laid end to end.
 
     Args:
-        per_batch: queries of a batch.
-        size: passages of a list, the positive included.
         visits: lists visited in the whole training; the last batch may be smaller.
     """
     for start in range(first * per_batch, visits, per_batch):

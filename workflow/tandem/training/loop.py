@@ -50,8 +50,6 @@ def rate(step: int, steps: int, train: Optimisation) -> float:
 
     Args:
         step: counted from 0.
-        steps: number of steps of the training.
-        train: learning rate and schedule.
     """
     warm = round(train.warmup * steps)
     if step < warm:
@@ -68,15 +66,9 @@ class Training:
     """One training.
 
     Attributes:
-        job: names the training and says how to run it.
-        train: how it is trained; the seed is set.
-        objective: the loss and its models.
-        lists: what it learns from.
         validation: dev lists, or None.
-        budget: how much is computed at once.
         world: the processes that train together; the first one writes and reports.
         until: the part of the training that this job does; None: all of it.
-        names: names the queries of some rows, for messages.
     """
 
     job: Job[Any]

@@ -30,9 +30,8 @@ from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget
 from tandem.training.lists import Lists, Positives, joined, read_lists
 from tandem.training.loop import Training
-from tandem.training.objectives import Objective
+from tandem.training.objectives import Cross, Joint, Objective
 from tandem.training.objectives.dual import Dual
-from tandem.training.objectives.joint import Cross, Joint
 from tandem.training.selection import take_over
 from tandem.training.validation import read_validation
 

@@ -27,7 +27,6 @@ class Validation:
     """Dev lists.
 
     Attributes:
-        batch: the lists, in the order of the reference run.
         relevant: whether each passage is relevant, shape (queries, list).
     """
 

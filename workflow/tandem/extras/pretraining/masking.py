@@ -30,9 +30,7 @@ class Vocabulary:
     """The ids of a tokenizer that masking distinguishes.
 
     Attributes:
-        mask: id of the mask token.
         special: ids that are never hidden, never a replacement and never predicted.
-        ordinary: all other ids, ascending.
     """
 
     mask: int
@@ -51,9 +49,7 @@ class Vocabulary:
         """BERT's masking (Devlin et al. 2019 §3.1): of the chosen tokens 80 % are masked, 10 % replaced.
 
         Args:
-            texts: token ids without the template's special tokens.
             share: how many tokens of each text are chosen, rounded, at least one; single tokens, not whole words.
-            draw: the step's generator.
         Returns:
             The ids the encoder sees, and the labels: the ids that were chosen, `IGNORED` elsewhere; both like `texts`.
         """
@@ -75,10 +71,8 @@ def crop(texts: Ragged, shortest: float, longest: float, draw: np.random.Generat
     The independent cropping of Contriever (Izacard et al. 2022). A text without tokens stays without.
 
     Args:
-        texts: token ids.
         shortest: the least share.
         longest: the largest share; a span has at least one token.
-        draw: the step's generator.
     """
     lengths = np.diff(texts.offsets)
     shares, places = draw.uniform(shortest, longest, len(texts)), draw.random(len(texts))
@@ -90,10 +84,6 @@ def crop(texts: Ragged, shortest: float, longest: float, draw: np.random.Generat
 def aligned(labels: Ragged, before: int, width: int) -> Ids:
     """Labels where the padded inputs have their tokens.
 
-    Args:
-        labels: of each text.
-        before: special tokens before a text.
-        width: the inputs' length.
     Returns:
         Shape (texts, width), `IGNORED` at special tokens and padding.
     """
@@ -156,9 +146,6 @@ class Block(nn.Module):
     """One transformer layer as BERT's (norm after the residual), whose queries and keys may come from different places.
 
     softmax(Q Kᵀ / √d + M) V with M = 0 where a key is visible and -∞ elsewhere; then two linear layers with gelu.
-
-    Args:
-        config: the encoder's, for sizes and dropout.
     """
 
     def __init__(self, config: Any) -> None:

@@ -1,4 +1,4 @@
-"""Objectives of pre-training over passages alone: masked language modelling and random crops."""
+"""Objectives of pre-training over passages alone: masked language modelling, crops, RetroMAE and coCondenser."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,13 +10,15 @@ from torch import Tensor, nn
 
 from tandem.config.encoders import CoCondenserTrain, Masking, RetroMaeTrain, Spans
 from tandem.config.training import DualTrain
-from tandem.extras.pretraining.masking import LanguageHead, Vocabulary, aligned, crop, generator
+from tandem.errors import UserError
+from tandem.extras.pretraining.masking import Block, LanguageHead, Vocabulary, aligned, crop, generator
 from tandem.models.device import device, precision
-from tandem.models.dual import DualEncoder
+from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.encoding import pool
 from tandem.models.ragged import Ids, Ragged, token_batches
-from tandem.models.tokens import Tokens
+from tandem.models.tokens import Template, Tokens
 from tandem.training.distributed import ALONE, World
-from tandem.training.forward import MULTIPLE, Budget, Seeds
+from tandem.training.forward import MULTIPLE, Budget, Replayed, Seeds
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import add, backward
 from tandem.training.objectives.dual import Dual
@@ -102,11 +104,7 @@ class Part:
     """Some passages of a batch.
 
     Attributes:
-        texts: their tokens.
-        seen: the same with some hidden.
-        labels: the hidden ones.
         places: where the passages stand in the whole batch, shape (passages,).
-        seeds: the step's.
     """
 
     texts: Ragged
@@ -117,11 +115,7 @@ class Part:
 
 
 class Separable(Pretraining[T]):
-    """An objective whose loss falls apart per passage: passages are computed a few at a time, exactly.
-
-    Attributes:
-        names: the terms of its loss.
-    """
+    """An objective whose loss falls apart per passage: passages are computed a few at a time, exactly."""
 
     names: tuple[str, ...]
 
@@ -158,3 +152,153 @@ class Mlm(Separable[Masking]):
         """See `Separable`."""
         hidden = self.encoder(**self.inputs(part.seen)).last_hidden_state
         return {"mlm": self.predict(hidden, part.labels).sum()}
+
+
+def views(lengths: Ids, width: int, template: Template, share: float, draws: list[np.random.Generator]) -> Ids:
+    """What each position may look at: the position-specific mask of RetroMAE's enhanced decoding (Eq. 7).
+
+    A token sees the passage's vector, which stands first, the special tokens, and a random `1 - share` of the other
+    tokens, drawn for it alone; never itself.
+
+    Args:
+        lengths: tokens of each passage, shape (passages,).
+        share: of the other tokens, how many are hidden on average.
+    Returns:
+        Shape (passages, width, width): position, whether it sees another.
+    """
+    before, after = map(len, template.single)
+    visible = np.zeros((len(lengths), width, width), bool)
+    for seen, length, draw in zip(visible, lengths, draws, strict=True):
+        end = before + length
+        seen[:, :before] = seen[:, end : end + after] = True
+        others = draw.random((length, length)) >= share
+        np.fill_diagonal(others, False)
+        seen[before:end, before:end] = others
+    return visible
+
+
+class RetroMae(Separable[RetroMaeTrain]):
+    """L = L_mlm + L_dec (Xiao et al. 2022), with enhanced decoding.
+
+    L_mlm: the encoder's own hidden tokens (`mask_probability`, 30 % in the paper's code). L_dec (Eq. 8): every token of
+    the passage, predicted by one transformer layer A = softmax(Q Kᵀ / √d + M) V with queries from
+    H1 = [h + p_0, …, h + p_N] and keys and values from H2 = [h, e_1 + p_1, …, e_N + p_N] (Eqs. 4 to 7), where h is the
+    passage's vector, e are embeddings, p positions and M hides `decoder_mask_probability` of the tokens from each
+    position. As in the paper's code, e + p is what the encoder's embedding layer gives and both losses use one head.
+    Each is averaged over its tokens.
+    """
+
+    names = ("mlm", "decoder")
+
+    def further(self) -> dict[str, nn.Module]:
+        """The decoder."""
+        self.embeddings: Any = getattr(self.encoder, "embeddings", None)
+        if not hasattr(self.embeddings, "position_embeddings"):
+            kind = self.encoder.config.model_type
+            raise UserError(f"objective retromae needs an encoder with position embeddings, and {kind} has none")
+        self.decoder = Block(self.encoder.config)
+        return {"decoder": self.decoder}
+
+    def terms(self, part: Part) -> dict[str, Tensor]:
+        """See `Separable`."""
+        inputs = self.inputs(part.seen)
+        hidden = self.encoder(**inputs).last_hidden_state
+        vector = pool(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(hidden.dtype)
+        width, lengths = hidden.shape[1], np.diff(part.texts.offsets)
+        draws = [generator(part.seeds, 1, place) for place in part.places]
+        share = self.train.decoder_mask_probability
+        visible = torch.from_numpy(views(lengths, width, self.tokens.template, share, draws)).to(hidden.device)
+        tokens = self.embeddings(self.inputs(part.texts)["input_ids"])
+        decoded = self.decoder(vector + self.positions(width), torch.cat([vector, tokens[:, 1:]], 1), visible)
+        mlm, decoder = self.predict(hidden, part.labels), self.predict(decoded, part.texts)
+        return {"mlm": mlm.sum(), "decoder": decoder.sum()}
+
+    def positions(self, width: int) -> Tensor:
+        """p_0, …, p_N, shape (width, dim)."""
+        table = self.embeddings.position_embeddings
+        first = 0 if table.padding_idx is None else table.padding_idx + 1  # as the RoBERTa family counts
+        weights: Tensor = table.weight[first : first + width]
+        return weights
+
+
+def span_contrast(scores: Tensor, places: Tensor, passages: Tensor) -> Tensor:
+    """-log( e^{⟨h, h'⟩} / Σ_{k≠h} e^{⟨h, h_k⟩} ), h' being the other span of h's passage.
+
+    coCondenser's loss (Gao & Callan 2022 §3.2): every other span of the batch is a negative. A passage that stands in
+    the batch twice is no negative of itself.
+
+    Args:
+        scores: ⟨h, h_k⟩ of some spans (rows) against all of the batch, shape (spans, all spans); spans 2i and 2i + 1
+            are of the batch's passage i.
+        places: where the rows stand among all spans, shape (spans,).
+        passages: which passage each of all spans is cut from, shape (all spans,).
+    Returns:
+        Shape (spans,), in nats.
+    """
+    partner = places ^ 1
+    same = passages[places][:, None] == passages[None, :]
+    same.scatter_(1, partner[:, None], False)
+    return nn.functional.cross_entropy(scores.masked_fill(same, float("-inf")), partner, reduction="none")
+
+
+class CoCondenser(Pretraining[CoCondenserTrain]):
+    """L = L_mlm + L_head + L_co (Gao & Callan 2022), averaged over both spans of each passage.
+
+    Each passage gives two random spans, a share of `mask_probability` of their tokens hidden. L_head is Condenser's
+    (Gao & Callan 2021): the hidden tokens, predicted by `head_layers` transformer layers over [h_late; early tokens],
+    the span's late vector and the token states after layer `skip_from` (None: half of the layers). L_mlm predicts them
+    from the late token states. L_co is `span_contrast` of the late vectors among all spans of the batch. Each of the
+    first two is averaged over a span's hidden tokens.
+    """
+
+    def further(self) -> dict[str, nn.Module]:
+        """Condenser's head."""
+        layers = self.encoder.config.num_hidden_layers
+        self.early = layers // 2 if self.train.skip_from is None else self.train.skip_from
+        if self.early >= layers:
+            raise UserError(
+                f"train.skip_from is {self.early}, but the encoder has {layers} layers; name an earlier one"
+            )
+        blocks = [Block(self.encoder.config) for _ in range(self.train.head_layers)]
+        self.condenser = nn.ModuleList(blocks)
+        return {"condenser": self.condenser}
+
+    def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:
+        """See `Objective`. The contrast binds the spans together: their vectors meet in one loss, as in `Replayed`."""
+        passages = np.repeat(batch.queries, 2)
+        shares = self.train.crop_shortest, self.train.crop_longest
+        spans = crop(self.tokens.passages.take(passages), *shares, generator(seeds, 0))
+        seen, labels = self.vocabulary.hide(spans, self.train.mask_probability, generator(seeds, 1))
+        mine = self.world.slice(len(batch.queries))
+        own = np.arange(2 * mine.start, 2 * mine.stop)
+
+        def compute(rows: Ids) -> Tensor:
+            return self.encoded(seen.take(own[rows]), labels.take(own[rows]))
+
+        empty = self.head.bias.new_zeros(0, self.model.dimension + 2)
+        lengths = spans.lengths(own) + self.tokens.template.extra[0]
+        computed = Replayed(compute, lengths, empty, self.budget, seeds)
+        vectors, mlm, head = computed.values().split([self.model.dimension, 1, 1], 1)
+        scores = dot_scores(vectors, self.world.gather(vectors), self.model.temperature)
+        places, cut = (torch.from_numpy(array).to(scores.device) for array in (own, passages))
+        contrast = span_contrast(scores, places, cut)
+        terms = {"mlm": mlm.sum(), "head": head.sum(), "contrast": contrast.sum()}
+        values = backward(terms, len(passages))
+        computed.backward()
+        return values
+
+    def encoded(self, seen: Ragged, labels: Ragged) -> Tensor:
+        """Each span's vector, its L_mlm and its L_head, shape (spans, dim + 2)."""
+        inputs = self.inputs(seen)
+        visible = inputs["attention_mask"][:, None].bool()
+        with precision(self.train.precision):
+            states = self.encoder(**inputs, output_hidden_states=True)
+            late, early = states.last_hidden_state, states.hidden_states[self.early]
+            vectors = pool(late, inputs["attention_mask"], self.model.pooling)
+            hidden = torch.cat([vectors[:, None].to(early.dtype), early[:, 1:]], 1)
+            for block in self.condenser:
+                hidden = block(hidden, hidden, visible)
+            losses = [self.predict(late, labels), self.predict(hidden, labels)]
+        if self.model.normalize:
+            vectors = nn.functional.normalize(vectors, dim=-1)
+        return torch.cat([vectors, torch.stack(losses, 1)], 1)

@@ -9,9 +9,8 @@ import torch
 from tandem.config.encoders import CoCondenserTrain, Masking, RetroMaeTrain, Spans
 from tandem.config.execution import Execution
 from tandem.config.training import Optimisation, Train
-from tandem.extras.pretraining.bottleneck import CoCondenser, RetroMae
 from tandem.extras.pretraining.masking import Vocabulary
-from tandem.extras.pretraining.objectives import Crop, Mlm
+from tandem.extras.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import DualEncoder

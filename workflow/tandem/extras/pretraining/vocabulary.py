@@ -31,7 +31,6 @@ def pieces(texts: Texts, size: int, lowercase: bool) -> list[str]:
     Args:
         texts: yields the texts anew at each call; none is held in memory.
         size: number of pieces, special tokens included; fewer from a small corpus. At most half are characters.
-        lowercase: whether case is dropped.
     """
     from tokenizers.normalizers import BertNormalizer
 

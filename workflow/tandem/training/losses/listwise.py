@@ -67,8 +67,6 @@ def reference_listwise_distillation(retriever: Tensor, reranker: Tensor, mask: T
 
     What RocketQAv2's released `joint_encoder.py` computes: Paddle's `kldiv_loss` takes the re-ranker as its target,
     averages over all elements of (queries, passages), and has no gradient for the target.
-
-    Args and returns: as `dynamic_listwise_distillation`.
     """
     return (divergence(reranker.detach(), retriever, mask).sum(-1) / mask.sum(-1)).sum()
 
@@ -104,8 +102,6 @@ def kl_t2(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: float 
 
     Hinton et al. 2015 §2: a softmax at T divides gradients by about T², which the factor makes up for, so that the
     weight beside a supervised loss need not change with T. sentence-transformers' `DistillKLDivLoss`.
-
-    Args and returns: as `kl`.
     """
     return temperature**2 * kl(student, teacher, mask, temperature=temperature)
 
@@ -116,8 +112,6 @@ def kl_elementwise(student: Tensor, teacher: Tensor, mask: Tensor, *, temperatur
 
     What averaging over all elements of (queries, passages) gives, the default of torch's and Paddle's KL: OpenMatch
     (T = 1). Its weight beside another loss depends on the list's length. At T = 1 it is `reference`.
-
-    Args and returns: as `kl`.
     """
     terms = divergence(teacher.detach() / temperature, student / temperature, mask)
     return (terms.sum(-1) / mask.sum(-1)).sum()
@@ -128,8 +122,6 @@ def kl_reverse(student: Tensor, teacher: Tensor, mask: Tensor, *, temperature: f
     """KL(softmax(s/T) ‖ softmax(t/T)), summed over each list and over queries.
 
     The direction of RocketQAv2 Eq. 4: at T = 1 it has the value of `paper`, and no gradient for the teacher.
-
-    Args and returns: as `kl`.
     """
     return divergence(student / temperature, teacher.detach() / temperature, mask).sum()
 

@@ -13,9 +13,8 @@ from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Budget, Replayed, Seeds, batch_texts, list_scores
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import regulariser
+from tandem.training.losses import ramp, regulariser
 from tandem.training.losses.listwise import listwise
-from tandem.training.losses.regularisers import ramp
 from tandem.training.objectives import ListLoss, backward, mask_of
 
 
@@ -29,10 +28,8 @@ class InBatch:
         own: scores of each query's own list, of no meaning where no passage stands, shape (queries, list).
         scores: `own`, followed in batch by the scores of all `passages`, shape (queries, list + more).
         mask: True where a passage counts, shape of `scores`.
-        batch: this process' lists.
         own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, dim).
         temperature: what dot products were divided by.
-        step: steps done before this one.
         gather: rows of all processes in order, with gradient, from this process' rows.
     """
 
@@ -92,10 +89,6 @@ class Dual:
         """Scores and mask over each query's own list, followed in batch by all lists' passages.
 
         Args:
-            queries: vectors of this process' queries.
-            passages: vectors of this process' passages.
-            everyone: vectors of all processes' passages.
-            own: this process' share of the batch.
             batch: the whole batch.
         Returns:
             Two tensors of shape (own queries, list) or (own queries, list + passages of the batch).
@@ -163,7 +156,6 @@ def regularised(params: Regularise, state: InBatch) -> Tensor:
 
     Args:
         params: the weights λ of each side by the regulariser's name, and how many steps they grow.
-        state: vectors and step.
     Returns:
         Scalar.
     """
