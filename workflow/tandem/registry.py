@@ -156,9 +156,11 @@ def _line(error: BaseException, path: Path) -> str:
 def options_of(function: Callable[..., Any]) -> type[BaseModel]:
     """The options of a registered function, its keyword-only parameters, as a model: types and defaults."""
     fields: dict[str, Any] = {}
-    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+    for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+            if isinstance(annotation, str):  # those of other parameters may exist for type checkers only
+                annotation = eval(annotation, inspect.unwrap(function).__globals__)
             fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
     return create_model(f"{function.__name__}_options", __config__=ConfigDict(extra="forbid"), **fields)
 
