@@ -53,6 +53,9 @@ def write_table(words: list[str]) -> int:
     return 0
 
 
+main = write_table  # the command `table`, which gets its words as they are
+
+
 def render_table(table: Table, folder: Path) -> dict[str, str]:
     """The table in every format, by the ending of its file; links of its page start at `folder`."""
 
