@@ -151,7 +151,7 @@ def test_a_fusion_and_an_ensemble_are_rows_of_a_table(project, copied):
     assert output.count("rule rerank_shard") == 2
     (tuned,) = copied.folder.glob("results/tiny/tune_fusion/both.train-*/chosen.json")
     (fused,) = copied.folder.glob("results/tiny/fuse/both.test-*/stage.json")
-    assert json.loads(fused.read_text())["tuned"] == json.loads(tuned.read_text())
+    assert json.loads(fused.read_text())["facts"]["tuned"] == json.loads(tuned.read_text())
     values = {
         row["system"]: float(row["value"])
         for row in csv.DictReader((copied.folder / "results/tables/mixed.csv").open())
