@@ -63,7 +63,7 @@ def test_snakemake_on_a_read_only_results_folder_is_a_line(tiny_dag, tmp_path):
     told = done.stdout + done.stderr
     assert done.returncode == 1
     assert "Traceback" not in told
-    assert "Read-only file system: 'results/tiny'" in told
+    assert "Read-only file system: 'results/" in told  # whichever job is first
 
 
 def test_no_cache_and_no_home_are_no_fault(copied, undisturbed):

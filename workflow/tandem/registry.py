@@ -66,9 +66,10 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         """What is registered under a name; a KeyError for an unknown one."""
-        if name not in self._entries:
-            for module in self._modules():
-                importlib.import_module(module)
+        if name not in self._entries:  # only its own module: others may need libraries that look for a home
+            for source, module in zip(self._sources, self._modules(), strict=True):
+                if name in _registered(self._decorator, (source,)):
+                    importlib.import_module(module)
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
