@@ -150,7 +150,7 @@ def command():
         return [
             *flat("--params", plain(job.params)),
             *inputs,
-            *flat("--run", plain(job.execution)),
+            *flat("--run", job.execution.model_dump(mode="json", exclude_unset=True)),
             "--out",
             str(job.out / out),
         ]

@@ -6,6 +6,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.stages.evaluation import HardnessParams
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +62,7 @@ def test_negatives_of_three_models_judged_by_one(default, plan):
         assert stage.upstream[f"candidates.{i}"] is models[name].upstream["candidates"]
     assert stage.upstream["judge.0"] is models["ce_deneg"]
     bare = plan({"analysis": {"negatives": {"of": ["ce_bm25neg", "gone"], "judges": []}}}).analyses.stage("negatives")
-    assert bare.values == {"models": ["ce_bm25neg"], "drawn_from": ["bm25"], "queries": 50, "threshold": 0.5}
+    assert bare.params == HardnessParams(models=("ce_bm25neg",), drawn_from=("bm25",), queries=50, threshold=0.5)
     assert list(bare.upstream) == ["dataset", "candidates.0"]
 
 

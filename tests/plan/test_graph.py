@@ -9,6 +9,7 @@ import yaml
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage
 from tandem.plan.planner import Planners
+from tandem.stages import Params
 
 ROOT = Path(__file__).parents[2]
 PINNED = Path(__file__).parent / "keys.yaml"
@@ -144,6 +145,18 @@ def test_nodes_are_started_by_srun_with_their_devices_each(configured):
     start = told.pop("start")(SimpleNamespace(kind="model", key=stage.key), 8)
     assert start == "srun --nodes=2 --ntasks=2 --cpus-per-task=8 "
     assert told == {"mpi": "srun", "nodes": 2, "tasks": 2, "tasks_per_gpu": 0, "gres": "gpu:4"}
+
+
+def test_a_default_of_ours_is_in_the_key():
+    class Before(Params):
+        depth: int = 10
+
+    class After(Params):
+        depth: int = 20
+
+    before, after = (Stage("bm25", "d", "n", params) for params in (Before(), After()))
+    assert before.digest == Stage("bm25", "d", "n", Before(depth=10)).digest
+    assert before.digest != after.digest
 
 
 def test_order_of_keys_is_not_in_the_key(base, configured):

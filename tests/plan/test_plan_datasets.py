@@ -8,6 +8,8 @@ import pytest
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.runs import imported
+from tandem.stages.data import DatasetParams
+from tandem.stages.evaluation import ScoreParams
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +66,7 @@ def test_a_pair_takes_passages_from_one_and_queries_from_another(folder, plan):
     entries["zh-en"] = {"source": "pair", "corpus_of": "en", "queries_of": "zh"}
     data = plan(entries, "zh-en").planner.dataset("zh-en")
     assert {role: stage.dataset for role, stage in data.upstream.items()} == {"corpus": "en", "queries": "zh"}
-    assert data.values == {"source": "pair"}
+    assert data.params == DatasetParams(source="pair")
 
 
 def test_datasets_that_are_made_of_each_other_are_a_cycle(plan):
@@ -85,7 +87,7 @@ def test_answers_are_matched_before_they_are_scored(folder, plan):
 def test_a_datasets_own_measures_and_split_are_reported(folder, plan):
     entry = {"source": "beir", "path": folder("d", ["dev"]), "score_split": "dev", "measures": ["RR@10"]}
     made = score(plan({"d": entry}, "d"))
-    assert (made.values, made.name) == ({"measures": ["RR@10"], "split": "dev"}, "bm25.dev")
+    assert (made.params, made.name) == (ScoreParams(measures=("RR@10",), split="dev"), "bm25.dev")
     over = plan({"d": entry}, "d", score={"measures": ["AP"]}, tables=["baseline"])
     assert score(over).values["measures"] == ["AP"]
 
@@ -102,11 +104,10 @@ def test_usual_measures_deeper_than_the_runs_are_left_out(folder, plan):
     assert score(made).values["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "AP"]
 
 
-def test_identical_ids_are_a_parameter_only_where_asked(folder, plan):
+def test_identical_ids_are_dropped_only_where_asked(folder, plan):
     entry = {"source": "beir", "path": folder("d", ["test"])}
     plain, ignoring = (plan({"d": entry | more}, "d") for more in ({}, {"ignore_identical_ids": True}))
-    assert "ignore_identical_ids" not in score(plain).values
-    assert score(ignoring).values["ignore_identical_ids"] is True
+    assert [score(made).values["ignore_identical_ids"] for made in (plain, ignoring)] == [False, True]
     # the run itself is the same
     assert score(plain).upstream["run"].digest == score(ignoring).upstream["run"].digest
 

@@ -12,6 +12,7 @@ from tandem.plan.audits import audited_systems
 from tandem.plan.graph import Stages
 from tandem.plan.plan import check_all
 from tandem.plan.planner import Planner
+from tandem.stages.retrieval import FuseParams, TuneFusionParams
 
 ROOT = Path(__file__).parents[2]
 BOTH = ["bm25", "de_bm25neg"]
@@ -47,7 +48,7 @@ def test_a_fusion_reads_its_runs_on_its_split(fused):
         assert stage.upstream.keys() == {"dataset", "run.0", "run.1"}
         assert [stage.upstream[f"run.{at}"].name for at in range(2)] == [f"bm25.{split}", f"de_bm25neg.{split}"]
         depth = {"train": 50, "dev": 100, "test": 1000}[split]
-        assert stage.values == {"method": "rrf", "k": 60, "depth": depth, "split": split}
+        assert stage.params == FuseParams(method="rrf", k=60, depth=depth, split=split)
 
 
 def test_tuned_weights_come_from_dev_whatever_the_split(fused):
@@ -55,11 +56,9 @@ def test_tuned_weights_come_from_dev_whatever_the_split(fused):
     tuned = test.upstream["tuned"]
     assert (tuned.kind, tuned.name) == ("tune_fusion", "both.dev")
     assert tuned.digest == train.upstream["tuned"].digest
-    assert tuned.values == {
-        "method": "weighted", "normalize": "min_max", "split": "dev", "measure": "RR@10", "step": 0.1, "depth": 100
-    }  # fmt: skip
+    assert tuned.params == TuneFusionParams(method="weighted", split="dev", measure="RR@10", step=0.1, depth=100)
     assert [tuned.upstream[f"run.{at}"].name for at in range(2)] == ["bm25.dev", "de_bm25neg.dev"]
-    assert test.values == {"method": "weighted", "normalize": "min_max", "depth": 1000, "split": "test"}
+    assert test.params == FuseParams(method="weighted", normalize="min_max", depth=1000, split="test")
 
 
 def test_told_weights_are_a_parameter_and_need_no_dev(fused):
@@ -71,7 +70,7 @@ def test_told_weights_are_a_parameter_and_need_no_dev(fused):
 
 def test_a_constant_is_tuned_where_it_is_null(fused):
     stage = fused({"of": BOTH, "k": None, "tune": {"k": [5, 60], "measure": "nDCG@10"}})
-    assert "k" not in stage.values
+    assert stage.values["k"] is None
     assert (stage.upstream["tuned"].values["k"], stage.upstream["tuned"].values["measure"]) == ([5.0, 60.0], "nDCG@10")
 
 

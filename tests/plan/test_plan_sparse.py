@@ -10,6 +10,7 @@ from tandem.extras.estimate.resources import Setting, Volumes
 from tandem.extras.estimate.stage_costs import bm25s, tune_bm25
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems
+from tandem.stages.lexical import Bm25Params, Bm25sParams, LuceneParams, TuneBm25Params
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,9 +33,9 @@ def run(plan, system, split="test"):
 def test_plain_bm25_is_as_it_was(planned):
     plan = planned({"rm3": {"rm3": {}}})
     bm25 = run(plan, "bm25")
-    assert bm25.values == {"k1": 0.9, "b": 0.4, "depth": 1000, "split": "test"}
+    assert bm25.params == Bm25Params(k1=0.9, b=0.4, depth=1000, split="test")
     assert bm25.upstream.keys() == {"dataset", "lucene"}
-    assert bm25.upstream["lucene"].values == {"analyzer": "default", "language": "en"}
+    assert bm25.upstream["lucene"].params == LuceneParams(analyzer="default", language="en")
 
 
 def test_variants_say_what_differs_and_share_the_rest(planned):
@@ -52,12 +53,12 @@ def test_variants_say_what_differs_and_share_the_rest(planned):
     assert (wide.name, wide.values["k1"], wide.upstream["lucene"]) == ("wide.test", 2.0, bm25.upstream["lucene"])
     expanded, split, stemless = (run(plan, name) for name in ("expanded", "split", "stemless"))
     assert expanded.values["rm3"] == {"fb_terms": 10, "fb_docs": 5, "original_query_weight": 0.5}
-    assert expanded.upstream["lucene"].values == {"analyzer": "default", "language": "en", "vectors": True}
+    assert expanded.upstream["lucene"].params == LuceneParams(vectors=True)
     assert split.values["fields"] == {"title": 2.0, "text": 1.0}
-    assert split.upstream["lucene"].values == {"analyzer": "default", "language": "en", "fields": True}
+    assert split.upstream["lucene"].params == LuceneParams(fields=True)
     assert (stemless.values["formula"], stemless.values["delta"]) == ("bm25+", 1.0)
     assert stemless.upstream.keys() == {"dataset", "bm25s"}
-    assert stemless.upstream["bm25s"].values == {"analyzer": "none", "language": "en"}
+    assert stemless.upstream["bm25s"].params == Bm25sParams(analyzer="none", language="en")
 
 
 def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(planned):
@@ -65,12 +66,10 @@ def test_a_tuned_variant_takes_k1_and_b_from_a_stage_that_searches_as_it_does(pl
     plan = planned({"best": {"tuned": True, "rm3": {}}}, tune=tune)
     best = run(plan, "best")
     tuned = best.upstream["tuned"]
-    assert best.values.keys() == {"depth", "split", "rm3"}
+    assert (best.values["k1"], best.values["b"]) == (None, None)
     assert (tuned.kind, tuned.name) == ("tune_bm25", "best.dev")
-    assert tuned.values == {
-        **{"k1": [1.0, 2.0], "b": [0.5], "measure": "nDCG@10", "split": "dev", "queries": 50, "depth": 10},
-        "rm3": best.values["rm3"],
-    }
+    chosen_by = {"measure": "nDCG@10", "split": "dev", "queries": 50, "depth": 10}
+    assert tuned.params == TuneBm25Params(k1=(1.0, 2.0), b=(0.5,), rm3=best.params.rm3, **chosen_by)
     assert tuned.upstream["lucene"] is best.upstream["lucene"]
     assert run(plan, "best", "dev").upstream["tuned"] is tuned
 

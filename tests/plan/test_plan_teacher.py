@@ -7,6 +7,7 @@ import yaml
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.stages.negatives import TeacherParams
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,7 +53,7 @@ def test_any_run_teaches(student, told, kind, name):
     teacher = student(told).upstream["teacher"]
     assert teacher.upstream.keys() == {"dataset", "candidates", "run"}
     assert (teacher.upstream["run"].kind, teacher.upstream["run"].name) == (kind, name)
-    assert teacher.values == {}
+    assert teacher.params == TeacherParams()
 
 
 def test_a_released_file_of_scored_triples_teaches(configured, tmp_path):

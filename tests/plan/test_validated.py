@@ -6,6 +6,8 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.stages.data import DatasetParams
+from tandem.stages.evaluation import ScoreParams
 
 ROOT = Path(__file__).parents[2]
 DE, DOTTED = "models/de_bm25neg/train", "models.de_bm25neg.train"
@@ -43,13 +45,11 @@ def test_four_segments_and_four_validations_on_one_reduced_dataset(plan):
     assert list(model.upstream) == [f"{role}.{n}" for role in ("checkpoint", "validation") for n in (1, 2, 3, 4)]
     scores = [model.upstream[f"validation.{n}"] for n in (1, 2, 3, 4)]
     (reduced,) = {score.upstream["dataset"] for score in scores}
-    assert (reduced.name, reduced.values) == (
-        "pydocs-reduced-bm25-100",
-        {"source": "reduced", "depth": 100, "others": 0},
-    )
+    assert reduced.name == "pydocs-reduced-bm25-100"
+    assert reduced.params == DatasetParams(source="reduced", depth=100, others=0)
     assert {role: stage.name for role, stage in reduced.upstream.items()} == {"of": "pydocs", "run": "bm25.dev"}
     for score, checkpoint in zip(scores, chain, strict=True):
-        assert score.values == {"measures": ["RR@10"], "split": "dev"}
+        assert score.params == ScoreParams(measures=("RR@10",), split="dev")
         passages = score.upstream["run"].upstream["passages"]
         assert (passages.upstream["model"], passages.upstream["dataset"]) == (checkpoint, reduced)
     # the token ids too are made once

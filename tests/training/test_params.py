@@ -37,6 +37,8 @@ def test_mistakes_name_the_key(kind, params, key, tmp_path):
         job(params, kind, tmp_path)
 
 
-def test_parameters_are_written_as_they_came(tmp_path):
+def test_parameters_are_written_with_their_defaults_and_read_back(tmp_path):
     params = {"objective": "dual", "train": {"seed": 3, "distil": {"loss": "kl"}}, "until": [1, 3], "lora": None}
-    assert plain(job(params, tmp_path=tmp_path).params) == params
+    written = plain(job(params, tmp_path=tmp_path).params)
+    assert (written["until"], written["normalize"], written["train"]["lr"]) == ([1, 3], False, 1e-5)
+    assert plain(job(written, tmp_path=tmp_path).params) == written

@@ -100,7 +100,7 @@ def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
         return Shape(*(int(params[key]) for key in NAMES))
     folders = [Path(encoder.folder) / "hf"] if Path(encoder.manifest).is_file() else []
     if params.get("source") == "package":
-        folders.append(package_folder(params["package"], params.get("folder", "")))
+        folders.append(package_folder(params["package"], params["folder"] or ""))
     if "path" in encoder.execution:
         folders.append(Path(encoder.execution["path"]))
     for folder in folders:
@@ -109,7 +109,7 @@ def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
     for entry in entries.values():
         if not isinstance(entry, PublishedEncoder) or not entry.shape:
             continue
-        if (entry.name or entry.package) == params.get("name", params.get("package")):
+        if (entry.name or entry.package) == (params["name"] or params["package"]):
             return _first_layers(Shape(**entry.shape.model_dump()), params)
     raise UserError(
         f"encoder {encoder.name}: its sizes are not known here; make it (`snakemake {encoder.manifest}`), or say "

@@ -46,10 +46,8 @@ class Stage:
 
     @cached_property
     def values(self) -> JSON:
-        """Its params as the command line and the manifest have them."""
-        if not isinstance(self.params, Params):
-            return dict(self.params)
-        return self.params.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        """Its params as the command line and the manifest have them, defaults included."""
+        return self.params.model_dump(mode="json") if isinstance(self.params, Params) else dict(self.params)
 
     def params_as(self, model: type[P]) -> P:
         """Its params as its kind's model."""

@@ -6,6 +6,7 @@ This package imports neither torch nor FAISS nor Java, so that planning stays li
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import not_
 from typing import Any, Literal
 
 from pydantic import Field
@@ -16,7 +17,7 @@ from tandem.config.base import Items, Model
 class Params(Model):
     """Base of a kind's parameters: the resolved values that decide its result and are hashed into its key."""
 
-    plugins: Items[str] = Field((), description="the plugins that the stage uses: file@digest")
+    plugins: Items[str] = Field((), exclude_if=not_, description="the plugins that the stage uses: file@digest")
 
 
 @dataclass(frozen=True)

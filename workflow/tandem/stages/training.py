@@ -69,7 +69,7 @@ class PretrainParams(Vectors):
 class Distillation(Distil):
     """Distillation from a teacher whose scores are an input of the stage."""
 
-    from_: Names = Field((), alias="from", description="unused: the teacher is an input")
+    from_: Names = Field((), alias="from", exclude=True, description="unused: the teacher is an input")
 
 
 class DualTraining(DualTrain):

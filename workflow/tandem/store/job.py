@@ -156,11 +156,9 @@ def writing(job: Job) -> Iterator[Draft]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def plain(values: Any) -> Any:
-    """Parameters or options as JSON: what is set, by the names that a user writes."""
-    if isinstance(values, BaseModel):
-        return values.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return values
+def plain(params: Any) -> Any:
+    """Parameters as JSON, defaults included, by the names that a user writes."""
+    return params.model_dump(mode="json") if isinstance(params, BaseModel) else params
 
 
 def _manifest(job: Job, draft: Draft) -> Manifest:
@@ -175,7 +173,7 @@ def _manifest(job: Job, draft: Draft) -> Manifest:
         inputs={role: artifact.manifest.content for role, artifact in inputs},
         files=dict(sorted(draft.files.items(), key=lambda file: Path(file[0]))),
         facts=draft.facts,
-        execution=plain(job.execution),
+        execution=job.execution.model_dump(mode="json", exclude_unset=True),
         modules=modules_hash(job.kind),
         libraries=libraries,
         commit=commit,
