@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config.loading import read_statistics
+from tandem.config.loading import read_section
+from tandem.config.tables import StatisticsLayout
 from tandem.data.dataset import run
 from tandem.errors import UserError
 from tandem.extras.statistics import QUANTITIES, PrintedNumber, count, main, read_printed_numbers, verdict
@@ -198,7 +199,7 @@ LAYOUTS = sorted(STATISTICS.glob("*.yaml"))
 
 @pytest.mark.parametrize("path", LAYOUTS, ids=lambda path: path.stem)
 def test_layouts_of_the_papers_are_whole(path):
-    layout = read_statistics(path)
+    layout = read_section(StatisticsLayout, path)
     numbers = read_printed_numbers(STATISTICS / "printed.csv", layout.paper.source, layout.paper.tables)
     assert {one.dataset for one in numbers} == set(layout.datasets)
     assert {one.quantity for one in numbers} <= set(QUANTITIES)
@@ -206,7 +207,7 @@ def test_layouts_of_the_papers_are_whole(path):
 
 
 def test_every_printed_number_has_a_layout():
-    layouts = [read_statistics(path) for path in LAYOUTS]
+    layouts = [read_section(StatisticsLayout, path) for path in LAYOUTS]
     shown = [
         read_printed_numbers(STATISTICS / "printed.csv", layout.paper.source, layout.paper.tables) for layout in layouts
     ]

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.config.training import Denoising
 from tandem.errors import UserError
 from tandem.negatives.candidates import run, subset
 from tandem.negatives.lists import denoised, make_pool, undenoised
-from tandem.stages.negatives import Denoising
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 

@@ -7,13 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.config.training import Denoising
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.negatives.candidates import draw_lists, run
 from tandem.negatives.lists import denoised, judge_labelled, make_pool, undenoised
 from tandem.negatives.sources import at_random
-from tandem.stages.negatives import CandidatesParams, Denoising
+from tandem.stages.negatives import CandidatesParams
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.lists import batches, joined, read_lists

@@ -211,7 +211,7 @@ def test_holes_are_what_ir_measures_leaves_of_judged():
     ("changed", "line"),
     [
         ({"threshold": 0}, "threshold is 0; allowed: > 0"),
-        ({"permutations": 1}, "permutations is 1; allowed: ≥ 2"),
+        ({"permutations": 1}, "permutations is 1; allowed: ≥ 16"),
         ({"shingle": {"unit": "bytes", "size": 3}}, r'shingle\.unit is "bytes"; allowed: words, characters'),
         ({"shingle": {"unit": "words", "size": 0}}, r"shingle\.size is 0; allowed: ≥ 1"),
         ({"depths": [0]}, r"depths\.0 is 0; allowed: ≥ 1"),

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.config.retrieval import Inference
 from tandem.errors import UserError
 from tandem.extras.audits.similar_queries import query_pairs, run
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval.encode import run as encode
-from tandem.stages.evaluation import Inference
 from tandem.store.artifact import open_artifact
 
 PARAMS = {"depth": 3, "threshold": 0.5}

@@ -7,9 +7,6 @@ from pydantic import Field, model_validator
 from tandem.config.base import Pooling, Section, by_value, problem
 from tandem.config.training import Optimisation
 
-NEW = ("vocabulary", "lowercase", "layers", "hidden", "heads", "feed_forward", "positions")
-"""Keys of an encoder that starts from random weights."""
-
 
 class Shape(Section):
     """Sizes of an encoder that has not been downloaded yet, for `estimate`."""
@@ -26,20 +23,25 @@ class Encoder(Section):
     licence: str | None = Field(None, description="carried into model cards")
 
 
-class PublishedEncoder(Encoder):
-    """An encoder that exists: in a Python package, in a folder, or on the Hugging Face hub."""
+class EncoderFiles(Section):
+    """Which files an encoder consists of."""
 
     source: Literal["package", "folder", "hub"] = Field(description="where it is; pretrain: made by the project")
     package: str | None = Field(None, description="of source package: import name of the Python package")
     folder: str | None = Field(None, description="of source package: the folder within it")
-    path: str | None = Field(None, description="of source folder: the folder")
     name: str | None = Field(None, description="of source hub: organisation/name")
     revision: str | None = Field(None, description="of source hub: the commit")
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="of its weights")
+    layers: int | None = Field(None, ge=1, description="keep this many of its first layers; null: all")
+
+
+class PublishedEncoder(EncoderFiles, Encoder):
+    """An encoder that exists: in a Python package, in a folder, or on the Hugging Face hub."""
+
+    path: str | None = Field(None, description="of source folder: the folder")
     pooling: Pooling | None = Field(None, description="how a text's vector is made from its tokens' states")
     normalize: bool | None = Field(None, description="vectors of length 1")
     temperature: float | None = Field(None, gt=0, description="divides the scores")
-    layers: int | None = Field(None, ge=1, description="keep this many of its first layers; null: all")
     shape: Shape | None = Field(None, description="sizes of an encoder not yet downloaded, for `estimate`")
 
 
@@ -84,12 +86,9 @@ class CoCondenserTrain(Spans):
     skip_from: int | None = Field(None, ge=0, description="layer whose token states enter the head; null: the middle")
 
 
-class PretrainedEncoder(Encoder):
-    """An encoder that the project pre-trains: what all objectives share."""
+class NewEncoder(Section):
+    """Sizes of an encoder that starts from random weights."""
 
-    source: Literal["pretrain"] = Field(description="where it is from")
-    dataset: str | None = Field(None, description="whose passages it learns from; null: the one that is searched")
-    start: str | None = Field(None, description="encoder that learns further; null: new, by the keys up to `positions`")
     vocabulary: int = Field(30000, ge=100, description="pieces of its WordPiece tokenizer")
     lowercase: bool = Field(True, description="texts are lowercased")
     layers: int = Field(2, ge=0, description="transformer layers; 0: static, a bag of words' vectors")
@@ -97,6 +96,14 @@ class PretrainedEncoder(Encoder):
     heads: int = Field(4, ge=1, description="attention heads")
     feed_forward: int = Field(1024, ge=1, description="dimension within the feed-forward layers")
     positions: int = Field(512, ge=8, description="longest input, special tokens included")
+
+
+class PretrainedEncoder(NewEncoder, Encoder):
+    """An encoder that the project pre-trains: what all objectives share."""
+
+    source: Literal["pretrain"] = Field(description="where it is from")
+    dataset: str | None = Field(None, description="whose passages it learns from; null: the one that is searched")
+    start: str | None = Field(None, description="encoder that learns further; null: new, by the keys up to `positions`")
     pooling: Pooling | None = Field(None, description="null: that of `start`, else mean (crop, mlm) or cls")
     normalize: bool | None = Field(None, description="null: that of `start`, else true in crop alone")
     temperature: float | None = Field(None, gt=0, description="null: that of `start`, else 0.05 in crop, 1 elsewhere")
@@ -107,7 +114,7 @@ class PretrainedEncoder(Encoder):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        if self.start is not None and (own := [key for key in NEW if key in self.model_fields_set]):
+        if self.start is not None and (own := [key for key in NewEncoder.model_fields if key in self.model_fields_set]):
             raise problem(f".{own[0]} cannot be set beside start, which brings its own; leave it out")
         if self.start is None and self.hidden % self.heads:
             raise problem(f".hidden is {self.hidden}, which heads ({self.heads}) does not divide")

@@ -1,8 +1,4 @@
-"""Put the configuration together: read files, merge recipes and catalogues, name every mistake before anything runs.
-
-Later wins: a recipe of config/recipes/, then config/config.yaml and whatever Snakemake merged over it (`--configfile`,
-`--config`). Datasets, encoders and indexes of the catalogues (config/datasets/, …) are known by name.
-"""
+"""Put the configuration together: read files, merge recipes and catalogues, name every mistake before anything runs."""
 
 import json
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -17,14 +13,13 @@ from tandem.config.datasets import INHERITED, SOURCES, Dataset, inherited
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
 from tandem.config.retrieval import INDEXES, Index
 from tandem.config.settings import Settings
-from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
+from tandem.config.tables import Band, Sweep, TableLayout
 from tandem.config.training import OBJECTIVES
 from tandem.config.validation import limited, parse, read
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 from tandem.registry import load_plugins
 
-Raw = dict[str, Any]
-"""What YAML or Snakemake gives: not validated."""
+Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 S = TypeVar("S", bound=Section)
 CATALOGUES = ("datasets", "encoders", "indexes")
 OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
@@ -60,10 +55,9 @@ def _read_cached(path: Path, changed: int, size: int) -> Any:
 
 def read_own(path: Path) -> Any:
     """`read_yaml` of one of the project's own files, once per process while it stays unchanged; do not modify."""
-    try:
-        state = path.stat()
-    except OSError:
+    if not path.is_file():
         return read_yaml(path)
+    state = path.stat()
     return _read_cached(path, state.st_mtime_ns, state.st_size)
 
 
@@ -104,13 +98,16 @@ def load_settings(raw: Raw, root: Path) -> Settings:
 
 
 def assembled(raw: Raw, root: Path) -> Raw:
-    """Merge catalogues, recipes and what Snakemake gathered; nothing is validated yet."""
+    """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it; later wins.
+
+    Nothing is validated yet.
+    """
     limited(raw)
     plugins = raw.get("plugins") or []
     load_plugins(plugins if isinstance(plugins, list) else [])
-    config: Raw = {name: catalogue(root / "config" / name) for name in CATALOGUES}
+    config: Raw = {}
     for name in CATALOGUES:
-        entries = raw.get(name)
+        config[name], entries = catalogue(root / "config" / name), raw.get(name)
         for entry, own in entries.items() if isinstance(entries, dict) else ():
             if isinstance(own, dict) and any(key in own for key in OWN):
                 config[name].pop(entry, None)
@@ -118,7 +115,7 @@ def assembled(raw: Raw, root: Path) -> Raw:
     if not isinstance(recipes, list):
         raise UserError(f"recipes is {shortened(json.dumps(recipes, default=str))}; allowed: array")
     for name in recipes:
-        config = merged(config, read_recipe(root, str(name)))
+        config = merged(config, _read_recipe(root / "config/recipes", str(name)))
     return dict(merged(config, raw))
 
 
@@ -138,14 +135,11 @@ def catalogue(folder: Path) -> Raw:
     return result
 
 
-def read_recipe(root: Path, name: str) -> Raw:
-    """A recipe's file."""
-    folder = root / "config/recipes"
+def _read_recipe(folder: Path, name: str) -> Raw:
     known = [path.stem for path in folder.glob("*.yaml")]
     if name not in known:
         raise UserError(f"recipes: {printable(name)} is unknown{nearest(name, known)}")
-    content: Raw = read_own(folder / f"{name}.yaml")
-    return content
+    return dict(read_own(folder / f"{name}.yaml"))
 
 
 def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str, set[str]] | None = None) -> Settings:
@@ -170,13 +164,13 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
             wrong += lines
         results, found = dict[str, Section | None](), dict[str, list[str]]()
         for name, entry in entries.items():
+            at = f"{block}.{printable(name)}"
             if name in same:
                 results[name] = known[name]
-                continue
-            at = f"{block}.{printable(name)}"
-            results[name], found[name] = (
-                parse_entry(at, entry) if isinstance(entry, dict) else (None, [_no_object(at, entry)])
-            )
+            elif isinstance(entry, dict):
+                results[name], found[name] = parse_entry(at, entry)
+            else:
+                found[name] = [_no_object(at, entry)]
         values[block] = {name: entry for name, entry in results.items() if entry is not None}
         wrong += _without_inherited(found, config[block])
     settings, lines = parse(Settings, values)
@@ -229,13 +223,13 @@ def _index(at: str, entry: Raw) -> tuple[Index | None, list[str]]:
     return _by("type", INDEXES, at, {"type": "factory", **entry} if "factory" in entry else entry)
 
 
+# Blocks of entries whose keys depend on one of them: its source, objective or type.
 _BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
     "models": partial(_by, "objective", OBJECTIVES),
     "datasets": _dataset,
     "encoders": _encoder,
     "indexes": _index,
 }
-"""Blocks of entries whose keys depend on one of them: its source, objective or type."""
 
 
 def _with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
@@ -260,11 +254,11 @@ def with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
     base, own = models[name].get("like"), {key: value for key, value in models[name].items() if key != "like"}
     if base is None:
         return own
-    if isinstance(base, str) and base in models and not isinstance(models[base], dict):
-        raise UserError(_no_object(f"models.{printable(base)}", models[base]))
     if not isinstance(base, str) or base not in models:
         hint = nearest(str(base), list(models))
         raise UserError(f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}")
+    if not isinstance(models[base], dict):
+        raise UserError(_no_object(f"models.{printable(base)}", models[base]))
     return dict(merged(with_like(base, models, (*opened, name)), own))
 
 
@@ -288,18 +282,9 @@ def read_section(section: type[S], path: Path) -> S:
 
 def read_layout(path: Path) -> TableLayout:
     """Read a table's layout: config/papers/<paper>/<table>.yaml."""
-    return _layout(TableLayout, path, "config/papers/<paper>/<table>.yaml")
-
-
-def read_statistics(path: Path) -> StatisticsLayout:
-    """Read a statistics table's layout: config/statistics/<paper>_<table>.yaml."""
-    return _layout(StatisticsLayout, path, "config/statistics/<paper>_<table>.yaml")
-
-
-def _layout(section: type[S], path: Path, where: str) -> S:
     if not path.exists():
-        raise UserError(f"{path}: no such layout; layouts are {where}")
-    return read_section(section, path)
+        raise UserError(f"{path}: no such layout; layouts are config/papers/<paper>/<table>.yaml")
+    return read_section(TableLayout, path)
 
 
 def read_bands(path: Path) -> list[Band]:

@@ -72,14 +72,17 @@ class Depth(Section):
         return {"train": self.train, "dev": self.dev}.get(split, self.test)
 
 
-class Scoring(Section):
-    """How cross-encoders score pairs: in re-ranking, denoising and distillation alike, so that all share the scores."""
+class Inference(Section):
+    """How an encoder's forward passes are computed.
+
+    Cross-encoders score pairs alike in re-ranking, denoising and distillation, so that all share the scores.
+    """
 
     precision: Precision = Field("auto", description="auto: bf16 where the device has it")
     batch_tokens: int = Field(4096, ge=64, description="tokens of a batch, padding included")
 
 
-class Rerank(Scoring):
+class Rerank(Inference):
     """Re-ranking."""
 
     depth: int = Field(50, ge=1, description="passages per query that are re-ranked")
@@ -92,12 +95,10 @@ class Lengths(Section):
     passage: int = Field(128, ge=1, description="tokens of a passage")
 
 
-class Encode(Section):
+class Encode(Inference):
     """Vectors of queries and passages."""
 
     block: int = Field(16384, ge=1, description="passages per file of vectors")
-    batch_tokens: int = Field(4096, ge=64, description="tokens of a batch, padding included")
-    precision: Precision = Field("auto", description="auto: bf16 where the device has it")
     dtype: Literal["fp16", "int8"] = Field("fp16", description="of passages' vectors on disk; int8 has a scale each")
 
 
@@ -276,13 +277,18 @@ class TradeoffSweep(Section):
     rescore_factor: int = Field(2, ge=1, description="ask the index for this many times k")
 
 
-class Tradeoffs(Section):
-    """What `snakemake index_tradeoffs` measures."""
+class TradeoffSearches(Section):
+    """The searches whose recall and latency are measured."""
 
-    model: str = Field("de_bm25neg", description="the dual encoder whose passages are indexed")
-    split: str | None = Field(None, description="whose queries are searched for; null: the one that is reported")
     queries: int = Field(1000, ge=1, description="at most this many, evenly spaced")
     k: Items[Count] = Field((10, 100), min_length=1, description="recall at these; searches are as deep as the largest")
     repeats: int = Field(3, ge=1, description="latencies are medians of this many")
     indexes: Items[str] = Field(tuple(INDEXES)[:-1], min_length=1, description="entries of `indexes`")
     sweep: TradeoffSweep = Field(TradeoffSweep(), description="values of search parameters")
+
+
+class Tradeoffs(TradeoffSearches):
+    """What `snakemake index_tradeoffs` measures."""
+
+    model: str = Field("de_bm25neg", description="the dual encoder whose passages are indexed")
+    split: str | None = Field(None, description="whose queries are searched for; null: the one that is reported")

@@ -2,7 +2,7 @@
 
 from pydantic import Field, SerializeAsAny
 
-from tandem.config.base import Distinct, Items, Section, Seed
+from tandem.config.base import Count, Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry
 from tandem.config.execution import ExecutionSettings
@@ -32,13 +32,18 @@ class SimilarQueriesAudit(Section):
     threshold: float = Field(0.5, ge=0, le=1, description="pairs with a higher probability are similar")
 
 
-class FalseNegativesAudit(Section):
-    """Unlabelled passages that are relevant."""
+class UnlabelledPool(Section):
+    """Unlabelled passages that judges and annotators look at."""
 
     depth: int = Field(50, ge=1, description="passages per system that are pooled")
     top: int = Field(5, ge=1, description="unlabelled passages per query that annotators see")
     queries: int | None = Field(100, ge=1, description="number of queries of the split; null: all")
     threshold: float = Field(0.5, ge=0, le=1, description="passages with a higher probability count as relevant")
+
+
+class FalseNegativesAudit(UnlabelledPool):
+    """Unlabelled passages that are relevant."""
+
     sheet: str | None = Field(None, description="the annotators' filled sheet")
 
 
@@ -47,7 +52,7 @@ class NoiseAudit(Section):
 
     threshold: float = Field(0.8, gt=0, le=1, description="duplicates have at least this Jaccard similarity")
     permutations: int = Field(64, ge=16, description="of MinHash")
-    depths: Items[int] = Field((10, 50), min_length=1, description="ranks up to which duplicates are counted")
+    depths: Items[Count] = Field((10, 50), min_length=1, description="ranks up to which duplicates are counted")
 
 
 class Audits(Section):

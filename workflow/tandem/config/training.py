@@ -24,24 +24,24 @@ class Backfill(Section):
     depth: int = Field(ge=1, description="the last rank that they are taken from")
 
 
-class Denoise(Section):
-    """Denoising of training lists by cross-encoders."""
+class Denoising(Section):
+    """What a judge's probability makes of a passage."""
 
-    by: Names = Field(description="a cross-encoder, or several whose probabilities are averaged")
     negative_below: float = Field(0.1, description="a passage is a negative only if its probability is below")
     positive_above: float | None = Field(0.9, description="unlabelled passages above it become positives; null: none")
     hybrid: bool = Field(False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3")
     backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
 
 
-class Candidates(Section):
-    """Where the training lists come from.
+class Denoise(Denoising):
+    """Denoising of training lists by cross-encoders."""
 
-    A positive has a label (qrels), is the first of the window that holds an answer (answers), or is the judge's best if
-    above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
-    """
+    by: Names = Field(description="a cross-encoder, or several whose probabilities are averaged")
 
-    from_: str = Field(alias="from", description="run that lists are drawn from, or random: `depth` of the corpus")
+
+class Draw(Section):
+    """Which passages of a run, or of the corpus, become training lists."""
+
     split: str = Field("train", description="the queries' split; `unlabelled` of datasets of that source")
     labels: Literal["qrels", "answers", "judge"] = Field("qrels", description="what makes a positive")
     bar_answers: bool = Field(False, description="passages with an answer are no negatives")
@@ -51,6 +51,16 @@ class Candidates(Section):
     depth: int = Field(50, ge=1, description="last rank of the window")
     negatives: int | None = Field(None, ge=1, description="negatives in a list; null: all of the window")
     queries: int | None = Field(None, ge=1, description="draw lists for this many queries only; null: all")
+
+
+class Candidates(Draw):
+    """Where the training lists come from.
+
+    A positive has a label (qrels), is the first of the window that holds an answer (answers), or is the judge's best if
+    above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
+    """
+
+    from_: str = Field(alias="from", description="run that lists are drawn from, or random: `depth` of the corpus")
     also: "Items[Candidates]" = Field((), description="further lists that are joined to these, each by its own rules")
     seed: int | None = Field(None, description="null: the configuration's")
     denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
@@ -161,27 +171,28 @@ class Train(Optimisation):
     validation_depth: int = Field(20, ge=1, description="passages per query of `validate_every`")
 
 
-class DualTrain(Train, TakesLosses):
-    """How a dual encoder is trained."""
+class SingleTrain(Train, TakesLosses):
+    """How one model is trained, unlike two together."""
 
     losses = (("loss", supervision),)
 
-    loss: Supervision = Field("listwise", description="loss of each query's list")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
     distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
+
+
+class DualTrain(SingleTrain):
+    """How a dual encoder is trained."""
+
+    loss: Supervision = Field("listwise", description="loss of each query's list")
     in_batch: bool = Field(True, description="the other queries' passages are negatives too")
     passage_centric: float = Field(0.0, ge=0, le=1, description="PAIR's α, weight of the passage-centric loss")
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
 
 
-class CrossTrain(Train, TakesLosses):
+class CrossTrain(SingleTrain):
     """How a cross-encoder is trained."""
 
-    losses = (("loss", supervision),)
-
     loss: Supervision = Field("pointwise", description="loss of each query's list")
-    margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
-    distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
     in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
 
 

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from tandem.config.datasets import UNSPACED
-from tandem.config.loading import Raw, read_statistics
+from tandem.config.loading import Raw, read_section
+from tandem.config.tables import StatisticsLayout
 from tandem.config.training import ModelEntry
 from tandem.data.catalogue import presences, read_entries
 from tandem.errors import UserError, nearest, printable
@@ -221,7 +222,7 @@ class Counted:
 
 def count(layout: Path, planner: Planner, catalogue: Raw) -> Counted:
     """Which of a table's datasets can be counted without any download."""
-    named = [name for entry in read_statistics(layout).datasets.values() for name in entry.datasets]
+    named = [name for entry in read_section(StatisticsLayout, layout).datasets.values() for name in entry.datasets]
     stages: dict[str, Stage] = {}
     absent = {}
     known = [name for name in dict.fromkeys(named) if name in catalogue]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem.config.loading import read_statistics
+from tandem.config.loading import read_section
 from tandem.config.tables import CountedDataset, StatisticsLayout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import WRONG, csv_rows
@@ -153,7 +153,7 @@ def main(words: list[str]) -> int:
     """
     flags = read_flags(words, ("layout", "artifacts", "presence", "out"))
     out, path = csv_out(flags), Path(flags["layout"])
-    layout, numbers = read_statistics(path), path.with_name("printed.csv")
+    layout, numbers = read_section(StatisticsLayout, path), path.with_name("printed.csv")
     printed = read_printed_numbers(numbers, layout.paper.source, layout.paper.tables)
     expected = "a JSON object of texts by dataset name"
     artifacts, presence = (parse_json(f, flags[f], dict[str, str], expected) for f in ("artifacts", "presence"))

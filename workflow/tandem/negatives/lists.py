@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tandem.config.training import Denoising
 from tandem.models.ragged import Ids
-from tandem.stages.negatives import Denoising
 
 
 @dataclass

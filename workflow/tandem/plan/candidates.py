@@ -1,6 +1,6 @@
 """Training lists: the stages that draw them and have a teacher score them, and whether a configuration allows them."""
 
-from tandem.config.training import Candidates, Distil, ModelEntry
+from tandem.config.training import Candidates, Distil, Draw, ModelEntry
 from tandem.data.splits import UNLABELLED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
@@ -11,8 +11,6 @@ from tandem.plan.runs import match, run
 from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
-# Of `candidates`: what is a parameter of the stage.
-DRAWN = ("first_rank", "depth", "negatives", "queries", "split", "labels", "bar_answers", "take", "negatives_per")
 RUNS = ("models", "runs", "sparse", "fusions", "aggregations", "ensembles")  # what a teacher's name may mean
 
 
@@ -83,9 +81,8 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     """The stage that draws training lists; `at` is their path in the configuration."""
     require_split(ctx, data, lists.split, f"{at}: draws lists")
     pool = None if is_source(lists.from_) else run(ctx, lists.from_, lists.split, f"{at}.from", data)
-    params = json_of(lists, *DRAWN) | {"seed": ctx.seed(lists.seed)}
-    if is_source(lists.from_) and lists.from_ != RANDOM:
-        params["source"] = lists.from_
+    params = json_of(lists, *Draw.model_fields) | {"seed": ctx.seed(lists.seed)}
+    params["source"] = lists.from_ if pool is None and lists.from_ != RANDOM else None
     upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), "run": pool}
     if pool is not None:
         require_depth(pool, _deepest(lists), f"{at}.depth")

@@ -12,6 +12,7 @@ from typing import Any
 
 from tandem.config.base import Model
 from tandem.config.datasets import Dataset
+from tandem.config.execution import Training
 from tandem.config.settings import Settings
 from tandem.config.training import ModelEntry
 from tandem.errors import NAME, UserError, nearest
@@ -21,17 +22,14 @@ from tandem.stages import KINDS, Params
 
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
 SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whatever `train_on` says
-# Of `execution`: how a training runs.
-TRAINING = (
-    *("micro_tokens", "graph_tokens", "attention", "compile", "checkpoint_seconds", "stop_seconds", "devices", "nodes"),
-)
+TRAINING = tuple(Training.model_fields)  # of `execution`: how a training runs
 Upstream = Mapping[str, Stage | None]  # role → stage; a role without a stage is left out
 Name = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
 
 
 def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> JSON:
     """A model's fields, or only some of them, as a stage's parameters."""
-    return model.model_dump(mode="json", by_alias=True, include=set(keys) or None, exclude=set(without) or None)
+    return model.model_dump(mode="json", include=set(keys) or None, exclude=set(without) or None)
 
 
 def strings(value: Any) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from tandem.config.encoders import NEW, AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder
+from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PretrainedEncoder, PublishedEncoder
 from tandem.errors import UserError, nearest
 from tandem.models.hub import package_folder
 from tandem.plan.context import TRAINING, Context, json_of
@@ -123,7 +123,6 @@ def _first_layers(shape: Shape, params: Mapping[str, Any]) -> Shape:
 
 
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
-FILES = ("source", "package", "folder", "name", "revision", "sha256", "layers")  # keys that decide an encoder's files
 TOWERS = ("pooling", "normalize", "temperature")  # how a text's vector is computed
 
 
@@ -167,7 +166,7 @@ def _published(ctx: Context, name: str) -> Stage:
     else:
         hint = nearest(name, list(known))
         raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
-    params = {key: value for key, value in json_of(entry, *FILES).items() if value is not None}
+    params = json_of(entry, *EncoderFiles.model_fields)
     execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
         weights = Path(entry.path or "") / "model.safetensors"
@@ -199,7 +198,7 @@ def _vocabulary(ctx: Context, name: str, entry: AnyPretrained, data: str) -> Sta
     at, longest = f"encoders.{name}", ctx.settings.lengths.passage + 2
     if longest > entry.positions:
         raise UserError(f"{at}.positions is {entry.positions}, but lengths.passage needs {longest}; raise it")
-    params = json_of(entry, *NEW) | {"seed": ctx.seed(entry.train.seed)}
+    params = json_of(entry, *NewEncoder.model_fields) | {"seed": ctx.seed(entry.train.seed)}
     return ctx.stage("vocabulary", data, name, params, {"dataset": dataset(ctx, data)})
 
 

@@ -32,9 +32,8 @@ RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions")  # w
 def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuning_runs: list[Stage] | None) -> Stage:
     """The stage that fuses runs on a split; `tuning_runs` are the same on the split that an entry is tuned on."""
     entry = ctx.settings.fusions[name]
-    method = METHODS[entry.method]
-    params = {"method": entry.method, "depth": fusion_depth(ctx, name, split, data), "split": split}
-    params |= json_of(entry, *method.others) if method.others else {}
+    params: JSON = {"method": entry.method, "depth": fusion_depth(ctx, name, split, data), "split": split}
+    params |= _others(entry)
     upstream = _sources(ctx, data, runs)
     if tuning_runs is not None:
         tune_upstream, tune_split = _sources(ctx, data, tuning_runs), entry.tune.split
@@ -42,7 +41,7 @@ def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuni
             "tune_fusion", data, f"{name}.{tune_split}", tuning(ctx, name, data), tune_upstream
         )
     else:
-        params |= json_of(entry, method.tuned)
+        params |= json_of(entry, METHODS[entry.method].tuned)
     return ctx.stage("fuse", data, f"{name}.{split}", params, upstream)
 
 
@@ -77,10 +76,14 @@ def tuning(ctx: Context, name: str, data: str) -> JSON:
     if cutoff(measure) > depth:
         problem = f"{at}.tune.measure: {measure} looks deeper than the {depth} passages of a query on {split}"
         raise UserError(f"{problem}; raise depth.{split}" + (f" and {at}.depth" if entry.depth else ""))
-    params = {"method": entry.method, "depth": depth, "split": split, "measure": measure}
-    params |= json_of(entry.tune, method.candidates)
-    params |= json_of(entry, *method.others) if method.others else {}
-    return params | ({"ignore_identical_ids": True} if labelled.ignore_identical_ids else {})
+    params: JSON = {"method": entry.method, "depth": depth, "split": split, "measure": measure}
+    params |= json_of(entry.tune, method.candidates) | _others(entry)
+    return params | {"ignore_identical_ids": labelled.ignore_identical_ids}
+
+
+def _others(entry: Fusion) -> JSON:
+    """The keys beside the tuned one that the method looks at."""
+    return {key: getattr(entry, key) for key in METHODS[entry.method].others}
 
 
 def check_fusion(ctx: Context, name: str) -> None:

@@ -52,8 +52,7 @@ def _index(ctx: Context, at: str, variant: Sparse, data: str) -> Stage:
     if analyzer not in SPLIT_BEFORE:
         _check_language(at, engine, analyzer, language, data)
     if engine == "lucene":
-        params |= {"vectors": True} if variant.rm3 else {}
-        params |= {"fields": True} if variant.fields else {}
+        params |= {"vectors": variant.rm3 is not None, "fields": variant.fields is not None}
     elif analyzer not in WITHOUT_JAVA:
         raise UserError(f"{at}.analyzer is {analyzer}, which bm25s lacks; allowed: {', '.join(WITHOUT_JAVA)}")
     return ctx.stage(engine, data, analyzer, params, {"dataset": dataset(ctx, data)})
@@ -66,9 +65,7 @@ def _tune(ctx: Context, name: str, at: str, method: JSON, upstream: dict[str, St
         raise UserError(f"{at}.tuned needs qrels; dataset {data} has answers")
     require_split(ctx, data, tune.split, f"{at}: is tuned")
     depth = cutoff(tune.measure) if "@" in tune.measure else run_depth(ctx, tune.split, data)
-    params = json_of(tune) | method | {"depth": depth}
-    if entry.ignore_identical_ids:
-        params["ignore_identical_ids"] = True
+    params = json_of(tune) | method | {"depth": depth, "ignore_identical_ids": entry.ignore_identical_ids}
     return ctx.stage("tune_bm25", data, f"{name}.{tune.split}", params, dict(upstream))
 
 
@@ -78,8 +75,7 @@ def _engine(ctx: Context, variant: Sparse) -> str:
 
 def _analyzer(ctx: Context, variant: Sparse, data: str) -> str:
     """A variant's own analyzer, else the configuration's, else the dataset's."""
-    analyzer = variant.analyzer or ctx.settings.bm25.analyzer or ctx.dataset_entry(data).analyzer
-    return str(analyzer)
+    return variant.analyzer or ctx.settings.bm25.analyzer or ctx.dataset_entry(data).analyzer
 
 
 def _method(variant: Sparse) -> JSON:

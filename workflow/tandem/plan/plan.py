@@ -43,8 +43,8 @@ class Plan:
 
     def document(self) -> Raw:
         """The configuration as a file has it, with every default, except of datasets and encoders."""
-        document: Raw = self.settings.model_dump(mode="json", by_alias=True)
-        own = self.settings.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        document: Raw = self.settings.model_dump(mode="json")
+        own = self.settings.model_dump(mode="json", exclude_unset=True)
         document |= {block: own.get(block, {}) for block in ("datasets", "encoders")}
         for name, model in document["models"].items():  # a model's `validation` overrides only what it sets
             model["validation"] = own["models"][name].get("validation", {})
@@ -156,9 +156,7 @@ def check_measures(settings: Settings) -> list[str]:
     own = {name: model.validation for name, model in settings.models.items()}
     named |= {f"models.{name}.validation.measure": (it.measure,) for name, it in own.items() if it.model_fields_set}
     wrong = []
-    for path, measures in named.items():
-        if not measures:
-            continue
+    for path, measures in ((path, measures) for path, measures in named.items() if measures):
         try:
             parse_measures(list(measures))
         except UserError as error:

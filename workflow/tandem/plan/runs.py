@@ -40,8 +40,7 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
     elif ctx.is_sparse(system):
         stage = lexical.search(ctx, system, split, where, data)
     elif system == "given":
-        params = {"depth": run_depth(ctx, split, data), "split": split}
-        stage = ctx.stage("given", data, name, params, {"dataset": dataset(ctx, data)})
+        stage = ctx.stage("given", data, name, _searched(ctx, split, data), {"dataset": dataset(ctx, data)})
     elif system in settings.aggregations:
         stage = _aggregated(ctx, system, split, where, data, opened)
     elif system in settings.runs and settings.runs[system].stage:
@@ -51,12 +50,16 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
     elif system in settings.fusions:
         stage = _fused(ctx, system, split, data, opened)
     else:
-        params = {"depth": run_depth(ctx, split, data), "split": split}
         upstream, how = vectors(ctx, system, split, where, data), ctx.execution("engine", "search_memory")
-        model = ctx.model(system, where, DUAL_PARTS)
-        stage = ctx.stage("retrieve", data, f"{model.name}.{split}", params, upstream, how)
+        name = f"{ctx.model(system, where, DUAL_PARTS).name}.{split}"
+        stage = ctx.stage("retrieve", data, name, _searched(ctx, split, data), upstream, how)
     ctx.memo["run", system, split, data] = stage
     return stage
+
+
+def _searched(ctx: Context, split: str, data: str) -> JSON:
+    """What all searches have: the split, and how deep runs on it go."""
+    return {"split": split, "depth": run_depth(ctx, split, data)}
 
 
 def _by_plugin(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened) -> Stage:
@@ -67,7 +70,7 @@ def _by_plugin(ctx: Context, system: str, split: str, where: str, data: str, ope
         own = [name for name, declared in KINDS.items() if not isinstance(declared.run, str)]
         raise UserError(f"{at}.stage: {kind} is no plugin's stage{nearest(kind, own)}")
     model = KINDS[kind].params
-    values = {"split": split, "depth": run_depth(ctx, split, data), **entry.params}
+    values = {**_searched(ctx, split, data), **entry.params}
     params = read(model, values, f"{at}.params") if model else values
     pool = run(ctx, entry.of, split, f"{at}.of", data, _opened(opened, "runs", system)) if entry.of else None
     return ctx.stage(kind, data, f"{system}.{split}", params, {"dataset": dataset(ctx, data), "run": pool})
@@ -88,12 +91,7 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     if not path.is_file():
         have = ", ".join(entry.paths)
         raise UserError(f"runs.{system}.paths.{split}: {path} is no file; splits with a file: {have or 'none'}")
-    params = {
-        "format": entry.format,
-        "split": split,
-        "depth": run_depth(ctx, split, data),
-        "fingerprint": fingerprint(path),
-    }
+    params = {"format": entry.format, **_searched(ctx, split, data), "fingerprint": fingerprint(path)}
     upstream = {"dataset": dataset(ctx, data)}
     return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
 
@@ -180,7 +178,7 @@ def _search_index(ctx: Context, system: str, split: str, where: str, data: str) 
     upstream = vectors(ctx, model, split, where, data)
     upstream["index"] = built = index(ctx, upstream["passages"], name, data)
     own = {key: value for key, value in json_of(entry).items() if key in SEARCHED}
-    params = {"depth": run_depth(ctx, split, data), "split": split, **own}
+    params = _searched(ctx, split, data) | own
     return ctx.stage("ann", data, f"{built.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices"))
 
 
@@ -236,9 +234,7 @@ def score_by(
     """The same for one dataset by any measures on any split."""
     entry, collection = ctx.dataset_entry(data), dataset(ctx, data)
     ranking = run(ctx, system, split, where, data)
-    params: JSON = {"measures": by, "split": split}
-    if entry.ignore_identical_ids:
-        params["ignore_identical_ids"] = True
+    params: JSON = {"measures": by, "split": split, "ignore_identical_ids": entry.ignore_identical_ids}
     upstream = {"dataset": collection, "run": ranking, **restricted}
     if entry.relevance == "answers":
         upstream["match"] = match(ctx, ranking, split, data)

@@ -1,10 +1,4 @@
-"""The tables that a configuration could make: their layouts, their rows with the scores behind them, their targets.
-
-A paper's table whose collection is not here is searched elsewhere: `stand_in: squad` puts one dataset for all of a
-paper's, `stand_in: {msmarco: squad, natural-questions: scifact}` one for each. What it does not name is searched where
-the paper does if the configured dataset is one of the table's own, and else on the configured dataset: with the
-defaults every table runs on the embedded collection and says so.
-"""
+"""The tables that a configuration could make: their layouts, their rows with the scores behind them, their targets."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -31,6 +25,9 @@ def searched(
     otherwise: str | None = None,
 ) -> str:
     """Our dataset for one that a paper names, each as the catalogue does.
+
+    `stand_in: squad` puts one dataset for all of a paper's, `stand_in: {msmarco: squad}` one for each. What it does not
+    name is searched where the paper does if the configured dataset is one of the table's own, else on the configured.
 
     Args:
         configured: the configuration's `dataset`.
@@ -133,10 +130,10 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         Raises:
             UserError: a table needs a split that the dataset lacks, or a model that the configuration lacks.
         """
-        for table in tables or self.requested():
-            if table not in self:
-                raise UserError(f"table {table} cannot be made: {self.missing[table]}")
-        return [f"results/tables/{table}.csv" for table in tables or self.requested()]
+        names = tables or self.requested()
+        if lacking := next((table for table in names if table not in self), None):
+            raise UserError(f"table {lacking} cannot be made: {self.missing[lacking]}")
+        return [f"results/tables/{table}.csv" for table in names]
 
     def scores(self, table: str) -> list[str]:
         """Manifests of the scores that a table shows."""
@@ -175,9 +172,8 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         """
         systems: dict[tuple[str, str], Row] = {}
         rows = [(table, row) for table in self.requested() for row, _ in self.get(table, ())]
-        for table, row in rows:
-            if (row.dataset, row.split, row.seed) != (rows[0][1].dataset, rows[0][1].split, rows[0][1].seed):
-                continue
+        where = [(row.dataset, row.split, row.seed) for _, row in rows]
+        for table, row in (row for row, place in zip(rows, where, strict=True) if place == where[0]):
             system = {"system": row.system, "first_stage": row.first_stage, "scores": row.scores}
             if systems.setdefault(row.id, system)["scores"] != row.scores:
                 named = f"{row.system} ({table})"
@@ -185,18 +181,15 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         return list(systems.values())
 
     def _rows(self, file: Path, layout: Layout) -> tuple[list[tuple[PlannedRow, Stage]], list[PlannedRow]]:
-        """The scores of a layout's rows, one for each of its datasets and seeds, and the printed rows without one.
-
-        Quoted rows have no score.
+        """The scores of a layout's rows but quoted ones, for each dataset and seed, and the printed rows without one.
 
         Raises:
             UserError: a measure, model, split or dataset that the configuration does not have.
         """
         measured = self.settings.score.measures
-        for column in layout.columns if measured else ():
-            if column.measure not in (measured or ()):
-                have = ", ".join(measured or ())
-                raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({have})")
+        for column in layout.columns:
+            if measured and column.measure not in measured:
+                raise UserError(f"{file}: shows {column.measure}; add it to score.measures ({', '.join(measured)})")
         groups = list(dict.fromkeys(column.dataset for column in layout.columns)) or [""]
         seeds = self.settings.seeds or (self.settings.seed,)
         scored: list[tuple[PlannedRow, Stage]] = []
@@ -220,9 +213,8 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         settings, base = self.settings, self.planners.base
         stand_ins = StandIns(settings, base.ctx.datasets, layout)
         named = row.dataset or group or (layout.printed_on.dataset if layout.printed_on else "")
-        dataset, changes = stand_ins.searched(named), self._configured(layout, stand_ins, named)
-        own = stand_ins.changed(row.with_)
-        dataset = changes.get("dataset", dataset)
+        changes, own = self._configured(layout, stand_ins, named), stand_ins.changed(row.with_)
+        dataset = changes.get("dataset", stand_ins.searched(named))
         if dataset != settings.dataset:
             changes["dataset"] = dataset
         changes |= own | (row.with_own if stand_ins.collection(dataset) == named else {})
@@ -238,9 +230,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             planner.train_without_similar(dataset, name, audited.similar_queries(dataset))
         stage = _score(planner, audited, row, layout, str(file), dataset)
         run = stage.upstream.get("run")
-        instead = [
-            f"{own[at]} for {value}" for at, value in row.with_.items() if stand_ins.collection(own[at]) != value
-        ]
+        replaced = [(own[at], value) for at, value in row.with_.items() if stand_ins.collection(own[at]) != value]
         planned = PlannedRow(
             system=row.system,
             first_stage=row.first_stage,
@@ -251,7 +241,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             column=group,
             seed=seed,
             run=run.key if run else "",
-            instead=", ".join(instead),
+            instead=", ".join(f"{ours} for {theirs}" for ours, theirs in replaced),
         )
         return planned, stage
 

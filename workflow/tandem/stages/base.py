@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from operator import not_
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tandem.config.base import Items, Model
 
 
 class Params(Model):
-    """Base of a kind's parameters: the resolved values that decide its result and are hashed into its key."""
+    """Base of a kind's parameters: the resolved values that decide its result and are hashed into its key.
+
+    Where a section of the configuration has the same keys, the kind's model inherits from it.
+    """
+
+    model_config = ConfigDict(strict=False)
 
     plugins: Items[str] = Field((), exclude_if=not_, description="the plugins that the stage uses: file@digest")
 

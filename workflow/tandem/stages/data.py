@@ -47,10 +47,8 @@ class ImportedParams(Params):
     fingerprint: str | None = Field(None, description="of the file")
 
 
-DATASET = Kind(
-    name="dataset", run="data.dataset:run", params=DatasetParams, env="data", threads="all", box="Collection"
-)
-GIVEN = Kind(name="given", run="data.runs:run_given", params=GivenParams, env="data", box="Collection")
-IMPORTED = Kind(name="imported", run="data.runs:run_imported", params=ImportedParams, env="data", box="Collection")
-
-KINDS = (DATASET, GIVEN, IMPORTED)
+KINDS = (
+    Kind("dataset", "data.dataset:run", DatasetParams, threads="all", box="Collection"),
+    Kind("given", "data.runs:run_given", GivenParams, box="Collection"),
+    Kind("imported", "data.runs:run_imported", ImportedParams, box="Collection"),
+)  # fmt: skip

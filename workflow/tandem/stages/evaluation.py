@@ -1,10 +1,12 @@
 """Scores of runs; audits of collections; analyses of models."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from tandem.config.base import Model, Precision
+from tandem.config.base import Model
+from tandem.config.retrieval import Inference
+from tandem.config.settings import NoiseAudit, SimilarQueriesAudit, UnlabelledPool
 from tandem.stages.base import Kind, Params
 
 
@@ -32,24 +34,6 @@ class MatchParams(Params):
     title: bool = Field(description="search in `title . text`, else in the text alone")
 
 
-SCORE = Kind(name="score", run="evaluation.scores:run", params=ScoreParams, env="data", box="Scores")
-AVERAGE_RANK = Kind(
-    name="average_rank", run="retrieval.average_rank:run", params=AverageRankParams, env="search", threads="all",
-    box="Scores",
-)  # fmt: skip
-MATCH = Kind(name="match", run="evaluation.matching:run", params=MatchParams, env="data", threads="all", box="Scores")
-
-
-Rank = Annotated[int, Field(ge=1)]
-
-
-class Inference(Model):
-    """How an encoder's forward passes are computed: a cross-encoder's, unless said otherwise."""
-
-    precision: Precision = Field("auto", description="of the computation")
-    batch_tokens: int = Field(4096, ge=64, description="tokens of a batch")
-
-
 class Shingle(Model):
     """What a text is cut into when it is compared with others."""
 
@@ -57,33 +41,24 @@ class Shingle(Model):
     size: int = Field(ge=1, description="units of a shingle")
 
 
-class NoiseParams(Params):
+class NoiseParams(NoiseAudit, Params):
     """Duplicates, faults of the labels, overlap of splits, unjudged results."""
 
-    threshold: float = Field(gt=0, le=1, description="Jaccard similarity from which texts are near-duplicates")
-    permutations: int = Field(ge=2, description="values of a MinHash signature")
     shingle: Shingle = Field(description="how texts are cut")
     seed: int = Field(description="of the permutations")
-    depths: list[Rank] = Field(min_length=1, description="cutoffs of the shares of unjudged results")
     split: str | None = Field(None, description="of the runs; null where there are none")
 
 
-class SimilarQueriesParams(Params, Inference):
+class SimilarQueriesParams(SimilarQueriesAudit, Inference, Params):
     """Training queries that are similar to queries of other splits."""
 
-    depth: int = Field(ge=1, description="training queries proposed for each other query")
-    threshold: float = Field(ge=0, le=1, description="pairs above it are similar")
     splits: tuple[str, ...] | None = Field(None, description="compared with train; null: all")
 
 
-class FalseNegativesParams(Params, Inference):
+class FalseNegativesParams(UnlabelledPool, Inference, Params):
     """Unlabelled passages that may be relevant."""
 
     split: str = Field(description="of the runs")
-    depth: int = Field(ge=1, description="results per system and query that are pooled")
-    top: int = Field(ge=1, description="unlabelled passages per query that annotators see")
-    threshold: float = Field(ge=0, le=1, description="the judges' verdict is positive above it")
-    queries: int | None = Field(None, ge=1, description="queries of the split, by their ids' hash; null: all")
 
 
 class RelabelParams(Params):
@@ -102,7 +77,7 @@ class ErrorsParams(Params):
     queries: int = Field(ge=1, description="wrong queries that are sampled, by their ids' hash")
 
 
-class DynamicsParams(Params, Inference):
+class DynamicsParams(Inference, Params):
     """A joint model's score distributions over training steps."""
 
     queries: int = Field(ge=1, description="training lists, by their queries' hash")
@@ -111,7 +86,7 @@ class DynamicsParams(Params, Inference):
     encode: Inference = Field(description="how the dual encoder encodes")
 
 
-class HardnessParams(Params, Inference):
+class HardnessParams(Inference, Params):
     """Negatives of some models' training lists."""
 
     models: tuple[str, ...] = Field(description="the model of each of the inputs `candidates.<i>`")
@@ -120,25 +95,19 @@ class HardnessParams(Params, Inference):
     threshold: float = Field(ge=0, le=1, description="a negative that the judges score above it counts as false")
 
 
-NOISE = Kind(name="noise", run="extras.audits.noise:run", params=NoiseParams, threads="all", box="Audits")
-SIMILAR_QUERIES = Kind(
-    name="similar_queries", run="extras.audits.similar_queries:run", params=SimilarQueriesParams, env="models",
-    threads="all", gpu=("judge",), box="Audits",
+KINDS = (
+    Kind("score", "evaluation.scores:run", ScoreParams, box="Scores"),
+    Kind("average_rank", "retrieval.average_rank:run", AverageRankParams, env="search", threads="all", box="Scores"),
+    Kind("match", "evaluation.matching:run", MatchParams, threads="all", box="Scores"),
+    Kind("noise", "extras.audits.noise:run", NoiseParams, threads="all", box="Audits"),
+    Kind("similar_queries", "extras.audits.similar_queries:run", SimilarQueriesParams, env="models", threads="all",
+        gpu=("judge",), box="Audits"),
+    Kind("false_negatives", "extras.audits.false_negatives:run", FalseNegativesParams, env="models", threads="all",
+        gpu=("judge",), box="Audits"),
+    Kind("relabel", "extras.audits.false_negatives:relabel", RelabelParams, box="Audits"),
+    Kind("errors", "extras.analysis.errors:run", ErrorsParams, box="Scores"),
+    Kind("dynamics", "extras.analysis.dynamics:run", DynamicsParams, env="models", threads="all",
+        gpu=("point", "start", "retriever", "reranker"), box="Scores"),
+    Kind("hardness", "extras.analysis.hardness:run", HardnessParams, env="models", threads="all", gpu=("judge",),
+        box="Scores"),
 )  # fmt: skip
-FALSE_NEGATIVES = Kind(
-    name="false_negatives", run="extras.audits.false_negatives:run", params=FalseNegativesParams, env="models",
-    threads="all", gpu=("judge",), box="Audits",
-)  # fmt: skip
-RELABEL = Kind(name="relabel", run="extras.audits.false_negatives:relabel", params=RelabelParams, box="Audits")
-ERRORS = Kind(name="errors", run="extras.analysis.errors:run", params=ErrorsParams, box="Scores")
-DYNAMICS = Kind(
-    name="dynamics", run="extras.analysis.dynamics:run", params=DynamicsParams, env="models", threads="all",
-    gpu=("point", "start", "retriever", "reranker"), box="Scores",
-)  # fmt: skip
-HARDNESS = Kind(
-    name="hardness", run="extras.analysis.hardness:run", params=HardnessParams, env="models", threads="all",
-    gpu=("judge",), box="Scores",
-)  # fmt: skip
-
-AUDITS = (NOISE, SIMILAR_QUERIES, FALSE_NEGATIVES, RELABEL, ERRORS, DYNAMICS, HARDNESS)
-KINDS = (SCORE, AVERAGE_RANK, MATCH, *AUDITS)

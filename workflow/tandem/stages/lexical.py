@@ -1,11 +1,11 @@
 """Lexical retrieval: indexes of Lucene and bm25s, the choice of k1 and b, BM25's runs."""
 
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 
 from tandem.config.base import Analyzer
-from tandem.config.retrieval import FieldWeights, Rm3
+from tandem.config.retrieval import Bm25Tuning, FieldWeights, Rm3
 from tandem.stages.base import Kind, Params
 from tandem.stages.retrieval import RunParams
 
@@ -23,7 +23,6 @@ LANGUAGES = (
     *("ja", "ko", "nl", "no", "pl", "pt", "ru", "sv", "te", "th", "tr", "uk", "zh"),
 )
 FORMULAS: dict[str, float | None] = {"lucene": None, "bm25+": 1.0, "bm25l": 0.5}  # with the δ of the formula's paper
-HEAP = "2g"  # of Java: enough for 8.8 million passages, as Lucene maps its files into memory outside the heap
 
 
 class LuceneParams(Params):
@@ -59,30 +58,16 @@ class Bm25Params(Bm25Variant):
     b: float | None = Field(None, ge=0, le=1, description="how much a passage's length counts; null: tuned")
 
 
-class TuneBm25Params(Bm25Variant):
+class TuneBm25Params(Bm25Tuning, Bm25Variant):
     """Choice of k1 and b on a split with labels."""
 
-    k1: tuple[Annotated[float, Field(ge=0)], ...] = Field(min_length=1, description="values that are tried")
-    b: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(min_length=1, description="values that are tried")
-    measure: str = Field("RR@10", description="what is maximised")
     ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
 
 
-LUCENE = Kind(
-    name="lucene",
-    params=LuceneParams,
-    run="retrieval.lexical.lucene:run",
-    env="lexical",
-    threads="all",
-    box="Sparse search",
-)
-BM25S = Kind(name="bm25s", params=Bm25sParams, run="retrieval.lexical.bm25s:run", env="lexical", box="Sparse search")
-BM25 = Kind(
-    name="bm25", params=Bm25Params, run="retrieval.lexical.bm25:run", env="lexical", threads="all", box="Sparse search"
-)
-TUNE_BM25 = Kind(
-    name="tune_bm25", params=TuneBm25Params, run="retrieval.lexical.bm25:run_tuning", env="lexical", threads="all",
-    box="Sparse search",
+KINDS = (
+    Kind("lucene", "retrieval.lexical.lucene:run", LuceneParams, env="lexical", threads="all", box="Sparse search"),
+    Kind("bm25s", "retrieval.lexical.bm25s:run", Bm25sParams, env="lexical", box="Sparse search"),
+    Kind("bm25", "retrieval.lexical.bm25:run", Bm25Params, env="lexical", threads="all", box="Sparse search"),
+    Kind("tune_bm25", "retrieval.lexical.bm25:run_tuning", TuneBm25Params, env="lexical", threads="all",
+        box="Sparse search"),
 )  # fmt: skip
-
-KINDS = (LUCENE, BM25S, BM25, TUNE_BM25)

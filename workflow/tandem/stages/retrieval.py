@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from tandem.config.base import Precision
-from tandem.config.retrieval import TradeoffSweep
+from tandem.config.retrieval import Encode, Inference, TradeoffSearches
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params
 
@@ -22,15 +21,11 @@ fusion_grid: Registry[Callable[..., Any]] = Registry("grid of a fusion", "fusion
 pair_scorer: Registry[Callable[..., Any]] = Registry("pair scorer", "pair_scorer", "retrieval.rerank")
 
 
-class EmbeddingsParams(Params):
+class EmbeddingsParams(Encode, Params):
     """Vectors of passages or queries by a dual encoder."""
 
     side: Literal["passages", "queries"] = Field(description="which texts are encoded")
     split: str | None = Field(None, description="whose queries are encoded")
-    block: int = Field(16384, ge=1, description="rows of a file of vectors")
-    batch_tokens: int = Field(4096, ge=1, description="tokens of a batch")
-    precision: Precision = Field("auto", description="of the computation")
-    dtype: Literal["fp16", "int8"] = Field("fp16", description="of passages' vectors on disk; queries are fp16")
 
 
 class RunParams(Params):
@@ -72,22 +67,14 @@ class AnnParams(RunParams):
     recall_queries: int = Field(0, ge=0, description="queries whose recall against exact search is measured")
 
 
-class TradeoffsParams(Params):
+class TradeoffsParams(TradeoffSearches, Params):
     """Recall, latency and size of several indexes."""
 
     split: str = Field("test", description="whose queries are searched for")
-    queries: int = Field(1000, ge=1, description="queries at most, evenly spaced")
-    k: tuple[int, ...] = Field((10, 100), description="recall is measured at these; the largest is the depth")
-    repeats: int = Field(3, ge=1, description="times are medians of this many calls")
-    indexes: tuple[str, ...] = Field(description="names of the indexes, in the order of the inputs")
-    sweep: TradeoffSweep = Field(TradeoffSweep(), description="search settings that are compared")
 
 
-class ScoringParams(Params):
+class ScoringParams(Inference, Params):
     """How cross-encoders score pairs."""
-
-    precision: Precision = Field("auto", description="of the computation")
-    batch_tokens: int = Field(4096, ge=1, description="tokens of a batch")
 
 
 class RerankParams(ScoringParams):
@@ -135,38 +122,23 @@ class TuneFusionParams(RunParams):
     ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
 
 
-EMBEDDINGS = Kind(
-    name="embeddings", params=EmbeddingsParams, run="retrieval.encode:run", shard="retrieval.encode:run_shard",
-    env="models", threads="all", gpu=("model",), box="Encoding",
+KINDS = (
+    Kind("embeddings", "retrieval.encode:run", EmbeddingsParams, env="models", threads="all", gpu=("model",),
+        shard="retrieval.encode:run_shard", box="Encoding"),
+    Kind("retrieve", "retrieval.retrieve:run", RetrieveParams, env="search", threads="all", gpu=("passages",),
+        lazy=("dataset", "passages"), shard="retrieval.retrieve:run_shard", box="Retrieval"),
+    Kind("index", "retrieval.indexes.index:run", IndexParams, env="search", threads="all", retries=2,
+        lazy=("passages",), shard="retrieval.indexes.index:run_shard", train="retrieval.indexes.index:train_shard",
+        box="Encoding"),
+    Kind("ann", "retrieval.indexes.ann:run", AnnParams, env="search", threads="all", lazy=("dataset",),
+        box="Retrieval"),
+    Kind("tradeoffs", "retrieval.indexes.ann:run_tradeoffs", TradeoffsParams, env="search", threads="exclusive",
+        lazy=("dataset",), box="Retrieval"),
+    Kind("rerank", "retrieval.rerank:run", RerankParams, env="models", threads="all", retries=2,
+        gpu=("model", "judge"), shard="retrieval.rerank:run_shard", box="Re-ranking"),
+    Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, env="models", threads="all", retries=2,
+        gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking"),
+    Kind("aggregate", "retrieval.windows:run", AggregateParams, box="Re-ranking"),
+    Kind("fuse", "retrieval.fuse:run", FuseParams, box="Fusion"),
+    Kind("tune_fusion", "retrieval.fuse:run_tuning", TuneFusionParams, box="Fusion"),
 )  # fmt: skip
-RETRIEVE = Kind(
-    name="retrieve", params=RetrieveParams, run="retrieval.retrieve:run", shard="retrieval.retrieve:run_shard",
-    env="search", threads="all", gpu=("passages",), lazy=("dataset", "passages"), box="Retrieval",
-)  # fmt: skip
-INDEX = Kind(
-    name="index", params=IndexParams, run="retrieval.indexes.index:run", shard="retrieval.indexes.index:run_shard",
-    train="retrieval.indexes.index:train_shard",
-    env="search", threads="all", retries=2, lazy=("passages",), box="Encoding",
-)  # fmt: skip
-ANN = Kind(
-    name="ann", params=AnnParams, run="retrieval.indexes.ann:run", env="search", threads="all", lazy=("dataset",),
-    box="Retrieval",
-)  # fmt: skip
-TRADEOFFS = Kind(
-    name="tradeoffs", params=TradeoffsParams, run="retrieval.indexes.ann:run_tradeoffs", env="search",
-    threads="exclusive", lazy=("dataset",), box="Retrieval",
-)  # fmt: skip
-RERANK = Kind(
-    name="rerank", params=RerankParams, run="retrieval.rerank:run", shard="retrieval.rerank:run_shard", env="models",
-    threads="all", retries=2, gpu=("model", "judge"), box="Re-ranking",
-)  # fmt: skip
-RERANK_WINDOWS = Kind(
-    name="rerank_windows", params=RerankWindowsParams, run="retrieval.rerank:run",
-    shard="retrieval.rerank:run_shard", env="models", threads="all", retries=2, gpu=("judge",),
-    box="Re-ranking",
-)  # fmt: skip
-AGGREGATE = Kind(name="aggregate", params=AggregateParams, run="retrieval.windows:run", box="Re-ranking")
-FUSE = Kind(name="fuse", params=FuseParams, run="retrieval.fuse:run", box="Fusion")
-TUNE_FUSION = Kind(name="tune_fusion", params=TuneFusionParams, run="retrieval.fuse:run_tuning", box="Fusion")
-
-KINDS = (EMBEDDINGS, RETRIEVE, INDEX, ANN, TRADEOFFS, RERANK, RERANK_WINDOWS, AGGREGATE, FUSE, TUNE_FUSION)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
+from tandem.config.retrieval import Inference
 from tandem.data.collection import Collection
 from tandem.data.splits import order
 from tandem.errors import UserError
@@ -20,7 +21,7 @@ from tandem.extras.audits import query_similarity as similarity
 from tandem.extras.audits.query_similarity import Array, Proposer, Queries
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.inputs import require_dataset
-from tandem.stages.evaluation import Inference, SimilarQueriesParams
+from tandem.stages.evaluation import SimilarQueriesParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
