@@ -162,17 +162,17 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
         if block == "models":
             entries, lines = _with_likes(entries, same)
             wrong += lines
-        results, found = dict[str, Section | None](), dict[str, list[str]]()
+        results, mistakes = dict[str, Section | None](), dict[str, list[str]]()
         for name, entry in entries.items():
             at = f"{block}.{printable(name)}"
             if name in same:
                 results[name] = known[name]
             elif isinstance(entry, dict):
-                results[name], found[name] = parse_entry(at, entry)
+                results[name], mistakes[name] = parse_entry(at, entry)
             else:
-                found[name] = [_no_object(at, entry)]
+                mistakes[name] = [_no_object(at, entry)]
         values[block] = {name: entry for name, entry in results.items() if entry is not None}
-        wrong += _without_inherited(found, config[block])
+        wrong += _without_inherited(mistakes, config[block])
     settings, lines = parse(Settings, values)
     wrong = [*lines, *wrong] or [
         f"{block}.{printable(name)}: not a name"  # it would break up every message about it
@@ -265,10 +265,10 @@ def with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
 def _without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
     """The lines about a block's entries, without those that a model has only because it is `like` another."""
     own = []
-    for name, found in lines.items():
+    for name, mistakes in lines.items():
         base = entries[name].get("like") if isinstance(entries[name], dict) else None
         inherited = {line.replace(f"models.{base}", f"models.{name}", 1) for line in lines.get(str(base), ())}
-        own += [line for line in found if line not in inherited]
+        own += [line for line in mistakes if line not in inherited]
     return own
 
 

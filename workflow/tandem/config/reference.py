@@ -1,18 +1,18 @@
 """What is generated from the models: JSON schemas for editors (config/schema/) and docs/configuration.md.
 
-`python -m tandem.config.reference` writes them; a test compares them with the models. An editor that understands YAML
-schemas, such as VS Code with its YAML extension, checks and completes a file that begins with
-`# yaml-language-server: $schema=schema/configuration.json`.
+`python -m tandem.config.reference` writes them; a test compares them with the models.
 """
 
+import functools
 import json
+import operator
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
+from pydantic import Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import models_json_schema
 
 from tandem.config.base import Section
 from tandem.config.datasets import SOURCES, Dataset
@@ -54,38 +54,31 @@ An absent key has its default; *required* keys have none. `null` is allowed wher
 
 def schemas() -> dict[str, Schema]:
     """Name → JSON schema of each kind of file that users write."""
-    sections: list[type[Section]] = [Settings, *(entry for entries in ENTRIES.values() for entry in entries)]
-    sections += [section for section, _ in FILES.values()]
-    _, definitions = models_json_schema([(section, "validation") for section in sections])
-    all_of = _without(definitions["$defs"], "title", str)
-    result = {"configuration": _configuration(all_of)}
-    for block in ("datasets", "encoders", "indexes"):
-        result[block] = {"type": "object", "additionalProperties": _any_of(ENTRIES[block]), "$defs": all_of}
-    for name, (section, _) in FILES.items():
-        result[name] = {**all_of[section.__name__], "$defs": all_of}
-    result["bands"] = {"type": "array", "items": _any_of([Band]), "$defs": all_of}
-    version = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return {name: {**version, **schema, "$defs": _needed(schema)} for name, schema in result.items()}
-
-
-def _configuration(definitions: Schema) -> Schema:
-    """Of configurations and recipes: nothing is required, since a file is laid upon others."""
-    partial = _without(definitions, "required", list)
+    kinds: dict[str, Any] = {"configuration": _configuration()}
+    kinds |= {block: _by_name(ENTRIES[block]) for block in ("datasets", "encoders", "indexes")}
+    kinds |= {name: section for name, (section, _) in FILES.items()} | {"bands": list[Band]}
+    result = {name: _without(TypeAdapter(kind).json_schema(), "title", str) for name, kind in kinds.items()}
+    result["configuration"] = partial = _without(result["configuration"], "required", list)
+    like = {"type": "string", "description": "another model, whose keys are taken over where this has none"}
     for model in ENTRIES["models"]:
-        like = {"type": "string", "description": "another model, whose keys are taken over where this has none"}
-        properties = {"like": like, **partial[model.__name__]["properties"]}
-        partial[model.__name__] = {**partial[model.__name__], "properties": properties}
-    settings: Schema = partial.pop("Settings")
-    properties = dict(settings["properties"])
+        partial["$defs"][model.__name__]["properties"]["like"] = like
+    version = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return {name: {**version, **schema} for name, schema in result.items()}
+
+
+def _configuration() -> type[Settings]:
+    """The settings with the classes of each block's entries; a model may be null, which leaves a recipe's out."""
+    blocks: dict[str, Any] = {}
     for block, entries in ENTRIES.items():
-        nothing = [{"type": "null"}] if block == "models" else []
-        entry = {"anyOf": [*_any_of(entries)["anyOf"], *nothing]}
-        properties[block] = {**properties[block], "additionalProperties": entry}
-    return {**settings, "properties": properties, "$defs": partial}
+        some = _by_name((*entries, None) if block == "models" else entries)
+        blocks[block] = (some, Field({}, description=Settings.model_fields[block].description))
+    return create_model("Settings", __base__=Settings, __doc__=Settings.__doc__, **blocks)
 
 
-def _any_of(sections: Any) -> Schema:
-    return {"anyOf": [{"$ref": f"#/$defs/{section.__name__}"} for section in sections]}
+def _by_name(sections: tuple[type[Section] | None, ...]) -> Any:
+    """The type of a mapping from names to any of some sections."""
+    entry: Any = functools.reduce(operator.or_, sections)
+    return dict[str, entry]  # type: ignore[valid-type]
 
 
 def _without(schema: Any, key: str, kind: type) -> Any:
@@ -93,19 +86,6 @@ def _without(schema: Any, key: str, kind: type) -> Any:
     if isinstance(schema, dict):
         return {k: _without(v, key, kind) for k, v in schema.items() if not (k == key and isinstance(v, kind))}
     return [_without(item, key, kind) for item in schema] if isinstance(schema, list) else schema
-
-
-def _needed(schema: Schema) -> Schema:
-    """The definitions that a schema refers to, in order of their names."""
-    waiting = [json.dumps({key: value for key, value in schema.items() if key != "$defs"})]
-    needed: set[str] = set()
-    while waiting:
-        text = waiting.pop()
-        for name in schema["$defs"]:
-            if name not in needed and f'"#/$defs/{name}"' in text:
-                needed.add(name)
-                waiting.append(json.dumps(schema["$defs"][name]))
-    return {name: schema["$defs"][name] for name in sorted(needed)}
 
 
 def reference() -> str:
@@ -168,15 +148,15 @@ class _Page:
 
 def _sections(annotation: Any) -> list[tuple[str, type[Section]]]:
     """The sections within a type, with what stands for their names or numbers in a path."""
-    found: list[tuple[str, type[Section]]] = []
+    sections: list[tuple[str, type[Section]]] = []
     for branch in branches(annotation):
         if isinstance(branch, type) and issubclass(branch, Section):
-            found.append(("", branch))
+            sections.append(("", branch))
         elif get_origin(branch) in (tuple, list):
-            found += [(f"[]{suffix}", section) for suffix, section in _sections(get_args(branch)[0])]
+            sections += [(f"[]{suffix}", section) for suffix, section in _sections(get_args(branch)[0])]
         elif get_origin(branch) is dict:
-            found += [(f".<name>{suffix}", section) for suffix, section in _sections(get_args(branch)[1])]
-    return found
+            sections += [(f".<name>{suffix}", section) for suffix, section in _sections(get_args(branch)[1])]
+    return sections
 
 
 def _about(section: type[Section]) -> list[str]:

@@ -100,11 +100,11 @@ def branches(annotation: Any) -> list[Any]:
 
 def allowed(annotation: Any) -> str:
     """What a type allows, in JSON's words: `integer or null`; the values where they can be listed."""
-    found = branches(annotation)
-    values = [value for branch in found if get_origin(branch) is Literal for value in get_args(branch)]
+    options = branches(annotation)
+    values = [value for branch in options if get_origin(branch) is Literal for value in get_args(branch)]
     if values:
-        return ", ".join([*map(str, values), *(["null"] if type(None) in found else [])])
-    kinds = (NAMES.get(branch) or ("array" if get_origin(branch) in (tuple, list) else "object") for branch in found)
+        return ", ".join([*map(str, values), *(["null"] if type(None) in options else [])])
+    kinds = (NAMES.get(branch) or ("array" if get_origin(branch) in (tuple, list) else "object") for branch in options)
     return " or ".join(dict.fromkeys(kinds))
 
 
@@ -175,7 +175,7 @@ def _of_best_branches(places: list[tuple[_Place, ErrorDetails]]) -> Iterator[tup
 def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
     path = ".".join([*([at] if at else []), *(printable(key) for key in place.path)])
     context: Any = detail.get("ctx", {})
-    found = f"{path or 'the whole'} is {shortened(json.dumps(detail['input'], default=str, ensure_ascii=False))}"
+    value = f"{path or 'the whole'} is {shortened(json.dumps(detail['input'], default=str, ensure_ascii=False))}"
     match detail["type"]:
         case "missing":
             return f"{path} is missing"
@@ -184,18 +184,18 @@ def _line(place: _Place, detail: ErrorDetails, at: str) -> str:
         case "problem":
             return f"{path}{context['message']}".removeprefix(".")
         case "allowed":
-            return f"{found}; allowed: {context['allowed']}"
+            return f"{value}; allowed: {context['allowed']}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal" as kind:
             key, sign = SIGNS[kind]
-            return f"{found}; allowed: {sign} {context[key]:g}"
+            return f"{value}; allowed: {sign} {context[key]:g}"
         case "too_short":
-            return f"{found}; allowed: {context['min_length']} or more"
+            return f"{value}; allowed: {context['min_length']} or more"
         case "string_pattern_mismatch":
-            return f"{found}; allowed: what matches {context['pattern']}"
+            return f"{value}; allowed: what matches {context['pattern']}"
         case kind if kind.endswith(("_type", "literal_error", "finite_number")) and place.annotation is not None:
-            return f"{found}; allowed: {allowed(place.annotation)}"
+            return f"{value}; allowed: {allowed(place.annotation)}"
         case _:
-            return f"{found}; {shortened(printable(detail['msg']))}"
+            return f"{value}; {shortened(printable(detail['msg']))}"
 
 
 def _from_text(text: str, annotation: Any) -> object:
