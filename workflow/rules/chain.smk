@@ -87,39 +87,6 @@ use rule stage as score with:
         manifest("score"),
 
 
-# Jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, searched in ranges of them whose
-# best are merged, and pairs are scored into a store that every stage looks them up in: the number of shards changes no
-# result. The stage itself does whatever is missing.
-use rule stage_shard as encode_shard with:
-    output:
-        shard("embeddings"),
-
-
-use rule stage_shard as retrieve_shard with:
-    output:
-        shard("retrieve"),
-
-
-use rule stage_shard as rerank_shard with:
-    output:
-        shard("rerank"),
-
-
-use rule stage_shard as rerank_windows_shard with:
-    output:
-        shard("rerank_windows"),
-
-
-use rule stage_shard as candidates_shard with:
-    output:
-        shard("candidates"),
-
-
-use rule stage_shard as teacher_shard with:
-    output:
-        shard("teacher"),
-
-
 # An index is trained once on a sample, filled by shards, and put together by its stage.
 rule index_train:
     input:
@@ -141,12 +108,34 @@ rule index_train:
         " --run.shard 0 --run.shards 1 --out {output:q} 2>&1 | tee {log:q}"
 
 
-use rule stage_shard as index_shard with:
-    input:
-        unpack(lambda wildcards: planned_stage(wildcards).inputs),
-        trained="results/{dataset}/{kind}/{key}/shards/trained.json",
-    output:
-        shard("index"),
+# Jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, searched in ranges of them whose
+# best are merged, and pairs are scored into a store that every stage looks them up in: the number of shards changes no
+# result. The stage itself does whatever is missing.
+for kind in KINDS.values():
+    if kind.shard:
+
+        rule:
+            name:
+                "encode_shard" if kind.name == "embeddings" else f"{kind.name}_shard"
+            input:
+                unpack(shard_inputs),
+            output:
+                temp(f"results/{{dataset}}/{{kind,{kind.name}}}/{{key}}/shards/{{shard}}-of-{{shards}}.json"),
+            log:
+                "results/{dataset}/{kind}/{key}/shards/{shard}-of-{shards}.txt",
+            conda:
+                environment
+            params:
+                command=kind.shard_command,
+                args=lambda wildcards: planned_stage(wildcards).args,
+            threads: stage_threads
+            retries: 2
+            resources:
+                how=lambda wildcards: planned_stage(wildcards).how,
+                gpu=gpus,
+            shell:
+                "python -m tandem {params.command} {params.args} {resources.how} --run.workers {threads}"
+                " --run.shard {wildcards.shard} --run.shards {wildcards.shards} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # Every other kind of stage: pre-training, indexes, fusion, long documents, audits, analyses, plugins.

@@ -108,25 +108,3 @@ rule report:
     shell:
         "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --audits {params.audits:q}"
         " --validations {params.validations:q} --sweeps {params.sweeps:q} --analyses {params.analyses:q} --out {output:q} 2>&1 | tee {log:q}"
-
-
-# `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.
-for target, layout in plan.tables.targets.items():
-
-    rule:
-        name:
-            target
-        localrule: True
-        input:
-            lambda wildcards, layout=layout: planned(plan.tables.files, layout),
-
-
-# `snakemake rocketqav2`: all of a paper that can be made here.
-for paper in plan.tables.papers:
-
-    rule:
-        name:
-            paper
-        localrule: True
-        input:
-            lambda wildcards, paper=paper: planned(plan.of_paper, paper),
