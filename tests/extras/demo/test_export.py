@@ -12,7 +12,8 @@ from tandem.cli import run
 from tandem.cluster.progress import Progress
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.extras.demo.export import fresh_folder, render_card, write_flat
+from tandem.extras.demo.export import CARD, fresh_folder, write_flat
+from tandem.extras.operations.bundle import render_readme
 from tandem.retrieval.embeddings import Embeddings
 from tandem.store.artifact import open_artifact
 
@@ -130,7 +131,7 @@ def test_a_mistake_is_one_line(built, monkeypatch, words, message):
         run(["export", *words, "config.yaml"])
 
 
-CARD = {
+VALUES = {
     "system": "x", "dual": {"dimension": 8, "shared": True, "pooling": "cls", "normalize": True, "temperature": 1.0},
     "pool": "hidden[:, 0]", "query_tokens": 1, "passage_tokens": 1, "passages": 50, "precision": ["bf16"],
     "dtype": "int8", "indexes": ["a.faiss"], "factory": "Flat", "tuned": {}, "texts": False, "query": "''",
@@ -139,7 +140,7 @@ CARD = {
 
 
 def test_the_page_says_how_vectors_were_kept():
-    assert "computed in bf16 and stored in int8" in render_card(**CARD)
+    assert "computed in bf16 and stored in int8" in render_readme(CARD, **VALUES)
 
 
 def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
@@ -150,7 +151,7 @@ def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
         part = faiss.IndexFlatIP(8)
         part.add(rows)
         faiss.write_index(part, name)
-    page = render_card(**CARD | {"indexes": ["a.faiss", "b.faiss"], "factory": "HNSW32,Flat"})
+    page = render_readme(CARD, **VALUES | {"indexes": ["a.faiss", "b.faiss"], "factory": "HNSW32,Flat"})
     names = {"faiss": faiss}
     exec(re.search(r"^parts = .*add_shard\(part\)$", page, re.S | re.M)[0], names)
     _, rows = names["index"].search(vectors[[3, 33]], 5)

@@ -6,9 +6,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import jinja2
 import numpy as np
 from cyclopts import Parameter
 
@@ -16,6 +15,7 @@ from tandem.cluster.progress import Progress, say
 from tandem.data.collection import CORPUS, Collection
 from tandem.errors import UserError
 from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
+from tandem.extras.operations.bundle import render_readme
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.models.saving import POOL
 from tandem.models.tokens import Template
@@ -24,6 +24,7 @@ from tandem.retrieval.embeddings import Embeddings
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import replacing, write_text
 
+CARD = Path(__file__).parent / "assets/export.md"
 FLAT, IDS, TEXTS = "passages.faiss", "ids.txt", "texts.parquet"
 TUNED = {"nprobe": "nprobe", "ef_search": "efSearch"}  # an index's parameters, and FAISS's names
 # What faiss/impl/index_write.cpp writes of a flat index: its mark, dimension, number of vectors, two unused numbers,
@@ -99,7 +100,8 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     template = Template.from_json(json.loads(needs["tokens"].path("meta.json").read_text())["template"])
     query, passage = (needs["tokens"].params[f"{side}_length"] + template.extra[0] for side in ("query", "passage"))
     dual = json.loads((folder / "dual/dual.json").read_text())
-    card = render_card(
+    card = render_readme(
+        CARD,
         system=system,
         dual=dual,
         pool=POOL[dual["pooling"]],
@@ -116,13 +118,6 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         lineage={role: artifact.key for role, artifact in needs.items()},
     )
     write_text(folder / "README.md", card)
-
-
-def render_card(**values: Any) -> str:
-    """README.md: what the folder holds, and the lines of plain FAISS and transformers that search it."""
-    template = (Path(__file__).parent / "assets/export.md").read_text(encoding="utf-8")
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    return environment.from_string(template).render(values)
 
 
 def write_flat(path: Path, passages: Embeddings, progress: Progress) -> None:

@@ -16,16 +16,7 @@ from tandem.extras.operations.scan import RESULTS, find
 from tandem.extras.sweeps import Line, Result, label_point, read_result
 from tandem.report.results import Cell, Lineage, Row, Table, read_table
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
-from tandem.store.lineage import (
-    Node,
-    Stage,
-    causes,
-    differences_beside_keys,
-    explain,
-    stage_name,
-    tree,
-    walk,
-)  # fmt: skip
+from tandem.store.lineage import Node, Stage, causes, differences_beside_keys, explain, stage_name, tree, walk
 
 SWEEPS = "sweeps/"  # prefix of a sweep's name, here as below results/
 DIGITS = 16  # of a file's checksum, for a person
@@ -74,18 +65,16 @@ def why(artifact: str, other: str | None = None, /) -> None:
 
 def siblings(artifact: Artifact) -> list[Artifact]:
     """Finished artifacts of the same dataset, kind and name."""
-    own = artifact.folder
-    beside = sorted(path.parent for path in own.absolute().parent.glob(f"*/{MANIFEST}"))
-    named = [path for path in beside if path.name != own.name and stage_name(path.name) == stage_name(own.name)]
-    return [open_artifact(path, verify=False) for path in named]
+    own = artifact.folder.absolute()
+    paths = [path.parent for path in sorted(own.parent.glob(f"*/{MANIFEST}")) if path.parent.name != own.name]
+    return [open_artifact(path, verify=False) for path in paths if stage_name(path.name) == stage_name(own.name)]
 
 
 def _distance(artifact: Artifact, other: Artifact, renamed: bool) -> tuple[int, bool, list[int], str]:
     """The number of differing roots, then whether a sibling is younger, then how long ago it finished."""
     finished = other.manifest.finished
     recent = [-ord(character) for character in finished]
-    roots = len(list(causes(artifact, other, renamed)))
-    return roots, finished > artifact.manifest.finished, recent, other.key
+    return len(list(causes(artifact, other, renamed))), finished > artifact.manifest.finished, recent, other.key
 
 
 @dataclass(frozen=True)
@@ -183,13 +172,11 @@ def _scores(scored: Lineage) -> Artifact:
 
 def lineage_json(target: Target, stages: dict[str, Stage]) -> str:
     """The lineage for programs: whole manifests, every stage after its inputs."""
-    entries = []
-    for key, stage in stages.items():
-        manifest = stage.artifact.manifest
-        entries.append(
-            {"key": key, "folder": str(stage.artifact.folder), "content": manifest.content}
-            | {"manifest": manifest.model_dump()}
-        )
+    entries = [
+        {"key": key, "folder": str(stage.artifact.folder), "content": stage.artifact.manifest.content}
+        | {"manifest": stage.artifact.manifest.model_dump()}
+        for key, stage in stages.items()
+    ]
     keys = [artifact.key for artifact in target.artifacts]
     return json.dumps({"target": target.label, "of": keys, "stages": entries}, indent=1, ensure_ascii=False)
 

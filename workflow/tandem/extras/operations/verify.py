@@ -16,7 +16,7 @@ from cyclopts.validators import Number
 
 from tandem.cluster.progress import Progress
 from tandem.data.fetch import readable
-from tandem.extras.operations.bundle import Bundle
+from tandem.extras.operations.bundle import AGAIN, LIST, Bundle, read_bundle
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.extras.operations.scan import (
     RESULTS,
@@ -76,13 +76,13 @@ def verify(
 
 def below(root: Path, quick: bool, pool: Executor, report: "Report") -> Iterator[Fault]:
     """The faults below a folder, artifact by artifact; the report counts these."""
-    bundle, inputs, total = Bundle.at(root), Inputs(), 0
-    results = bundle.results if bundle else root
+    bundle, inputs, total = read_bundle(root), Inputs(), 0
+    results = root / "results" if bundle else root
     folders = list(artifact_folders(results)) if results.is_dir() or bundle is None else []
     report.artifacts += len(folders)
     for path in leftovers(results):
         yield Fault(path, "draft", path, "was being deleted by `tandem gc`")
-    listed = [examine_bundle(bundle)] if bundle else []
+    listed = [examine_bundle(root, bundle)] if bundle else []
     artifacts = (examine(folder, inputs, bundle.left_out if bundle else ()) for folder in folders)
     with Progress("verify", len(listed) + len(folders), "folders") as progress:
         for examined, comparisons in compared(chain(listed, artifacts), quick, pool):
@@ -106,11 +106,12 @@ def compared(
     yield from waiting
 
 
-def examine_bundle(bundle: Bundle) -> Examined:
-    """The files of an unpacked bundle, and those that are not listed."""
-    unlisted = [path for path in files_in(bundle.folder) if not bundle.lists(path)]
-    faults = [Fault(bundle.folder, "unknown", path, f"is not in {bundle.list_path.name}") for path in unlisted]
-    return Examined(bundle.folder, stamp(bundle.folder), faults, bundle.files)
+def examine_bundle(folder: Path, bundle: Bundle) -> Examined:
+    """The files of an unpacked bundle, and those that neither belong to it nor to its table made again."""
+    places, own = [path.relative_to(folder) for path in files_in(folder)], {*bundle.files, LIST}
+    unlisted = [place for place in places if place.as_posix() not in own and place.parts[0] != AGAIN]
+    faults = [Fault(folder, "unknown", folder / place, f"is not in {LIST}") for place in unlisted]
+    return Examined(folder, stamp(folder), faults, bundle.files)
 
 
 def differing(examined: Examined, names: Iterable[str], quick: bool) -> list[Fault]:
