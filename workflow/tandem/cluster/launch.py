@@ -25,6 +25,7 @@ from tandem.cluster.leases import lease
 from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.stages import KINDS, is_stage
+from tandem.stages.base import flag_value
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import is_partial, write_json
 
@@ -47,10 +48,10 @@ def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool
         Whether the process that held the lock has finished the output meanwhile.
     """
     follower = "RANK" in environment or environment.get("SLURM_NODEID", "0") != "0"
-    if follower or not is_stage(words[0]) or "--out" not in words[:-1]:
+    if follower or not is_stage(words[0]) or not flag_value(words, "--out"):
         yield False
         return
-    out = Path(words[words.index("--out") + 1])
+    out = Path(flag_value(words, "--out"))
     out.parent.mkdir(parents=True, exist_ok=True)
     path = out.with_name(f".{out.name}.lock")
     lock, waited = FileLock(path, poll_interval=POLL, fallback_to_soft=False), False
@@ -95,7 +96,7 @@ def place(words: list[str]) -> int | None:
     """
     kind = KINDS.get(words[0].removesuffix("-shard"))
     roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
-    on_cpu = _option(words, "engine", "") == "faiss"  # exact search, which runs on a GPU by torch alone
+    on_cpu = flag_value(words, "--run.engine") == "faiss"  # exact search, which runs on a GPU by torch alone
     if "RANK" in os.environ or kind is None or not kind.computes(roles) or on_cpu:
         return None
     devices, nodes = (_count(words, name) if kind.ranks else 1 for name in ("devices", "nodes"))
@@ -107,15 +108,10 @@ def place(words: list[str]) -> int | None:
 
 
 def _count(words: list[str], name: str) -> int:
-    text = _option(words, name, "1")
+    text = flag_value(words, f"--run.{name}", "1")
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"{words[0]}: --run.{name} is {text}; allowed are 1, 2, 3 …")
     return int(text)
-
-
-def _option(words: list[str], name: str, default: str) -> str:
-    flag = f"--run.{name}"
-    return words[words.index(flag) + 1] if flag in words[:-1] else default
 
 
 def rendezvous(nodes: int, environment: Mapping[str, str]) -> list[str]:

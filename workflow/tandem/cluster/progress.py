@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from tandem.stages.base import flag_value
 from tandem.store.artifact import MANIFEST
 from tandem.store.environment import peak_mib
 from tandem.store.files import replacing
@@ -162,10 +163,10 @@ def pid_namespace() -> str | None:
 def progress_file(words: list[str]) -> Iterator[None]:
     """Keep the progress file of a command line with `--out` while it runs; of several ranks only the first has one."""
     global _current
-    if "--out" not in words[:-1] or os.environ.get("RANK", "0") != "0":
+    out = Path(flag_value(words, "--out"))
+    if not out.name or os.environ.get("RANK", "0") != "0":
         yield
         return
-    out = Path(words[words.index("--out") + 1])
     path, folder = progress_path(out), out.parent if out.name == MANIFEST else out.parents[1]
     now = round(time.time(), 1)
     job = ProgressRecord(

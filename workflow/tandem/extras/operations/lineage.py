@@ -45,21 +45,20 @@ def why(artifact: str, other: str | None = None, /) -> None:
     first is explained, against the other row's nearest. The nearest sibling has the same dataset, kind and name and the
     fewest differing roots; among equals, one finished before the artifact, then the one finished last.
     """
-    one = resolve(artifact).artifacts[0]
-    renamed = other is not None
-    others = resolve(other).artifacts if other is not None else siblings(one)
+    this, renamed = resolve(artifact).artifacts[0], other is not None
+    others = siblings(this) if other is None else resolve(other).artifacts
     if not others:
-        absent = f"no other {one.kind} named {stage_name(one.key)} is finished beside it"
-        print(f"{one.key} has no sibling: {absent}")
+        absent = f"no other {this.kind} named {stage_name(this.key)} is finished beside it"
+        print(f"{this.key} has no sibling: {absent}")
         return
-    near = min(others, key=lambda sibling: _distance(one, sibling, renamed))
-    roots = list(causes(one, near, renamed=renamed))
+    near = min(others, key=lambda sibling: _distance(this, sibling, renamed))
+    roots = list(causes(this, near, renamed=renamed))
     if not roots:
-        elsewhere = one.folder.absolute() != near.folder.absolute()
-        lines = list(differences_beside_keys(one, near)) if elsewhere else []
-        print(f"{one.key} does not differ from {near.key}{' in what decides its key, but:' if lines else ''}")
+        elsewhere = this.folder.absolute() != near.folder.absolute()
+        lines = list(differences_beside_keys(this, near)) if elsewhere else []
+        print(f"{this.key} does not differ from {near.key}{' in what decides its key, but:' if lines else ''}")
         print("".join(f"  {line}\n" for line in lines), end="")
-    for line in explain(one, near, roots):
+    for line in explain(this, near, roots):
         print(line)
 
 
