@@ -4,48 +4,40 @@
 
 
 use rule stage as dataset with:
-    output:
-        manifest("dataset"),
+    output: manifest("dataset")
 
 
 # The starting encoder, and the collection as token ids under its tokenizer.
 use rule stage as encoder with:
-    output:
-        manifest("encoder"),
+    output: manifest("encoder")
 
 
 use rule stage as tokens with:
-    output:
-        manifest("tokens"),
+    output: manifest("tokens")
 
 
 use rule stage as lucene with:
-    output:
-        manifest("lucene"),
+    output: manifest("lucene")
 
 
 use rule stage as bm25 with:
-    output:
-        manifest("bm25"),
+    output: manifest("bm25")
 
 
 # Hard negatives: training lists drawn from a run, denoised by a cross-encoder where the recipe says so; a teacher's scores.
 use rule stage as candidates with:
-    output:
-        manifest("candidates"),
+    output: manifest("candidates")
 
 
 use rule stage as teacher with:
-    output:
-        manifest("teacher"),
+    output: manifest("teacher")
     retries: 2
 
 
 # Dual encoders, cross-encoders, and both at once. Checkpoints stand beside the output, undeclared: Snakemake deletes the
 # outputs of a job that died, and the next try continues from the last checkpoint.
 use rule stage as train with:
-    output:
-        manifest("model"),
+    output: manifest("model")
     retries: 2
     resources:
         how=lambda wildcards: planned_stage(wildcards).how,
@@ -67,24 +59,20 @@ use rule stage as checkpoint with:
 
 
 use rule stage as encode with:
-    output:
-        manifest("embeddings"),
+    output: manifest("embeddings")
 
 
 use rule stage as retrieve with:
-    output:
-        manifest("retrieve"),
+    output: manifest("retrieve")
 
 
 use rule stage as rerank with:
-    output:
-        manifest("rerank"),
+    output: manifest("rerank")
     retries: 2
 
 
 use rule stage as score with:
-    output:
-        manifest("score"),
+    output: manifest("score")
 
 
 # An index is trained once on a sample, filled by shards, and put together by its stage.
