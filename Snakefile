@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from shlex import quote
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Make or mend .venv from the lock file: no root, no conda. `make run` and `make test` call it; running it again is quick.
-#   PYTHON=python3.12 envs/setup.sh    another interpreter (3.11 or newer)
+#   PYTHON=python3.12 envs/setup.sh    another interpreter (3.11.5 or newer)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python3}
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-  echo "envs/setup.sh: $python is $("$python" -V 2>&1); Python 3.11 or newer is needed, set PYTHON" >&2
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' || {
+  echo "envs/setup.sh: $python is $("$python" -V 2>&1); Python 3.11.5 or newer is needed, set PYTHON" >&2
   exit 1
 }
 [ -x .venv/bin/python ] || "$python" -m venv .venv

@@ -4,48 +4,40 @@
 
 
 use rule stage as dataset with:
-    output:
-        manifest("dataset"),
+    output: manifest("dataset")
 
 
 # The starting encoder, and the collection as token ids under its tokenizer.
 use rule stage as encoder with:
-    output:
-        manifest("encoder"),
+    output: manifest("encoder")
 
 
 use rule stage as tokens with:
-    output:
-        manifest("tokens"),
+    output: manifest("tokens")
 
 
 use rule stage as lucene with:
-    output:
-        manifest("lucene"),
+    output: manifest("lucene")
 
 
 use rule stage as bm25 with:
-    output:
-        manifest("bm25"),
+    output: manifest("bm25")
 
 
 # Hard negatives: training lists drawn from a run, denoised by a cross-encoder where the recipe says so; a teacher's scores.
 use rule stage as candidates with:
-    output:
-        manifest("candidates"),
+    output: manifest("candidates")
 
 
 use rule stage as teacher with:
-    output:
-        manifest("teacher"),
+    output: manifest("teacher")
     retries: 2
 
 
 # Dual encoders, cross-encoders, and both at once. Checkpoints stand beside the output, undeclared: Snakemake deletes the
 # outputs of a job that died, and the next try continues from the last checkpoint.
 use rule stage as train with:
-    output:
-        manifest("model"),
+    output: manifest("model")
     retries: 2
     resources:
         how=lambda wildcards: planned_stage(wildcards).how,
@@ -67,57 +59,20 @@ use rule stage as checkpoint with:
 
 
 use rule stage as encode with:
-    output:
-        manifest("embeddings"),
+    output: manifest("embeddings")
 
 
 use rule stage as retrieve with:
-    output:
-        manifest("retrieve"),
+    output: manifest("retrieve")
 
 
 use rule stage as rerank with:
-    output:
-        manifest("rerank"),
+    output: manifest("rerank")
     retries: 2
 
 
 use rule stage as score with:
-    output:
-        manifest("score"),
-
-
-# Jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, searched in ranges of them whose
-# best are merged, and pairs are scored into a store that every stage looks them up in: the number of shards changes no
-# result. The stage itself does whatever is missing.
-use rule stage_shard as encode_shard with:
-    output:
-        shard("embeddings"),
-
-
-use rule stage_shard as retrieve_shard with:
-    output:
-        shard("retrieve"),
-
-
-use rule stage_shard as rerank_shard with:
-    output:
-        shard("rerank"),
-
-
-use rule stage_shard as rerank_windows_shard with:
-    output:
-        shard("rerank_windows"),
-
-
-use rule stage_shard as candidates_shard with:
-    output:
-        shard("candidates"),
-
-
-use rule stage_shard as teacher_shard with:
-    output:
-        shard("teacher"),
+    output: manifest("score")
 
 
 # An index is trained once on a sample, filled by shards, and put together by its stage.
@@ -141,12 +96,34 @@ rule index_train:
         " --run.shard 0 --run.shards 1 --out {output:q} 2>&1 | tee {log:q}"
 
 
-use rule stage_shard as index_shard with:
-    input:
-        unpack(lambda wildcards: planned_stage(wildcards).inputs),
-        trained="results/{dataset}/{kind}/{key}/shards/trained.json",
-    output:
-        shard("index"),
+# Jobs that share the work of one stage. Passages are encoded in blocks of a fixed size, searched in ranges of them whose
+# best are merged, and pairs are scored into a store that every stage looks them up in: the number of shards changes no
+# result. The stage itself does whatever is missing.
+for kind in KINDS.values():
+    if kind.shard:
+
+        rule:
+            name:
+                "encode_shard" if kind.name == "embeddings" else f"{kind.name}_shard"
+            input:
+                unpack(shard_inputs),
+            output:
+                temp(f"results/{{dataset}}/{{kind,{kind.name}}}/{{key}}/shards/{{shard}}-of-{{shards}}.json"),
+            log:
+                "results/{dataset}/{kind}/{key}/shards/{shard}-of-{shards}.txt",
+            conda:
+                environment
+            params:
+                command=kind.shard_command,
+                args=lambda wildcards: planned_stage(wildcards).args,
+            threads: stage_threads
+            retries: 2
+            resources:
+                how=lambda wildcards: planned_stage(wildcards).how,
+                gpu=gpus,
+            shell:
+                "python -m tandem {params.command} {params.args} {resources.how} --run.workers {threads}"
+                " --run.shard {wildcards.shard} --run.shards {wildcards.shards} --out {output:q} 2>&1 | tee {log:q}"
 
 
 # Every other kind of stage: pre-training, indexes, fusion, long documents, audits, analyses, plugins.

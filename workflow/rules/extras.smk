@@ -82,12 +82,6 @@ rule statistics_table:
         " --presence {params.presence:q} --out {output[0]:q} 2>&1 | tee {log:q}"
 
 
-rule statistics:
-    localrule: True
-    input:
-        expand("results/statistics/{table}.csv", table=plan.statistics),
-
-
 # Sweeps: the same systems at every point of a grid. The points are a file of their own, since a thousand of them do not
 # fit into a command line; its params are the points, so that the table follows the configuration.
 rule sweep_points:
@@ -127,18 +121,6 @@ rule sweep:
         "python -m tandem sweep --points {input.points:q} --out {output[0]:q} 2>&1 | tee {log:q}"
 
 
-# `snakemake sweep_lr` for `sweeps: {lr: …}`, `snakemake sweeps` for all of the configuration, and
-# `snakemake rocketqav2_figure4` for config/sweeps/rocketqav2_figure4.yaml.
-for target, names in plan.swept.targets.items():
-
-    rule:
-        name:
-            target
-        localrule: True
-        input:
-            lambda wildcards, names=names: planned(plan.swept.files, names),
-
-
 # Notebooks, executed on this run's artifacts, and the table that the annotators' sheet of one of them makes.
 rule notebook:
     localrule: True
@@ -163,12 +145,6 @@ rule notebook:
         "python -m tandem notebook --notebook {input.notebook:q} --artifact {params.artifact:q} --out {output[0]:q} 2>&1 | tee {log:q}"
 
 
-rule notebooks:
-    localrule: True
-    input:
-        lambda wildcards: planned(plan.analyses.files),
-
-
 rule error_table:
     localrule: True
     input:
@@ -189,7 +165,23 @@ rule error_table:
         " --out {output[0]:q} 2>&1 | tee {log:q}"
 
 
-rule dureader_retrieval_table10:
-    localrule: True
-    input:
-        "results/tables/dureader_retrieval/table10.csv",
+# Targets by name. `snakemake rocketqav2` makes all of a paper that can be made here, `rocketqav2_table4` what
+# config/papers/rocketqav2/table4.yaml lays out, `rocketqav2_figure4` the sweep of config/sweeps/rocketqav2_figure4.yaml,
+# `sweep_lr` that of `sweeps: {lr: …}`, and `sweeps` all of the configuration's.
+targets = {
+    "statistics": lambda: expand("results/statistics/{table}.csv", table=plan.statistics),
+    "notebooks": plan.analyses.files,
+    "dureader_retrieval_table10": lambda: "results/tables/dureader_retrieval/table10.csv",
+    **{paper: partial(plan.of_paper, paper) for paper in plan.tables.papers},
+    **{name: partial(plan.tables.files, table) for name, table in plan.tables.targets.items()},
+    **{name: partial(plan.swept.files, names) for name, names in plan.swept.targets.items()},
+}
+
+for name, files in targets.items():
+
+    rule:
+        name:
+            name
+        localrule: True
+        input:
+            lambda wildcards, files=files: planned(files),

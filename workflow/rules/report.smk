@@ -65,19 +65,19 @@ rule fidelity:
         "python -m tandem fidelity --rows {params.rows:q} --out {output[0]:q} 2>&1 | tee {log:q}"
 
 
-def made_sweeps():
-    """The sweeps that the report shows: the configuration's, and what else was made for the points that are planned."""
-    wanted = list(planned(plan.sweeps))
-    for name in sorted(path.stem for path in Path("results/sweeps").glob("*.points")):
-        file = Path(f"results/sweeps/{name}.json")
-        if name not in plan.swept.requested and name in plan.swept and file.is_file():
-            points = plan.swept[name].to_json() + "\n"
-            wanted += [str(file)] * (file.with_suffix(".points").read_text(encoding="utf-8") == points)
-    return wanted
+def finished_sweeps():
+    """The sweeps that the report shows: the configuration's, and others whose files are of the points planned now."""
+    files = list(planned(plan.sweeps))
+    for path in sorted(Path("results/sweeps").glob("*.points")):
+        name, table = path.stem, path.with_suffix(".json")
+        if name not in plan.swept.requested and name in plan.swept and table.is_file():
+            if path.read_text(encoding="utf-8") == plan.swept[name].to_json() + "\n":
+                files.append(str(table))
+    return files
 
 
-def made_analyses():
-    """Manifests of the error analyses that are there; the report asks for none."""
+def finished_analyses():
+    """The manifest of the error analysis, if it is finished: the report does not wait for it."""
     try:
         analysis = plan.analyses.stage("error_analysis").manifest
     except UserError:
@@ -103,30 +103,8 @@ rule report:
         tables=lambda wildcards, input: ",".join(input.tables),
         audits=lambda wildcards: json.dumps(shown_audits()),
         validations=lambda wildcards: json.dumps(shown_validations()),
-        sweeps=lambda wildcards: json.dumps(made_sweeps()),
-        analyses=lambda wildcards: json.dumps(made_analyses()),
+        sweeps=lambda wildcards: json.dumps(finished_sweeps()),
+        analyses=lambda wildcards: json.dumps(finished_analyses()),
     shell:
         "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --audits {params.audits:q}"
         " --validations {params.validations:q} --sweeps {params.sweeps:q} --analyses {params.analyses:q} --out {output:q} 2>&1 | tee {log:q}"
-
-
-# `snakemake rocketqav2_table4` for config/papers/rocketqav2/table4.yaml, and so on.
-for target, layout in plan.tables.targets.items():
-
-    rule:
-        name:
-            target
-        localrule: True
-        input:
-            lambda wildcards, layout=layout: planned(plan.tables.files, layout),
-
-
-# `snakemake rocketqav2`: all of a paper that can be made here.
-for paper in plan.tables.papers:
-
-    rule:
-        name:
-            paper
-        localrule: True
-        input:
-            lambda wildcards, paper=paper: planned(plan.of_paper, paper),

@@ -2,17 +2,11 @@
 # The kind is a wildcard that each rule's output pins down: "results/{dataset}/{kind,retrieve}/{key}/stage.json".
 
 STAGE = "{resources.start}python -m tandem {wildcards.kind} {params.args} {resources.how} --run.workers {threads} --out {output[0]:q} 2>&1 | tee {log:q}"
-SHARD = "python -m tandem {params.command} {params.args} {resources.how} --run.workers {threads} --run.shard {wildcards.shard} --run.shards {wildcards.shards} --out {output:q} 2>&1 | tee {log:q}"
 
 
 def manifest(kind):
     """The manifest of a kind's artifacts: an artifact is complete once it exists."""
     return f"results/{{dataset}}/{{kind,{kind}}}/{{key}}/stage.json"
-
-
-def shard(kind):
-    """One shard of a kind's work; removed when the stage has taken it over."""
-    return temp(f"results/{{dataset}}/{{kind,{kind}}}/{{key}}/shards/{{shard}}-of-{{shards}}.json")
 
 
 def planned_stage(wildcards):
@@ -23,6 +17,12 @@ def planned_stage(wildcards):
 def shards(wildcards):
     """The jobs that share a stage's work before it runs itself."""
     return plan.hosted.shards(wildcards.kind, wildcards.key)
+
+
+def shard_inputs(wildcards):
+    """Inputs of a shard: the stage's, and what was trained for all shards of an index."""
+    trained = {"trained": f"results/{wildcards.dataset}/{wildcards.kind}/{wildcards.key}/shards/trained.json"}
+    return planned_stage(wildcards).inputs | (trained if KINDS[wildcards.kind].train else {})
 
 
 def environment(wildcards):
@@ -62,24 +62,3 @@ rule stage:
         start="",
     shell:
         STAGE
-
-
-rule stage_shard:
-    input:
-        unpack(lambda wildcards: planned_stage(wildcards).inputs),
-    output:
-        shard("stage"),
-    log:
-        "results/{dataset}/{kind}/{key}/shards/{shard}-of-{shards}.txt",
-    conda:
-        environment
-    params:
-        command=lambda wildcards: KINDS[wildcards.kind].shard_command,
-        args=lambda wildcards: planned_stage(wildcards).args,
-    threads: stage_threads
-    retries: 2
-    resources:
-        how=lambda wildcards: planned_stage(wildcards).how,
-        gpu=gpus,
-    shell:
-        SHARD

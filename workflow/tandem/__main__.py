@@ -15,7 +15,7 @@ from tandem.cluster.slurm import Try
 from tandem.errors import UserError
 from tandem.registry import load_plugins
 from tandem.stages import KINDS, SHARDS, is_stage
-from tandem.stages.base import parse_value
+from tandem.stages.base import flag_value, parse_value
 from tandem.store.job import load, read_job, run_shard
 
 
@@ -27,9 +27,9 @@ def main() -> int:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     command, attempt = words[0] if words else "", None
     try:
-        if "--run.plugins" in words[:-1]:  # they may declare the kind of stage itself
-            load_plugins(parse_value(words[words.index("--run.plugins") + 1]))
-        if words and is_stage(command) and "--help" not in words[1:2]:
+        if plugins := flag_value(words, "--run.plugins"):  # they may declare the kind of stage itself
+            load_plugins(parse_value(plugins))
+        if is_stage(command) and "--help" not in words[1:2]:
             attempt = Try(words)
             return run_stage(words, attempt)
         from tandem.cli import run  # a tenth of a second, which stages need not wait for
@@ -49,14 +49,14 @@ def main() -> int:
         return 1
 
 
-def run_stage(words: list[str], attempt: Try | None) -> int:
+def run_stage(words: list[str], attempt: Try) -> int:
     """Run a stage or a shard, with its lock, its devices and its progress file; the exit status."""
     require_address_space(words)
     with exclusive(words, os.environ) as finished, as_rank():
         if finished:
             return 0
         if (status := place(words)) is not None:
-            if status and attempt:
+            if status:
                 attempt.failed(status)
             return status
         with progress_file(words):

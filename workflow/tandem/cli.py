@@ -9,15 +9,15 @@ import os
 import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import NoneType
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group, UnknownCommandError, UnusedCliTokensError
+from pydantic import BaseModel
 
 from tandem import __version__
 from tandem.config.execution import Execution
 from tandem.errors import UserError
-from tandem.stages import KINDS, SHARDS, Kind
+from tandem.stages import KINDS, SHARDS, Kind, is_stage
 from tandem.store.job import load
 
 RUN, RESULTS, OPERATIONS, DATA, STEPS = (
@@ -47,6 +47,11 @@ class Command:
     summary: str
     configurations: bool = False
     reads: bool = False
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether its function takes the words of its command line."""
+        return self.entry.endswith(":main")
 
 
 COMMANDS = {
@@ -85,23 +90,21 @@ def run(words: list[str]) -> int:
     Raises:
         UserError: a flag or value that is not allowed, or a mistake that the command found.
     """
-    name = words[0] if words else ""
-    help_wanted = words[1:2] in (["--help"], ["-h"])
-    if help_wanted and (name in KINDS or name in SHARDS):
+    name, help_wanted = words[0] if words else "", words[1:2] in (["--help"], ["-h"])
+    if help_wanted and is_stage(name):
         print(stage_help(KINDS[name.removesuffix("-shard").removesuffix("-train")], name))
         return 0
     command = COMMANDS.get(name)
-    if command is None:
-        return _run_app(words)
     try:
-        if not command.entry.endswith(":main"):
+        if command is None or not command.takes_words:
             return _run_app(words, command)
+        main = load(command.entry)
         if not help_wanted:
-            return load(command.entry)(words[1:]) or 0
-        print(inspect.getdoc(load(command.entry)))
+            return main(words[1:]) or 0
+        print(inspect.getdoc(main))
         return 0
     except BrokenPipeError:
-        if not command.reads:
+        if command is None or not command.reads:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -144,7 +147,7 @@ def app(selected: str = "") -> App:
     )
     for command in COMMANDS.values():
         listed: dict[str, Any] = {"name": command.name, "group": command.group, "show": bool(command.summary)}
-        if command.entry.endswith(":main"):
+        if command.takes_words:
             tandem.command(App(help=command.summary, **listed))
         else:
             listed |= {} if command.name == selected else {"help": command.summary}
@@ -165,12 +168,11 @@ def stage_help(kind: Kind, command: str) -> str:
     return "\n".join([*lines, "", "execution, which never changes it:", *_fields("--run.", Execution)])
 
 
-def _fields(prefix: str, model: Any) -> list[str]:
+def _fields(prefix: str, model: type[BaseModel]) -> list[str]:
     rows = []
     for name, field in model.model_fields.items():
-        kind = getattr(field.annotation, "__name__", "") if not hasattr(field.annotation, "__args__") else ""
-        kind = kind or str(field.annotation).replace("typing.", "").replace(NoneType.__name__, "null")
+        kind = inspect.formatannotation(field.annotation, getattr(field.annotation, "__module__", None))
         default = "required" if field.is_required() else f"default {field.get_default(call_default_factory=True)!r}"
-        rows.append((f"{prefix}{field.alias or name}", kind, default, field.description or ""))
-    widths = [max(len(row[at]) for row in rows) for at in range(3)]
-    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)) for row in rows]
+        rows.append((f"{prefix}{field.alias or name}", kind.replace("typing.", ""), default, field.description or ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:3]
+    return ["  " + "  ".join(map(str.ljust, row, [*widths, 0])) for row in rows]

@@ -13,11 +13,11 @@ import importlib.util
 import inspect
 import re
 import sys
-import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, create_model
@@ -49,13 +49,12 @@ class Registry(Generic[T]):
         self.what, self._decorator, self._package = what, decorator, package
         self._entries: dict[str, T] = {}
         self._plugins: dict[str, Plugin] = {}
-        self._own: list[str] | None = None
 
     def __call__(self, name: str) -> Callable[[T], T]:
         """Register what is decorated under a name; a `UserError` if the name is taken."""
 
         def register(entry: T) -> T:
-            if name in self._entries or (_loading and name in self.own()):
+            if name in self._entries or (_loading and name in self._own):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
             self._entries[name] = entry
             if _loading:
@@ -66,43 +65,27 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         """What is registered under a name; a KeyError for an unknown one."""
-        if name not in self._entries:  # only its own module: others may need libraries that look for a home
-            for source, module in zip(self._sources, self._modules(), strict=True):
-                if name in _registered(self._decorator, (source,)):
-                    importlib.import_module(module)
+        if name not in self._entries and name in self._own:  # no other module: it may need libraries that are not there
+            importlib.import_module(self._own[name])
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
         """The names, without importing what is registered."""
-        return iter(dict.fromkeys([*self.own(), *self._entries]))
-
-    def __contains__(self, name: object) -> bool:
-        """Whether a name is registered."""
-        return name in list(self)
-
-    def own(self) -> tuple[str, ...]:
-        """The names that Tandem's own modules register, read from their sources."""
-        return _registered(self._decorator, self._sources)
+        return iter(dict.fromkeys([*self._own, *self._entries]))
 
     def plugin(self, name: str) -> Plugin | None:
         """The plugin that registered a name; None for Tandem's own."""
         return self._plugins.get(name)
 
     @cached_property
-    def _sources(self) -> tuple[Path, ...]:
-        path = HERE.joinpath(*self._package.split("."))
-        return tuple(sorted(path.rglob("*.py"))) if path.is_dir() else (path.with_suffix(".py"),)
-
-    def _modules(self) -> list[str]:
-        names = [".".join(["tandem", *s.relative_to(HERE).with_suffix("").parts]) for s in self._sources]
-        return [name.removesuffix(".__init__") for name in names]
-
-
-@cache
-def _registered(decorator: str, sources: tuple[Path, ...]) -> tuple[str, ...]:
-    """The names that sources register by a decorator; read once."""
-    pattern = re.compile(rf'^@{decorator}\("([^"]+)"\)', re.MULTILINE)
-    return tuple(name for source in sources for name in pattern.findall(source.read_text(encoding="utf-8")))
+    def _own(self) -> dict[str, str]:
+        """The names that Tandem's own modules register, read from their sources, and these modules."""
+        path, own = HERE.joinpath(*self._package.split(".")), dict[str, str]()
+        pattern = re.compile(rf'^@{self._decorator}\("([^"]+)"\)', re.MULTILINE)
+        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
+            module = ".".join(["tandem", *source.relative_to(HERE).with_suffix("").parts]).removesuffix(".__init__")
+            own |= dict.fromkeys(pattern.findall(source.read_text(encoding="utf-8")), module)
+        return own
 
 
 _loading: list[Plugin] = []  # the plugin whose file is being imported
@@ -144,35 +127,24 @@ def _load(path: Path) -> Plugin:
     return _loaded.setdefault(where, plugin)
 
 
-def _line(error: BaseException, path: Path) -> str:
+def _line(error: Exception, path: Path) -> str:
     """`:<line>` of the innermost frame of an error that is in a file; of a syntax error its own line."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
-    lines, at = [], error.__traceback__
-    while at is not None:
-        if at.tb_frame.f_code.co_filename == str(path):
-            lines.append(at.tb_lineno)
-        at = at.tb_next
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)]
     return f":{lines[-1]}" if lines else ""
-
-
-def _only(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A function of the same module with one of its annotations."""
-    copy = types.FunctionType(function.__code__, function.__globals__)
-    copy.__annotations__ = {name: function.__annotations__[name]}
-    return copy
 
 
 def options_of(function: Callable[..., Any]) -> type[BaseModel]:
     """The options of a registered function, its keyword-only parameters, as a model: types and defaults."""
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        if parameter.kind is parameter.KEYWORD_ONLY:
             annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
-            if isinstance(annotation, str):  # others may name types that only a type checker imports
-                annotation = inspect.get_annotations(_only(function, name), eval_str=True)[name]
-            fields[name] = (annotation, ... if parameter.default is parameter.empty else parameter.default)
-    return create_model(f"{function.__name__}_options", __config__=ConfigDict(extra="forbid"), **fields)
+            fields[name] = annotation, ... if parameter.default is parameter.empty else parameter.default
+    # Annotations that are strings are evaluated by pydantic, in the function's module.
+    forbid = ConfigDict(extra="forbid")
+    return create_model(f"{function.__name__}_options", __config__=forbid, __module__=function.__module__, **fields)
 
 
 def name_plugin(name: str) -> None:

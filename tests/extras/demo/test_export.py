@@ -12,7 +12,8 @@ from tandem.cli import run
 from tandem.cluster.progress import Progress
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
-from tandem.extras.demo.export import Exported, card, fresh_folder, opening_lines, write_flat
+from tandem.extras.demo.export import CARD, fresh_folder, write_flat
+from tandem.extras.operations.bundle import render_readme
 from tandem.retrieval.embeddings import Embeddings
 from tandem.store.artifact import open_artifact
 
@@ -130,13 +131,16 @@ def test_a_mistake_is_one_line(built, monkeypatch, words, message):
         run(["export", *words, "config.yaml"])
 
 
+VALUES = {
+    "system": "x", "dual": {"dimension": 8, "shared": True, "pooling": "cls", "normalize": True, "temperature": 1.0},
+    "pool": "hidden[:, 0]", "query_tokens": 1, "passage_tokens": 1, "passages": 50, "precision": ["bf16"],
+    "dtype": "int8", "indexes": ["a.faiss"], "factory": "Flat", "tuned": {}, "texts": False, "query": "''",
+    "lineage": {},
+}  # fmt: skip
+
+
 def test_the_page_says_how_vectors_were_kept():
-    told = Exported(
-        dual={"dimension": 8, "shared": True, "pooling": "cls", "normalize": True, "temperature": 1.0}, tokens=(1, 1),
-        passages=50, precision=["bf16"], dtype="int8", indexes=["a.faiss"], factory="Flat", tuned={}, texts=False,
-        query="", lineage={},
-    )  # fmt: skip
-    assert "computed in bf16 and stored in int8" in card("x", told)
+    assert "computed in bf16 and stored in int8" in render_readme(CARD, **VALUES)
 
 
 def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
@@ -147,11 +151,8 @@ def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
         part = faiss.IndexFlatIP(8)
         part.add(rows)
         faiss.write_index(part, name)
-    told = Exported(
-        dual={"dimension": 8}, tokens=(1, 1), passages=50, precision=[], dtype="fp16", indexes=["a.faiss", "b.faiss"],
-        factory="HNSW32,Flat", tuned={}, texts=False, query="", lineage={},
-    )  # fmt: skip
+    page = render_readme(CARD, **VALUES | {"indexes": ["a.faiss", "b.faiss"], "factory": "HNSW32,Flat"})
     names = {"faiss": faiss}
-    exec("\n".join(opening_lines(told)), names)
+    exec(re.search(r"^parts = .*add_shard\(part\)$", page, re.S | re.M)[0], names)
     _, rows = names["index"].search(vectors[[3, 33]], 5)
     assert rows.tolist() == np.argsort(-vectors[[3, 33]] @ vectors.T, axis=1)[:, :5].tolist()

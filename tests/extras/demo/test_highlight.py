@@ -2,11 +2,12 @@
 
 import pytest
 
-from tandem.extras.demo.search import excerpt, lines, marked, terms, width
+from tandem.extras.demo.search import excerpt, terms
 
 
-def star(text):
-    return f"*{text}*"
+def bold(line):
+    """What is bold in a line."""
+    return [line.plain[span.start : span.end] for span in line.spans]
 
 
 @pytest.mark.parametrize(
@@ -24,33 +25,38 @@ def test_terms(query, expected):
     assert terms(query) == expected
 
 
-def test_terms_are_marked_whole_words_only_and_in_the_texts_own_spelling():
-    assert marked("Otters? The OTTER, an otter.", {"otter"}, star) == "Otters? The *OTTER*, an *otter*."
-    assert marked("nothing here", {"otter"}, star) == "nothing here"
-
-
-def test_overlapping_pairs_of_characters_are_marked_once():
-    assert marked("我看水獭吃鱼", {"水獭", "獭吃"}, star) in ("我看*水獭**吃*鱼", "我看*水獭吃*鱼")
+def test_terms_are_bold_whole_words_only_and_in_the_texts_own_spelling():
+    (line,) = excerpt("Otters? The OTTER, an otter.", {"otter"}, 60)
+    assert bold(line) == ["OTTER", "otter"]
+    (line,) = excerpt("我看水獭吃鱼", {"水獭", "獭吃"}, 60)
+    assert bold(line) == ["水獭", "獭吃"]
 
 
 def test_an_excerpt_is_the_part_with_most_terms():
-    text = "otter " + "filler " * 30 + "the otter eats crabs and urchins " + "filler " * 30
-    shown = excerpt(text, {"otter", "crabs", "urchins"}, 60)
-    assert (shown[0], shown[-1]) == ("…", "…")
+    text = "otter " + "filler " * 30 + "the otter eats crabs and urchins " + "filler " * 90
+    lines = excerpt(text, {"otter", "crabs", "urchins"}, 30)
+    shown = " ".join(line.plain.strip() for line in lines)
+    assert (len(lines), shown[0], shown[-1]) == (3, "…", "…")
     assert "otter eats crabs and urchins" in shown
-    assert width(shown) <= 60
 
 
 def test_a_short_text_is_shown_whole_with_its_spaces_tidied():
-    assert excerpt("a  short\ntext", {"text"}, 60) == "a short text"
+    assert [line.plain for line in excerpt("a  short\ntext", {"text"}, 60)] == ["a short text"]
 
 
 def test_what_a_terminal_would_obey_is_not_shown():
-    assert excerpt("red \x1b[31malarm\x07 \x9b2J", {"alarm"}, 60) == "red [31malarm 2J"
+    assert excerpt("red \x1b[31malarm\x07 \x9b2J", {"alarm"}, 60)[0].plain == "red [31malarm 2J"
 
 
-def test_lines_break_between_words_and_count_wide_characters_twice():
-    assert list(lines("one two three four", 9)) == ["one two", "three", "four"]
-    assert list(lines("水獭吃螃蟹", 4)) == ["水獭", "吃螃", "蟹"]
-    assert list(lines("incomprehensibilities", 10)) == ["incomprehe", "nsibilitie", "s"]
-    assert list(lines("", 10)) == []
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("one two three four", ["one two", "three", "four"]),
+        ("水獭吃螃蟹和海胆", ["水獭吃螃", "蟹和海胆"]),
+        ("incomprehensibilities", ["incompreh", "ensibilit", "ies"]),
+        ("one two three four five six", ["one two", "three", "four fiv…"]),
+        ("", [""]),
+    ],
+)
+def test_lines_break_between_words_and_count_wide_characters_twice(text, expected):
+    assert [line.plain.rstrip() for line in excerpt(text, set(), 9)] == expected

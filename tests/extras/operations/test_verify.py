@@ -9,8 +9,8 @@ import pytest
 
 from tandem.cli import run
 from tandem.errors import UserError
-from tandem.extras.operations.scan import Inputs, Task
-from tandem.extras.operations.verify import compare, compare_all, of_artifact
+from tandem.extras.operations.scan import Inputs, examine
+from tandem.extras.operations.verify import differing
 from tandem.plan.graph import Stage
 from tandem.store.artifact import open_artifact
 
@@ -145,12 +145,12 @@ def test_damaged_manifests_stores_and_broken_deletions(chain, made, said):
 def test_what_is_made_again_while_it_is_looked_at_is_no_fault(chain, made):
     folder = made.folder(chain["bm25"])
     (folder / "run.trec").write_text("q Q0 other 1 2.0 t\n")
-    tasks = [item for item in of_artifact(folder, Inputs(), ()) if isinstance(item, Task)]
-    assert [fault.what for fault in compare_all(compare, tasks)[2]] == ["changed"]
-    os.utime(folder / "stage.json", ns=(1, 1))  # another manifest than the one that told the file
-    assert compare_all(compare, tasks)[2] == []
+    examined = examine(folder, Inputs())
+    assert [fault.what for fault in differing(examined, examined.files, quick=False)] == ["changed"]
+    os.utime(folder / "stage.json", ns=(1, 1))  # another manifest than the one that listed the file
+    assert differing(examined, examined.files, quick=False) == []
     shutil.rmtree(folder)
-    assert compare_all(compare, tasks)[2] == []
+    assert differing(examined, examined.files, quick=False) == []
 
 
 @pytest.mark.parametrize("old", ['"bytes"', '"bytes": 15', '"sha256"', '"upstream"', '"lucene"', '"files": {', '"k1"'])

@@ -7,6 +7,7 @@ import resource
 from tandem.config.execution import HEAP
 from tandem.errors import UserError
 from tandem.stages import KINDS, is_stage
+from tandem.stages.base import flag_value
 from tandem.store.environment import peak_mib
 
 GIB = 1 << 30
@@ -92,6 +93,6 @@ def require_address_space(words: list[str]) -> None:
 
 def _heap(words: list[str]) -> int:
     """Bytes of Java's heap; the default for an option that is no size, which is refused where Java starts."""
-    text = words[words.index("--run.heap") + 1] if "--run.heap" in words[:-1] else HEAP
+    text = flag_value(words, "--run.heap", HEAP)
     text = text if text[:-1].isdecimal() else HEAP
     return int(text[:-1]) * UNITS.get(text[-1].lower(), 1)

@@ -5,7 +5,7 @@ nodes slurm starts one launcher on each, and they meet on the first.
 """
 
 import ctypes
-import fcntl
+import errno
 import logging
 import os
 import platform
@@ -19,16 +19,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from tandem.cluster.leases import lease
 from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.stages import KINDS, is_stage
+from tandem.stages.base import flag_value
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import is_partial, write_json
 
 PORTS = range(15000, 30000)  # below those that systems hand out by themselves
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # torchrun's: where a rank says why it failed
 LAUNCHER = "TANDEM_LAUNCHER"  # the launcher's process id
+POLL = 0.2  # seconds between two attempts to lock an output
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of a file system that has none
 GRACE = 2.0  # seconds; torchrun looks after its ranks ten times a second
 PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -43,47 +48,39 @@ def exclusive(words: list[str], environment: Mapping[str, str]) -> Iterator[bool
         Whether the process that held the lock has finished the output meanwhile.
     """
     follower = "RANK" in environment or environment.get("SLURM_NODEID", "0") != "0"
-    if follower or not is_stage(words[0]) or "--out" not in words[:-1]:
+    if follower or not is_stage(words[0]) or not flag_value(words, "--out"):
         yield False
         return
-    out = Path(words[words.index("--out") + 1])
+    out = Path(flag_value(words, "--out"))
     out.parent.mkdir(parents=True, exist_ok=True)
     path = out.with_name(f".{out.name}.lock")
-    descriptor, waited = _wait_for_lock(path, f"{words[0]} {out.parent.name}")
+    lock, waited = FileLock(path, poll_interval=POLL, fallback_to_soft=False), False
     try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        holder, waited = "", True
+        with suppress(OSError):
+            holder = path.read_text(errors="replace")
+        say(f"{words[0]} {out.parent.name} · {holder or 'another process'} is making this already: waits until it ends")
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    try:
+        if lock.is_locked:
+            _remove_partials(out)
+            with suppress(OSError):  # a full disk is reported by the stage
+                path.write_text(f"process {os.getpid()} on {platform.node()}")
         yield waited and out.is_file()
     finally:
         with suppress(OSError):
             path.unlink(missing_ok=True)
-        os.close(descriptor)
+        lock.release()
 
 
-def _wait_for_lock(path: Path, label: str) -> tuple[int, bool]:
-    """The open lock file, with this process' number in it, and whether another process held it."""
-    waited = False
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
-            say(f"{label} · {holder} is making this already: waits until it ends")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            waited = True
-        except OSError:  # no locks on this file system
-            return descriptor, waited
-        with suppress(FileNotFoundError):
-            if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
-                _remove_partials(path)
-                with suppress(OSError):  # a full disk is reported by the stage
-                    os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}".encode(), 0)
-                return descriptor, waited
-        os.close(descriptor)  # its holder has removed the file
-
-
-def _remove_partials(lock: Path) -> None:
-    if lock.name == f".{MANIFEST}.lock":
-        for path in lock.parent.glob(".*.*"):
+def _remove_partials(out: Path) -> None:
+    if out.name == MANIFEST:
+        for path in out.parent.glob(".*.*"):
             if is_partial(path.name):
                 with suppress(OSError):
                     path.unlink()
@@ -99,7 +96,7 @@ def place(words: list[str]) -> int | None:
     """
     kind = KINDS.get(words[0].removesuffix("-shard"))
     roles = [word.removeprefix("--in.") for word in words if word.startswith("--in.")]
-    on_cpu = _option(words, "engine", "") == "faiss"  # exact search, which runs on a GPU by torch alone
+    on_cpu = flag_value(words, "--run.engine") == "faiss"  # exact search, which runs on a GPU by torch alone
     if "RANK" in os.environ or kind is None or not kind.computes(roles) or on_cpu:
         return None
     devices, nodes = (_count(words, name) if kind.ranks else 1 for name in ("devices", "nodes"))
@@ -111,15 +108,10 @@ def place(words: list[str]) -> int | None:
 
 
 def _count(words: list[str], name: str) -> int:
-    text = _option(words, name, "1")
+    text = flag_value(words, f"--run.{name}", "1")
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"{words[0]}: --run.{name} is {text}; allowed are 1, 2, 3 …")
     return int(text)
-
-
-def _option(words: list[str], name: str, default: str) -> str:
-    flag = f"--run.{name}"
-    return words[words.index(flag) + 1] if flag in words[:-1] else default
 
 
 def rendezvous(nodes: int, environment: Mapping[str, str]) -> list[str]:

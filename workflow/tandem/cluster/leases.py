@@ -13,13 +13,15 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from tandem.cluster.progress import duration, say
 from tandem.errors import UserError
-from tandem.store.files import try_lock
 
 VISIBLE, IDS, FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
 HIDDEN = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
 POLL, EVERY = 0.2, 60.0  # seconds between two attempts, and between two lines that say who waits
+_leased: list[FileLock] = []  # held until this process ends
 
 
 def lease(count: int, label: str) -> None:
@@ -77,56 +79,53 @@ def _folder(environment: Mapping[str, str]) -> Path:
 
 
 def _wait(folder: Path, ids: list[str], count: int, label: str) -> list[str]:
-    """Take `count` of the ids when it is this process' turn and they are free; their files stay open, and locked."""
-    queue = folder / "queue"
+    """Take `count` of the ids when it is this process' turn and they are free; they stay locked."""
+    queue, name = folder / "queue", f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
     queue.mkdir(parents=True, exist_ok=True)
-    ticket, descriptor = _ticket(queue)
     began, printed = time.monotonic(), -EVERY
-    try:
-        while not (taken := _take(folder, ids, count) if _first(queue, ticket) else []):
-            waited = time.monotonic() - began
-            if waited - printed >= EVERY:
-                say(f"{label} · waits for {count} of {len(ids)} GPUs · {duration(waited)}")
-                printed = waited
-            time.sleep(POLL)
-        return taken
-    finally:
-        ticket.unlink(missing_ok=True)
-        os.close(descriptor)
+    with FileLock(queue / f".{name}"):  # a ticket, locked before it gets the name that the others see
+        ticket = (queue / f".{name}").rename(queue / name)
+        try:
+            while not (_is_next(ticket) and (taken := _take(folder, ids, count))):
+                waited = time.monotonic() - began
+                if waited - printed >= EVERY:
+                    say(f"{label} · waits for {count} of {len(ids)} GPUs · {duration(waited)}")
+                    printed = waited
+                time.sleep(POLL)
+            return taken
+        finally:
+            ticket.unlink(missing_ok=True)
 
 
 def _take(folder: Path, ids: list[str], count: int) -> list[str]:
-    taken: dict[str, int] = {}
+    taken: dict[str, FileLock] = {}
     for name in ids:
-        if len(taken) < count and (lock := try_lock(folder / f"{name.replace('/', '_')}.lock")) is not None:
+        if len(taken) < count and (lock := _try_lock(folder / f"{name.replace('/', '_')}.lock")):
             taken[name] = lock
     if len(taken) < count:
         for lock in taken.values():
-            os.close(lock)
+            lock.release()
         return []
+    _leased.extend(taken.values())
     return list(taken)
 
 
-def _ticket(queue: Path) -> tuple[Path, int]:
-    """A place at the end of the queue; the file is locked before it gets the name that the others see."""
-    name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
-    descriptor = try_lock(queue / f".{name}")
-    assert descriptor is not None  # nobody else knows the name
-    os.rename(queue / f".{name}", queue / name)
-    return queue / name, descriptor
-
-
-def _first(queue: Path, ticket: Path) -> bool:
+def _is_next(ticket: Path) -> bool:
     """Whether no living process stands before this ticket; tickets of ended processes are removed."""
-    for path in sorted(queue.glob("[0-9]*")):
+    for path in sorted(ticket.parent.glob("[0-9]*")):
         if path == ticket:
             break
-        try:
-            lock = try_lock(path, create=False)
-        except FileNotFoundError:  # it has just been served
-            continue
-        if lock is None:
+        if (lock := _try_lock(path)) is None:
             return False
         path.unlink(missing_ok=True)
-        os.close(lock)
+        lock.release()
     return True
+
+
+def _try_lock(path: Path) -> FileLock | None:
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return None
+    return lock

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from tandem.stages.base import flag_value
 from tandem.store.artifact import MANIFEST
 from tandem.store.environment import peak_mib
 from tandem.store.files import replacing
@@ -83,26 +84,26 @@ class Progress:
         if now - self.filed >= EVERY:
             self._file(note)
 
+    def _pace(self) -> tuple[float, float, float | None]:
+        """Seconds so far, units per second, and seconds left."""
+        seconds = max(time.monotonic() - self.started, 1e-9)
+        rate = (self.done - self.before) / seconds
+        return seconds, rate, (self.total - self.done) / rate if self.total and rate > 0 else None
+
     def _file(self, note: str) -> None:
         self.filed = time.monotonic()
-        rate = (self.done - self.before) / max(self.filed - self.started, 1e-9)
-        left = (self.total - self.done) / rate if self.total and rate > 0 else None
+        _, rate, left = self._pace()
         state = {"label": self.label, "done": self.done, "total": self.total, "unit": self.unit, "note": note}
         write_state(**state, rate=round(rate, 3), left=None if left is None else round(left))
 
     def _print(self, note: str = "", end: bool = False) -> None:
         self.printed = time.monotonic()
-        seconds = max(self.printed - self.started, 1e-9)
-        rate = (self.done - self.before) / seconds
+        seconds, rate, left = self._pace()
         of = f"/{self.total:,}" if self.total else ""
-        parts = [self.label, f"{self.done:,}{of} {self.unit}", *([note] if note else []), f"{rate:,.1f} {self.unit}/s"]
-        if self.tokens:
-            parts.append(f"{self.tokens / seconds:,.0f} tok/s")
-        if end:
-            parts.append(f"took {duration(seconds)}")
-        elif self.total and rate > 0:
-            parts.append(f"{duration((self.total - self.done) / rate)} left")
-        line = " · ".join(parts)
+        parts = [self.label, f"{self.done:,}{of} {self.unit}", note, f"{rate:,.1f} {self.unit}/s"]
+        parts.append(f"{self.tokens / seconds:,.0f} tok/s" if self.tokens else "")
+        parts.append(f"took {duration(seconds)}" if end else "" if left is None else f"{duration(left)} left")
+        line = " · ".join(filter(None, parts))
         if self.bar:
             filled = int(20 * self.done / self.total) if self.total else 0
             print(f"\r\x1b[K[{'█' * filled:<20}] {line}", end="\n" if end else "", file=sys.stderr, flush=True)
@@ -162,10 +163,10 @@ def pid_namespace() -> str | None:
 def progress_file(words: list[str]) -> Iterator[None]:
     """Keep the progress file of a command line with `--out` while it runs; of several ranks only the first has one."""
     global _current
-    if "--out" not in words[:-1] or os.environ.get("RANK", "0") != "0":
+    out = Path(flag_value(words, "--out"))
+    if not out.name or os.environ.get("RANK", "0") != "0":
         yield
         return
-    out = Path(words[words.index("--out") + 1])
     path, folder = progress_path(out), out.parent if out.name == MANIFEST else out.parents[1]
     now = round(time.time(), 1)
     job = ProgressRecord(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tandem.cluster.progress import say
 from tandem.stages import KINDS
+from tandem.stages.base import flag_value
 
 JOB, END = "SLURM_JOB_ID", "SLURM_JOB_END_TIME"
 COMMENT = "rule_"  # what the comment of Snakemake's jobs begins with
@@ -63,8 +64,8 @@ class Try:
 
     def __init__(self, words: list[str]) -> None:
         kind = KINDS.get(words[0])
-        trains = kind is not None and kind.ranks and "RANK" not in os.environ and "--out" in words[:-1]
-        self.out = Path(words[words.index("--out") + 1]).parent if trains else None
+        out = flag_value(words, "--out")
+        self.out = Path(out).parent if out and kind and kind.ranks and "RANK" not in os.environ else None
         self.before = newest(self.out) if self.out else ""
 
     def failed(self, status: int = 1) -> None:

@@ -115,3 +115,8 @@ def parse_value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def flag_value(words: list[str], flag: str, default: str = "") -> str:
+    """The text behind a flag on a stage's command line."""
+    return words[words.index(flag) + 1] if flag in words[:-1] else default

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -168,9 +168,7 @@ def open_artifact(folder: Path, kind: str | None = None, verify: bool = True) ->
         raise UserError(f"{folder}: is a {manifest.kind}, expected a {kind}")
     artifact = Artifact(folder, manifest)
     if verify:
-        record = Verified(artifact)
-        check_files(artifact, record.unread())
-        record.save()
+        _check_changed(artifact)
     return artifact
 
 
@@ -184,40 +182,32 @@ def check_files(artifact: Artifact, names: Iterable[str]) -> None:
             raise UserError(f"{path}: {state}; delete {artifact.folder / MANIFEST} and run again to rebuild it")
 
 
-class Verified:
-    """The record of the files of a large artifact that were compared with its manifest."""
+def _check_changed(artifact: Artifact) -> None:
+    """`check_files`, but of a large artifact only what has changed since it was last compared."""
+    files, path = artifact.manifest.files, artifact.folder / RECORD
+    if artifact.manifest.bytes < LARGE:
+        check_files(artifact, files)
+        return
+    known = None
+    with suppress(OSError, ValueError):
+        known = json.loads(path.read_text(encoding="utf-8"))
+    known = known if isinstance(known, dict) else {}
+    states: dict[str, list[Any]] = {}
+    for name, file in files.items():
+        if state := _state(artifact.folder / name):
+            states[name] = [file.sha256, *state]
+    check_files(artifact, [name for name in files if name not in states or known.get(name) != states[name]])
+    latest = time.time_ns() - SETTLED
+    settled = {name: state for name, state in states.items() if max(state[2:4]) < latest}
+    if settled and settled != known:
+        with suppress(OSError), replacing(path) as partial:
+            partial.write_text(json.dumps(settled), encoding="utf-8")
 
-    def __init__(self, artifact: Artifact) -> None:
-        self.folder, self.files = artifact.folder, artifact.manifest.files
-        self.large = artifact.manifest.bytes >= LARGE
-        self.known: Json = {}
-        if self.large:
-            with suppress(OSError, ValueError):
-                known = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
-                self.known = known if isinstance(known, dict) else {}
-        self.states = {name: state for name in self.files if self.large and (state := self._state(name))}
 
-    def _state(self, name: str) -> list[int] | None:
-        """Size, time of the contents' change, of the inode's, and inode; None where the file is missing."""
-        try:
-            stat = os.stat(self.folder / name)
-        except OSError:
-            return None
-        return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
-
-    def unread(self) -> list[str]:
-        """The files that must be read."""
-        return [
-            name
-            for name, file in self.files.items()
-            if name not in self.states or self.known.get(name) != [file.sha256, *self.states[name]]
-        ]
-
-    def save(self) -> None:
-        """Record all files, which were just compared; nothing where the folder cannot be written to."""
-        latest = time.time_ns() - SETTLED
-        settled = {name: state for name, state in self.states.items() if max(state[1:3]) < latest}
-        record = {name: [self.files[name].sha256, *state] for name, state in settled.items()}
-        if record and record != self.known:
-            with suppress(OSError), replacing(self.folder / RECORD) as partial:
-                partial.write_text(json.dumps(record), encoding="utf-8")
+def _state(path: Path) -> list[int] | None:
+    """Size, time of the contents' change, of the inode's, and inode; None where the file is missing."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]

@@ -3,7 +3,6 @@
 A file that is being written is `.<name>.<process>` beside its final place: nobody ever reads a part of it.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -12,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from tandem.errors import UserError
 
@@ -54,37 +55,19 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
-def try_lock(path: Path, create: bool = True) -> int | None:
-    """Lock a file for this process until the descriptor is closed or the process ends, however it ends.
-
-    Returns:
-        The open descriptor; None where another process holds the lock.
-    Raises:
-        OSError: the file cannot be opened, or its file system has no locks.
-    """
-    descriptor = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o666)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock file: one process at a time, the others wait."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "wb")  # noqa: SIM115 (closed below, and a failure has a message of its own)
+        lock = FileLock(path)
+        lock.acquire()
     except OSError as error:
         raise UserError(f"{path.parent}: cannot be written ({error.strerror}); make it writable") from None
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def sha256(path: Path) -> str:

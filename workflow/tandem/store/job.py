@@ -19,7 +19,7 @@ from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.registry import load_plugins
 from tandem.stages import KINDS, SHARDS
-from tandem.stages.base import Json, nest, parse_value
+from tandem.stages.base import Json, flag_value, nest, parse_value
 from tandem.store.artifact import MANIFEST, Artifact, FileRecord, Machine, Manifest, open_artifact
 from tandem.store.environment import modules_hash, peak_mib, provenance, redacted
 from tandem.store.files import sha256, write_json
@@ -106,7 +106,7 @@ def run_shard(command: str, words: list[str]) -> None:
     if shard is None or not 0 <= shard < shards:
         raise UserError(f"{job.kind} shard: --run.shard is {shard}; of {shards} shards, 0 to {shards - 1} are allowed")
     facts = load(SHARDS[command])(replace(job, out=job.out.parent))
-    write_json(Path(words[words.index("--out") + 1]), facts)
+    write_json(Path(flag_value(words, "--out")), facts)
 
 
 def load(entry: str | Callable[..., Any]) -> Callable[..., Any]:

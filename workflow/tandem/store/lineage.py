@@ -148,7 +148,7 @@ def causes(
     inputs, other_inputs = open_upstream(artifact), open_upstream(other)
     keys = {role: Path(folder).name for role, folder in artifact.upstream.items()}
     other_keys = {role: Path(folder).name for role, folder in other.upstream.items()}
-    for role in [*keys, *(role for role in other_keys if role not in keys)]:
+    for role in {**keys, **other_keys}:
         pair = keys.get(role, ""), other_keys.get(role, "")
         if pair[0] == pair[1] or pair in visited:
             continue
@@ -164,12 +164,8 @@ def causes(
 
 def differing_paths(params: Json, other: Json) -> list[str]:
     """The paths whose values differ as keys tell them apart: 1, 1.0 and true are three values."""
-    paths = [*params, *(path for path in other if path not in params)]
-    return [p for p in paths if p not in params or p not in other or _canonical(params[p]) != _canonical(other[p])]
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+    ours, theirs = ({path: json.dumps(value, sort_keys=True) for path, value in p.items()} for p in (params, other))
+    return [path for path in {**params, **other} if ours.get(path) != theirs.get(path)]
 
 
 def _format(params: Json, path: str) -> str:
@@ -184,7 +180,7 @@ def _input(keys: dict[str, str], present: dict[str, Artifact], role: str) -> str
 
 def differences_beside_keys(artifact: Artifact, other: Artifact) -> Iterator[str]:
     """What differs between two artifacts of one key: code, libraries, machine, bytes. None should change a result."""
-    values, other_values = (_beside_key(one) for one in (artifact, other))
+    values, other_values = _beside_key(artifact), _beside_key(other)
     for path in differing_paths(values, other_values):
         yield f"{path} is {_format(values, path)}, was {_format(other_values, path)}"
     files, other_files = artifact.manifest.files, other.manifest.files

@@ -25,19 +25,12 @@ FEW = 1  # tokens of a batch: a cross-encoder then computes its least number of 
 WARM_UP: Question = {"query": "warm up", "rows": [0]}
 
 
-class Models:
-    """Models, by part; `threads` are torch's."""
-
-    def __init__(self, parts: dict[str, PartData], threads: int) -> None:
-        use_workers(threads)
-        self.parts: dict[str, Dual | Crosses] = {}
-        for key, part in parts.items():
-            self.parts[key] = (Dual if part["column"] == "DE" else Crosses)(open_inputs(part), part["params"])
-            self.parts[key].answer(WARM_UP)
-
-    def answer(self, question: Question) -> list[float]:
-        """A dual encoder's vector of `query`, or cross-encoders' logits of `query` with the passages at `rows`."""
-        return self.parts[question["part"]].answer(question)
+def open_part(part: PartData, threads: int, _: int) -> "Dual | Crosses":
+    """A dual encoder or cross-encoders, warmed up; `threads` are torch's."""
+    use_workers(threads)
+    model = (Dual if part["column"] == "DE" else Crosses)(open_inputs(part), part["params"])
+    model.answer(WARM_UP)
+    return model
 
 
 class Queries:

@@ -139,16 +139,14 @@ class Session:
             data = PartData(column=scorer.column, params=scorer.params, inputs=inputs)
             for role in ROLES[scorer.column]:
                 by_role.setdefault(role, {})[scorer.key] = data
-        try:
+        with ExitStack() as opened:
             for role, parts in by_role.items():
-                self.workers[role] = self._open.enter_context(Worker(role, parts, threads))
+                self.workers[role] = opened.enter_context(Worker(role, parts, threads))
             dataset = open_artifact(Path(self.parts[0].needs["dataset"].folder), verify=False)
             self.passages, self.queries = Passages(dataset), Queries(dataset, self.split)
             for worker in self.workers.values():
                 worker.receive()
-        except BaseException:
-            self._open.close()
-            raise
+            self._open = opened.pop_all()
         self.loaded = time.monotonic() - began
         say(f"search {self.system} · {len(self.passages):,} passages · loaded in {self.loaded:.1f} s")
         return self

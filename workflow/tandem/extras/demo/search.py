@@ -5,18 +5,20 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Annotated
-from unicodedata import east_asian_width
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
+from rich.cells import cell_len, chop_cells
+from rich.console import Console
+from rich.text import Text
 
 from tandem.errors import UserError
-from tandem.extras.demo.ranking import Answer, Passage, Session, answer
+from tandem.extras.demo.ranking import Answer, Session, answer
 from tandem.extras.demo.systems import COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.retrieval.lexical.analyzers import STOP_WORDS
@@ -24,7 +26,6 @@ from tandem.stages.base import Json
 
 PROMPT = "query> "
 NARROW, WIDE, LINES = 60, 140, 3  # cells of a line, and lines of a passage
-BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 WORK = ("BM25", "encode", "search", "re-rank", "total")
 # Scripts without spaces: a pair of neighbouring characters is a term, as in Lucene's analyzers of Chinese and Japanese.
 SOLID = "぀-ヿ㐀-鿿豈-﫿"
@@ -66,7 +67,10 @@ def search(
                 text = query.encode(errors="replace").decode().strip()  # an argument's bytes may be no UTF-8
                 if text:
                     result = answer(session, text, k)
-                    print(answer_json(session, result) if as_json else answer_text(session, result), flush=True)
+                    if as_json:
+                        print(answer_json(session, result), flush=True)
+                    else:
+                        print_answer(session, result)
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
@@ -102,22 +106,31 @@ def read_queries() -> Iterator[str]:
             yield input(PROMPT)
 
 
-def answer_text(session: Session, answer: Answer) -> str:
-    """An answer for a person: a line of numbers and an excerpt per passage, then how long it took."""
+def print_answer(session: Session, answer: Answer) -> None:
+    """Print an answer for a person: a line of numbers and an excerpt per passage, then how long it took."""
     cells = min(max(shutil.get_terminal_size((100, 24)).columns, NARROW), WIDE)
-    labels = [part.label for part in session.parts]
+    # NO_COLOR (https://no-color.org) turns off bold text too, and so does a pipe.
+    console = Console(width=cells, color_system=None if os.environ.get("NO_COLOR") else "auto")
+    labels, query_terms = [part.label for part in session.parts], terms(answer.query)
     longest = max((len(passage.doc_id) for passage in answer.passages), default=0)
     head = f"{'rank':>4}  {'document':<{longest}}  {'  '.join(f'{label:>8}' for label in labels)}".rstrip()
-    page, query_terms = [head], terms(answer.query)
+    page = [Text(head)]
     for rank, passage in enumerate(answer.passages, start=1):
-        sign = "✓" if passage.relevant else " "
-        numbers = "  ".join(f"{_number(passage.scores[label]):>{max(8, len(label))}}" for label in labels)
-        page.append(f"{rank:>4}{sign} {bold(f'{passage.doc_id:<{longest}}')}  {numbers}")
-        page += [f"      {marked(line, query_terms, bold)}" for line in _excerpt_lines(passage, query_terms, cells - 6)]
-    if not answer.passages:
-        page.append("      nothing found")
+        scores = [(passage.scores[label], max(8, len(label))) for label in labels]
+        numbers = "  ".join(f"{'–' if score is None else f'{score:.4f}':>{width}}" for score, width in scores)
+        name = (f"{passage.doc_id:<{longest}}", "bold")
+        page.append(Text.assemble(f"{rank:>4}{'✓' if passage.relevant else ' '} ", name, f"  {numbers}"))
+        whole = f"{passage.title} · {passage.text}" if passage.title else passage.text
+        page += [Text("      ") + line for line in excerpt(whole, query_terms, cells - 6)]
+    page += [Text("      nothing found")] if not answer.passages else []
     times = [f"{work} {answer.milliseconds[work]:,.0f} ms" for work in WORK if work in answer.milliseconds]
-    return "\n".join([*page, *_judgement(answer), " · ".join([f"load {1000 * session.loaded:,.0f} ms", *times]), ""])
+    page += [
+        *map(Text, _judgement(answer)),
+        Text(" · ".join([f"load {1000 * session.loaded:,.0f} ms", *times])),
+        Text(),
+    ]
+    for line in page:
+        console.print(line, soft_wrap=True)
 
 
 def answer_json(session: Session, answer: Answer) -> str:
@@ -128,22 +141,6 @@ def answer_json(session: Session, answer: Answer) -> str:
     data["milliseconds"] = {name: round(spent, 2) for name, spent in answer.milliseconds.items()}
     data["load_seconds"] = round(session.loaded, 3)
     return json.dumps(data, ensure_ascii=False)
-
-
-def bold(text: str) -> str:
-    """Text in bold on a terminal that may be written to in colours (https://no-color.org); plain text elsewhere."""
-    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return f"{BOLD}{text}{PLAIN}" if colours else text
-
-
-def _number(score: float | None) -> str:
-    return "–" if score is None else f"{score:.4f}"
-
-
-def _excerpt_lines(passage: Passage, query_terms: set[str], cells: int) -> list[str]:
-    whole = f"{passage.title} · {passage.text}" if passage.title else passage.text
-    broken = list(lines(excerpt(whole, query_terms, LINES * cells), cells))
-    return broken[:LINES] if len(broken) <= LINES else [*broken[: LINES - 1], f"{broken[LINES - 1]}…"]
 
 
 def _judgement(answer: Answer) -> list[str]:
@@ -184,56 +181,28 @@ def occurrences(text: str, query_terms: set[str]) -> list[tuple[int, int, str]]:
     return sorted(span for span in spans if span[2] in query_terms)
 
 
-def excerpt(text: str, query_terms: set[str], cells: int) -> str:
-    """The part of a text of about so many terminal cells that holds most of the terms, the first of several.
+def excerpt(text: str, query_terms: set[str], cells: int) -> list[Text]:
+    """The part of a text that holds most of the terms, the first of several, in a few lines of so many terminal cells.
 
-    What is left out is marked by `…`. Parts begin at the text's start or shortly before a term. Control characters,
-    which a terminal would obey, are not shown.
+    Terms are bold, and what is left out is marked by `…`. Parts begin at the text's start or shortly before a term.
+    Control characters, which a terminal would obey, are not shown.
     """
     text = CONTROL.sub("", " ".join(text.split()))
-    if width(text) <= cells:
-        return text
-    spans = occurrences(text, query_terms)
-    starts = [0, *(text.rfind(" ", 0, max(0, start - cells // 4)) + 1 for start, _, _ in spans)]
-    best, most = 0, -1
-    for start in dict.fromkeys(starts):
-        stop = start + len(_cut(text[start:], cells - 2))
-        count = len({term for left, right, term in spans if start <= left and right <= stop})
-        if count > most:
-            best, most = start, count
-    part = _cut(text[best:], cells - 2)
-    return f"{'…' if best else ''}{part}{'…' if best + len(part) < len(text) else ''}"
+    spans, room = occurrences(text, query_terms), LINES * (cells - 1)
 
+    def terms_from(start: int) -> int:
+        stop = start + len("".join(chop_cells(text[start : start + room], room)[:1]))
+        return len({term for left, right, term in spans if start <= left and right <= stop})
 
-def lines(text: str, cells: int) -> Iterator[str]:
-    """A text broken into lines of at most so many cells, between words where there are any."""
-    while text:
-        line = _cut(text, cells) or text[0]
-        yield line.rstrip()
-        text = text[len(line) :].lstrip()
-
-
-def marked(text: str, query_terms: set[str], mark: Callable[[str], str]) -> str:
-    """A text with its terms as `mark` writes them."""
-    chunks, at = [], 0
-    for start, end, _ in occurrences(text, query_terms):
-        if end > at:
-            chunks += [text[at : max(at, start)], mark(text[max(at, start) : end])]
-            at = end
-    return "".join([*chunks, text[at:]])
-
-
-def width(text: str) -> int:
-    """Cells of a terminal that a text takes: two for wide characters."""
-    return sum(1 + (east_asian_width(character) in "WF") for character in text)
-
-
-def _cut(text: str, cells: int) -> str:
-    """The beginning of a text that fits, up to the end of a word unless a single one is longer."""
-    taken = 0
-    for at, character in enumerate(text):
-        taken += width(character)
-        if taken > cells:
-            space = text.rfind(" ", 0, at + 1)
-            return text[:space] if space > at // 2 else text[:at]
-    return text
+    starts = (
+        [0] if cell_len(text) <= room else [0, *(text.rfind(" ", 0, max(0, at - room // 4)) + 1 for at, _, _ in spans)]
+    )
+    begin = max(starts, key=terms_from)
+    styled = Text(text)
+    for left, right, _ in spans:
+        styled.stylize("bold", left, right)
+    lines = (Text("…" if begin else "") + styled[begin:]).wrap(Console(), cells)
+    if len(lines) > LINES:
+        lines[LINES - 1].truncate(cells - 1)
+        lines[LINES - 1].append("…")
+    return list(lines[:LINES])

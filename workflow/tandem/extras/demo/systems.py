@@ -7,7 +7,7 @@ from pathlib import Path
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.configurations import Configuration
 from tandem.extras.plan import FullPlan
-from tandem.plan.graph import Stage
+from tandem.plan.graph import Stage, upstream_first
 from tandem.stages.base import Json
 from tandem.stages.lexical import ANALYZERS
 from tandem.store.artifact import MANIFEST, open_artifact
@@ -51,7 +51,7 @@ def resolve(plan: FullPlan, system: str) -> Stage:
     if "+" not in system and system in settings.models and settings.models[system].objective == "cross":
         raise UserError(f"{system} is a cross-encoder, which re-ranks a list; say whose: bm25+{system}")
     run = planner.run(system, plan.split, "the system")
-    if (fixed := next(_fixed_runs(run), None)) is not None:
+    for fixed in fixed_runs(run):
         name = fixed.name.rpartition(".")[0]
         raise UserError(f"{name} is a run of the stage {fixed.kind}, which answers no new query; name another system")
     return run
@@ -63,12 +63,16 @@ def source_runs(run: Stage) -> list[Stage]:
     return [run.upstream[role] for role in roles]
 
 
-def _fixed_runs(run: Stage) -> Iterator[Stage]:
-    """Those of a run and its sources that answer only the queries they were made for."""
+def all_runs(run: Stage) -> Iterator[Stage]:
+    """A run and those that it is made from, first stages first."""
     for source in source_runs(run):
-        yield from _fixed_runs(source)
-    if run.kind not in (*KINDS, "fuse"):
-        yield run
+        yield from all_runs(source)
+    yield run
+
+
+def fixed_runs(run: Stage) -> list[Stage]:
+    """Those of a run and its sources that answer only the queries they were made for."""
+    return [other for other in all_runs(run) if other.kind not in (*KINDS, "fuse")]
 
 
 def part(run: Stage) -> Part:
@@ -86,22 +90,15 @@ def part(run: Stage) -> Part:
     return Part(CROSS, name.rpartition("+")[2], models, run.values, above)
 
 
-def parts(run: Stage) -> Iterator[Part]:
+def parts(run: Stage) -> list[Part]:
     """The parts of a run, first stages first."""
-    for source in source_runs(run):
-        yield from parts(source)
-    if run.kind in KINDS:
-        yield part(run)
+    return [part(other) for other in all_runs(run) if other.kind in KINDS]
 
 
-def needs(run: Stage) -> Iterator[Stage]:
+def needs(run: Stage) -> list[Stage]:
     """Every artifact that a search of a run reads."""
-    for source in source_runs(run):
-        yield from needs(source)
-    if run.kind in KINDS:
-        yield from part(run).needs.values()
-    elif "tuned" in run.upstream:
-        yield run.upstream["tuned"]
+    tuned = [other.upstream["tuned"] for other in all_runs(run) if "tuned" in other.upstream]
+    return [stage for scorer in parts(run) for stage in scorer.needs.values()] + tuned
 
 
 def comparable_parts(plan: FullPlan, run: Stage) -> list[Part]:
@@ -109,12 +106,11 @@ def comparable_parts(plan: FullPlan, run: Stage) -> list[Part]:
 
     BM25; then the tables' systems, the last row first, but before all others those that share a part with the run.
     """
-    own = {one.key for one in parts(run)}
-    scores = plan.tables.wanted_scores()
-    runs = [stage.upstream["run"] for stage in reversed(scores) if stage.dataset == run.dataset]
-    others = [list(parts(other)) for other in runs if not any(_fixed_runs(other))]
-    others.sort(key=lambda used: own.isdisjoint(one.key for one in used))
-    return [part(resolve(plan, "bm25")), *(one for used in others for one in used)]
+    own = {scorer.key for scorer in parts(run)}
+    runs = [s.upstream["run"] for s in reversed(plan.tables.wanted_scores()) if s.dataset == run.dataset]
+    others = [parts(other) for other in runs if not fixed_runs(other)]
+    others.sort(key=lambda used: own.isdisjoint(scorer.key for scorer in used))
+    return [part(resolve(plan, "bm25")), *(scorer for used in others for scorer in used)]
 
 
 def is_built(stages: Iterable[Stage]) -> bool:
@@ -135,8 +131,8 @@ def require_built(
         configuration: for the command that builds what is missing.
     """
     needed = list(dict.fromkeys(stages))
-    missing = [stage for stage in needed if not is_built([stage])]
-    above = {other.key for stage in missing for other in _ancestors(stage)}
+    missing = [stage for stage in needed if not Path(stage.manifest).is_file()]
+    above = {other.key for stage in upstream_first(missing) for other in stage.upstream.values()}
     if last := [stage for stage in missing if stage.key not in above]:
         planned = all((stage.kind, stage.key) in requested for stage in last)
         names = ", ".join(f"{stage.kind} {stage.key}" for stage in last)
@@ -144,12 +140,6 @@ def require_built(
         raise UserError(f"{system} cannot be used before {names} is built; build it: {command}")
     for stage in needed:
         _check_sizes(Path(stage.folder))
-
-
-def _ancestors(stage: Stage) -> Iterator[Stage]:
-    for upstream in stage.upstream.values():
-        yield upstream
-        yield from _ancestors(upstream)
 
 
 def _check_sizes(folder: Path) -> None:

@@ -14,47 +14,34 @@ from tandem.retrieval.faiss_search import BlockSearch
 from tandem.retrieval.indexes import search
 from tandem.retrieval.indexes.threads import alone
 from tandem.stages.retrieval import AnnParams
-from tandem.store.artifact import Artifact
 
 CACHE = 2 << 30  # bytes of blocks that stay ready
 PER_VALUE = 4  # bytes of a value of a block that is ready
 
 
 class Vectors:
-    """Embeddings of passages, by part; `threads` are FAISS's."""
+    """Embeddings of passages; `threads` are FAISS's, and `count` such parts share the memory of ready blocks."""
 
-    def __init__(self, parts: dict[str, PartData], threads: int) -> None:
+    def __init__(self, part: PartData, threads: int, count: int) -> None:
         faiss.omp_set_num_threads(threads)
-        self._open = ExitStack()
-        self.parts: dict[str, tuple[Exact | search.Searcher, Embeddings, Order]] = {}
-        for key, part in parts.items():
-            inputs = open_inputs(part)
-            passages, order = Embeddings(inputs["passages"], "passages"), Order(inputs["dataset"])
-            if "index" in inputs:
-                searcher: Exact | search.Searcher = self._indexed(
-                    inputs["index"], passages, order.ranks, part["params"], threads
-                )
-            else:
-                searcher = Exact(passages, order.ranks, CACHE // len(parts))
-            self.parts[key] = searcher, passages, order
-
-    def _indexed(
-        self, index: Artifact, passages: Embeddings, ranks: Array, params: dict[str, Any], threads: int
-    ) -> search.Searcher:
-        opened = search.Index(index, self._open.enter_context(alone(threads)))
-        how = AnnParams.model_validate({name: params[name] for name in AnnParams.model_fields.keys() & params})
-        opened.tune(how.nprobe, how.ef_search)
-        return search.Searcher(opened, passages, ranks, how.rescore, how.rescore_factor)
+        inputs, params, self._open = open_inputs(part), part["params"], ExitStack()
+        self.passages, self.order = Embeddings(inputs["passages"], "passages"), Order(inputs["dataset"])
+        if "index" not in inputs:
+            self.searcher: Exact | search.Searcher = Exact(self.passages, self.order.ranks, CACHE // count)
+        else:
+            index = search.Index(inputs["index"], self._open.enter_context(alone(threads)))
+            how = AnnParams.model_validate({name: params[name] for name in AnnParams.model_fields.keys() & params})
+            index.tune(how.nprobe, how.ef_search)
+            self.searcher = search.Searcher(index, self.passages, self.order.ranks, how.rescore, how.rescore_factor)
 
     def answer(self, question: Question) -> Any:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
-        searcher, passages, order = self.parts[question["part"]]
         vector = np.array(question["vector"], np.float16)[None]
         if "rows" in question:
-            rows = np.concatenate([passages.take(row, row + 1) for row in question["rows"]])
-            return pair_scores(np.repeat(vector, len(rows), axis=0), rows, passages.temperature).tolist()
-        ranks, scores = searcher.best(vector, min(question["depth"], passages.rows)).ranked(0)
-        return order.ids(ranks), scores.tolist()
+            rows = np.concatenate([self.passages.take(row, row + 1) for row in question["rows"]])
+            return pair_scores(np.repeat(vector, len(rows), axis=0), rows, self.passages.temperature).tolist()
+        ranks, scores = self.searcher.best(vector, min(question["depth"], self.passages.rows)).ranked(0)
+        return self.order.ids(ranks), scores.tolist()
 
 
 class Exact:

@@ -22,10 +22,11 @@ from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.job import Job, load
 
 PATIENCE = 2.0  # seconds that a worker has to end
+# What opens a part, given its data, the number of threads, and that of the parts of the process; it answers questions.
 ROLES = {
     "bm25": "extras.demo.workers:Bm25",
     "vectors": "extras.demo.vectors:Vectors",
-    "models": "extras.demo.models:Models",
+    "models": "extras.demo.models:open_part",
 }
 
 
@@ -127,36 +128,32 @@ def main(words: list[str]) -> int:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
-    role: Any = None  # made from the parts it serves and its threads, then asked
+    opened: dict[str, Any] = {}
     for line in sys.stdin:
         message = json.loads(line)
         try:
-            if role is None:
-                role = load(ROLES[words[0]])(message["parts"], message["threads"])
-                reply({"done": None})
+            if "part" in message:
+                reply({"done": opened[message["part"]].answer(message)})
             else:
-                reply({"done": role.answer(message)})
+                open_part, parts = load(ROLES[words[0]]), message["parts"]
+                opened = {key: open_part(part, message["threads"], len(parts)) for key, part in parts.items()}
+                reply({"done": None})
         except UserError as error:
             reply({"mistake": str(error)})
     return 0
 
 
 class Bm25:
-    """Opened indexes of the stage `bm25`, by part; `threads` are the engines'."""
+    """An opened index of the stage `bm25`."""
 
-    def __init__(self, parts: dict[str, PartData], threads: int) -> None:
-        self.parts: dict[str, Any] = {}
-        self._open = ExitStack()
-        for key, part in parts.items():
-            job = Job(
-                "bm25", Path(), Bm25Params.model_validate(part["params"]), open_inputs(part), Execution(workers=threads)
-            )
-            self.parts[key] = self._open.enter_context(open_engine(job)), *k1_and_b(job, require_index(job))
-            self.answer({"part": key, "query": "warm up", "depth": 1})  # Java loads classes when they are first used
+    def __init__(self, part: PartData, threads: int, _: int) -> None:
+        params, how = Bm25Params.model_validate(part["params"]), Execution(workers=threads)
+        job, self._open = Job("bm25", Path(), params, open_inputs(part), how), ExitStack()
+        self.engine, (self.k1, self.b) = self._open.enter_context(open_engine(job)), k1_and_b(job, require_index(job))
+        self.answer({"query": "warm up", "depth": 1})  # Java loads classes when they are first used
 
     def answer(self, question: Question) -> list[tuple[str, float]]:
-        """(document id, score) of the best `depth` passages for `query` by `part`, best first."""
-        engine, k1, b = self.parts[question["part"]]
+        """(document id, score) of the best `depth` passages for `query`, best first."""
         with Progress("", 1, "queries", quiet=True) as progress:
-            hits = engine.search([("", question["query"])], k1, b, question["depth"], progress)
+            hits = self.engine.search([("", question["query"])], self.k1, self.b, question["depth"], progress)
             return [hit for _, docs, scores in hits for hit in zip(docs, scores, strict=True)]

@@ -1,7 +1,8 @@
 """The command `check`: results that a rerun might not reproduce."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -81,19 +82,14 @@ def manifests(roots: Iterable[Path]) -> Iterator[tuple[Path, Manifest | None]]:
 
 def mixed_generations(root: Path) -> Iterator[str]:
     """Warnings about the tables and sweeps below a folder of results; JSON files that are neither are passed over."""
-    for path in sorted((root / "tables").rglob("*.json")):
-        name = path.relative_to(root / "tables").with_suffix("").as_posix()
-        try:
-            rows = _table_rows(read_table(path), root.absolute().parent)
-        except UserError:
-            continue
-        yield from _warnings(f"table {name}", path, rows)
-    for path in sorted((root / SWEEPS).glob("*.json")):
-        try:
-            rows = _sweep_rows(read_result(path))
-        except UserError:
-            continue
-        yield from _warnings(f"sweep {path.stem}", path, rows)
+    for path in [*sorted((root / "tables").rglob("*.json")), *sorted((root / SWEEPS).glob("*.json"))]:
+        place = path.relative_to(root).with_suffix("")
+        what = f"{place.parts[0].removesuffix('s')} {place.relative_to(place.parts[0]).as_posix()}"
+        rows: dict[str, Row] = {}
+        with suppress(UserError):
+            is_table = place.parts[0] == "tables"
+            rows = _table_rows(read_table(path), root.absolute().parent) if is_table else _sweep_rows(read_result(path))
+        yield from _warnings(what, path, rows)
 
 
 def _table_rows(table: Table, project: Path) -> dict[str, Row]:
@@ -158,25 +154,15 @@ def _above(stages: dict[str, Stage], artifacts: list[Artifact]) -> list[Stage]:
 
 def _mixed(what: str, rows: dict[str, list[Stage]]) -> Iterator[str]:
     """Kinds whose code, and libraries whose version, differs between the rows of one table."""
-    code: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    libraries: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    values: dict[tuple[str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for row, stages in rows.items():
         for stage in stages:
             manifest = stage.artifact.manifest
-            code[stage.kind, manifest.version][manifest.modules].add(row)
+            values[f"generations: {stage.kind} by modules", manifest.version][manifest.modules].add(row)
             for library, version in {**manifest.libraries, "python": manifest.machine.python}.items():
-                libraries[library][version].add(row)
-    for (kind, _), by_code in sorted(code.items()):
-        if len(by_code) > 1:
-            yield f"{what} mixes generations: {kind} by modules {_counted(by_code)}"
-    for library, by_version in sorted(libraries.items()):
-        if len(by_version) > 1:
-            yield f"{what} mixes versions of {library}: {_counted(by_version)}"
-
-
-def _counted(rows: dict[str, set[str]]) -> str:
-    counts = Counter({name: len(own) for name, own in rows.items()})
-    return ", ".join(
-        f"{name} ({count} rows)" if count > 1 else f"{name} ({next(iter(rows[name]))})"
-        for name, count in counts.most_common()
-    )
+                values[f"versions of {library}:", 0][version].add(row)
+    for (label, _), own in sorted(values.items()):
+        if len(own) > 1:
+            counts = sorted(own.items(), key=lambda item: -len(item[1]))
+            counted = (f"{v} ({f'{len(names)} rows' if len(names) > 1 else next(iter(names))})" for v, names in counts)
+            yield f"{what} mixes {label} {', '.join(counted)}"

@@ -96,7 +96,9 @@ def gc(
     protected = {(stage.kind, stage.key) for stage in above.values()}
     needed = protected.union(*(plan.stages for plan in plans))
     done = spent_stages(plans) - protected if spent else set()
-    folders = downstream_first([folder for folder in unneeded(RESULTS, needed, done) if folder.group in groups])
+    folders = [folder for folder in unneeded(RESULTS, needed, done) if folder.group in groups]
+    # Latest first, so that what is left after an interruption has its inputs; unfinished folders before all.
+    folders.sort(key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
     print(listing(folders, configurations), end="")
     if yes:
         print(f"deleted: {readable(delete_all(folders))} freed")
@@ -137,11 +139,6 @@ def _describe(folder: Path, group: str) -> Unneeded:
     return Unneeded(folder, group, size, manifest.seconds if manifest else None, manifest.finished if manifest else "")
 
 
-def downstream_first(folders: list[Unneeded]) -> list[Unneeded]:
-    """Latest first, so that what is left after an interruption has its inputs; unfinished folders before all."""
-    return sorted(folders, key=lambda folder: (folder.finished == "", folder.finished), reverse=True)
-
-
 def listing(folders: list[Unneeded], configurations: Sequence[Configuration]) -> str:
     """A line for each folder, the class's sum below it."""
     if not folders:
@@ -149,9 +146,8 @@ def listing(folders: list[Unneeded], configurations: Sequence[Configuration]) ->
         return f"everything in {RESULTS}/ is needed by {names}\n"
     lines = []
     for group in NAMES:
-        own = [folder for folder in folders if folder.group == group]
-        lines += [_line(folder.bytes, folder.seconds, str(folder.folder)) for folder in own]
-        if own:
+        if own := [folder for folder in folders if folder.group == group]:
+            lines += [_line(folder.bytes, folder.seconds, str(folder.folder)) for folder in own]
             lines += [_sum(own, f"{group}: {len(own):,} folders"), ""]
     return "\n".join([*lines, _sum(folders, "all")]) + "\n"
 
@@ -178,35 +174,31 @@ def delete_all(folders: list[Unneeded]) -> int:
     """
     freed = 0
     with Progress("gc", len(folders), "folders") as progress:
-        for unneeded_folder in folders:
-            folder = unneeded_folder.folder
+        for folder in folders:
             try:
                 refuse_locked()
             except UserError as error:
                 raise UserError(f"{error}; deleted before that: {progress.done:,} folders, {readable(freed)}") from None
-            if is_running(folder):
-                say(f"{folder}: a job has begun there since; it is left alone")
-            elif delete(folder):
-                freed += unneeded_folder.bytes
+            if is_running(folder.folder):
+                say(f"{folder.folder}: a job has begun there since; it is left alone")
+            elif delete(folder.folder):
+                freed += folder.bytes
             progress.add(1)
     return freed
 
 
 def delete(folder: Path) -> bool:
-    """Delete a folder of results/, renamed first so that no half of it is taken for an artifact; whether it was
-    deleted.
+    """Delete a folder, renamed first so that no half of it is taken for an artifact; whether it was deleted.
 
     What lies outside results/, or behind a link, is left alone.
     """
-    inside = folder.resolve().is_relative_to(RESULTS.resolve())
-    if folder.is_symlink() or not inside:
+    if folder.is_symlink() or not folder.resolve().is_relative_to(RESULTS.resolve()):
         say(f"{folder}: leads out of {RESULTS}/ and is left alone")
         return False
     doomed = folder
     if not folder.name.startswith(DELETED):
-        doomed = folder.with_name(f"{DELETED}{os.getpid()}-{folder.name}")
         try:
-            os.replace(folder, doomed)
+            doomed = folder.rename(folder.with_name(f"{DELETED}{os.getpid()}-{folder.name}"))
         except OSError as error:
             raise UserError(f"{folder}: cannot be deleted ({error.strerror})") from None
     shutil.rmtree(doomed, ignore_errors=True)

@@ -16,16 +16,7 @@ from tandem.extras.operations.scan import RESULTS, find
 from tandem.extras.sweeps import Line, Result, label_point, read_result
 from tandem.report.results import Cell, Lineage, Row, Table, read_table
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
-from tandem.store.lineage import (
-    Node,
-    Stage,
-    causes,
-    differences_beside_keys,
-    explain,
-    stage_name,
-    tree,
-    walk,
-)  # fmt: skip
+from tandem.store.lineage import Node, Stage, causes, differences_beside_keys, explain, stage_name, tree, walk
 
 SWEEPS = "sweeps/"  # prefix of a sweep's name, here as below results/
 DIGITS = 16  # of a file's checksum, for a person
@@ -54,38 +45,35 @@ def why(artifact: str, other: str | None = None, /) -> None:
     first is explained, against the other row's nearest. The nearest sibling has the same dataset, kind and name and the
     fewest differing roots; among equals, one finished before the artifact, then the one finished last.
     """
-    one = resolve(artifact).artifacts[0]
-    renamed = other is not None
-    others = resolve(other).artifacts if other is not None else siblings(one)
+    this, renamed = resolve(artifact).artifacts[0], other is not None
+    others = siblings(this) if other is None else resolve(other).artifacts
     if not others:
-        absent = f"no other {one.kind} named {stage_name(one.key)} is finished beside it"
-        print(f"{one.key} has no sibling: {absent}")
+        absent = f"no other {this.kind} named {stage_name(this.key)} is finished beside it"
+        print(f"{this.key} has no sibling: {absent}")
         return
-    near = min(others, key=lambda sibling: _distance(one, sibling, renamed))
-    roots = list(causes(one, near, renamed=renamed))
+    near = min(others, key=lambda sibling: _distance(this, sibling, renamed))
+    roots = list(causes(this, near, renamed=renamed))
     if not roots:
-        elsewhere = one.folder.absolute() != near.folder.absolute()
-        lines = list(differences_beside_keys(one, near)) if elsewhere else []
-        print(f"{one.key} does not differ from {near.key}{' in what decides its key, but:' if lines else ''}")
+        elsewhere = this.folder.absolute() != near.folder.absolute()
+        lines = list(differences_beside_keys(this, near)) if elsewhere else []
+        print(f"{this.key} does not differ from {near.key}{' in what decides its key, but:' if lines else ''}")
         print("".join(f"  {line}\n" for line in lines), end="")
-    for line in explain(one, near, roots):
+    for line in explain(this, near, roots):
         print(line)
 
 
 def siblings(artifact: Artifact) -> list[Artifact]:
     """Finished artifacts of the same dataset, kind and name."""
-    own = artifact.folder
-    beside = sorted(path.parent for path in own.absolute().parent.glob(f"*/{MANIFEST}"))
-    named = [path for path in beside if path.name != own.name and stage_name(path.name) == stage_name(own.name)]
-    return [open_artifact(path, verify=False) for path in named]
+    own = artifact.folder.absolute()
+    paths = [path.parent for path in sorted(own.parent.glob(f"*/{MANIFEST}")) if path.parent.name != own.name]
+    return [open_artifact(path, verify=False) for path in paths if stage_name(path.name) == stage_name(own.name)]
 
 
 def _distance(artifact: Artifact, other: Artifact, renamed: bool) -> tuple[int, bool, list[int], str]:
     """The number of differing roots, then whether a sibling is younger, then how long ago it finished."""
     finished = other.manifest.finished
     recent = [-ord(character) for character in finished]
-    roots = len(list(causes(artifact, other, renamed)))
-    return roots, finished > artifact.manifest.finished, recent, other.key
+    return len(list(causes(artifact, other, renamed))), finished > artifact.manifest.finished, recent, other.key
 
 
 @dataclass(frozen=True)
@@ -183,13 +171,11 @@ def _scores(scored: Lineage) -> Artifact:
 
 def lineage_json(target: Target, stages: dict[str, Stage]) -> str:
     """The lineage for programs: whole manifests, every stage after its inputs."""
-    entries = []
-    for key, stage in stages.items():
-        manifest = stage.artifact.manifest
-        entries.append(
-            {"key": key, "folder": str(stage.artifact.folder), "content": manifest.content}
-            | {"manifest": manifest.model_dump()}
-        )
+    entries = [
+        {"key": key, "folder": str(stage.artifact.folder), "content": stage.artifact.manifest.content}
+        | {"manifest": stage.artifact.manifest.model_dump()}
+        for key, stage in stages.items()
+    ]
     keys = [artifact.key for artifact in target.artifacts]
     return json.dumps({"target": target.label, "of": keys, "stages": entries}, indent=1, ensure_ascii=False)
 

@@ -1,7 +1,6 @@
 """The command `prefetch`: download what a configuration needs, so that compute nodes need no network."""
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +33,7 @@ class Item:
         what: a URL, an ir_datasets id, or `org/name@revision` of the hub.
         size: in bytes; None if that is not known before.
         here: whether it is on this machine.
-        fetch: fetches it, and returns a note about it.
+        fetch: fetches it, and may return a note about it.
         note: about an item that is not fetched.
     """
 
@@ -43,7 +42,7 @@ class Item:
     what: str
     size: int | None
     here: bool
-    fetch: Callable[[], str]
+    fetch: Callable[[], str | None]
     note: str = ""
 
 
@@ -109,7 +108,7 @@ def fetch_all(items: Iterable[Item]) -> int:
             say(f"{item.kind} {item.name}: {item.what} is here{f'; {note}' if note else ''}")
         except UserError as error:
             failed = 1
-            print(f"tandem prefetch: {item.kind} {item.name}: {error}", file=sys.stderr)
+            say(f"tandem prefetch: {item.kind} {item.name}: {error}")
     return failed
 
 
@@ -126,22 +125,20 @@ def of_dataset(stage: Stage, datasets: Entries) -> Iterator[Item]:
     downloads = Downloads(stage.name, files, [Mirror.model_validate(mirror) for mirror in stage.execution["mirrors"]])
     for url in dict.fromkeys(file.url for file in files.values()):
         names = [name for name, file in files.items() if file.url == url]
-        size = next((files[name].bytes for name in names if files[name].bytes is not None), None)
-        path = local_path(url)
+        size, path = next((files[n].bytes for n in names if files[n].bytes is not None), None), local_path(url)
         if size is None and path is not None and path.is_file():
             size = path.stat().st_size
         here = all(downloads.is_present(name) for name in names)
         yield Item("dataset", stage.name, url, size, here, partial(fetch_files, downloads, names))
 
 
-def fetch_files(downloads: Downloads, names: list[str]) -> str:
+def fetch_files(downloads: Downloads, names: list[str]) -> None:
     """Fetch and unpack some of a dataset's files."""
     for name in names:
         downloads.find(name)
-    return ""
 
 
-def fetch_ir_datasets(name: str, params: Json) -> str:
+def fetch_ir_datasets(name: str, params: Json) -> None:
     """Have ir_datasets download and unpack a collection's documents, queries and qrels; a `UserError` if it cannot."""
     import ir_datasets  # makes folders when it is imported
 
@@ -156,11 +153,12 @@ def fetch_ir_datasets(name: str, params: Json) -> str:
                     next(iter(getattr(part, f"{rows}_iter")()), None)
     except Exception as error:  # whatever its sources raise
         raise UserError(f"datasets.{name}: ir_datasets cannot fetch {params['id']}: {error}") from None
-    return ""
 
 
 def of_hub(stage: Stage, catalogued: bool) -> Item:
     """An encoder of the hub at its revision."""
+    from tandem.models.hub import download
+
     name, revision = stage.values["name"], stage.values["revision"]
     commit, size = in_cache(name, revision), None
     here = commit is not None
@@ -168,14 +166,7 @@ def of_hub(stage: Stage, catalogued: bool) -> Item:
         commit, size = query_hub(name, revision)
     pin = partial(pin_entry, stage, catalogued)
     note = pin(commit) if commit else ""
-    return Item("encoder", stage.name, f"{name}@{revision}", size, here, lambda: pin(fetch_hub(name, revision)), note)
-
-
-def fetch_hub(name: str, revision: str) -> str:
-    """Fetch an encoder into the hub's cache; the commit that it was."""
-    from tandem.models.hub import download
-
-    return download(name, revision)[1]
+    return Item("encoder", stage.name, f"{name}@{revision}", size, here, lambda: pin(download(name, revision)[1]), note)
 
 
 def pin_entry(stage: Stage, catalogued: bool, commit: str) -> str:

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,28 +51,24 @@ def artifact_folders(root: Path) -> Iterator[Path]:
     """Folders of artifacts and of pair stores below a folder, or that folder itself; sorted, links not followed."""
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; give results/ or a folder below it")
-    at = root.absolute()
-    if KEY.fullmatch(at.name) and at.parent.name in FOLDERS:
+    if KEY.fullmatch(root.absolute().name) and kind_of(root) in FOLDERS:
         yield root
-        return
-    yield from _below(root, DEPTH)
+    else:
+        yield from _below(root, DEPTH)
 
 
 def _below(folder: Path, depth: int) -> Iterator[Path]:
     keyed = folder.absolute().name in FOLDERS
-    for path in _folders(folder):
+    try:
+        with os.scandir(folder) as entries:
+            paths = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, PermissionError):
+        return
+    for path in paths:
         if keyed and KEY.fullmatch(path.name):
             yield path
         elif not keyed and depth > 1 and not path.name.startswith("."):
             yield from _below(path, depth - 1)
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-    except (FileNotFoundError, PermissionError):
-        return []
 
 
 def leftovers(root: Path) -> list[Path]:
@@ -119,7 +115,6 @@ def first_names(names: list[str], count: int = 3) -> str:
 BESIDE = (MANIFEST, "log.txt", RECORD, PROGRESS, ".snakemake_timestamp")
 WORK = ("checkpoints", "state", "shards", "work")
 DRAFTS = (".partial", ".scratch")
-ORDER_RECORD = "order.json"
 SCORED_AGAIN = "delete it, its pairs will be scored again"
 
 
@@ -138,13 +133,23 @@ class Fault:
     why: str
 
 
-class Task(NamedTuple):
-    """A file to be read and compared; `stamp` is that of the manifest that says so, 0 where there is none."""
+class Examined(NamedTuple):
+    """What shows of a folder without reading its files.
+
+    Attributes:
+        stamp: `stamp` of the folder before it was looked at.
+        files: what is to be read and compared.
+    """
 
     folder: Path
-    name: str
-    expected: FileRecord
-    stamp: int = 0
+    stamp: int
+    faults: list[Fault]
+    files: dict[str, FileRecord]
+
+    @property
+    def bytes(self) -> int:
+        """Expected size of the files."""
+        return sum(file.bytes for file in self.files.values())
 
 
 def stamp(folder: Path) -> int:
@@ -155,20 +160,31 @@ def stamp(folder: Path) -> int:
         return 0
 
 
-def faults_of_unfinished(folder: Path) -> Iterator[Fault]:
-    """Faults of a folder that has no manifest, or a damaged one."""
-    manifest, files = folder / MANIFEST, list(files_in(folder))
+def examine(folder: Path, inputs: "Inputs", left_out: Collection[str] = ()) -> Examined:
+    """Look at an artifact or a store; of the artifacts in `left_out` only the manifest is there."""
+    written, kind = stamp(folder), kind_of(folder)
+    if kind == PAIRS:
+        return Examined(folder, written, list(_faults_of_store(folder)), _store_files(folder))
+    if kind == ORDER:
+        return Examined(folder, written, [], _order_files(folder))
+    files, manifest = list(files_in(folder)), read_manifest(folder)
+    if manifest is None:
+        return Examined(folder, written, [*_faults_of_unfinished(folder, files), *_drafts(folder, files)], {})
+    faults = [*_faults_of_manifest(folder, manifest), *inputs.faults(folder, manifest)]
+    faults += [*_unknown_files(folder, manifest, files), *_drafts(folder, files)]
+    return Examined(folder, written, faults, {} if folder.name in left_out else manifest.files)
+
+
+def _faults_of_unfinished(folder: Path, files: list[Path]) -> Iterator[Fault]:
+    manifest = folder / MANIFEST
     if manifest.exists():
         yield Fault(folder, "damaged", manifest, "is not a manifest; delete it and run its stage again")
-    elif not is_running(folder):
-        count = sum(path.name not in BESIDE and not _is_lock(path.name) for path in files)
-        if count:
-            why = f"holds {count:,} files and no {MANIFEST}: its job was ended, or files were purged"
-            yield Fault(folder, "unfinished", folder, f"{why}; run its stage again")
-    yield from drafts(folder, files)
+    elif not is_running(folder) and (count := sum(path.name not in BESIDE and not _is_lock(path) for path in files)):
+        why = f"holds {count:,} files and no {MANIFEST}: its job was ended, or files were purged"
+        yield Fault(folder, "unfinished", folder, f"{why}; run its stage again")
 
 
-def drafts(folder: Path, files: Iterable[Path]) -> list[Fault]:
+def _drafts(folder: Path, files: list[Path]) -> list[Fault]:
     """What killed jobs left half-written; nothing while a job is running there."""
     paths = [folder / name for name in DRAFTS if (folder / name).exists()]
     inner = (*DRAFTS, *WORK)
@@ -178,24 +194,22 @@ def drafts(folder: Path, files: Iterable[Path]) -> list[Fault]:
     return [Fault(folder, "draft", path, "was left half-written by a job that was ended") for path in paths]
 
 
-def _is_lock(name: str) -> bool:
+def _is_lock(path: Path) -> bool:
     """`.stage.json.lock`: held by a process that makes the artifact; one that is killed leaves it, free."""
-    return name.startswith(".") and name.endswith(".lock")
+    return path.name.startswith(".") and path.suffix == ".lock"
 
 
-def faults_of_manifest(folder: Path, manifest: Manifest) -> Iterator[Fault]:
-    """Faults of a manifest itself: another key, kind or parameters than its folder's name says."""
+def _faults_of_manifest(folder: Path, manifest: Manifest) -> Iterator[Fault]:
+    """Another key, kind or parameters than the folder's name says."""
     path, key, kind = folder / MANIFEST, folder.absolute().name, kind_of(folder)
     if (manifest.key, manifest.kind) != (key, kind):
         why = f"is of {manifest.kind} {manifest.key}, its folder of {kind} {key}"
         yield Fault(folder, "name", path, f"{why}; the folder was renamed or copied over")
-        return
-    if HIDDEN in str(manifest.params) or kind not in KINDS:
-        return
-    above = {role: Path(at).name.rpartition("-")[2] for role, at in manifest.upstream.items()}
-    expected = digest(kind, manifest.version, manifest.params, above)
-    if expected != key.rpartition("-")[2]:
-        yield Fault(folder, "name", path, f"its parameters and inputs give {expected}, not the digest of its name")
+    elif HIDDEN not in str(manifest.params) and kind in KINDS:
+        above = {role: Path(at).name.rpartition("-")[2] for role, at in manifest.upstream.items()}
+        expected = digest(kind, manifest.version, manifest.params, above)
+        if expected != key.rpartition("-")[2]:
+            yield Fault(folder, "name", path, f"its parameters and inputs give {expected}, not the digest of its name")
 
 
 class Inputs:
@@ -220,55 +234,54 @@ class Inputs:
         return self._contents[folder]
 
 
-def unknown_files(folder: Path, manifest: Manifest, files: Iterable[Path]) -> Iterator[Fault]:
+def _unknown_files(folder: Path, manifest: Manifest, files: list[Path]) -> Iterator[Fault]:
     """Files below an artifact that neither its manifest lists nor a stage leaves there."""
     for path in files:
         name = path.relative_to(folder).as_posix()
         first = name.split("/")[0]
         block = first == "blocks" and name.removesuffix(".json") + ".npy" in manifest.files
-        if name in manifest.files or name in BESIDE or first in (*WORK, *DRAFTS) or block or _is_lock(path.name):
-            continue
-        if not is_partial(path.name):
+        known = name in manifest.files or name in BESIDE or first in (*WORK, *DRAFTS) or block
+        if not known and not _is_lock(path) and not is_partial(path.name):
             yield Fault(folder, "unknown", path, "is not in the manifest; no stage reads it")
 
 
-def pair_store_items(folder: Path) -> Iterator[Task | Fault]:
-    """A store of pairs' scores: its identity, and its parts, whose names are their checksums."""
+def _store_files(folder: Path) -> dict[str, FileRecord]:
+    """The parts of a store of pairs' scores, whose names are their checksums."""
     from tandem.retrieval.pair_store import NAME
 
-    if fault := _identity(folder):
-        yield fault
+    files = {}
     for path in sorted(folder.glob("[!.]*.npy")):
-        if match := NAME.fullmatch(path.name):
-            with suppress(FileNotFoundError):  # merged with others meanwhile
-                yield Task(folder, path.name, FileRecord(bytes=path.stat().st_size, sha256=match[1]))
-        else:
+        with suppress(FileNotFoundError):  # merged with others meanwhile
+            if match := NAME.fullmatch(path.name):
+                files[path.name] = FileRecord(bytes=path.stat().st_size, sha256=match[1])
+    return files
+
+
+def _faults_of_store(folder: Path) -> Iterator[Fault]:
+    """What is wrong with the names in a store of pairs' scores; its own is the digest of `store.json`."""
+    from tandem.retrieval.pair_store import NAME, store_name
+
+    path, again = folder / STORE, f"the store: {SCORED_AGAIN}"
+    try:
+        identity = json.loads(path.read_text(encoding="utf-8"))
+        if folder.absolute().name != store_name(identity["model"], identity["made_from"]):
+            yield Fault(folder, "changed", path, f"does not give the store's name; {again}")
+    except FileNotFoundError:
+        yield Fault(folder, "missing", path, f"nothing says whose scores these are; {again}")
+    except (OSError, ValueError, KeyError, TypeError):
+        yield Fault(folder, "damaged", path, f"does not say whose scores these are; {again}")
+    for path in sorted(folder.glob("[!.]*.npy")):
+        if not NAME.fullmatch(path.name):
             yield Fault(folder, "damaged", path, f"its name is not a checksum; {SCORED_AGAIN}")
     for path in folder.glob(".*"):
         if time.time() - path.stat().st_mtime > ALIVE:
             yield Fault(folder, "draft", path, "was left half-written by a job that was ended")
 
 
-def _identity(folder: Path) -> Fault | None:
-    """What is wrong with the file that says whose scores a store holds: the store's name is its digest."""
-    from tandem.retrieval.pair_store import store_name
-
-    path, again = folder / STORE, f"the store: {SCORED_AGAIN}"
-    try:
-        identity = json.loads(path.read_text(encoding="utf-8"))
-        fits = folder.absolute().name == store_name(identity["model"], identity["made_from"])
-    except FileNotFoundError:
-        return Fault(folder, "missing", path, f"nothing says whose scores these are; {again}")
-    except (OSError, ValueError, KeyError, TypeError):
-        return Fault(folder, "damaged", path, f"does not say whose scores these are; {again}")
-    return None if fits else Fault(folder, "changed", path, f"does not give the store's name; {again}")
-
-
-def order_items(folder: Path) -> Iterator[Task]:
+def _order_files(folder: Path) -> dict[str, FileRecord]:
     """The files of an order of ids; none where it is half made: the next job that needs it makes it again."""
     try:
-        files = json.loads((folder / ORDER_RECORD).read_text(encoding="utf-8"))["files"]
-        records = {name: FileRecord(bytes=file["bytes"], sha256=file["sha256"]) for name, file in files.items()}
+        files = json.loads((folder / "order.json").read_text(encoding="utf-8"))["files"]
+        return {name: FileRecord(bytes=file["bytes"], sha256=file["sha256"]) for name, file in files.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return
-    yield from (Task(folder, name, record) for name, record in records.items())
+        return {}

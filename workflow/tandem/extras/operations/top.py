@@ -7,9 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -44,10 +42,10 @@ def top(
         watch: repeat every two seconds until Ctrl-C.
         as_json: print a line of JSON per job.
     """
-    searched = [Place.parse(word) for word in places] or [Place("results")]
+    searched = [parse_place(word) for word in places] or [("", "results")]
     try:
         while True:
-            jobs = [job for place in searched for job in jobs_at(place)]
+            jobs = [job for host, folder in searched for job in jobs_at(host, folder)]
             text = "\n".join(job.model_dump_json(exclude_none=True) for job in jobs) if as_json else table(jobs)
             print(f"{CLEAR if watch and sys.stdout.isatty() else ''}{text}", flush=True)
             if not watch:
@@ -57,22 +55,14 @@ def top(
         return 130
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where jobs are looked for: a folder, on another machine if `host` is set."""
-
-    folder: str
-    host: str = ""
-
-    @classmethod
-    def parse(cls, word: str) -> "Place":
-        """`results`, or `user@host:folder` as scp has it; a folder with a colon is written as `./a:b`."""
-        host, colon, folder = word.partition(":")
-        if not colon or "/" in host:
-            return cls(word)
-        if not REMOTE.fullmatch(host):
-            raise UserError(f"{word}: {host!r} is not a host; say user@host:folder")
-        return cls(folder or ".", host)
+def parse_place(word: str) -> tuple[str, str]:
+    """(host, folder) of `user@host:folder` as scp has it; no host of a folder, one with a colon is written `./a:b`."""
+    host, colon, folder = word.partition(":")
+    if not colon or "/" in host:
+        return "", word
+    if not REMOTE.fullmatch(host):
+        raise UserError(f"{word}: {host!r} is not a host; say user@host:folder")
+    return host, folder or "."
 
 
 class Job(ProgressRecord):
@@ -83,18 +73,15 @@ class Job(ProgressRecord):
     dead: bool = False
 
 
-def jobs_at(place: Place) -> list[Job]:
-    """The jobs at a place, the longest running first; files that are not progress files are passed over."""
-    if place.host:
-        now, lines = _read_remote(place)
-    else:
-        now, lines = time.time(), list(_read_local(Path(place.folder)))
+def jobs_at(host: str, folder: str) -> list[Job]:
+    """The jobs below a folder, the longest running first; files that are not progress files are passed over."""
+    now, lines = _read_remote(host, folder) if host else (time.time(), _read_local(Path(folder)))
     jobs = []
     for line in lines:
         with suppress(ValidationError):
             job = Job.model_validate_json(line)
-            job.age, job.host = max(0.0, now - job.updated), place.host
-            job.dead = not place.host and is_dead(job)  # processes of another machine are not asked for
+            job.age, job.host = max(0.0, now - job.updated), host
+            job.dead = not host and is_dead(job)  # processes of another machine are not asked for
             jobs.append(job)
     return sorted(jobs, key=lambda job: job.started)
 
@@ -111,45 +98,36 @@ def is_dead(job: Job) -> bool:
     return os.fsencode(job.out) not in words
 
 
-def _read_local(folder: Path) -> Iterator[str]:
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; run top where Snakemake is run, or name its results")
-    for path in _progress_files(folder, DEPTH):
-        try:
-            yield path.read_text(encoding="utf-8", errors="replace")
-        except OSError:  # the job has ended meanwhile
-            continue
+def _read_local(root: Path) -> list[str]:
+    if not root.is_dir():
+        raise UserError(f"{root}: no such folder; run top where Snakemake is run, or name its results")
+    contents = []
+    for folder, inner, names in os.walk(root):
+        depth = len(Path(folder).relative_to(root).parts)
+        inner[:] = [name for name in inner if not name.startswith(".") and depth < DEPTH - 1]
+        for name in names:
+            if name.endswith(FILE) and not name.startswith("."):
+                with suppress(OSError):  # the job has ended meanwhile
+                    contents.append(Path(folder, name).read_text(encoding="utf-8", errors="replace"))
+    return contents
 
 
-def _progress_files(folder: Path, depth: int) -> Iterator[Path]:
-    try:
-        with os.scandir(folder) as listed:
-            entries = list(listed)
-    except OSError:
-        return
-    for entry in entries:
-        if entry.name.endswith(FILE) and not entry.name.startswith("."):
-            yield Path(entry.path)
-        elif depth > 1 and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
-            yield from _progress_files(Path(entry.path), depth - 1)
-
-
-def _read_remote(place: Place) -> tuple[float, list[str]]:
+def _read_remote(host: str, folder: str) -> tuple[float, list[str]]:
     """The clock of another machine, and the progress files below a folder of it, a line each."""
-    folder = place.folder.removeprefix("~/")  # where ssh begins
+    folder = folder.removeprefix("~/")  # where ssh begins
     folder = folder if folder.startswith("/") else f"./{folder}"  # no flag; with `/` behind, links are followed
     find = shlex.join(["find", f"{folder}/", *SEARCH, "-exec", "cat", "{}", "+"])
-    line = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", place.host, f"date +%s && {find}"]
+    line = ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--", host, f"date +%s && {find}"]
     try:
         done = subprocess.run(line, capture_output=True, encoding="utf-8", errors="replace", timeout=120)
     except FileNotFoundError:
         raise UserError("ssh: no such program; install it, or run top on the machine itself") from None
     except subprocess.TimeoutExpired:
-        raise UserError(f"{place.host}: no answer in two minutes") from None
+        raise UserError(f"{host}: no answer in two minutes") from None
     clock, *lines = done.stdout.splitlines() or [""]
     if not clock.isdecimal() or (done.returncode and "No such file" in done.stderr and not lines):
         errors = done.stderr.strip().splitlines()
-        raise UserError(f"{place.host}: {errors[-1] if errors else f'ssh ended with {done.returncode}'}")
+        raise UserError(f"{host}: {errors[-1] if errors else f'ssh ended with {done.returncode}'}")
     return float(clock), lines
 
 
@@ -164,8 +142,7 @@ def table(jobs: list[Job]) -> str:
 
 def cells(job: Job) -> tuple[str, ...]:
     """One job's cells; what its file lacks is empty."""
-    where = " ".join([job.node, *([f"slurm {job.slurm}"] if job.slurm else [])])
-    where += f" via {job.host}" if job.host else ""
+    slurm, via = f" slurm {job.slurm}" if job.slurm else "", f" via {job.host}" if job.host else ""
     silence = "dead, silent" if job.dead else "silent" if job.age >= SILENT else ""
     state = f"{silence} for {duration(job.age)}" if silence else f"for {duration(job.updated - job.started)}"
     row = (
@@ -177,7 +154,7 @@ def cells(job: Job) -> tuple[str, ...]:
         "" if job.left is None else duration(job.left),
         f"{job.peak_memory_mib / 1024:,.1f} GiB" if job.peak_memory_mib else "",
         f"{job.gpu_memory_mib / 1024:,.1f} GiB" if job.gpu_memory_mib else "",
-        where,
+        f"{job.node}{slurm}{via}",
         state,
     )
     return tuple("".join(c if c.isprintable() else "?" for c in cell) for cell in row)
