@@ -73,8 +73,7 @@ class Derived(Parts):
 
     def rows(self, part: str) -> Iterator[Any]:
         """The rows of a part; none where the dataset has no such file."""
-        name = f"{part}.parquet"
-        return stream(self.base.path(name)) if name in self.base.manifest.files else iter(())
+        return stream(self.base.path(name)) if (name := f"{part}.parquet") in self.base.manifest.files else iter(())
 
 
 @dataset_format("pair")
