@@ -98,12 +98,13 @@ EXPECTED = {
     },
     "squad": {
         "broken JSON": refused(
-            "{corpus}:{last}: not valid JSON, Expecting ',' delimiter at column 2; mend it or fetch the file again"
+            "{corpus}: Invalid JSON: EOF while parsing an object at line {last} column 1;"
+            " mend it or fetch the file again"
         ),
         "unknown id in qrels": ABSENT,
         "50 MB line": SAME,
         "empty file": refused(
-            "{corpus}:1: not valid JSON, Expecting value at column 1; mend it or fetch the file again"
+            "{corpus}: Invalid JSON: EOF while parsing a value at line 1 column 0; mend it or fetch the file again"
         ),
         "blank line": SAME,
     },
