@@ -84,11 +84,9 @@ class Report:
         """Count a query and the passages that its pool lost."""
         self.queries += 1
         self.dropped.update(pool.dropped)
-        if pool.judged is None:
-            self.scores["negatives"].append(pool.scores[np.isfinite(pool.scores)])  # random passages have no score
-        elif pool.judged_positives is not None:
-            self.scores["negatives"].append(pool.judged)
-            self.scores["positives"].append(pool.judged_positives)
+        judged = np.isfinite(pool.judged).all()
+        self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
+        self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
     def add_list(self, entry: TrainingList) -> bool:
         """Count a list; False if it has no negative, so that nothing can be learned from it."""
