@@ -5,7 +5,7 @@ A line is `query Q0 document rank score tag`; scores are printed with nine digit
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from math import isnan
 from operator import itemgetter
@@ -157,13 +157,10 @@ def run_imported(job: Job[ImportedParams]) -> None:
         UserError: a malformed line, a query whose lines are not together, or nothing left.
     """
     params, path = job.params, Path(str(job.execution.path))
-    read = FORMATS.get(params.format)
-    if read is None:
-        raise UserError(f"format: {params.format!r}; allowed are {', '.join(FORMATS)}")
     collection = Collection(job.inputs["dataset"])
     selection = Selection(collection, params.split, params.depth)
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
-        written = write_run(draft.path("run.trec"), selection.rankings(read(path), progress), job.key)
+        written = write_run(draft.path("run.trec"), selection.rankings(FORMATS[params.format](path), progress), job.key)
         if not written:
             error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
             dropped = "; ".join(f"{count:,} {what}" for what, count in selection.dropped.items() if count)
@@ -254,5 +251,4 @@ def read_margin_mse(path: Path) -> Iterator[Line]:
             yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score
 
 
-Reader = Callable[[Path], Iterator[Line]]
-FORMATS: dict[str, Reader] = {"trec": read_trec, "ranks": read_ranks, "margin_mse": read_margin_mse}
+FORMATS = {"trec": read_trec, "ranks": read_ranks, "margin_mse": read_margin_mse}

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -148,8 +149,6 @@ def pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows, report: Rep
 
 def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
     """At most `most` queries, those whose hash with the seed is smallest: the same whatever their order."""
-    if most is None or most >= len(queries):
-        return set(queries)
     return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])
 
 
@@ -193,9 +192,8 @@ def requests(job: Job[CandidatesParams]) -> Requests:
             yield scores, *pairs(group)
 
 
-def run_shard(job: Job[CandidatesParams]) -> dict[str, object]:
-    """Score a share of the pairs that are judged; see `score_shard`."""
-    return score_shard(job, requests)
+run_shard = partial(score_shard, requests=requests)
+"""Score a share of the pairs that are judged."""
 
 
 def run(job: Job[CandidatesParams]) -> None:
