@@ -1,94 +1,182 @@
-"""Every fault in every file format: refused in one line, counted, or harmless. docs/formats.md shows it as a table."""
+"""Every mistake in every file format: its exit status, and the words that the last line must hold.
+
+docs/formats.md shows the matrix as a table.
+"""
 
 import gzip
+from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from bad_input_formats import FORMATS
-from bad_input_outcomes import ABSENT, CASES, LONG, SAME
-from format_kit import changed
+from file_formats import FORMATS, LONG, Edit, Format, edit, replace
 
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 
+# What becomes of a mistake: exit status 1, with these words in the last line (R); a warning (C); no mistake, so the
+# collection holds this value (K); no difference (=); it cannot occur (–).
+Outcome = tuple[str, str]
 
-def pack(form, folder):
+
+def refused(words: str) -> Outcome:
+    return "R", words
+
+
+def counted(warnings: str) -> Outcome:
+    return "C", warnings
+
+
+def kept(value: str) -> Outcome:
+    return "K", value
+
+
+SAME, ABSENT = ("=", ""), ("–", "")
+JSON_LINE = refused("{corpus}:{last}: not valid JSON")
+POOL = refused("item 2: not valid JSON (parse error: premature EOF); mend it or fetch it again")
+PARQUET = refused("{corpus}: no readable Parquet after row 0")
+TABS = refused("{corpus}:2: 1 columns by tabs")
+UNKNOWN = "1 judgements name documents that the corpus lacks and are kept: no run can find them"
+LISTS = "1 rows of training lists name documents or queries that are not kept and were dropped"
+NO_QRELS = refused("qrels: empty; a dataset needs judgements of at least one split, or answers")
+OWN_IDS = {"rocketqa_tsv": ABSENT, "dureader2": ABSENT}  # ids are made from texts
+
+# Mistake → outcome in most formats (*), and in those that differ. {corpus} is the file with the passages, {place} its
+# name in errors, {lines} the number of lines that it had, {last} that it has.
+MATRIX: dict[str, dict[str, Outcome]] = {
+    "truncated gzip": {
+        "*": refused("{corpus}.gz: gzip file is truncated after line {lines}; fetch it again"),
+        "files: .parquet": PARQUET,
+    },
+    "broken JSON": {
+        "*": ABSENT, "beir": JSON_LINE, "files: .jsonl": JSON_LINE, "dureader2": JSON_LINE, "dpr": POOL,
+        "entity_questions": POOL, "dureader_retrieval": refused("dev/dev.json:2: not valid JSON"),
+        "squad": refused("{corpus}: Invalid JSON: EOF while parsing an object at line {last} column 1"),
+    },
+    "wrong column count": {
+        "*": refused("{corpus}:{last}: 1 columns by tabs; a line is"),
+        "beir": refused("qrels/test.tsv:3: 'q1\\td1' is no judgement; a line is query-id, corpus-id and a"),
+        "files: .jsonl": refused("t.txt:2: 3 columns by white space; a line is query id, 0, document id, relevance"),
+        "files: .trec": refused("t.txt:2: 5 columns by tabs; a line is query id, 0, document id, relevance"),
+        "files: .parquet": refused("{corpus}: no text; a field named text or contents is needed"),
+        "squad": ABSENT,
+        "cmedqa2": refused("{corpus}:4: 2 columns by commas; the header names 3"),
+        "rocketqa_tsv": refused("{corpus}:3: 2 columns by tabs; a line is query, title, text, label: 4 columns"),
+        "dureader_retrieval": refused("{corpus}:3: 2 columns by tabs; a line is the text, or -, title or -, text, 0"),
+        "dureader2": ABSENT,
+    },
+    "duplicate id": OWN_IDS | {"*": refused("{place}:3: document id 'd1' again, first at 1; every id must be unique")},
+    "unknown id in qrels": OWN_IDS | {
+        "*": counted(UNKNOWN), "squad": ABSENT, "entity_questions": ABSENT,
+        "dpr": counted(f"{UNKNOWN}\n{LISTS}"),
+    },
+    "empty passage": {"*": counted("1 passages hold no text"), "dureader2": SAME},
+    "not UTF-8": {
+        "*": refused("{corpus}:{last}: not UTF-8, invalid continuation byte at byte"),
+        "files: .parquet": refused("{corpus}: not UTF-8 after row 0, unexpected end of data; write its texts as UTF-8"),
+        "squad": refused("{corpus}:"),
+    },
+    "Windows newlines": {"*": SAME, "files: .parquet": ABSENT},
+    "byte-order mark": {"*": SAME, "files: .parquet": ABSENT},
+    "id with a space": OWN_IDS | {"*": refused("{place}:3: document id 'd 9'; an id must not be empty or hold")},
+    "id with a slash": OWN_IDS | {"*": kept("a/d9")},
+    "50 MB line": {
+        "*": refused("{corpus}:{last}: longer than 32 MiB; split it or mend its line ends"),
+        "files: .parquet": kept("x" * LONG),
+        "squad": SAME,
+    },
+    "invalid pattern": {"*": kept("(open"), "cmedqa2": ABSENT, "rocketqa_tsv": ABSENT, "dureader_retrieval": ABSENT},
+    "empty file": {
+        "*": refused("{place}: the corpus is empty; at least one passage is needed"),
+        "files: .parquet": PARQUET,
+        "squad": refused("{corpus}: Invalid JSON: EOF while parsing a value at line 1 column 0"),
+        "cmedqa2": refused("{corpus}:1: no column ans_id; the header must name ans_id, content"),
+        "rocketqa_tsv": NO_QRELS,
+        "dureader_retrieval": refused("map.json: names 2 lines, but the 1 parts beside it have 0; fetch"),
+        "dureader2": NO_QRELS,
+    },
+    "blank line": {
+        "*": TABS, "files: .trec": SAME, "files: .parquet": ABSENT, "squad": SAME,
+        "beir": refused("{corpus}:2: not valid JSON"), "files: .jsonl": refused("{corpus}:2: not valid JSON"),
+        "dureader2": refused("{corpus}:2: not valid JSON"),
+        "cmedqa2": refused("{corpus}:2: 0 columns by commas; the header names 3"),
+        "dureader_retrieval": refused("map.json: names 2 lines, but the 1 parts beside it have 3; fetch"),
+    },
+}  # fmt: skip
+CASES = {(name, mistake): row.get(name, row["*"]) for mistake, row in MATRIX.items() for name in FORMATS}
+
+
+def truncated(form: Format, folder: Path) -> None:
     """The corpus as gzip without its last 8 bytes."""
     path = folder / form.corpus
     path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes())[:-8])
     path.unlink()
 
 
-def latin(form, folder):
+def latin(form: Format, folder: Path) -> None:
     """A passage in ISO 8859-1."""
-    form.add(folder, "d9", "café au lait")
-    changed(form.corpus, lambda data: data.replace("é".encode(), b"\xe9"))(folder)
+    form.add_passage(folder, "d9", "café au lait")
+    edit(folder, form.corpus, lambda data: data.replace("é".encode(), b"\xe9"))
 
 
-def edit(change):
-    return lambda form, folder: changed(form.corpus, change)(folder)
+def passage(doc: str, text: str = "delta") -> Callable[[Format, Path], None]:
+    return lambda form, folder: form.add_passage(folder, doc, text)
 
 
-SPOIL = {
-    "truncated gzip": pack,
-    "duplicate id": lambda form, folder: form.add(folder, "d1", "again"),
-    "empty passage": lambda form, folder: form.add(folder, "d9", ""),
+def corpus(change: Edit) -> Callable[[Format, Path], None]:
+    return lambda form, folder: edit(folder, form.corpus, change)
+
+
+MISTAKES = {
+    "truncated gzip": truncated,
+    "duplicate id": passage("d1", "again"),
+    "empty passage": passage("d9", ""),
     "not UTF-8": latin,
-    "Windows newlines": edit(lambda data: data.replace(b"\n", b"\r\n")),
-    "byte-order mark": edit(lambda data: b"\xef\xbb\xbf" + data),
-    "id with a space": lambda form, folder: form.add(folder, "d 9", "delta"),
-    "id with a slash": lambda form, folder: form.add(folder, "a/d9", "delta"),
-    "50 MB line": lambda form, folder: form.add(folder, "d9", "x" * LONG),
-    "empty file": edit(lambda data: b""),
-    "blank line": edit(lambda data: data.replace(b"\n", b"\n\n", 1)),
+    "Windows newlines": corpus(lambda data: data.replace(b"\n", b"\r\n")),
+    "byte-order mark": corpus(lambda data: b"\xef\xbb\xbf" + data),
+    "id with a space": passage("d 9"),
+    "id with a slash": passage("a/d9"),
+    "50 MB line": passage("d9", "x" * LONG),
+    "empty file": corpus(replace("")),
+    "blank line": corpus(lambda data: data.replace(b"\n", b"\n\n", 1)),
 }
 
 
-def place_of_fault(form, folder, clean):
-    """What a message may name: see `USUAL`."""
+@pytest.mark.parametrize(("name", "mistake"), [case for case, outcome in CASES.items() if outcome is not ABSENT])
+def test_a_mistake(name, mistake, make, tmp_path, capsys):
+    form, (sign, words), folder = FORMATS[name], CASES[name, mistake], tmp_path / "in"
+    for file, content in form.files.items():
+        edit(folder, file, replace(content))
     path = folder / form.corpus
-    data = path.read_bytes() if path.is_file() else b""
-    before = data.partition(b"\xe9")[0]
-    return {
-        "corpus": path,
-        "place": (form.place or f"{{0}}/{form.corpus}").format(folder),
-        "lines": clean.count(b"\n"),
-        "last": data.rstrip(b"\n").count(b"\n") + 1,
-        "line": before.count(b"\n") + 1,
-        "byte": len(before) - before.rfind(b"\n"),
-    }
-
-
-@pytest.mark.parametrize(("name", "fault"), [case for case, outcome in CASES.items() if outcome is not ABSENT])
-def test_a_fault(name, fault, make, tmp_path, capsys):
-    form, outcome, folder = FORMATS[name], CASES[name, fault], tmp_path / "in"
-    form.build(folder)
-    clean = (folder / form.corpus).read_bytes()
-    before = make("clean", form.params, path=str(folder)).manifest if outcome is SAME else None
-    if fault in form.spoil:
-        form.spoil[fault](folder)
+    lines = path.read_bytes().count(b"\n")
+    clean = make("clean", form.params, path=str(folder)).manifest if sign == "=" else None
+    if mistake in form.mistakes:
+        edit(folder, *form.mistakes[mistake])
     else:
-        SPOIL[fault](form, folder)
-    if outcome.sign == "R":
+        MISTAKES[mistake](form, folder)
+    if sign == "R":
         with pytest.raises(UserError) as error:
             make("spoilt", form.params, path=str(folder))
-        assert str(error.value) == outcome.told.format(folder, **place_of_fault(form, folder, clean))
-        assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+        last = path.read_bytes().rstrip(b"\n").count(b"\n") + 1 if path.is_file() else 0
+        place = f"{folder}/passage-collection/part-*" if name == "dureader_retrieval" else f"{path}{form.place}"
+        assert words.format(corpus=path, place=place, lines=lines, last=last) in str(error.value)
+        assert "\n" not in str(error.value)
+        assert not [file for file in (tmp_path / "results").rglob("*") if file.is_file()]
         return
     made = make("spoilt", form.params, path=str(folder))
-    assert made.manifest.facts["warnings"] == (outcome.told.split("\n") if outcome.sign == "C" else [])
+    assert made.manifest.facts["warnings"] == (words.split("\n") if sign == "C" else [])
     assert capsys.readouterr().err.count("warning") == len(made.manifest.facts["warnings"])
-    if outcome.sign == "=":
-        assert made.manifest.facts["checksum"] == before.facts["checksum"]
-    if outcome.sign == "K":
-        assert outcome.told in held(Collection(made))
+    if clean:
+        assert made.manifest.facts["checksum"] == clean.facts["checksum"]
+    if sign == "K":
+        assert words in held(Collection(made))
 
 
-def held(collection):
+def held(collection: Collection) -> set[str]:
     """Ids, texts and answers of a collection."""
     passages = pq.read_table(collection.artifact.path("corpus.parquet"))
-    found = {*passages["doc_id"].to_pylist(), *passages["text"].to_pylist()}
+    values = {*passages["doc_id"].to_pylist(), *passages["text"].to_pylist()}
     if "answers.parquet" in collection.artifact.manifest.files:
-        told = pq.read_table(collection.artifact.path("answers.parquet"))
-        found.update(answer for answers in told["answers"].to_pylist() for answer in answers)
-    return found
+        table = pq.read_table(collection.artifact.path("answers.parquet"))
+        values.update(answer for answers in table["answers"].to_pylist() for answer in answers)
+    return values

@@ -17,9 +17,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tandem.config.datasets import File
 from tandem.config.execution import Mirror
-from tandem.data.fetch import Expected, alternatives, cache_path, fetch, readable, unpack
-from tandem.data.files import Files
+from tandem.data.fetch import alternatives, cache_path, fetch, readable
+from tandem.data.files import Files, unpack
 from tandem.errors import UserError
 from tandem.store.job import Job
 
@@ -98,12 +99,12 @@ def names(folder):
 
 
 def get(server, target, path="/d/x.bin", **expected):
-    return fetch(f"{server.url}{path}", target, Expected(**expected), pause=0.01)
+    return fetch(File(url=f"{server.url}{path}", **expected), target, pause=0.01)
 
 
 def test_a_cut_connection_goes_on_where_it_was(server, tmp_path, capsys):
     server.cuts = [1_000_000, 700_000]
-    path = get(server, tmp_path / "x.bin", sha256=SHA256, size=3_000_000)
+    path = get(server, tmp_path / "x.bin", sha256=SHA256, bytes=3_000_000)
     assert path.read_bytes() == BYTES
     starts = [int(told[6:-1]) for _, told in server.asked[1:]]
     assert server.asked[0][1] is None
@@ -163,11 +164,11 @@ def test_a_connection_that_always_breaks_at_the_same_place_ends(server, tmp_path
     assert len(server.asked) == 6  # the first brought bytes, five did not
 
 
-@pytest.mark.parametrize("expected", [{"sha256": "0" * 64}, {"md5": "0" * 32}, {"size": 3_000_001}])
-def test_a_wrong_file_leaves_nothing(server, tmp_path, expected):
+@pytest.mark.parametrize("expected", [{"sha256": "0" * 64}, {"md5": "0" * 32}, {"bytes": 3_000_001}])
+def test_a_wrong_file_leaves_nothing_but_its_lock(server, tmp_path, expected):
     with pytest.raises(UserError, match=r"x\.bin: cannot be fetched: has .*, expected (0|3,000,001)"):
         get(server, tmp_path / "x.bin", **expected)
-    assert names(tmp_path) == []
+    assert names(tmp_path) == [".x.bin.lock"]
 
 
 def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(server, tmp_path):
@@ -180,21 +181,21 @@ def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(server, tmp_path
 
 def test_nobody_listens_is_one_line(tmp_path):
     with pytest.raises(UserError, match=r"the connection failed \(.*Connection refused\), 5 times in a row") as error:
-        fetch("http://127.0.0.1:9/x", tmp_path / "x", Expected(), pause=0.001)
+        fetch(File(url="http://127.0.0.1:9/x"), tmp_path / "x", pause=0.001)
     assert "\n" not in str(error.value)
-    assert names(tmp_path) == []
+    assert names(tmp_path) == [".x.lock"]
 
 
 def test_a_failure_does_not_tell_a_password(tmp_path):
     with pytest.raises(UserError, match=r"^http://\*\*\*@127\.0\.0\.1:9/x\?token=\*\*\*: cannot be fetched") as error:
-        fetch("http://me:s3cret@127.0.0.1:9/x?token=hidden", tmp_path / "x", Expected(), pause=0)
+        fetch(File(url="http://me:s3cret@127.0.0.1:9/x?token=hidden"), tmp_path / "x", pause=0)
     assert "s3cret" not in str(error.value)
     assert "hidden" not in str(error.value)
 
 
 def test_a_download_that_does_not_fit_the_disk_is_refused(server, tmp_path):
     with pytest.raises(UserError, match=r"x\.bin needs 1000000\.0 TB; set TANDEM_DATA"):
-        get(server, tmp_path / "x.bin", size=10**18)
+        get(server, tmp_path / "x.bin", bytes=10**18)
     assert server.asked == []
 
 
@@ -205,7 +206,7 @@ def test_mirrors_come_first_and_the_url_last(server, tmp_path):
         Mirror(from_="https://far.org/a/", to=f"{server.url}/d/"),
     ]
     assert alternatives("https://far.org/a/x", mirrors)[1:] == [f"{server.url}/d/x", "https://far.org/a/x"]
-    path = fetch("https://far.org/a/x.bin", tmp_path / "x.bin", Expected(sha256=SHA256), mirrors, pause=0.01)
+    path = fetch(File(url="https://far.org/a/x.bin", sha256=SHA256), tmp_path / "x.bin", mirrors, pause=0.01)
     assert path.read_bytes() == BYTES
     assert [path for path, _ in server.asked] == ["/none/a/x.bin", "/d/x.bin"]
 
@@ -214,7 +215,7 @@ def test_a_mirror_may_be_a_folder_and_is_used_in_place(tmp_path):
     (tmp_path / "my data").mkdir()
     (tmp_path / "my data" / "x.bin").write_bytes(b"right")
     mirror = Mirror(from_="https://far.org/a", to=(tmp_path / "my data").as_uri())
-    path = fetch("https://far.org/a/x.bin", tmp_path / "x.bin", Expected(size=5), [mirror])
+    path = fetch(File(url="https://far.org/a/x.bin", bytes=5), tmp_path / "x.bin", [mirror])
     assert path == tmp_path / "my data" / "x.bin"
 
 
@@ -234,8 +235,9 @@ def test_sizes_are_readable():
 # Two processes, and one that dies
 
 FETCH = (
-    "import sys; from pathlib import Path; from tandem.data.fetch import Expected, fetch;"
-    "fetch(sys.argv[1], Path(sys.argv[2]), Expected(sha256=sys.argv[3]))"
+    "import sys; from pathlib import Path;"
+    "from tandem.config.datasets import File; from tandem.data.fetch import fetch;"
+    "fetch(File(url=sys.argv[1], sha256=sys.argv[3]), Path(sys.argv[2]))"
 )
 
 

@@ -7,10 +7,10 @@ from itertools import groupby
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.config.datasets import DuReader2
 from tandem.data.collection import Collection
 from tandem.data.sources.dureader2 import (
     Question,
-    Rules,
     digest,
     is_positive,
     join_paragraphs,
@@ -21,7 +21,7 @@ from tandem.data.sources.dureader2 import (
 from tandem.data.text import Span, best_span
 from tandem.errors import UserError
 
-PAPER = Rules("characters", 0.5, 256)
+PAPER = DuReader2(source="dureader2")
 
 
 def test_span_f1_by_hand():
@@ -284,7 +284,7 @@ def test_released_positives_reach_the_threshold_in_characters_not_in_words(relea
     found = Counter()
     for text, (query, value) in known.items():
         for unit in ("characters", "words"):
-            rules = Rules(unit, 0.5, 256)
+            rules = DuReader2(source="dureader2", unit=unit)
             cut = [tokens(answer, unit) for answer in answers[ids[query]]]
             found[unit, value] += any(is_positive(one, cut, rules) for one in made[text])
     assert sum(label for _, label in known.values()) == 10

@@ -93,10 +93,10 @@ BAD = {
     "no rank": ("q2\td1\t1\nq2\tsome query\tsome passage\n", "ranks", ":2: rank is 'some passage'"),
     "two columns": ("q2\td1\n", "ranks", ":1: 2 columns by tabs; a line is query id, passage id, rank"),
     "no score": ("q2\td1\t1\tx\n", "ranks", ":1: score is 'x'; a number is needed"),
-    "ranks as trec": ("q2\td1\t1\n", "trec", ":1: 'q2\\td1\\t1' is no run line; it is `query Q0 passage rank score"),
-    "a score that is none": ("q2 Q0 d1 1 nan x\n", "trec", ":1: score is 'nan'"),
+    "ranks as trec": ("q2\td1\t1\n", "trec", ":1: not a run line: 'q2\\td1\\t1'; it is `query Q0 doc rank score tag`"),
+    "a score that is none": ("q2 Q0 d1 1 nan x\n", "trec", ":1: not a run line: 'q2 Q0 d1 1 nan x'"),
     "a query again": ("q2\td1\t1\nq3\td1\t1\nq2\td2\t2\n", "ranks", ":3: query q2 again; the lines of a query must"),
-    "an unknown format": ("q2\td1\t1\n", "json", "format: 'json'; allowed are trec, ranks, margin_mse"),
+    "an unknown format": ("q2\td1\t1\n", "json", 'format is "json"; allowed: trec, ranks, margin_mse'),
 }
 
 

@@ -106,5 +106,5 @@ def test_a_run_of_another_split_or_none_is_refused(base, reference, tmp_path):
 
     with pytest.raises(UserError, match="is a run of split test on base; expected dev on base"):
         run(job(run=reference("test")))
-    with pytest.raises(UserError, match="the input run is missing or no run; give one of bm25, retrieve"):
+    with pytest.raises(UserError, match="is a dataset, not a bm25 or retrieve"):
         run(job(run=base))

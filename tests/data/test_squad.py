@@ -37,7 +37,7 @@ def built(tmp_path, make):
         for key, documents in {"files_of": files, "queries_of": asked or {}}.items():
             for split, document in documents.items():
                 name = f"{key}-{split}.json"
-                (folder / name).write_text(json.dumps(document, ensure_ascii=False))
+                (folder / name).write_text(json.dumps(document))
                 params[key][split] = name
         return Collection(make("d", params, path=str(folder)))
 
@@ -142,29 +142,35 @@ WRONG = {
     "a question from elsewhere": (
         {"test": DEV},
         {"test": TRAIN},
-        "{0}/queries_of-test.json: data[0].paragraphs[0].qas[0]: question t1 is not in {0}/files_of-test.json;"
+        "{0}/queries_of-test.json: question t1 is not in {0}/files_of-test.json;"
         " every question needs its paragraph there",
     ),
     "no articles": (
         {"test": {"articles": []}},
         {},
-        "{0}/files_of-test.json: data is null; a list of objects is needed, as in SQuAD's JSON",
+        "{0}/files_of-test.json: data is missing; see docs/formats.md",
     ),
     "no object": (
         {"test": {"data": [{"title": "One", "paragraphs": ["x"]}]}},
         {},
-        '{0}/files_of-test.json: data[0].paragraphs[0] is "x"; an object is needed, as in SQuAD\'s JSON',
+        '{0}/files_of-test.json: data[0].paragraphs[0] is "x"; Input should be an object; see docs/formats.md',
     ),
     "no context": (
         {"test": {"data": [{"paragraphs": [{"qas": []}]}]}},
         {},
-        "{0}/files_of-test.json: data[0].paragraphs[0]: context is null; a text is needed",
+        "{0}/files_of-test.json: data[0].paragraphs[0].context is missing; see docs/formats.md",
+    ),
+    "half a character": (
+        {"test": squad(("One", [("x\ud800", [])]))},
+        {},
+        "{0}/files_of-test.json: Invalid JSON: unexpected end of hex escape at line 1 column 81;"
+        " mend it or fetch the file again",
     ),
     "answers": (
         {"test": squad(("One", [("x", [question("a", "?") | {"answers": {"text": ["x"]}}])]))},
         {},
-        "{0}/files_of-test.json: data[0].paragraphs[0].qas[0]: answers is no list;"
-        " a list of texts or of objects with a text is needed",
+        '{0}/files_of-test.json: data[0].paragraphs[0].qas[0].answers is {"text": ["x"]}; '
+        "Input should be a valid array; see docs/formats.md",
     ),
     "an id twice": (
         {"train": DEV, "test": DEV},

@@ -122,5 +122,5 @@ def test_the_same_again_and_windows_of_windows(windows):
 
 
 def test_documents_are_needed(tmp_path):
-    with pytest.raises(UserError, match="the input of is missing; give a dataset"):
+    with pytest.raises(UserError, match="of is missing"):
         run(Job("dataset", tmp_path / "no", PARAMS, {}))

@@ -70,7 +70,7 @@ COMMANDS = {
         Command("gc", "extras.operations.gc:gc", OPERATIONS, "List or delete what no configuration needs.", True, True),
         Command("bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it.", True),
         Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs.", True),
-        Command("datasets", "data.catalogue:main", DATA, "The catalogue of datasets.", reads=True),
+        Command("datasets", "data.catalogue:catalogue", DATA, "The catalogue of datasets.", reads=True),
         Command("table", "report.commands:main", STEPS, "A table's files."),
         Command("report", "extras.report:main", STEPS, "The report's page."),
         Command("sweep", "extras.sweep_page:main", STEPS, "A sweep's table and charts."),

@@ -4,7 +4,6 @@ A dataset is here, to be downloaded (and how much), or available on request. Not
 """
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,31 +39,28 @@ class Presence:
 
     def __str__(self) -> str:
         """The state in a few words."""
-        match self.state:
-            case "download":
-                size = readable(self.bytes) if self.bytes else "of unknown size"
-                return f"download {size}{'' if self.exact or not self.bytes else ' or more'}"
-            case "licence":
-                return f"licence: {self.place}"
-            case "here" | "missing":
-                return f"{self.state}: {self.place}"
-            case _:
-                return self.state
+        if self.state == "download":
+            size = readable(self.bytes) if self.bytes else "of unknown size"
+            return f"download {size}{'' if self.exact or not self.bytes else ' or more'}"
+        return f"{self.state}: {self.place}" if self.place else self.state
 
 
-def main(words: list[str]) -> None:
-    """Print the catalogue: `--datasets FILE.json` (entries by name), or without it that of the checkout."""
-    if words and (len(words) != 2 or words[0] != "--datasets"):
-        raise UserError(f"datasets: {' '.join(words)!r} is unknown; allowed is --datasets FILE.json")
-    datasets = load_settings(gathered([], ROOT), ROOT).datasets if not words else _read_file(Path(words[1]))
-    print(format_catalogue(datasets), file=sys.stdout)
+def catalogue(*, datasets: Path | None = None) -> None:
+    """Print the catalogue of datasets and your own: where each is, and how much would be downloaded.
 
-
-def _read_file(path: Path) -> dict[str, Dataset]:
+    Args:
+        datasets: a JSON file of entries by name instead of the checkout's.
+    """
+    if datasets is None:
+        print(format_catalogue(load_settings(gathered([], ROOT), ROOT).datasets))
+        return
     try:
-        return read_entries(json.loads(path.read_text(encoding="utf-8")))
+        entries = json.loads(datasets.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); --datasets takes a JSON file of entries by name") from None
+        raise UserError(
+            f"{datasets}: cannot be read ({error}); --datasets takes a JSON file of entries by name"
+        ) from None
+    print(format_catalogue(read_entries(entries)))
 
 
 def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:

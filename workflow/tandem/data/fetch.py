@@ -1,65 +1,49 @@
-"""Fetching a file from its mirrors or its URL, and files out of a zip or tar archive (plain, gzip, bzip2, xz).
+"""Downloading a file from its mirrors or its URL: resumed where it broke off, tried again where the fault may pass.
 
 A file gets its final name only when it is complete and checked. Downloads are stored as `<host>/<path>` in the folder
 `TANDEM_DATA` (by default `~/.cache/tandem`), so that a folder filled on one machine serves another without network.
-Of an archive only the requested members are unpacked, and nothing outside their folder.
 """
 
+# pooch checks and caches too, but begins a broken download from the start, and of two processes each fetches.
+
 import hashlib
-import lzma
+import json
 import os
+import re
 import shutil
-import stat
-import tarfile
-import zipfile
-import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
-from tandem.cluster.progress import say
+import requests
+import urllib3
+
+from tandem.cluster.progress import Progress, say
+from tandem.config.datasets import File
 from tandem.config.execution import Mirror
-from tandem.data.transfer import TransferError, open_part, transfer
 from tandem.errors import UserError
 from tandem.store.environment import redacted
-from tandem.store.files import locked
+from tandem.store.files import locked, try_lock, write_json
 
 VARIABLE = "TANDEM_DATA"
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Known properties of a file before it is downloaded; None where unknown."""
-
-    size: int | None = None
-    sha256: str | None = None
-    md5: str | None = None
-
-    def mismatch(self, path: Path) -> str | None:
-        """How a file's size or checksum differs; None if it fits."""
-        size = path.stat().st_size
-        if self.size is not None and size != self.size:
-            return f"has {size:,} bytes, expected {self.size:,}"
-        for name, digest in (("sha256", self.sha256), ("md5", self.md5)):
-            if digest is not None:
-                with open(path, "rb") as file:
-                    actual = hashlib.file_digest(file, name).hexdigest()
-                if actual != digest:
-                    return f"has {name} {actual}, expected {digest}"
-        return None
+TRIES = 5  # in a row without a new byte
+LONGEST_PAUSE = 60.0  # seconds
+TIMEOUT = (20, 60)  # seconds to connect, and between two bytes
+PIECE = 1 << 16
+HEADERS = {"Accept-Encoding": "identity", "User-Agent": "tandem-retrieval"}
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
 
 def readable(size: int) -> str:
     """A number of bytes as a person reads it: `512 B`, `1.2 MB`, `21.8 GB` (powers of 1,000)."""
-    value, unit = float(size), "B"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 999.95 or unit == "TB":
-            break
-        value /= 1000
-    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+    power = 0
+    while power < 4 and size / 1000**power >= 999.95:
+        power += 1
+    return f"{size / 1000**power:.1f} {' kMGT'[power]}B" if power else f"{size} B"
 
 
 def data_folder() -> Path:
@@ -93,7 +77,33 @@ def cache_path(url: str) -> Path:
     return data_folder() / quote(parts.netloc, safe=".-_") / name
 
 
-def fetch(url: str, target: Path, expected: Expected, mirrors: Sequence[Mirror] = (), pause: float = 1.0) -> Path:
+def mismatch(path: Path, file: File) -> str | None:
+    """How a file's size or checksum differs from what its entry says; None if it does not."""
+    size = path.stat().st_size
+    if file.bytes is not None and size != file.bytes:
+        return f"has {size:,} bytes, expected {file.bytes:,}"
+    for name, expected in (("sha256", file.sha256), ("md5", file.md5)):
+        if expected is not None:
+            with open(path, "rb") as opened:
+                digest = hashlib.file_digest(opened, name).hexdigest()
+            if digest != expected:
+                return f"has {name} {digest}, expected {expected}"
+    return None
+
+
+class TransferError(Exception):
+    """A URL's failure in a few words, for a message that lists those of all URLs."""
+
+
+class InterruptedTransferError(TransferError):
+    """A fault that may pass: another try is worth it, after `pause` seconds if the server demands it."""
+
+    def __init__(self, why: str, pause: float = 0.0) -> None:
+        super().__init__(why)
+        self.pause = pause
+
+
+def fetch(file: File, target: Path, mirrors: Sequence[Mirror] = (), pause: float = 1.0) -> Path:
     """Fetch a file from its mirrors or its URL, resuming an earlier process' download.
 
     Of several processes that fetch the same file one does, and the others wait for it. A download that differs from
@@ -105,161 +115,186 @@ def fetch(url: str, target: Path, expected: Expected, mirrors: Sequence[Mirror] 
         UserError: no URL gives the file, or it cannot be written.
     """
     failures = []
-    for alternative in alternatives(url, mirrors):
+    for url in alternatives(file.url, mirrors):
         try:
-            path = local_path(alternative)
+            path = local_path(url)
             if path is None:
-                return _download(alternative, target, expected, pause)
-            if error := expected.mismatch(path) if path.is_file() else "is no file":
+                _download(url, file, target, pause)
+                return target
+            if error := mismatch(path, file) if path.is_file() else "is no file":
                 raise TransferError(error)
             return path
         except TransferError as fault:
-            failures.append(f"{alternative} {fault}" if alternative != url else str(fault))
+            failures.append(f"{url} {fault}" if url != file.url else str(fault))
         except OSError as fault:
             where = f"{target}: cannot be written ({fault.strerror or fault})"
             raise UserError(f"{where}; set {VARIABLE} to a folder of yours with enough space") from None
-    message = f"{redacted(url)}: cannot be fetched: {redacted('; '.join(failures))}"
+    message = f"{redacted(file.url)}: cannot be fetched: {redacted('; '.join(failures))}"
     raise UserError(f"{message}. Name another place in execution.mirrors, or put the file at {target}")
 
 
-def _download(url: str, target: Path, expected: Expected, pause: float) -> Path:
-    label = f"download {target.name}"
-    with open_part(target) as part:
-        if part is None:
-            return target
+def _download(url: str, file: File, target: Path, pause: float) -> None:
+    label, part, has_checksum = f"download {target.name}", Part(target), bool(file.sha256 or file.md5)
+    with _alone(target, label):
+        if target.is_file():
+            return
         resumed = part.size
-        needed, free = (expected.size or 0) - resumed, shutil.disk_usage(target.parent).free
+        needed, free = (file.bytes or 0) - resumed, shutil.disk_usage(target.parent).free
         if needed > free:
             message = f"{target.parent}: {readable(free)} are free, {target.name} needs {readable(needed)}"
             raise UserError(f"{message}; set {VARIABLE} to a folder with enough space")
-        for again in (False, True):
-            transfer(url, part, label, bool(expected.sha256 or expected.md5), pause)
-            error = expected.mismatch(part.path)
-            if error is None:
-                part.finish(target)
-                return target
-            if again or not resumed:
-                break
+        _transfer(url, part, label, has_checksum, pause)
+        error = mismatch(part.path, file)
+        if error and resumed:
             say(f"{label} · what was resumed {error}: from the start")
-            part.restart()
-        part.remove()
-        raise TransferError(str(error))
+            part.remove()
+            _transfer(url, part, label, has_checksum, pause)
+            error = mismatch(part.path, file)
+        if error:
+            part.remove()
+            raise TransferError(error)
+        part.finish(target)
 
 
-# What reading a broken archive raises; RuntimeError is zipfile's for one with a password or an unknown compression.
-BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, OSError)
-
-
-class Entry(NamedTuple):
-    """An entry of an archive: a path, whether it is a plain file (no link, no device), and how to read it."""
-
-    name: str
-    is_file: bool
-    open: Callable[[], IO[bytes] | None]
-
-
-def is_below(name: str) -> bool:
-    """Whether a relative path stays below its folder: no `..`, no empty part, no leading slash."""
-    return bool(name) and not name.startswith("/") and not {"", ".", ".."} & set(name.removesuffix("/").split("/"))
-
-
-def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
-    """Unpack members of an archive in one pass, unless they are there from the same archive.
-
-    Each gets its name only when it is whole, with the archive's modification time as the mark of its origin.
-
-    Args:
-        archive: the archive.
-        members: paths inside it; the end of a file's path is enough where only that file ends so. A path with `/` at
-            its end is a folder with all that is in it.
-        folder: where they go.
-    Returns:
-        Member → path.
-    Raises:
-        UserError: a broken archive, a member it lacks, a path that leaves `folder`, or a link.
-    """
-    for member in members:
-        if not is_below(member):
-            raise UserError(f"member {member!r} of {archive}: a path inside the archive, without `..`, is needed")
-    mark, paths = archive.stat().st_mtime_ns, {member: folder / member for member in members}
-    with locked(folder / ".lock"):
-        missing = [name for name, path in paths.items() if not (path.exists() and path.stat().st_mtime_ns == mark)]
-        if missing:
-            say(f"unpack {archive.name} · {', '.join(missing)}")
-            _unpack(archive, missing, folder, mark)
-    return paths
-
-
-def _unpack(archive: Path, members: list[str], folder: Path, mark: int) -> None:
-    """`unpack` of missing members, into a folder that nobody else writes."""
-    temporary = folder / ".partial"
-    shutil.rmtree(temporary, ignore_errors=True)
-    names: dict[str, list[str]] = {member: [] for member in members}
-    try:
-        for entry in entries(archive):
-            name = entry.name.removeprefix("./")
-            matching = [m for m in members if (name.startswith(m) if m.endswith("/") else f"/{name}".endswith(f"/{m}"))]
-            if matching and not (entry.is_file and is_below(name)):
-                raise UserError(f"{archive}: {entry.name} is a link or leaves its folder; only plain files are taken")
-            if matching:
-                _copy(archive, entry, temporary / name)
-            for member in matching:
-                names[member].append(name)
-        for member, matches in names.items():
-            _move(archive, member, matches, temporary, folder / member, mark)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def entries(archive: Path) -> Iterator[Entry]:
-    """The files of an archive, in its order; an entry must be read before the next one is requested."""
-    try:
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as packed:
-                for info in packed.infolist():
-                    if not info.is_dir():
-                        is_link = stat.S_ISLNK(info.external_attr >> 16)
-                        yield Entry(info.filename, not is_link, partial(packed.open, info))
-        else:
-            with tarfile.open(archive, "r|*") as tape:
-                for part in tape:
-                    if not part.isdir():
-                        yield Entry(part.name, part.isfile(), partial(tape.extractfile, part))
-    except BROKEN as error:
-        raise _broken(archive, error) from None
-
-
-def _broken(archive: Path, error: Exception) -> UserError:
-    if isinstance(error, OSError) and error.errno is not None:
-        return UserError(f"{archive}: cannot be unpacked ({error.strerror}); mend that and try again")
-    why = str(error) or type(error).__name__
-    return UserError(f"{archive}: is no whole zip or tar archive ({why}); delete it and try again")
-
-
-def _copy(archive: Path, entry: Entry, target: Path) -> None:
+@contextmanager
+def _alone(target: Path, label: str) -> Iterator[None]:
+    """Let one process at a time download a file; the lock file goes when the file is there."""
+    lock = target.with_name(f".{target.name}.lock")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with open(target, "wb") as out:
+    descriptor = try_lock(lock)
+    if descriptor is None:
+        say(f"{label} · another process is at it: waiting")
+    else:
+        os.close(descriptor)
+    with locked(lock):
+        yield
+        lock.unlink(missing_ok=True)  # whoever waits for it, or makes another, sees the target
+
+
+@dataclass(frozen=True)
+class Version:
+    """The file that a part belongs to: `validator` is its ETag or Last-Modified (RFC 9110 §8.8), `size` the whole's."""
+
+    url: str
+    validator: str | None
+    size: int | None
+
+
+class Part:
+    """The bytes of a download so far, in `<target>.part`; the version that they belong to is in `….part.json`."""
+
+    def __init__(self, target: Path) -> None:
+        self.path = target.with_name(f"{target.name}.part")
+        self._version = target.with_name(f"{target.name}.part.json")
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    @property
+    def version(self) -> Version | None:
+        """The version that it is a part of, None if unknown."""
         try:
-            source = entry.open()
-            if source is not None:
-                with source:
-                    shutil.copyfileobj(source, out, 1 << 20)
-        except BROKEN as error:
-            raise _broken(archive, error) from None
+            return Version(**json.loads(self._version.read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def begin(self, version: Version) -> None:
+        """Start a version at its first byte."""
+        self.remove()
+        write_json(self._version, asdict(version))
+
+    def finish(self, target: Path) -> None:
+        """Give it its final name."""
+        os.replace(self.path, target)
+        self.remove()
+
+    def remove(self) -> None:
+        """Delete it with its version."""
+        self.path.unlink(missing_ok=True)
+        self._version.unlink(missing_ok=True)
 
 
-def _move(archive: Path, member: str, names: list[str], temporary: Path, path: Path, mark: int) -> None:
-    """Give the unpacked file or folder of a member its final name."""
-    if not names:
-        raise UserError(f"{archive}: holds no {member}; look what it is called there, or put the file in place by hand")
-    exact = member.endswith("/") or member in names
-    if not exact and len(names) > 1:
-        raise UserError(f"{archive}: several files end in {member}: {', '.join(names[:5])}; name one with its path")
-    source = temporary / (member if exact else names[0])
-    if not source.exists():
-        raise UserError(f"{archive}: {member} is named twice among the files that are taken from it; name it once")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.utime(source, ns=(mark, mark))
-    if path.is_dir():
-        shutil.rmtree(path)
-    os.replace(source, path)
+def _transfer(url: str, part: Part, label: str, trust: bool, pause: float) -> None:
+    """Complete a part from `url`, in `TRIES` tries without a new byte; it is continued if it is of the same version.
+
+    With `trust` also without a validator: a checksum decides in the end. The pause doubles with each try.
+    """
+    furthest, failures = part.size, 0
+    while True:
+        try:
+            return _request(url, part, label, trust)
+        except InterruptedTransferError as error:
+            failures = failures + 1 if part.size <= furthest else 0
+            furthest = max(furthest, part.size)
+            if failures >= TRIES:
+                raise TransferError(f"{error}, {TRIES} times in a row") from None
+            wait = min(max(pause * 2**failures, error.pause), LONGEST_PAUSE)
+            say(f"{label} · {error}; another try in {wait:.0f} s")
+            time.sleep(wait)
+
+
+def _request(url: str, part: Part, label: str, trust: bool) -> None:
+    present, known = part.size, part.version
+    headers = dict(HEADERS)
+    if present and known and known.url == url and (known.validator or trust):
+        if present == known.size:
+            return
+        headers |= {"Range": f"bytes={present}-"} | ({"If-Range": known.validator} if known.validator else {})
+    try:
+        response = requests.get(url, headers=headers, stream=True, timeout=TIMEOUT)
+    except requests.RequestException as error:
+        raise _fault(error) from None
+    with response:
+        start, size = _place(response)
+        if start is None or (start and (start != present or known is None or size != known.size)):
+            part.remove()
+            raise InterruptedTransferError("the file is not the one that was begun")
+        if start == 0:
+            etag = response.headers.get("ETag", "")
+            validator = etag if etag.startswith('"') else response.headers.get("Last-Modified")  # no weak ETag: §13.1.5
+            part.begin(Version(url, validator, size))
+        with open(part.path, "ab") as out, Progress(label, (size or 0) >> 20, "MiB", done=start >> 20) as progress:
+            for piece in _pieces(response):
+                out.write(piece)
+                progress.add((out.tell() >> 20) - progress.done)
+            out.flush()
+            os.fsync(out.fileno())
+        if size is not None and part.size != size:
+            raise InterruptedTransferError(f"the connection ended after {part.size:,} of {size:,} bytes")
+
+
+def _place(response: requests.Response) -> tuple[int | None, int | None]:
+    """(first byte of the answer, size of the file); the first is None if the requested range does not exist."""
+    match = RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if response.status_code == 206 and match and match[1]:
+        return int(match[1]), None if match[2] == "*" else int(match[2])
+    if response.status_code == 200:
+        length = response.headers.get("Content-Length", "")
+        return 0, int(length) if length.isdigit() else None
+    if response.status_code in (206, 416):
+        return None, None
+    why = f"{response.status_code} {response.reason}"
+    if response.status_code in PASSING:
+        after = response.headers.get("Retry-After", "")
+        raise InterruptedTransferError(why, float(after) if after.isdigit() else 0.0)
+    raise TransferError(why)
+
+
+def _pieces(response: requests.Response) -> Iterator[bytes]:
+    """The answer's bytes as they are sent; a body shorter than announced is a fault."""
+    try:
+        yield from response.raw.stream(PIECE, decode_content=False)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _fault(error) from None
+
+
+def _fault(error: BaseException) -> TransferError:
+    """A library's exception in a few words, those of its first cause; an invalid URL is no passing fault."""
+    if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
+        return TransferError("no valid URL")
+    while error.__context__ is not None:
+        error = error.__context__
+    text = getattr(error, "strerror", None) or str(error)
+    return InterruptedTransferError(f"the connection failed ({text[:160]})")

@@ -1,17 +1,30 @@
-"""A dataset's files: in the folder that `path` names, or downloaded as its entry's `files` say; plain or as `.gz`."""
+"""A dataset's files: in the folder that `path` names, or downloaded as its entry's `files` say; plain or as `.gz`.
 
+Of a zip or tar archive only the files that an entry names are unpacked, and nothing outside their folder.
+"""
+
+import lzma
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tandem.cluster.progress import say
 from tandem.config.datasets import File
 from tandem.config.execution import Mirror
 from tandem.config.validation import read
-from tandem.data.fetch import Expected, cache_path, data_folder, fetch, is_below, local_path, unpack
+from tandem.data.fetch import cache_path, data_folder, fetch, local_path, mismatch
 from tandem.data.splits import SPLIT, order
 from tandem.errors import UserError
+from tandem.store.files import locked, replacing
 from tandem.store.job import Job
 
 HERE = "./"
@@ -94,31 +107,28 @@ class Downloads:
                 raise UserError(f"{where}: {name} is a folder; its member must end in `/` too")
         self.dataset, self.files, self.mirrors = dataset, files, mirrors
         self.folder = data_folder() / dataset
+        self._folders = [(name, name.removeprefix(HERE)) for name in files if name.endswith("/")]  # and their prefixes
         self._paths: dict[str, Path] = {}
 
     def find(self, name: str) -> Path | None:
         """A file's path, after downloading it if necessary; None if the entry does not name it."""
         if name in self.files:
             return self._path(name)
-        for key in self.files:
-            if key.endswith("/") and name.startswith(_prefix(key)):
-                path = self._path(key) / name.removeprefix(_prefix(key))
-                if path.is_file():
-                    return path
+        for folder, prefix in self._folders:
+            if name.startswith(prefix) and (path := self._path(folder) / name.removeprefix(prefix)).is_file():
+                return path
         return None
 
     def glob(self, pattern: str) -> list[Path]:
         """The files whose names match a pattern, sorted by name; `*` does not cross `/`."""
-        paths: dict[str, Path | None] = {}
-        for key in self.files:
-            if not key.endswith("/"):
-                paths[key] = None
-            elif _matches(_prefix(key).split("/")[:-1], pattern.split("/"), whole=False):
-                folder = self._path(key)
-                paths |= {f"{_prefix(key)}{path.relative_to(folder).as_posix()}": path for path in folder.rglob("*")}
-        matches = {name: path for name, path in paths.items() if _matches(name.split("/"), pattern.split("/"))}
-        matching = (matches[name] or self._path(name) for name in sorted(matches))
-        return [path for path in matching if path.is_file()]
+        parts = pattern.split("/")
+        paths: dict[str, Path | None] = dict.fromkeys(name for name in self.files if not name.endswith("/"))
+        for name, prefix in self._folders:
+            if _matches(prefix.split("/")[:-1], parts, whole=False):
+                folder = self._path(name)
+                paths |= {prefix + path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+        matching = sorted(name for name in paths if _matches(name.split("/"), parts))
+        return [path for name in matching if (path := paths[name] or self._path(name)).is_file()]
 
     def is_present(self, name: str) -> bool:
         """Whether a file is on this machine, whole or unpacked; nothing is fetched and no checksum computed."""
@@ -138,24 +148,20 @@ class Downloads:
         link = self.folder / ".named" / name.removesuffix("/")
         if not link.is_symlink() or link.readlink() != path:
             link.parent.mkdir(parents=True, exist_ok=True)
-            temporary = link.with_name(f".{link.name}.{os.getpid()}")
-            temporary.symlink_to(path)
-            os.replace(temporary, link)
+            with replacing(link) as partial_link:
+                partial_link.symlink_to(path)
         return link
 
     def _fetched(self, name: str) -> Path:
         file, own, unpacked = self.files[name], self.folder / name, self._unpacked(name)
-        expected = Expected(file.bytes, file.sha256, file.md5)
         if name != HERE and own.exists():
-            return own if unpacked else _checked(own, expected)
-        source = next((place for place in self._places(file.url) if place.is_file()), None)
+            return own if unpacked else _checked(own, file)
+        places = self._places(file.url)
+        source = next((place for place in places if place.is_file()), None)
         if unpacked and source is None and unpacked.exists():
             return unpacked  # the archive was deleted to save space
-        if source:
-            _checked(source, expected)
-        else:
-            source = fetch(file.url, self._places(file.url)[-1], expected, self.mirrors)
-        if unpacked is None or file.member is None:
+        source = _checked(source, file) if source else fetch(file, places[-1], self.mirrors)
+        if file.member is None:
             return source
         members = {other.member for other in self.files.values() if other.url == file.url and other.member}
         return unpack(source, members, self._unpacked_folder(file))[file.member]
@@ -179,17 +185,13 @@ class Downloads:
         return archive.with_name(f"{archive.name}.{(file.sha256 or file.md5 or 'files')[:10]}")
 
 
-def _prefix(key: str) -> str:
-    return "" if key == HERE else key
-
-
 def _last_part(url: str) -> str:
     return unquote(urlsplit(url).path).rpartition("/")[2]
 
 
-def _checked(path: Path, expected: Expected) -> Path:
+def _checked(path: Path, file: File) -> Path:
     """A file that was put there by hand; a `UserError` if it is another one."""
-    if error := expected.mismatch(path):
+    if error := mismatch(path, file):
         raise UserError(f"{path}: {error}; delete it to have it fetched, or put the right file there")
     return path
 
@@ -199,3 +201,100 @@ def _matches(name: list[str], pattern: list[str], whole: bool = True) -> bool:
     if len(name) > len(pattern) or (whole and len(name) != len(pattern)):
         return False
     return all(map(fnmatchcase, name, pattern))
+
+
+# What reading a broken archive raises; RuntimeError is zipfile's for one with a password or an unknown compression.
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, RuntimeError, OSError)
+
+
+def is_below(name: str) -> bool:
+    """Whether a relative path stays below its folder: no `..`, no empty part, no leading slash."""
+    return bool(name) and not name.startswith("/") and not {"", ".", ".."} & set(name.removesuffix("/").split("/"))
+
+
+def unpack(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
+    """Unpack members of a zip or tar archive in one pass, unless they are there from the same archive.
+
+    Each gets its name only when it is whole, with the archive's modification time as the mark of its origin.
+
+    Args:
+        members: paths inside the archive; the end of a file's path is enough where only that file ends so. A path with
+            `/` at its end is a folder with all that is in it.
+    Returns:
+        Member → path below `folder`.
+    Raises:
+        UserError: a broken archive, a member it lacks, a path that leaves `folder`, or a link.
+    """
+    for member in members:
+        if not is_below(member):
+            raise UserError(f"member {member!r} of {archive}: a path inside the archive, without `..`, is needed")
+    mark, paths = archive.stat().st_mtime_ns, {member: folder / member for member in members}
+    with locked(folder / ".lock"):
+        missing = [name for name, path in paths.items() if not (path.exists() and path.stat().st_mtime_ns == mark)]
+        if missing:
+            say(f"unpack {archive.name} · {', '.join(missing)}")
+            temporary = folder / ".partial"
+            shutil.rmtree(temporary, ignore_errors=True)
+            try:
+                names = _extract(archive, missing, temporary)
+                for member in missing:
+                    _move(archive, member, names[member], temporary, paths[member], mark)
+            except BROKEN as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    what = f"cannot be unpacked ({error.strerror}); mend that"
+                else:
+                    what = f"is no whole zip or tar archive ({str(error) or type(error).__name__}); delete it"
+                raise UserError(f"{archive}: {what} and try again") from None
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    return paths
+
+
+def _extract(archive: Path, members: list[str], folder: Path) -> dict[str, list[str]]:
+    """Extract the files that some members name; member → their paths in the archive."""
+    names: dict[str, list[str]] = {member: [] for member in members}
+    for name, is_plain, open_entry in _entries(archive):
+        matching = [m for m in members if (name.startswith(m) if m.endswith("/") else f"/{name}".endswith(f"/{m}"))]
+        if not matching:
+            continue
+        if not (is_plain and is_below(name)):
+            raise UserError(f"{archive}: {name} is a link or leaves its folder; only plain files are taken")
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open_entry() as source, open(path, "wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        for member in matching:
+            names[member].append(name)
+    return names
+
+
+def _entries(archive: Path) -> Iterator[tuple[str, bool, Callable[[], Any]]]:
+    """(path, whether it is a plain file, how to open it) of each entry but folders; read one before the next."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as packed:
+            for info in packed.infolist():
+                if not info.is_dir():
+                    is_link = stat.S_ISLNK(info.external_attr >> 16)
+                    yield info.filename.removeprefix("./"), not is_link, partial(packed.open, info)
+    else:
+        with tarfile.open(archive, "r|*") as tape:
+            for part in tape:
+                if not part.isdir():
+                    yield part.name.removeprefix("./"), part.isfile(), partial(tape.extractfile, part)
+
+
+def _move(archive: Path, member: str, names: list[str], temporary: Path, path: Path, mark: int) -> None:
+    """Give the unpacked file or folder of a member its final name."""
+    if not names:
+        raise UserError(f"{archive}: holds no {member}; look what it is called there, or put the file in place by hand")
+    exact = member.endswith("/") or member in names
+    if not exact and len(names) > 1:
+        raise UserError(f"{archive}: several files end in {member}: {', '.join(names[:5])}; name one with its path")
+    source = temporary / (member if exact else names[0])
+    if not source.exists():
+        raise UserError(f"{archive}: {member} is named twice among the files that are taken from it; name it once")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.utime(source, ns=(mark, mark))
+    if path.is_dir():
+        shutil.rmtree(path)
+    os.replace(source, path)

@@ -64,8 +64,7 @@ class IdRows:
 
     def __init__(self, ids: pa.ChunkedArray, what: str, where: object) -> None:
         self.what, self.where = what, where
-        chunks = ids.cast(pa.large_string()).combine_chunks()
-        self.all: pa.Array = chunks.chunk(0) if isinstance(chunks, pa.ChunkedArray) else chunks
+        self.all: pa.Array = ids.cast(pa.large_string()).combine_chunks()
         for self.multiplier in MULTIPLIERS:
             hashes = hash_ids(self.all, self.multiplier)
             order = np.argsort(hashes, kind="stable")

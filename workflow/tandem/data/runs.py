@@ -5,7 +5,7 @@ A line is `query Q0 document rank score tag`; scores are printed with nine digit
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from math import isnan
 from operator import itemgetter
@@ -70,16 +70,12 @@ def lists(path: Path, lines: Iterable[str], first_line: int = 1) -> Iterator[tup
     """`iter_run` of some lines of a run; `path` and the number of the first line are for messages."""
     done: set[str] = set()
     for query, group in groupby(_lines(path, lines, first_line), key=itemgetter(0)):
-        first, docs, scores = 0, [], []
-        for _, doc, score, number in group:
-            first = first or number
-            docs.append(doc)
-            scores.append(score)
+        _, docs, scores, numbers = map(list, zip(*group, strict=True))
         if query in done:
-            raise UserError(f"{path}:{first}: query {query} again; the lines of a query must stand together")
+            raise UserError(f"{path}:{numbers[0]}: query {query} again; the lines of a query must stand together")
         if len(set(docs)) != len(docs):
             twice = next(d for i, d in enumerate(docs) if d in docs[:i])
-            raise UserError(f"{path}:{first}: query {query} lists document {twice} twice; once is allowed")
+            raise UserError(f"{path}:{numbers[0]}: query {query} lists document {twice} twice; once is allowed")
         done.add(query)
         yield query, docs, np.asarray(scores, np.float32)
 
@@ -98,8 +94,9 @@ def scored_depth(run: Artifact) -> int | None:
     return int(run.params["depth"]) if run.manifest.kind.startswith("rerank") else None
 
 
-def _lines(path: Path, file: Iterable[str], first: int) -> Iterator[tuple[str, str, float, int]]:
-    for number, line in enumerate(file, start=first):
+def _lines(path: Path, lines: Iterable[str], first: int) -> Iterator[tuple[str, str, float, int]]:
+    """(query id, document id, score, number of the line) of each line."""
+    for number, line in enumerate(lines, start=first):
         try:
             query, _, doc, _, score, _ = line.split()
             value = float(score)
@@ -160,13 +157,10 @@ def run_imported(job: Job[ImportedParams]) -> None:
         UserError: a malformed line, a query whose lines are not together, or nothing left.
     """
     params, path = job.params, Path(str(job.execution.path))
-    read = FORMATS.get(params.format)
-    if read is None:
-        raise UserError(f"format: {params.format!r}; allowed are {', '.join(FORMATS)}")
     collection = Collection(job.inputs["dataset"])
     selection = Selection(collection, params.split, params.depth)
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
-        written = write_run(draft.path("run.trec"), selection.rankings(read(path), progress), job.key)
+        written = write_run(draft.path("run.trec"), selection.rankings(FORMATS[params.format](path), progress), job.key)
         if not written:
             error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
             dropped = "; ".join(f"{count:,} {what}" for what, count in selection.dropped.items() if count)
@@ -214,11 +208,8 @@ class Selection:
 
 def read_trec(path: Path) -> Iterator[Line]:
     """The lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
-    for at, line in lines(path):
-        where, columns = f"{path}:{at}", line.split()
-        if len(columns) != 6:
-            raise UserError(f"{where}: {line[:60]!r} is no run line; it is `query Q0 passage rank score tag`")
-        yield columns[0], columns[2], where, parse_number(where, "score", columns[4])
+    for query, doc, score, number in _lines(path, (line for _, line in lines(path)), 1):
+        yield query, doc, f"{path}:{number}", score
 
 
 def read_ranks(path: Path) -> Iterator[Line]:
@@ -260,5 +251,4 @@ def read_margin_mse(path: Path) -> Iterator[Line]:
             yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score
 
 
-Reader = Callable[[Path], Iterator[Line]]
-FORMATS: dict[str, Reader] = {"trec": read_trec, "ranks": read_ranks, "margin_mse": read_margin_mse}
+FORMATS = {"trec": read_trec, "ranks": read_ranks, "margin_mse": read_margin_mse}

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -84,11 +85,9 @@ class Report:
         """Count a query and the passages that its pool lost."""
         self.queries += 1
         self.dropped.update(pool.dropped)
-        if pool.judged is None:
-            self.scores["negatives"].append(pool.scores[np.isfinite(pool.scores)])  # random passages have no score
-        elif pool.judged_positives is not None:
-            self.scores["negatives"].append(pool.judged)
-            self.scores["positives"].append(pool.judged_positives)
+        judged = np.isfinite(pool.judged).all()
+        self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
+        self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
     def add_list(self, entry: TrainingList) -> bool:
         """Count a list; False if it has no negative, so that nothing can be learned from it."""
@@ -150,8 +149,6 @@ def pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows, report: Rep
 
 def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
     """At most `most` queries, those whose hash with the seed is smallest: the same whatever their order."""
-    if most is None or most >= len(queries):
-        return set(queries)
     return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])
 
 
@@ -195,9 +192,8 @@ def requests(job: Job[CandidatesParams]) -> Requests:
             yield scores, *pairs(group)
 
 
-def run_shard(job: Job[CandidatesParams]) -> dict[str, object]:
-    """Score a share of the pairs that are judged; see `score_shard`."""
-    return score_shard(job, requests)
+run_shard = partial(score_shard, requests=requests)
+"""Score a share of the pairs that are judged."""
 
 
 def run(job: Job[CandidatesParams]) -> None:

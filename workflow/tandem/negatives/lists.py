@@ -11,6 +11,8 @@ import numpy as np
 from tandem.config.training import Denoising
 from tandem.models.ragged import Ids
 
+NONE = np.empty(0, np.int64)
+
 
 @dataclass
 class Pool:
@@ -22,7 +24,7 @@ class Pool:
         rows, ranks, scores: the run's passages in the window, without positives and their duplicates; rank from 1.
         beyond: the same three for the ranks of the backfill window.
         dropped: how many passages of the window each rule took out.
-        judged, judged_positives: the judge's probabilities for `rows` and `positives`, once there is a judge.
+        judged, judged_positives: the judge's probabilities for `rows` and `positives`, NaN until there is a judge.
         labelled: origin of the label of `positives`: `qrels` or `answer`.
         source: where `rows` come from: `run` or `random`.
     """
@@ -33,11 +35,20 @@ class Pool:
     ranks: Ids
     scores: Ids
     beyond: tuple[Ids, Ids, Ids]
-    dropped: dict[str, int] = field(default_factory=dict)
-    judged: Ids | None = None
-    judged_positives: Ids | None = None
+    dropped: dict[str, int]
+    judged: Ids = field(init=False)
+    judged_positives: Ids = field(init=False)
     labelled: str = "qrels"
     source: str = "run"
+
+    def __post_init__(self) -> None:
+        """Nothing is judged yet."""
+        self.judged, self.judged_positives = unknown(len(self.rows)), unknown(len(self.positives))
+
+
+def unknown(count: int) -> Ids:
+    """`count` times NaN: scores or probabilities that nobody computed."""
+    return np.full(count, np.nan, np.float32)
 
 
 def make_pool(
@@ -119,9 +130,7 @@ def choose(count: int, size: int | None, rng: np.random.Generator, first: bool =
 
 def undenoised(pool: Pool, negatives: int | None, rng: np.random.Generator, first: bool = False) -> TrainingList:
     """The known positives and passages of the window: random ones, or the first."""
-    chosen = choose(len(pool.rows), negatives, rng, first)
-    judged = None if pool.judged is None else pool.judged[chosen]
-    return _assemble("undenoised", pool, (pool.rows, pool.ranks, pool.scores), chosen, judged)
+    return _assemble("undenoised", pool, choose(len(pool.rows), negatives, rng, first))
 
 
 def denoised(
@@ -133,22 +142,15 @@ def denoised(
     set, a positive if above it. Too few negatives are filled up at random from the backfill window, unjudged (as
     RocketQA's released scripts do from ranks 51 to 1,000).
     """
-    assert pool.judged is not None
     certain = np.flatnonzero(pool.judged < denoise.negative_below)
-    above = denoise.positive_above
-    accepted = np.flatnonzero(pool.judged > above) if above is not None else np.empty(0, np.int64)
+    accepted = NONE if denoise.positive_above is None else np.flatnonzero(pool.judged > denoise.positive_above)
     pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - len(accepted)
     pool.dropped["accepted as positive"] = len(accepted)
-    chosen = certain[choose(len(certain), negatives, rng, first)]
-    rows, ranks, scores = pool.rows, pool.ranks, pool.scores
-    judged = pool.judged
+    chosen, backfill = certain[choose(len(certain), negatives, rng, first)], NONE
     if negatives is not None and len(chosen) < negatives and len(pool.beyond[0]):
-        extra = choose(len(pool.beyond[0]), negatives - len(chosen), rng)
-        pool.dropped["backfilled (negative)"] = -len(extra)
-        chosen = np.concatenate([chosen, len(rows) + extra])
-        rows, ranks, scores = (np.concatenate([a, b]) for a, b in zip((rows, ranks, scores), pool.beyond, strict=True))
-        judged = np.concatenate([judged, np.full(len(pool.beyond[0]), np.nan, np.float32)])
-    return _assemble("denoised", pool, (rows, ranks, scores), chosen, judged[chosen], accepted)
+        backfill = choose(len(pool.beyond[0]), negatives - len(chosen), rng)
+        pool.dropped["backfilled (negative)"] = -len(backfill)
+    return _assemble("denoised", pool, chosen, accepted, backfill)
 
 
 def judge_labelled(
@@ -159,7 +161,6 @@ def judge_labelled(
     The passage with the highest probability, of equals the first, is the positive if its probability is above
     `positive_above`; negatives are below `negative_below`. None where no passage is good enough.
     """
-    assert pool.judged is not None
     assert denoise.positive_above is not None
     if not len(pool.judged) or not pool.judged.max() > denoise.positive_above:
         return None
@@ -168,29 +169,23 @@ def judge_labelled(
     certain = certain[certain != best]
     pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - 1
     pool.dropped["accepted as positive"] = 1
-    chosen = certain[choose(len(certain), negatives, rng, first)]
-    return _assemble("denoised", pool, (pool.rows, pool.ranks, pool.scores), chosen, pool.judged[chosen], best)
+    return _assemble("denoised", pool, certain[choose(len(certain), negatives, rng, first)], best)
 
 
-def _assemble(
-    kind: str, pool: Pool, run: tuple[Ids, Ids, Ids], chosen: Ids, judged: Ids | None, accepted: Ids | None = None
-) -> TrainingList:
-    """Positives of the qrels, then those of the judge, then the chosen negatives."""
-    accepted = np.empty(0, np.int64) if accepted is None else accepted
-    known, more, less = len(pool.positives), len(accepted), len(chosen)
-    nothing = np.full(known, np.nan, np.float32)
-    taken = np.concatenate([accepted, chosen])
-    probabilities = np.full(known + more + less, np.nan, np.float32)
-    if judged is not None and pool.judged is not None:
-        of_known = nothing if pool.judged_positives is None else pool.judged_positives
-        probabilities = np.concatenate([of_known, pool.judged[accepted], judged]).astype(np.float32)
+def _assemble(kind: str, pool: Pool, chosen: Ids, accepted: Ids = NONE, backfill: Ids = NONE) -> TrainingList:
+    """Positives of the qrels, those of the judge, the chosen negatives, and those of the backfill window."""
+    taken, known = np.concatenate([accepted, chosen]), len(pool.positives)
+    window = zip((pool.rows, pool.ranks, pool.scores), pool.beyond, strict=True)
+    rows, ranks, scores = (np.concatenate([inside[taken], beyond[backfill]]) for inside, beyond in window)
+    positives, negatives = known + len(accepted), len(chosen) + len(backfill)
+    judged = [pool.judged_positives, pool.judged[taken], unknown(len(backfill))]
     return TrainingList(
         kind=kind,
         query=pool.query,
-        rows=np.concatenate([pool.positives, run[0][taken]]),
-        labels=np.array([1] * (known + more) + [0] * less, np.int8),
-        ranks=np.concatenate([np.zeros(known, np.int32), run[1][taken]]).astype(np.int32),
-        scores=np.concatenate([nothing, run[2][taken]]).astype(np.float32),
-        judged=probabilities,
-        sources=[pool.labelled] * known + ["judge"] * more + [pool.source] * less,
+        rows=np.concatenate([pool.positives, rows]),
+        labels=np.array([1] * positives + [0] * negatives, np.int8),
+        ranks=np.concatenate([np.zeros(known, np.int32), ranks]).astype(np.int32),
+        scores=np.concatenate([unknown(known), scores]).astype(np.float32),
+        judged=np.concatenate(judged).astype(np.float32),
+        sources=[pool.labelled] * known + ["judge"] * len(accepted) + [pool.source] * negatives,
     )

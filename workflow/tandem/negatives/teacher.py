@@ -5,6 +5,7 @@ with scores. Memory: 4 bytes a row of the lists, and a group of pairs at a time;
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -71,9 +72,8 @@ def requests(job: Job[TeacherParams]) -> Requests:
             yield teacher, *lists.pairs(part.start, part.stop)
 
 
-def run_shard(job: Job[TeacherParams]) -> dict[str, object]:
-    """Score a share of the pairs; see `score_shard`."""
-    return score_shard(job, requests)
+run_shard = partial(score_shard, requests=requests)
+"""Score a share of the pairs."""
 
 
 def scores_of_run(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Iterator[Part]:

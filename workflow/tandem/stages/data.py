@@ -41,7 +41,7 @@ class GivenParams(Params):
 class ImportedParams(Params):
     """Parameters of a released run."""
 
-    format: str = Field("trec", description="of the file: trec, ranks or margin_mse")
+    format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the file")
     split: str = Field("test", description="whose queries")
     depth: int = Field(1000, ge=1, description="passages kept of a query")
     fingerprint: str | None = Field(None, description="of the file")

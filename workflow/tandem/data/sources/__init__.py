@@ -106,7 +106,9 @@ def open_source(job: DatasetJob) -> Source:
     if name not in dataset_format:
         raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(sorted(dataset_format))}")
     source = dataset_format[name]
-    return source(job, read(entry_model(source), {"source": name, **values}))
+    model = entry_model(source)
+    upstream = {role: artifact.key for role, artifact in job.inputs.items() if role in model.model_fields}
+    return source(job, read(model, {"source": name, **upstream, **values}))
 
 
 def ordered_map(

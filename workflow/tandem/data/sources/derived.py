@@ -1,36 +1,41 @@
-"""Datasets made of others: their rows unchanged, one's passages with another's queries, unions, and windows."""
+"""Datasets made of others: one's passages with another's queries, unions, windows, and other choices of queries."""
 
+import heapq
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cached_property
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
+from tandem.config import datasets
 from tandem.config.base import Items
 from tandem.config.datasets import Dataset
-from tandem.config.datasets import Windows as WindowsConfig
-from tandem.data.collection import ANSWERS, CORPUS, LISTS, LITERAL_MATCH, QRELS, QUERIES
+from tandem.data.collection import CORPUS, LITERAL_MATCH, QUERIES, Collection
+from tandem.data.files import Files
+from tandem.data.reading import fields
+from tandem.data.runs import iter_run, ranked_order
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.beir import BeirQueries
-from tandem.data.tables import ANSWERS_SCHEMA, CORPUS_SCHEMA, LISTS_SCHEMA, QRELS_SCHEMA, QUERIES_SCHEMA, stream
+from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
+from tandem.data.tables import stream
 from tandem.data.text import count_windows, cut, units_of, window_id
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
-FILES = {
-    "corpus": (CORPUS, CORPUS_SCHEMA), "queries": (QUERIES, QUERIES_SCHEMA), "qrels": (QRELS, QRELS_SCHEMA),
-    "answers": (ANSWERS, ANSWERS_SCHEMA), "lists": (LISTS, LISTS_SCHEMA),
-}  # fmt: skip
+UNLABELLED_FILE = "unlabelled.query.txt"
+RUNS = ("bm25", "retrieve", "rerank", "imported", "given", "aggregate", "rerank_windows")
 
 
-def input_artifact(job: DatasetJob, role: str, kind: str) -> Artifact:
+def input_artifact(job: DatasetJob, role: str, *kinds: str) -> Artifact:
     """An input of a derived dataset; a `UserError` if it is missing or of another kind."""
+    needed = " or ".join(kinds)
     if role not in job.inputs:
-        raise UserError(f"dataset {job.key}: the input {role} is missing; give a {kind}")
+        raise UserError(f"dataset {job.key}: the input {role} is missing; give a {needed}")
     artifact = job.inputs[role]
-    if artifact.manifest.kind != kind:
-        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest.kind}, not a {kind}")
+    if artifact.manifest.kind not in kinds:
+        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest.kind}, not a {needed}")
     return artifact
 
 
@@ -68,8 +73,7 @@ class Derived(Parts):
 
     def rows(self, part: str) -> Iterator[Any]:
         """The rows of a part; none where the dataset has no such file."""
-        name, schema = FILES[part]
-        return stream(self.base.path(name), *schema.names) if name in self.base.manifest.files else iter(())
+        return stream(self.base.path(name)) if (name := f"{part}.parquet") in self.base.manifest.files else iter(())
 
 
 @dataset_format("pair")
@@ -124,13 +128,6 @@ class Union(Parts):
                 yield (*(f"{name}.{id_}" for id_ in row[:ids]), *row[ids:])
 
 
-class WindowsEntry(WindowsConfig):
-    """How documents are cut; the dataset that is cut is an input, and the unit is chosen."""
-
-    of: str = Field("", description="not used here")
-    unit: Literal["words", "characters"] = Field(description="what length and stride count")
-
-
 @dataset_format("windows")
 class Windows(Derived):
     """Windows over the documents of the input `of` (Dai & Callan 2019).
@@ -140,20 +137,20 @@ class Windows(Derived):
     documents' own qrels. With `label: first` a relevant document's other windows are neither positives nor negatives.
     """
 
-    def __init__(self, job: DatasetJob, entry: WindowsEntry) -> None:
+    def __init__(self, job: DatasetJob, entry: datasets.Windows) -> None:
         super().__init__(job, entry)
-        self._how = entry
+        self._entry, self._unit = entry, entry.unit or "words"
         self._all = entry.label == "all"
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
-        how = self._how
+        entry = self._entry
         for doc, title, text in super().corpus():
-            windows = cut(text, how.length, how.stride, how.unit, how.most)
+            windows = cut(text, entry.length, entry.stride, self._unit, entry.most)
             self.facts["documents"] += 1
             self.facts["cut"] += len(windows) > 1
             for number, window in enumerate(windows):
-                yield window_id(doc, number), title if how.titles == "repeat" or number == 0 else "", window
+                yield window_id(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
 
     def qrels(self) -> Iterator[Judgement]:
         """The judgements of documents, as `label` gives them to windows."""
@@ -170,12 +167,134 @@ class Windows(Derived):
 
     @cached_property
     def _counts(self) -> dict[str, int]:
-        how = self._how
+        """Labelled document → number of its windows, where there are several."""
+        entry = self._entry
         named = {row[1] for rows in (super().qrels(), super().lists()) for row in rows}
         counts = {}
         for doc, _, text in super().corpus():
             if doc in named:
-                windows = count_windows(len(units_of(text, how.unit)), how.length, how.stride)
-                if (number := min(windows, how.most or windows)) > 1:
+                windows = count_windows(len(units_of(text, self._unit)), entry.length, entry.stride)
+                if (number := min(windows, entry.most or windows)) > 1:
                     counts[doc] = number
         return counts
+
+
+@dataset_format("dissimilar")
+class Dissimilar(Derived):
+    """The dataset of the input `of` without the training queries that resemble its dev and test queries.
+
+    The input `similar`, an audit of it, names them (DuReader-retrieval §2.3).
+    """
+
+    def __init__(self, job: DatasetJob, entry: Dataset) -> None:
+        super().__init__(job, entry)
+        audit = input_artifact(job, "similar", "similar_queries")
+        audited = Path(audit.upstream["dataset"]).name
+        if audited != self.base.key:
+            raise UserError(f"dataset {job.key}: {audit.folder} is an audit of {audited}, not of {self.base.key}")
+        self._removed = {query for (query,) in stream(audit.path("train.parquet"), "query_id")}
+        self.facts |= {"similar": audit.key, "removed": len(self._removed)}
+
+    def rows(self, part: str) -> Iterator[Any]:
+        """Passages, and the rows of the remaining queries."""
+        return (row for row in super().rows(part) if part == "corpus" or row[0] not in self._removed)
+
+
+@dataset_format("unlabelled")
+class Unlabelled(Derived):
+    """The dataset of the input `of`, and queries without labels as split `unlabelled`, for a cross-encoder to label.
+
+    They are the training queries of the input `queries`; else those of the file `unlabelled.query.txt` (id, text, by
+    tabs); else a share of the dataset's own training queries, those whose ids hash below `share`, which lose their
+    labels. Ids of queries from elsewhere get `unlabelled-` before them. A query whose text the dataset already asks is
+    left out: it would leak into training what is scored.
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.Unlabelled) -> None:
+        super().__init__(job, entry)
+        self._other = Derived(job, entry, "queries") if "queries" in job.inputs else None
+        self._file = Files(job).find(UNLABELLED_FILE) if job.execution.path or job.execution.files else None
+        self._share = entry.share
+        if [self._other, self._file, self._share].count(None) != 2:
+            choices = f"queries_of, path (with {UNLABELLED_FILE}) and share"
+            raise UserError(f"dataset {job.key}: queries come from one of {choices}")
+
+    def queries(self) -> Iterator[Query]:
+        """The dataset's queries, then those from elsewhere."""
+        texts = set()
+        for query, text, split in super().queries():
+            texts.add(text)
+            yield query, text, UNLABELLED if query in self._losing else split
+        others: Iterator[tuple[str, str]] = iter(())
+        if self._other:
+            others = ((query, text) for query, text, split in self._other.queries() if split == "train")
+        elif self._file:
+            others = ((query, text) for _, (query, text) in fields(self._file, "query id, text", 2))
+        self.facts["asked_already"] = 0
+        for query, text in others:
+            if text in texts:
+                self.facts["asked_already"] += 1
+            else:
+                yield f"unlabelled-{query}", text, UNLABELLED
+
+    def rows(self, part: str) -> Iterator[Any]:
+        """Rows of the dataset, without labels of queries that lose them."""
+        return (row for row in super().rows(part) if part in ("corpus", "queries") or row[0] not in self._losing)
+
+    @cached_property
+    def _losing(self) -> set[str]:
+        share = self._share or 0
+        return {query for query, _, split in super().rows("queries") if split == "train" and position(query) < share}
+
+
+@dataset_format("reduced")
+class Reduced(Derived):
+    """The dev queries of the input `of` (at most `dev_queries`, by hash) over a part of its passages.
+
+    The corpus is the union over the queries of the top `depth` of the input `run`, the reference, and all relevant
+    passages, as Asyncval (Zhuang and Zuccon 2022) cuts it: a checkpoint is encoded and searched in minutes where the
+    whole corpus takes hours. The top passages are also its lists, none of them a positive, so that the run `given` of
+    the reduced dataset is the reference run again and a cross-encoder can re-rank it.
+    """
+
+    def __init__(self, job: DatasetJob, entry: datasets.Reduced) -> None:
+        super().__init__(job, entry)
+        self._texts = Collection(self.base).queries(VALIDATED)
+        self._selected = subset(dict.fromkeys(self._texts, VALIDATED), {VALIDATED: job.params.dev_queries})
+        self._top = {query: docs for query, docs in _top(job, self.base, entry.depth) if query in self._selected}
+        judged = [row for row in super().rows("qrels") if row[0] in self._selected and row[3] == VALIDATED]
+        needed = {doc for docs in self._top.values() for doc in docs} | {row[1] for row in judged if row[2] > 0}
+        self._docs = needed | _drawn(self.base, needed, entry.others * len(self._selected))
+        self._judged = [row for row in judged if row[2] > 0 or row[1] in self._docs]
+        self.facts |= {"run": job.inputs["run"].key, "found": len(needed)}
+
+    def rows(self, part: str) -> Iterator[Any]:
+        """What stays of a part: the lists are the reference run's top passages, in its order."""
+        match part:
+            case "queries":
+                return ((query, self._texts[query], VALIDATED) for query in self._selected)
+            case "qrels":  # of irrelevant passages only those that stay
+                return iter(self._judged)
+            case "lists":
+                return ((query, doc, 0, None) for query, docs in self._top.items() for doc in docs)
+        selected: Container[str] = self._docs if part == "corpus" else self._selected
+        return (row for row in super().rows(part) if row[0] in selected)
+
+
+def _top(job: DatasetJob, base: Artifact, depth: int) -> Iterator[tuple[str, list[str]]]:
+    """(query, the first `depth` documents of the reference run); a `UserError` if the run does not fit."""
+    run = input_artifact(job, "run", *RUNS)
+    searched = Path(run.upstream["dataset"]).name
+    split = run.params.get("split", VALIDATED)
+    if (searched, split) != (base.key, VALIDATED):
+        raise UserError(f"{run.folder}: is a run of split {split} on {searched}; expected {VALIDATED} on {base.key}")
+    for query, docs, scores in iter_run(run.path("run.trec")):
+        yield query, [doc for doc, _ in ranked_order(docs, scores)[:depth]]
+
+
+def _drawn(dataset: Artifact, present: set[str], count: int) -> set[str]:
+    """So many further passages, those whose ids have the lowest hash: a larger draw contains every smaller one."""
+    if not count:
+        return set()
+    ids = (doc for (doc,) in stream(dataset.path(CORPUS), "doc_id") if doc not in present)
+    return set(heapq.nsmallest(count, ids, key=position))

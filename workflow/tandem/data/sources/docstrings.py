@@ -5,6 +5,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator
+from itertools import dropwhile, groupby
 from typing import NamedTuple
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -112,21 +113,13 @@ def summary_and_body(docstring: str) -> tuple[str, str] | None:
 
 
 def _paragraphs(docstring: str) -> list[list[str]]:
-    paragraphs: list[list[str]] = [[]]
-    for line in docstring.expandtabs().split("\n"):
-        if line.strip():
-            paragraphs[-1].append(line)
-        elif paragraphs[-1]:
-            paragraphs.append([])
-    return paragraphs if paragraphs[-1] else paragraphs[:-1]
+    lines = groupby(docstring.expandtabs().split("\n"), key=lambda line: bool(line.strip()))
+    return [list(paragraph) for is_text, paragraph in lines if is_text]
 
 
 def _without_signatures(paragraphs: list[list[str]]) -> list[list[str]]:
     """Paragraphs after the call signatures that open docstrings of what is written in C."""
-    start = 0
-    while start < len(paragraphs) and SIGNATURE.match(" ".join(line.strip() for line in paragraphs[start])):
-        start += 1
-    prose = paragraphs[start:]
+    prose = list(dropwhile(lambda lines: SIGNATURE.match(" ".join(map(str.strip, lines))), paragraphs))
     if prose and len(prose[0]) > 1 and SIGNATURE.match(prose[0][0].strip()):
         prose[0] = prose[0][1:]
     return prose

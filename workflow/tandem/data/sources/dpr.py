@@ -16,6 +16,7 @@ import re
 import warnings
 import zipfile
 import zlib
+from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from io import BufferedIOBase
@@ -66,9 +67,9 @@ class WikipediaQuestions(Source):
         self.places = {"corpus": f"{self._corpus} passage", "queries": "question"}
 
     @cached_property
+    @abstractmethod
     def questions(self) -> list[Question]:
         """All questions, read once."""
-        raise NotImplementedError
 
     def corpus(self) -> Iterator[Passage]:
         return passages(self._corpus)

@@ -10,17 +10,17 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import tee
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress
-from tandem.config import datasets
+from tandem.config.datasets import DuReader2 as Entry
 from tandem.data.files import Files
 from tandem.data.reading import JsonObject, records, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
@@ -30,12 +30,10 @@ from tandem.data.validate import first_occurrences
 from tandem.errors import UserError
 
 
-@dataclass(frozen=True)
-class Question:
-    """One record of DuReader 2.0: a question, its answers by people, and the documents that a search engine returned.
+class Question(NamedTuple):
+    """A question, its answers by people (none where they are secret), and the documents that a search engine returned.
 
-    Documents are lists of stripped, non-blank paragraphs; titles are left out, as the paper does. There are no answers
-    where they are secret.
+    Documents are lists of stripped, non-blank paragraphs; titles are left out, as the paper does.
     """
 
     id: str
@@ -44,26 +42,17 @@ class Question:
     documents: list[list[str]]
 
 
-@dataclass(frozen=True)
-class Rules:
-    """How passages are made and labelled: `enough` characters are a passage, an F1 of `threshold` makes it positive.
-
-    `unit` is what a token of the span-level F1 is, `characters` or `words`, which the paper leaves open. Of ten
-    released positives whose paragraphs and answers are at hand, ten reach 0.5 in characters and six in words.
-    """
-
-    unit: str
-    threshold: float
-    enough: int
-
-
 @dataset_format("dureader2")
 class Dureader2(Source):
-    """Files of `splits: {train: [file, …], dev: [file, …], …}` below `path`, each of JSON lines."""
+    """Files of `splits: {train: [file, …], dev: [file, …], …}` below `path`, each of JSON lines.
 
-    def __init__(self, job: DatasetJob, entry: datasets.DuReader2) -> None:
+    What a token of the span-level F1 is, a character or a word, the paper leaves open (`unit`). Of ten released
+    positives whose paragraphs and answers are at hand, ten reach the threshold of 0.5 in characters and six in words.
+    """
+
+    def __init__(self, job: DatasetJob, entry: Entry) -> None:
         super().__init__(job, entry)
-        self._rules = Rules(entry.unit, entry.threshold, entry.passage_characters)
+        self._entry = entry
         self._workers = job.execution.workers or 1
         splits = require_splits("splits", entry.splits, "a list of files")
         for split, names in splits.items():
@@ -77,7 +66,7 @@ class Dureader2(Source):
         first = iter(self._labels.first_of_equal())
         passages = characters = 0
         for _, _, question in self._questions():
-            for paragraphs in passages_of(question, self._rules):
+            for paragraphs in passages_of(question, self._entry):
                 if next(first):
                     text = "".join(paragraphs)
                     passages += 1
@@ -110,7 +99,7 @@ class Dureader2(Source):
         """The labels of all questions: this is the long work."""
         labels = Labels()
         located, again = tee(self._questions())  # as far apart as the processes are ahead
-        results = ordered_map(partial(label, rules=self._rules), map(itemgetter(2), again), self._workers)
+        results = ordered_map(partial(label, entry=self._entry), map(itemgetter(2), again), self._workers)
         with Progress("dureader2", 0, "questions") as progress:
             for (split, where, question), passages in zip(located, results, strict=True):
                 labels.add(where, split, question, passages)
@@ -144,10 +133,10 @@ def _paragraphs(where: str, document: JsonObject) -> list[str]:
     return [paragraph for paragraph in stripped if paragraph]
 
 
-def passages_of(question: Question, rules: Rules) -> Iterator[list[str]]:
+def passages_of(question: Question, entry: Entry) -> Iterator[list[str]]:
     """The paragraphs of each passage of a question's documents, in order; equal passages are repeated."""
     for paragraphs in question.documents:
-        yield from join_paragraphs(paragraphs, rules.enough)
+        yield from join_paragraphs(paragraphs, entry.passage_characters)
 
 
 def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
@@ -170,21 +159,21 @@ def join_paragraphs(paragraphs: list[str], enough: int) -> Iterator[list[str]]:
         yield together
 
 
-def label(question: Question, rules: Rules) -> list[tuple[bytes, bool]]:
+def label(question: Question, entry: Entry) -> list[tuple[bytes, bool]]:
     """(digest, whether it is positive) of each passage of a question: it is if one of its paragraphs is."""
-    answers = [tokens(answer, rules.unit) for answer in question.answers]
+    answers = [tokens(answer, entry.unit) for answer in question.answers]
     return [
-        (digest("".join(paragraphs)), any(is_positive(paragraph, answers, rules) for paragraph in paragraphs))
-        for paragraphs in passages_of(question, rules)
+        (digest("".join(paragraphs)), any(is_positive(paragraph, answers, entry) for paragraph in paragraphs))
+        for paragraphs in passages_of(question, entry)
     ]
 
 
-def is_positive(paragraph: str, answers: list[list[str]], rules: Rules) -> bool:
+def is_positive(paragraph: str, answers: list[list[str]], entry: Entry) -> bool:
     """Whether a span of a paragraph has an F1 of at least the threshold with one of the answers (Algorithm 1)."""
     if not answers:
         return False
-    paragraph_tokens = tokens(paragraph, rules.unit)
-    return any(best_span(paragraph_tokens, answer, rules.threshold) for answer in answers)
+    paragraph_tokens = tokens(paragraph, entry.unit)
+    return any(best_span(paragraph_tokens, answer, entry.threshold) for answer in answers)
 
 
 def tokens(text: str, unit: str) -> list[str]:
@@ -232,8 +221,7 @@ class Labels:
         return first_occurrences(np.frombuffer(self._hashes, np.uint64))
 
     def positives_per_query(self) -> dict[str, float]:
-        queries = Counter(split for _, split in self.queries.values())
-        positives: Counter[str] = Counter()
+        counts: dict[str, list[int]] = {}
         for query, (_, split) in self.queries.items():
-            positives[split] += len(self.positives[query])
-        return {split: positives[split] / count for split, count in queries.items()}
+            counts.setdefault(split, []).append(len(self.positives[query]))
+        return {split: sum(of_queries) / len(of_queries) for split, of_queries in counts.items()}

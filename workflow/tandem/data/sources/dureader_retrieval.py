@@ -217,17 +217,14 @@ def read_ids(path: Path) -> pa.ChunkedArray:
     """
     numbers: list[Integers] = []
     chunks: list[pa.Array] = []
-    in_order = True
     stream = _members(path)
     while pairs := list(islice(stream, CHUNK)):
-        start = CHUNK * len(chunks)
         numbers.append(np.array([number for number, _ in pairs], np.int64))
         chunks.append(pa.array([name for _, name in pairs], pa.string()))
-        in_order &= np.array_equal(numbers[-1], np.arange(start, start + len(pairs)))
     ids = pa.chunked_array(chunks, pa.string())
-    if in_order:
+    lines = np.concatenate([np.empty(0, np.int64), *numbers])
+    if np.array_equal(lines, np.arange(len(lines))):
         return ids
-    lines = np.concatenate(numbers)
     order = np.argsort(lines, kind="stable")
     wrong = np.flatnonzero(lines[order] != np.arange(len(lines)))
     if len(wrong):

@@ -84,36 +84,35 @@ class PyDocs(Source):
             yield query_id, doc_id, 1, split_of(self._pairs.queries[query_id][0])
 
     @cached_property
-    def _pairs(self) -> "PairCollection":
-        pairs = PairCollection()
+    def _pairs(self) -> "Pairs":
+        pairs, count = Pairs({}, {}, set()), 0
         results = ordered_map(partial(module_pairs, longest=self._longest), self._modules, self._workers)
         with Progress("pydocs", len(self._modules), "files") as progress:
             for module, extracted in zip(self._modules, results, strict=True):
-                pairs.add(module.name, extracted)
+                for query, passage in extracted:
+                    normal = normalised(query)
+                    query_id, doc_id = f"q{short_hash(normal)}", short_hash(normalised(passage))
+                    pairs.queries.setdefault(query_id, (normal, query))
+                    pairs.passages.setdefault(doc_id, (module.name, passage))
+                    pairs.answers.add((query_id, doc_id))
+                count += len(extracted)
                 progress.add(1)
-        self.facts["pairs"] = pairs.count
+        self.facts["pairs"] = count
         return pairs
 
 
-class PairCollection:
+class Pairs(NamedTuple):
     """Pairs of all modules as one collection: equal texts meet, and everything is named by a hash of its text.
 
-    `passages` maps ids to (module, text), `queries` to (normalised text, text); of equal ones the first counts.
+    Attributes:
+        passages: id → (module, text).
+        queries: id → (normalised text, text); of equal ones the first counts.
+        answers: (query id, passage id).
     """
 
-    def __init__(self) -> None:
-        self.passages, self.queries = dict[str, tuple[str, str]](), dict[str, tuple[str, str]]()
-        self.answers: set[tuple[str, str]] = set()  # (query id, passage id)
-        self.count = 0
-
-    def add(self, module: str, pairs: list[Pair]) -> None:
-        for pair in pairs:
-            normal = normalised(pair.query)
-            query_id, doc_id = f"q{short_hash(normal)}", short_hash(normalised(pair.passage))
-            self.queries.setdefault(query_id, (normal, pair.query))
-            self.passages.setdefault(doc_id, (module, pair.passage))
-            self.answers.add((query_id, doc_id))
-        self.count += len(pairs)
+    passages: dict[str, tuple[str, str]]
+    queries: dict[str, tuple[str, str]]
+    answers: set[tuple[str, str]]
 
 
 def heading(module: str) -> str:

@@ -14,14 +14,15 @@ order of files or paragraphs. The one relevant passage of a question is the para
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
-from tandem.data.reading import JsonObject, clean, lines, text_of
+from tandem.data.reading import lines
 from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
 
@@ -52,12 +53,13 @@ class Squad(Source):
     def corpus(self) -> Iterator[Passage]:
         known: set[str] = set()
         self.facts |= {"repeated_paragraphs": 0, "unanswerable_questions": 0}
-        for _, doc, paragraph in self._paragraphs():
-            self.facts["repeated_paragraphs"] += paragraph.digest in known
-            self.facts["unanswerable_questions"] += paragraph.unanswerable
-            if paragraph.digest not in known:
-                known.add(paragraph.digest)
-                yield doc, paragraph.title, paragraph.text
+        for _, doc, title, paragraph in self._paragraphs():
+            key = digest(title, paragraph.text)
+            self.facts["repeated_paragraphs"] += key in known
+            self.facts["unanswerable_questions"] += sum(question.is_impossible for question in paragraph.qas)
+            if key not in known:
+                known.add(key)
+                yield doc, title, paragraph.text
 
     def queries(self) -> Iterator[Query]:
         for split, path in self._files.items():
@@ -65,7 +67,7 @@ class Squad(Source):
                 yield question.id, question.text, split
 
     def qrels(self) -> Iterator[Judgement]:
-        for split, doc, paragraph in self._paragraphs():
+        for split, doc, _, paragraph in self._paragraphs():
             for question in paragraph.questions:
                 if question.id in self._ids[split]:
                     yield question.id, doc, 1, split
@@ -74,124 +76,106 @@ class Squad(Source):
         for split, path in self._files.items():
             for question in _questions(path):
                 if question.answers and question.id in self._ids[split]:
-                    yield question.id, question.answers
+                    yield question.id, list(dict.fromkeys(question.answers))
 
-    def _paragraphs(self) -> Iterator[tuple[str, str, "Paragraph"]]:
+    def _paragraphs(self) -> Iterator[tuple[str, str, str, "Paragraph"]]:
+        """(split, passage id, title, paragraph) of every paragraph."""
         ids: dict[str, str] = {}
         for split, path in self._files.items():
-            for paragraph in read_paragraphs(path):
-                yield split, ids.setdefault(paragraph.digest, paragraph.own_id or paragraph.digest), paragraph
+            for title, paragraph in read_paragraphs(path):
+                key = digest(title, paragraph.text)
+                yield split, ids.setdefault(key, paragraph.id or key), title, paragraph
 
     @cached_property
     def _ids(self) -> dict[str, set[str]]:
+        """Split → ids of its questions."""
         ids = {split: {question.id for question in _questions(path)} for split, path in self._files.items()}
         for split, path in self._translated.items():
-            known, ids[split] = ids[split], set()
-            for question in _questions(path):
-                if question.id not in known:
-                    error = f"{question.where}: question {question.id} is not in {self._files[split]}"
-                    raise UserError(f"{error}; every question needs its paragraph there")
-                ids[split].add(question.id)
+            known, ids[split] = ids[split], {question.id for question in _questions(path)}
+            if unknown := min(ids[split] - known, default=None):
+                error = f"{path}: question {unknown} is not in {self._files[split]}"
+                raise UserError(f"{error}; every question needs its paragraph there")
         return ids
 
 
-@dataclass(frozen=True)
-class Question:
-    """A question with its different answers in their order; `where` is its place in the file, for errors."""
-
-    where: str
-    id: str
-    text: str
-    answers: list[str]
+Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+Answer = Annotated[str, BeforeValidator(lambda value: value.get("text") if isinstance(value, dict) else value)]
 
 
-@dataclass(frozen=True)
-class Paragraph:
-    """A paragraph with its questions; `own_id` is its id in the file, or empty.
+class Question(BaseModel):
+    """A question with its answers; `is_impossible` if its paragraph does not answer it by design (SQuAD 2.0)."""
 
-    `unanswerable` counts questions that it does not answer by design (`is_impossible` of SQuAD 2.0): they are left out.
-    """
+    id: Id = Field(validation_alias=AliasChoices("id", "query_id"))
+    text: str = Field(validation_alias=AliasChoices("question", "query_text"))
+    answers: list[Answer] = []
+    is_impossible: bool = False
 
-    own_id: str
-    title: str
-    text: str
-    questions: list[Question]
-    unanswerable: int
+
+class Paragraph(BaseModel):
+    """A paragraph; `id` is empty where the file has none."""
+
+    id: Id = Field("", validation_alias=AliasChoices("id", "context_id"))
+    text: str = Field(validation_alias=AliasChoices("context", "context_text"))
+    qas: list[Question]
 
     @property
-    def digest(self) -> str:
-        """16 hex digits that paragraphs of equal title and text share."""
-        return hashlib.sha1(f"{self.title}\n{self.text}".encode()).hexdigest()[:16]
+    def questions(self) -> list[Question]:
+        """The questions that it answers."""
+        return [question for question in self.qas if not question.is_impossible]
+
+
+class Article(BaseModel):
+    """An article; in CMRC's original layout it is its one paragraph."""
+
+    title: str | None = None
+    paragraphs: list[Paragraph]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_paragraph(cls, value: Any) -> Any:
+        return (
+            {"title": value.get("title"), "paragraphs": [value]}
+            if isinstance(value, dict) and "qas" in value
+            else value
+        )
+
+
+class Document(BaseModel):
+    """A file; in CMRC's original layout it is the list of articles."""
+
+    data: list[Article]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        return {"data": value} if isinstance(value, list) else value
+
+
+def digest(title: str, text: str) -> str:
+    """16 hex digits that paragraphs of equal title and text share."""
+    return hashlib.sha1(f"{title}\n{text}".encode()).hexdigest()[:16]
 
 
 def _questions(path: Path) -> Iterator[Question]:
     empty = True
-    for paragraph in read_paragraphs(path):
+    for _, paragraph in read_paragraphs(path):
         yield from paragraph.questions
         empty = empty and not paragraph.questions
     if empty:
         raise UserError(f"{path}: holds no question; name a file with questions, or leave this one out")
 
 
-def read_paragraphs(path: Path) -> Iterator[Paragraph]:
-    """The paragraphs of a file in its order; a `UserError` if it is no JSON, or has none of the layouts."""
+def read_paragraphs(path: Path) -> Iterator[tuple[str, Paragraph]]:
+    """(title, paragraph) of a file in its order; a `UserError` if it is no JSON, or has none of the layouts."""
     try:
-        document = json.loads("\n".join(line for _, line in lines(path, LONGEST)))
-    except json.JSONDecodeError as error:
-        where = f"{path}:{error.lineno}: not valid JSON, {error.msg} at column {error.colno}"
-        raise UserError(f"{where}; mend it or fetch the file again") from None
-    except RecursionError:
-        raise UserError(f"{path}: JSON nested too deep; SQuAD's form is needed, articles of paragraphs") from None
-    articles = document if isinstance(document, dict) else {"data": document}
-    for where, article in _objects(f"{path}: ", articles, "data"):
-        title = text_of(where, article, "title") if article.get("title") else ""
-        within = [(where, article)] if "qas" in article else _objects(f"{where}.", article, "paragraphs")
-        for place, record in within:
-            yield _paragraph(place, title, record)
-
-
-def _paragraph(where: str, title: str, record: JsonObject) -> Paragraph:
-    own_id = _name(record, "id", "context_id")
-    questions = list(_objects(f"{where}.", record, "qas"))
-    answerable = [(place, question) for place, question in questions if question.get("is_impossible") is not True]
-    return Paragraph(
-        own_id=text_of(where, record, own_id, number=True) if own_id in record else "",
-        title=title,
-        text=text_of(where, record, _name(record, "context", "context_text")),
-        questions=[_question(place, question) for place, question in answerable],
-        unanswerable=len(questions) - len(answerable),
-    )
-
-
-def _question(where: str, record: JsonObject) -> Question:
-    answers = record.get("answers", [])
-    if not isinstance(answers, list):
-        raise UserError(f"{where}: answers is no list; a list of texts or of objects with a text is needed")
-    texts = [
-        clean(where, "answers", answer)
-        if isinstance(answer, str)
-        else text_of(f"{where}.answers[{number}]", _object(where, answer), "text")
-        for number, answer in enumerate(answers)
-    ]
-    query = text_of(where, record, _name(record, "id", "query_id"), number=True)
-    text = text_of(where, record, _name(record, "question", "query_text"))
-    return Question(where, query, text, list(dict.fromkeys(texts)))
-
-
-def _objects(prefix: str, record: JsonObject, key: str) -> Iterator[tuple[str, JsonObject]]:
-    values = record.get(key)
-    if not isinstance(values, list):
-        raise UserError(f"{prefix}{key} is {json.dumps(values)[:40]}; a list of objects is needed, as in SQuAD's JSON")
-    for number, value in enumerate(values):
-        where = f"{prefix}{key}[{number}]"
-        yield where, _object(where, value)
-
-
-def _object(where: str, value: Any) -> JsonObject:
-    if not isinstance(value, dict):
-        raise UserError(f"{where} is {json.dumps(value)[:40]}; an object is needed, as in SQuAD's JSON")
-    return value
-
-
-def _name(record: JsonObject, usual: str, other: str) -> str:
-    return other if other in record else usual
+        document = Document.model_validate_json("\n".join(line for _, line in lines(path, LONGEST)))
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        if detail["type"] == "json_invalid":
+            raise UserError(f"{path}: {detail['msg']}; mend it or fetch the file again") from None
+        place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in detail["loc"]).removeprefix(".")
+        what = "missing" if detail["type"] == "missing" else f"{json.dumps(detail['input'])[:40]}; {detail['msg']}"
+        raise UserError(f"{path}: {place} is {what}; see docs/formats.md") from None
+    for article in document.data:
+        for paragraph in article.paragraphs:
+            yield article.title or "", paragraph
