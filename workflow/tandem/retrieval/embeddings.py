@@ -10,8 +10,8 @@ A scale of 16 bits times a number of 7 is exact in float32: restored vectors, an
 on who multiplies, and s · (q · p) may be computed instead of x' · p. A vector of zeros has the scale 0.
 """
 
+import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,41 +21,46 @@ from typing import Any
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.config.base import Model
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
+from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
-from tandem.store.files import sha256, write_json
+from tandem.store.files import replacing, sha256, write_json
+from tandem.store.job import Job, plain
+
+
+def origin(job: Job[Any], files: object) -> str:
+    """The digest of all that decides a job's result: its parameters, and `files`, the checksums of what it reads."""
+    return hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Pieces:
     """Finished pieces of a result, so that a killed stage continues and shards share its work.
 
-    Files appear whole, each with a JSON file of suffix `mark` beside it that marks it as finished. A piece of another
-    `origin`, the digest of everything that decides it, does not count.
+    Files appear whole, each with a JSON file beside it that marks it as finished. A piece of another `origin` does not
+    count.
     """
 
     folder: Path
     origin: str
-    mark: str = ".json"
 
-    def write(self, name: str, write: Callable[[Path], object], **facts: object) -> dict[str, Any]:
+    def write(self, name: str, write: Callable[[Path], object], **facts: object) -> Json:
         """Have `write` write a piece to a path; what its mark then says, `facts` included."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        write(partial)
-        os.replace(partial, path)
+        with replacing(path) as partial:
+            write(partial)
         facts |= {"sha256": sha256(path), "origin": self.origin}
-        write_json(path.with_suffix(self.mark), facts)
+        write_json(path.with_suffix(".json"), facts)
         return facts
 
-    def facts(self, name: str) -> dict[str, Any] | None:
+    def facts(self, name: str) -> Json | None:
         """What the mark of a piece says; None if the piece is missing, damaged or of another origin."""
+        path = self.folder / name
         try:
-            facts: dict[str, Any] = json.loads((self.folder / name).with_suffix(self.mark).read_text())
-            whole = facts["origin"] == self.origin and facts["sha256"] == sha256(self.folder / name)
+            facts: Json = json.loads(path.with_suffix(".json").read_text())
+            whole = facts["origin"] == self.origin and facts["sha256"] == sha256(path)
         except (FileNotFoundError, ValueError, KeyError):
             return None
         return facts if whole else None
@@ -101,23 +106,8 @@ def block_name(number: int) -> str:
     return f"blocks/{number:05d}.npy"
 
 
-class BlockFacts(Model):
-    """What is known about a finished block."""
-
-    rows: int
-    dtype: str
-    sha256: str
-    origin: str
-    model: str = ""
-    precision: str = "unknown"
-    device: str = "unknown"
-
-
 class Blocks:
-    """The blocks of embeddings that are being computed: `size` rows each, the last may have fewer.
-
-    `origin` is the digest of everything that decides the vectors.
-    """
+    """The blocks of embeddings that are being computed: `size` rows each, the last may have fewer."""
 
     def __init__(self, folder: Path, rows: int, size: int, origin: str, dtype: str) -> None:
         self.folder, self.rows, self.size, self.dtype = folder, rows, size, dtype
@@ -134,12 +124,7 @@ class Blocks:
         """The file of a block."""
         return self.folder / block_name(number)
 
-    def facts(self, number: int) -> BlockFacts | None:
-        """The facts of a finished block; None if it is missing, damaged or of another origin."""
-        facts = self.pieces.facts(block_name(number))
-        return None if facts is None else BlockFacts.model_validate(facts)
-
-    def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, BlockFacts]:
+    def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, Json]:
         """The facts of those blocks that are finished, by number; every byte is read, as no size tells of damage."""
         present = [number for number in numbers if self.path(number).with_suffix(".json").exists()]
         finished = {}
@@ -147,22 +132,20 @@ class Blocks:
             Progress(f"check {label}", len(present), "blocks", quiet=not present) as progress,
             ThreadPoolExecutor(workers) as threads,
         ):
-            for number, facts in zip(present, threads.map(self.facts, present), strict=True):
+            for number, facts in zip(present, threads.map(self.pieces.facts, map(block_name, present)), strict=True):
                 if facts is not None:
                     finished[number] = facts
                 progress.add(1)
         return finished
 
-    def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> BlockFacts:
-        """Write a block of vectors, shape (rows, dim); `computed` names the model, precision and device."""
+    def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> Json:
+        """Write a block of vectors, shape (rows, dim), with facts: `computed` (model, precision, device) and more."""
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:
                 np.save(file, quantise(vectors) if self.dtype == INT8 else vectors)
 
-        return BlockFacts.model_validate(
-            self.pieces.write(block_name(number), save, rows=len(vectors), dtype=self.dtype, **computed)
-        )
+        return self.pieces.write(block_name(number), save, rows=len(vectors), dtype=self.dtype, **computed)
 
     def tidy(self) -> None:
         """Remove files that killed processes left half written; to be called when nobody writes."""
@@ -210,6 +193,10 @@ class Embeddings:
         firsts = range(start // self.size * self.size, min(stop, self.rows), self.size)
         parts = [self.block(first // self.size, slice(max(start - first, 0), stop - first)) for first in firsts]
         return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float16)
+
+    def at(self, rows: Iterable[int]) -> Vectors:
+        """The vectors of a few rows, in memory."""
+        return np.concatenate([self.take(row, row + 1) for row in rows])
 
 
 class Stretches:

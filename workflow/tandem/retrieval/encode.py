@@ -6,7 +6,6 @@ model computes a block, one thread reads the token ids of the next and another w
 blocks, whatever the size of the corpus.
 """
 
-import hashlib
 import json
 
 import numpy as np
@@ -24,11 +23,12 @@ from tandem.models.dual import STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.retrieval.embeddings import FP16, BlockFacts, Blocks, Vectors, block_name
+from tandem.retrieval.embeddings import FP16, Blocks, Vectors, block_name, origin
 from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_tokenizer
+from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.files import write_json
-from tandem.store.job import Job, plain, writing
+from tandem.store.job import Job, writing
 
 TOWERS = {"passages": "passage", "queries": "query"}
 
@@ -68,8 +68,7 @@ class Encoder:
             progress.add(len(lengths), tokens=int(lengths.sum()))
 
         options = self.template, self.mode, self.budget, self.dtype, count
-        vectors: Vectors = encode_all(self.model, self.tower, texts, *options).numpy()
-        return vectors
+        return np.asarray(encode_all(self.model, self.tower, texts, *options))
 
 
 def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
@@ -85,13 +84,10 @@ def open_blocks(job: Job[EmbeddingsParams], rows: Rows | range) -> Blocks:
     """The blocks that `rows` are encoded in; their origin covers the parameters and the very files that are read."""
     files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
     files["model"] = part_files(job.inputs["model"], "dual")
-    origin = hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
-    return Blocks(job.out, len(rows), job.params.block, origin, job.params.dtype)
+    return Blocks(job.out, len(rows), job.params.block, origin(job, files), job.params.dtype)
 
 
-def encode_blocks(
-    job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks, numbers: range
-) -> dict[int, BlockFacts]:
+def encode_blocks(job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks, numbers: range) -> dict[int, Json]:
     """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
     facts = blocks.finished(numbers, job.key, job.execution.workers or 1)
     missing = [number for number in numbers if number not in facts]
@@ -120,7 +116,7 @@ def run_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:
     rows, _ = select(job)
     blocks = open_blocks(job, rows)
     facts = encode_blocks(job, rows, blocks, range(job.execution.shard or 0, len(blocks), job.execution.shards))
-    return {block_name(number): block.model_dump() for number, block in facts.items()}
+    return {block_name(number): block for number, block in facts.items()}
 
 
 def run(job: Job[EmbeddingsParams]) -> None:
@@ -130,13 +126,13 @@ def run(job: Job[EmbeddingsParams]) -> None:
     blocks = open_blocks(job, rows)
     facts = encode_blocks(job, rows, blocks, range(len(blocks)))
     blocks.tidy()
-    computed = {key: sorted({getattr(block, key) for block in facts.values()}) for key in ("precision", "device")}
+    computed = {key: sorted({block[key] for block in facts.values()}) for key in ("precision", "device")}
     for key, values in computed.items():
         if len(values) > 1:
             say(f"embeddings {job.key}: blocks differ in {key} ({' and '.join(values)}), so their last bits may differ")
     with writing(job) as draft:
         for number, block in facts.items():
-            draft.add(block_name(number), blocks.path(number).stat().st_size, block.sha256)
+            draft.add(block_name(number), blocks.path(number).stat().st_size, block["sha256"])
         write_json(draft.path("meta.json"), describe(job, blocks))
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))
