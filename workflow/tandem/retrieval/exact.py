@@ -108,3 +108,7 @@ class Best:
         keys = np.sort(self.keys[query])[::-1]
         scores, ranks = unpack(keys[keys > 0])
         return ranks, scores
+
+    def ranks(self) -> list[Array]:
+        """Ranks of each query's passages, best first."""
+        return [self.ranked(query)[0] for query in range(len(self.keys))]

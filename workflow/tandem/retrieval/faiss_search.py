@@ -98,13 +98,13 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
     return best.keys
 
 
-def exact_ranks(passages: Embeddings, queries: Array, ranks: Array, depth: int) -> list[Array]:
-    """Ranks (`ranks`, of each row's id) of each query's exact top `depth`, best first, by a pass over all passages."""
+def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int) -> Best:
+    """Each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
     best, everyone = Best(len(queries), min(depth, passages.rows)), slice(0, len(queries))
     for start, vectors in passages.blocks():
         block = BlockSearch(vectors, ranks[start : start + len(vectors)], passages.temperature)
         best.add(everyone, block.candidates(queries, best.depth, best.floors(everyone)))
-    return [best.ranked(query)[0] for query in range(len(queries))]
+    return best
 
 
 def recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:

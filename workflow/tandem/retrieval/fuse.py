@@ -78,7 +78,7 @@ def pools(runs: Sequence[Artifact], queries: Sequence[str]) -> Iterator[tuple[st
             yield query, pool([file.read(query) for file in files], scored)
     known = set(queries)
     for file in files:
-        if query := next((query for query in file.spans if query not in known), None):
+        for query in (query for query in file.spans if query not in known):
             file.read(query)  # a line that is wrong
             raise UserError(f"{file.path}: holds query {query}, which the split lacks; fuse runs of one split")
 

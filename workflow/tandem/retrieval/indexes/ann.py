@@ -7,7 +7,7 @@ some repetitions. Times are measured: they differ every time.
 
 import csv
 import statistics
-import time
+import timeit
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
@@ -23,7 +23,7 @@ from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
-from tandem.retrieval.faiss_search import exact_ranks, recall
+from tandem.retrieval.faiss_search import exact_best, recall
 from tandem.retrieval.indexes.search import Index, Searcher
 from tandem.retrieval.indexes.threads import Threads, alone, lease_gpus
 from tandem.retrieval.retrieve import open_embeddings
@@ -64,19 +64,13 @@ def search(
 def sample_queries(queries: Embeddings, count: int) -> Array:
     """The vectors of `count` queries at most, evenly spaced; shape (queries, dim)."""
     count = min(count, queries.rows)
-    return np.concatenate([queries.take(row, row + 1) for row in (np.arange(count) * queries.rows // count).tolist()])
-
-
-def retrieved(searcher: Searcher, queries: Array, depth: int) -> list[Array]:
-    """Alphabetical ranks of each query's passages, best first."""
-    best = searcher.best(queries, depth)
-    return [best.ranked(query)[0] for query in range(len(queries))]
+    return queries.at(np.arange(count) * queries.rows // count)
 
 
 def measure_recall(searcher: Searcher, queries: Array, depth: int) -> dict[str, float]:
     """Recall at 10, 100 and the depth as far as it goes, by k."""
-    ranks = retrieved(searcher, queries, depth)
-    exact = exact_ranks(searcher.passages, queries, searcher.ranks, depth)
+    ranks = searcher.best(queries, depth).ranks()
+    exact = exact_best(searcher.passages, queries, searcher.ranks, depth).ranks()
     return {str(k): round(recall(ranks, exact, k), 4) for k in sorted({min(10, depth), min(100, depth), depth})}
 
 
@@ -108,19 +102,13 @@ def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, i
 
 def median_seconds(work: Callable[[], object], repeats: int) -> float:
     """Median wall time of some calls after one that warms up."""
-    work()
-    seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
+    return statistics.median(timeit.repeat(work, number=1, repeat=1 + repeats)[1:])
 
 
 def measure(searcher: Searcher, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> Line:
     """Recall at each k against the exact top, milliseconds of a query alone, and queries a second together."""
     depth = max(ks)
-    ranks = retrieved(searcher, queries, depth)
+    ranks = searcher.best(queries, depth).ranks()
     alone = [queries[i : i + 1] for i in range(min(ALONE, len(queries)))]
     single = [median_seconds(partial(searcher.best, query, depth), repeats) for query in alone]
     batch = median_seconds(partial(searcher.best, queries, depth), repeats)
@@ -138,7 +126,7 @@ def tradeoffs(job: Job[TradeoffsParams], threads: Threads) -> Iterator[Line]:
     gpu = lease_gpus(job)
     ranks = Order(job.inputs["dataset"]).ranks
     queries = sample_queries(all_queries, params.queries)
-    exact = exact_ranks(passages, queries, ranks, max(params.k))
+    exact = exact_best(passages, queries, ranks, max(params.k)).ranks()
     indexes = list(zip(params.indexes, job.many("index"), strict=True))
     with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
         for name, artifact in indexes:
