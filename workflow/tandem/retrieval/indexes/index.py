@@ -10,7 +10,7 @@ distance: long vectors draw many links, and recall of vectors that are not norma
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,13 @@ def sample(passages: Embeddings, size: int, seed: int) -> Floats:
         drawn = np.random.default_rng([seed, number]).choice(last - first, stop - start, replace=False)
         vectors[start:stop] = passages.block(number)[np.sort(drawn)]
     return vectors
+
+
+def pieces(rows: range, size: int) -> Iterator[range]:
+    """The rows in pieces of at most `PIECE` that lie in one block of `size` rows each."""
+    for first in range(rows.start // size * size, rows.stop, size):
+        block = range(max(first, rows.start), min(first + size, rows.stop))
+        yield from (block[at : at + PIECE] for at in range(0, len(block), PIECE))
 
 
 def empty(params: IndexParams, dimension: int) -> Any:
@@ -193,18 +200,18 @@ class Build:
         merged, (transforms, inner) = is_merged(index), chain(index)
         nearest = Nearest(faiss.downcast_index(inner.quantizer), self.gpu) if merged else None
 
-        def prepare(start: int) -> tuple[int, Floats, Rows | None]:
-            vectors = np.ascontiguousarray(self.passages.take(start, min(start + PIECE, rows.stop)), np.float32)
+        def prepare(piece: range) -> tuple[range, Floats, Rows | None]:
+            vectors = np.ascontiguousarray(self.passages.take(piece.start, piece.stop), np.float32)
             for transform in transforms if merged else ():
                 vectors = transform.apply(vectors)
-            return start, vectors, nearest(vectors) if nearest else None
+            return piece, vectors, nearest(vectors) if nearest else None
 
-        for start, vectors, labels in self.threads.map(prepare, range(rows.start, rows.stop, PIECE)):
+        for piece, vectors, labels in self.threads.map(prepare, pieces(rows, self.passages.size)):
             if labels is None:
                 index.add(vectors)
             else:
-                ids = np.arange(start, start + len(vectors), dtype=np.int64)
-                inner.add_core(len(vectors), *(faiss.swig_ptr(array) for array in (vectors, ids, labels)))
+                ids = np.array(piece, np.int64)
+                inner.add_core(len(ids), *(faiss.swig_ptr(array) for array in (vectors, ids, labels)))
             progress.add(len(vectors))
         if merged:
             index.ntotal = inner.ntotal

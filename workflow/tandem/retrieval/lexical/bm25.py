@@ -8,7 +8,7 @@ import csv
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import product
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from tandem.errors import UserError
 from tandem.evaluation.measures import answerable, evaluate, parse_measures, without_identical_ids
 from tandem.stages.lexical import ENGINES, Bm25Params, Bm25Variant, LuceneParams, TuneBm25Params
 from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
 CHOSEN, GRID = "chosen.json", "grid.csv"
@@ -49,11 +50,8 @@ def open_engine(job: Job[Any]) -> Iterator[Engine]:
         return
     from tandem.retrieval.lexical.lucene import Lucene
 
-    engine = Lucene(job)
-    try:
+    with closing(Lucene(job)) as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 def require_index(job: Job[Any]) -> Artifact:
@@ -126,7 +124,7 @@ def run_tuning(job: Job[TuneBm25Params]) -> None:
         with open(draft.path(GRID), "w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([("k1", "b", params.measure), *grid])
         chosen = {"k1": k1, "b": b, "measure": params.measure, "mean": value}
-        draft.path(CHOSEN).write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
+        write_json(draft.path(CHOSEN), chosen)
         say(f"tune_bm25 {job.key} · {params.measure} {value:.4f} with k1 {k1:g}, b {b:g}")
         draft.facts.update(queries=len(queries), chosen=chosen, **engine.facts)
 

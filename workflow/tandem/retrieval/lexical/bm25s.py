@@ -11,26 +11,32 @@ each summed over the query's terms that the passage has. bm25s itself gives pass
 for tf = 0, which takes BM25+'s lower bound out of the ranking; here it counts where the papers count it.
 
 Memory: 42 bytes for each different term of each passage while the scores are computed, 8 afterwards (measured).
+
+Terms are near to those of Lucene's English analyzer: words are runs of letters, digits and `_`, joined by an
+apostrophe, a full stop or a colon between letters and by a full stop or a comma between digits (of Unicode's rules for
+word boundaries what text with spaces needs); then lower case, without `'s`, without Lucene's English stop words,
+stemmed by Porter's algorithm (1980, Snowball's `porter`).
 """
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection, contents
+from tandem.data.rows import Rows
 from tandem.data.runs import Floats, ranked_order
+from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged
-from tandem.retrieval.lexical import analyzers
 from tandem.stages.lexical import FORMULAS, Bm25sParams, Bm25Variant
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -39,6 +45,16 @@ NAME, DTYPE, VOCABULARY = "terms", "int32", "vocabulary.json"
 ROWS = 8192  # passages whose terms are lists at a time
 SMALLEST = 1e-9  # a k1 that float32 scores do not distinguish from 0
 AHEAD = 64  # queries a thread may be ahead of the reader
+CACHED = 1 << 20  # words whose term is cached: text repeats itself
+WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d))\w+)*")
+# Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
+STOP_WORDS = frozenset(
+    (
+        *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not"),
+        *("of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was"),
+        *("will", "with"),
+    )
+)
 
 
 def run(job: Job[Bm25sParams]) -> None:
@@ -47,14 +63,18 @@ def run(job: Job[Bm25sParams]) -> None:
     Writes terms.ids and terms.offsets.npy (`Ragged`) and vocabulary.json (the terms by their number). k1 and b are not
     needed: as with Lucene, any search has its own. In memory: a batch of passages and the vocabulary.
     """
-    analyzers.check_without_java(job.params)
+    analyzer, language = job.params.analyzer, job.params.language
+    if analyzer in ("default", "porter") and language != "en":
+        raise UserError(
+            f"analyzer: of bm25s {analyzer} is English and language is {language}; none, whitespace or jieba is allowed"
+        )
     collection = Collection(job.inputs["dataset"])
     vocabulary: dict[str, int] = {}
     empty = 0
 
     def passages() -> Iterator[list[list[int]]]:
         nonlocal empty
-        split = analyzers.term_splitter(job.params)
+        split = term_splitter(job.params)
         with Progress(f"bm25s {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):
                 texts = (contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
@@ -66,11 +86,40 @@ def run(job: Job[Bm25sParams]) -> None:
     with writing(job) as draft:
         rows, total = write_ragged(draft.folder, NAME, passages(), DTYPE)
         if not vocabulary:
-            raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {job.params.analyzer}")
+            raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {analyzer}")
         if empty:
             say(f"bm25s {job.key} · warning: {empty:,} passages have no term to index")
         draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
         draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
+
+
+def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
+    """A function from a text to its terms, in their order.
+
+    `analyzer` is `default` or `porter` (English), `none` (words unstemmed, in English without stop words), `whitespace`
+    (texts are tokens) or `jieba` (Chinese words).
+    """
+    if params.analyzer == "whitespace":
+        return str.split
+    if params.analyzer == "jieba":
+        return segmenter()
+    stop = STOP_WORDS if params.language == "en" else frozenset()
+    stem = porter_stemmer() if params.analyzer != "none" else str
+
+    @lru_cache(CACHED)
+    def term(word: str) -> str:
+        whole = word[:-2] if word.endswith(("'s", "’s")) else word
+        return "" if whole in stop else stem(whole)
+
+    return lambda text: [stemmed for word in WORD.findall(text.lower()) if (stemmed := term(word))]
+
+
+def porter_stemmer() -> Callable[[str], str]:
+    """Porter's stemmer; words of one or two letters stay as they are, as in his program (Snowball's empties `s`)."""
+    import Stemmer
+
+    stem: Callable[[str], str] = Stemmer.Stemmer("porter", 0).stemWord
+    return lambda word: stem(word) if len(word) > 2 else word
 
 
 class Numbered:
@@ -107,7 +156,7 @@ class Bm25s:
     def __init__(self, job: Job[Any]) -> None:
         index, params = job.inputs["bm25s"], job.params
         assert isinstance(params, Bm25Variant)
-        self.corpus, self.split = Numbered(index), analyzers.term_splitter(index.params_as(Bm25sParams))
+        self.corpus, self.split = Numbered(index), term_splitter(index.params_as(Bm25sParams))
         self.docs = Collection(job.inputs["dataset"]).doc_ids()
         self.formula = params.formula
         self.delta = FORMULAS[self.formula] if params.delta is None else params.delta
@@ -151,7 +200,7 @@ class Bm25s:
         return ranked_order(self.docs.take(rows).to_pylist(), scores[rows])[:depth]
 
 
-def reaching(scores: Floats, depth: int) -> NDArray[np.int64]:
+def reaching(scores: Floats, depth: int) -> Rows:
     """Rows whose positive score is at least that at rank `depth`: ties at the cut are all in."""
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:
