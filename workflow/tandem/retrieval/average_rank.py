@@ -6,7 +6,6 @@ counts ranks from 0, here the first is 1; with several processes its pool is wha
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -18,12 +17,11 @@ from tandem.errors import UserError
 from tandem.evaluation.measures import Evaluation
 from tandem.evaluation.scores import write_scores
 from tandem.retrieval.embeddings import Embeddings, Vectors
-from tandem.retrieval.exact import ROUNDING, pack, pair_scores, unpack
+from tandem.retrieval.exact import ROUNDING, SLACK, Array, pack, pair_scores, unpack
 from tandem.retrieval.retrieve import open_embeddings
 from tandem.stages.evaluation import AverageRankParams
 from tandem.store.job import Job, writing
 
-Array = np.ndarray[Any, np.dtype[Any]]
 MEASURE = "average rank"
 BATCH = 256  # queries multiplied with a block at once
 
@@ -37,7 +35,7 @@ def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temper
     exact_queries, block = queries.astype(np.float32), vectors.astype(np.float32)
     scores = exact_queries @ block.T / np.float32(temperature)
     lengths = np.linalg.norm(exact_queries.astype(np.float64), axis=1) * float(np.linalg.norm(block, axis=1).max())
-    error = (exact_queries.shape[1] + 8) * ROUNDING * lengths / temperature
+    error = (exact_queries.shape[1] + SLACK) * ROUNDING * lengths / temperature
     from_gold = scores - unpack(gold)[0][:, None]
     before: Array = (from_gold > 2 * error[:, None]).sum(1)
     query, passage = np.nonzero(np.abs(from_gold) <= 2 * error[:, None])
@@ -48,21 +46,18 @@ def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temper
 
 def ranked(queries: Embeddings, passages: Embeddings, docs: Order, relevant: list[list[str]]) -> Iterator[Array]:
     """Ranks from 1 of each query's first relevant passage, a batch at a time; 0 where the corpus has none of them."""
-    ranks = docs.ranks
-    temperature = passages.temperature
+    ranks, temperature = docs.ranks, passages.temperature
     with Progress("average rank", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, BATCH):
             batch = queries.take(first, first + BATCH)
-            rows = [docs.rows(ids, missing_ok=True) for ids in relevant[first : first + BATCH]]
-            gold = np.zeros(len(batch), np.uint64)
-            for start, vectors in passages.blocks():
-                for at, own in enumerate(rows):
-                    here = own[(own >= start) & (own < start + len(vectors))]
-                    pairs = np.repeat(batch[at : at + 1], len(here), 0), vectors[here - start]
-                    keys = pack(pair_scores(*pairs, temperature), ranks[here])
-                    gold[at] = max(gold[at], keys.max(initial=np.uint64(0)))
+            gold, positions = np.zeros(len(batch), np.uint64), np.zeros(len(batch), np.int64)
+            for at, ids in enumerate(relevant[first : first + BATCH]):
+                rows = docs.rows(ids, missing_ok=True)
+                rows = rows[rows >= 0]
+                if len(rows):
+                    scores = pair_scores(np.repeat(batch[at : at + 1], len(rows), 0), passages.at(rows), temperature)
+                    gold[at] = pack(scores, ranks[rows]).max()
             known = np.flatnonzero(gold)
-            positions = np.zeros(len(batch), np.int64)
             positions[known] = 1
             for start, vectors in passages.blocks():
                 part = ranks[start : start + len(vectors)]

@@ -17,9 +17,9 @@ from tandem.data.runs import Floats, followed, iter_run, ranked_order, write_run
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_dataset, require_depth
+from tandem.retrieval.inputs import require_dataset, require_depth, require_windows
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, mean_probability, open_judges, score_shard
-from tandem.retrieval.windows import Spans, aggregate, require_windows
+from tandem.retrieval.windows import Spans, aggregate
 from tandem.stages.retrieval import RerankParams, RerankWindowsParams, pair_scorer
 from tandem.store.job import Job, writing
 
@@ -98,9 +98,8 @@ def rescored(
 def open_scores(job: Job[RerankParams]) -> list[PairScores]:
     """The scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
     tokens = sorted(role for role in job.inputs if "tokens" in role)
-    require_dataset(job, "run", *([] if "windows" in job.inputs else tokens))
-    for role in tokens if "windows" in job.inputs else ():
-        require_windows(job, role)
+    require_dataset(job, "run")
+    (require_windows if "windows" in job.inputs else require_dataset)(job, *tokens)
     require_depth(job, job.params.depth)
     if "model" not in job.inputs:
         return open_judges(job)
