@@ -129,16 +129,11 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
             if type(child) is not nn.Linear:
                 continue
             if by_onednn():
-                freeze_child(parent, name, dtype, rows, name in fused)
+                setattr(parent, name, FrozenLinear(child, dtype, rows, name in fused))
                 if name in fused:
                     setattr(parent, fused[name], nn.Identity())
             else:
                 child.to(dtype)  # what autocast would do with every batch
-
-
-def freeze_child(parent: nn.Module, name: str, dtype: torch.dtype, rows: int, gelu: bool) -> None:
-    """Replace a module's linear layer by a `FrozenLinear`."""
-    setattr(parent, name, FrozenLinear(getattr(parent, name), dtype, rows, gelu))
 
 
 def _is_gelu(module: Any) -> bool:

@@ -44,13 +44,11 @@ def run(job: Job[EncoderParams]) -> None:
 def locate(job: Job[EncoderParams]) -> tuple[Path, str | None]:
     """The folder that holds the encoder, and the hub's commit if it comes from there."""
     params = job.params
-    match params.source:
-        case "package":
-            return package_folder(str(params.package), str(params.folder)), None
-        case "folder":
-            return Path(str(job.execution.path)), None
-        case _:
-            return download(str(params.name), str(params.revision))
+    if params.source == "hub":
+        return download(str(params.name), str(params.revision))
+    if params.source == "package":
+        return package_folder(str(params.package), str(params.folder)), None
+    return Path(str(job.execution.path)), None
 
 
 def package_folder(package: str, folder: str) -> Path:
@@ -62,11 +60,7 @@ def package_folder(package: str, folder: str) -> Path:
 
 
 def download(name: str, revision: str) -> tuple[Path, str]:
-    """A hub model's files at a revision, from the local cache or the network.
-
-    Returns:
-        The snapshot's folder and the commit it stands for.
-    """
+    """The folder and the commit of a hub model's files at a revision, from the local cache or the network."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow.parquet as pq
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from tandem.cluster.progress import Progress
@@ -110,16 +111,6 @@ class Template:
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         return cls((tuple(single[:at]), tuple(single[at + len(a) :])), pair, types, pad)
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """The template of `to_json`."""
-        single, pair = (tuple(map(tuple, values[name])) for name in ("single", "pair"))
-        return cls(single, pair, values["types"] and tuple(values["types"]), values["pad"])  # type: ignore[arg-type]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for a manifest."""
-        return asdict(self)
-
     @property
     def extra(self) -> tuple[int, int]:
         """How many special tokens a single text and a pair get."""
@@ -139,10 +130,6 @@ class Template:
     def singles(self, texts: Texts, multiple: int = 1) -> dict[str, Tensor]:
         """Padded model inputs for single texts: each tensor is (texts, longest), up to a multiple of `multiple`."""
         return self.single_inputs(Ragged.of(texts)).padded(multiple)
-
-    def pairs(self, first: Texts, second: Texts, multiple: int = 1) -> dict[str, Tensor]:
-        """Padded model inputs for pairs (query, passage): each tensor is (pairs, longest), up to a multiple."""
-        return self.pair_inputs(Ragged.of(first), Ragged.of(second)).padded(multiple)
 
 
 def _repeated(part: tuple[int, ...], rows: int) -> Ragged:
@@ -171,7 +158,7 @@ class Tokens:
         """Memory-map the ids."""
         meta = json.loads(artifact.path("meta.json").read_text())
         passages, queries = (Ragged.open(artifact.folder, name, meta["dtype"]) for name in ("passages", "queries"))
-        return cls(passages, queries, Template.from_json(meta["template"]))
+        return cls(passages, queries, TypeAdapter(Template).validate_python(meta["template"]))
 
 
 def run(job: Job[TokensParams]) -> None:
@@ -203,6 +190,6 @@ def run(job: Job[TokensParams]) -> None:
     with writing(job) as draft:
         n_passages, n_tokens = write_ragged(draft.folder, "passages", passages(), dtype)
         n_queries, _ = write_ragged(draft.folder, "queries", queries(), dtype)
-        digest, template = tokenizer_digest(tokenizer.backend_tokenizer.to_str()), Template.of(tokenizer).to_json()
+        digest, template = tokenizer_digest(tokenizer.backend_tokenizer.to_str()), asdict(Template.of(tokenizer))
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template})
         draft.facts |= {"passages": n_passages, "queries": n_queries, "passage_tokens": n_tokens}
