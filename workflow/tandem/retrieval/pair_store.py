@@ -29,12 +29,6 @@ def store_name(model: str, identity: object) -> str:
     return f"{model}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]}"
 
 
-def checksum(path: Path) -> str | None:
-    """The sha256 in a part's name; None for another name."""
-    match = NAME.fullmatch(path.name)
-    return match[1] if match else None
-
-
 def pair_keys(queries: Array, passages: Array) -> Array:
     """`query row << 32 | passage row`, uint64; both rows are below 2^32."""
     return (np.asarray(queries, np.uint64) << np.uint64(32)) | np.asarray(passages, np.uint64)
@@ -90,7 +84,7 @@ class PairStore:
     def read(path: Path) -> Part:
         """A part's keys and scores, memory-mapped; a `UserError` if it is damaged: every byte is read."""
         try:
-            if checksum(path) != sha256(path):
+            if not (match := NAME.fullmatch(path.name)) or match[1] != sha256(path):
                 raise ValueError("its bytes do not give its name")
             words = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:

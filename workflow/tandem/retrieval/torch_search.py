@@ -24,7 +24,7 @@ LOW = 0xFFFFFFFF
 # half of one (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", §3).
 CUT_OFF = 4 * ROUNDING
 
-Parts = tuple[Tensor, Tensor | None, Tensor]  # of a stretch: values, scales of int8, ranks
+Parts = dict[str, Tensor]  # of a stretch: `values`, `ranks`, and of int8 `scale`
 
 
 class Stretch:
@@ -35,7 +35,7 @@ class Stretch:
         longest: an upper bound of the vectors' lengths, a float64 tensor without dimensions.
     """
 
-    def __init__(self, values: Tensor, scale: Tensor | None, ranks: Tensor) -> None:
+    def __init__(self, values: Tensor, ranks: Tensor, scale: Tensor | None = None) -> None:
         self.ranks = ranks
         if values.is_cuda:  # fp16 holds int8 too
             self.factor, self.scale = values.half(), scale
@@ -63,22 +63,23 @@ class Buffer:
     """Host memory of a stretch of at most `rows` rows; `pinned`: page-locked, to be copied to a GPU from."""
 
     def __init__(self, rows: int, dimension: int, int8: bool, pinned: bool) -> None:
-        kind = torch.int8 if int8 else torch.float16
-        self.values = torch.empty((rows, dimension), dtype=kind, pin_memory=pinned)
-        self.scale = torch.empty(rows, dtype=torch.float32, pin_memory=pinned) if int8 else None
-        self.ranks = torch.empty(rows, dtype=torch.int64, pin_memory=pinned)
+        kinds = {"values": torch.int8, "scale": torch.float32} if int8 else {"values": torch.float16}
+        shapes = {"values": (rows, dimension)}
+        self.parts = {
+            name: torch.empty(shapes.get(name, (rows,)), dtype=kind, pin_memory=pinned)
+            for name, kind in (kinds | {"ranks": torch.int64}).items()
+        }
 
     def fill(self, pieces: Rows, ranks: Array) -> Parts:
         """Read a stretch; views of this buffer."""
         start = 0
         for piece in pieces:
             at = slice(start, start + len(piece))
-            self.values.numpy()[at] = piece if self.scale is None else piece["values"]
-            if self.scale is not None:
-                self.scale.numpy()[at] = piece["scale"]
+            for name in piece.dtype.names or ("values",):
+                self.parts[name].numpy()[at] = piece[name] if piece.dtype.names else piece
             start = at.stop
-        self.ranks.numpy()[:start] = ranks
-        return self.values[:start], None if self.scale is None else self.scale[:start], self.ranks[:start]
+        self.parts["ranks"].numpy()[:start] = ranks
+        return {name: part[:start] for name, part in self.parts.items()}
 
 
 def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stretch]:
@@ -95,7 +96,7 @@ def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stre
     read = (buffers[turn % 2].fill(*stretch) for turn, stretch in enumerate(passages.read(rows)))
     with ahead(read) as coming:
         for parts in coming:
-            yield Stretch(*parts)
+            yield Stretch(**parts)
 
 
 def _copy(stretches: Iterator[tuple[Rows, Array]], buffers: list[Buffer], where: torch.device) -> Iterator[Stretch]:
@@ -108,22 +109,19 @@ def _copy(stretches: Iterator[tuple[Rows, Array]], buffers: list[Buffer], where:
             turn = number % 2
             if turn in sent:
                 sent[turn].synchronize()  # the copy out of this buffer
-            values, scale, ranks = buffers[turn].fill(*stretch)
+            parts = buffers[turn].fill(*stretch)
             with torch.cuda.stream(sending):
-                copies = [
-                    part if part is None else part.to(where, non_blocking=True) for part in (values, scale, ranks)
-                ]
+                copies = {name: part.to(where, non_blocking=True) for name, part in parts.items()}
                 sent[turn] = sending.record_event()
-            yield (copies[0], copies[1], copies[2]), sent[turn]  # type: ignore[misc]
+            yield copies, sent[turn]
 
     with ahead(send()) as coming:
         for parts, copied in coming:
             current = torch.cuda.current_stream(where)
             current.wait_event(copied)
-            for part in parts:
-                if part is not None:
-                    part.record_stream(current)  # its memory is not reused before this stream is done with it
-            yield Stretch(*parts)
+            for part in parts.values():
+                part.record_stream(current)  # its memory is not reused before this stream is done with it
+            yield Stretch(**parts)
 
 
 def pack(scores: Tensor, ranks: Tensor) -> Tensor:
