@@ -106,9 +106,7 @@ def can_compile() -> bool:
 def compile_layers(encoder: nn.Module, packed: bool) -> None:
     """Compile every transformer layer in place; names of parameters, saving and copying stay as they are.
 
-    Args:
-        packed: whether it meets packed rows, of few lengths, each of which gets its own code; the lengths of padded
-            inputs are left open.
+    Packed rows are of few lengths, each of which gets its own code; the lengths of padded inputs are left open.
     """
     import torch._dynamo
     from transformers.modeling_layers import GradientCheckpointingLayer

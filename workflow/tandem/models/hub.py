@@ -1,9 +1,4 @@
-"""Encoders as Hugging Face folders: fetched, checked, loaded, saved. Safetensors only, no remote code, and quiet.
-
-Stage `encoder` pins a starting encoder as a local folder. Sources: `package` (an installed Python package that carries
-a model), `folder` (the user's) and `hub` (a Hugging Face name at a revision). Weights must be safetensors; an expected
-sha256 must match. A model that does not give one vector per token is refused here, before anything is trained from it.
-"""
+"""Encoders as Hugging Face folders, and stage `encoder`, which pins one: safetensors only, no remote code, quiet."""
 
 import hashlib
 import importlib.util

@@ -22,7 +22,8 @@ TRANSFORMER = {
     "module_output_name": "token_embeddings",
 }
 # Scores are dot products; a temperature divides them, which changes no ranking.
-MODEL = {"model_type": "SentenceTransformer", "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "dot"}
+MODEL: dict[str, object] = {"model_type": "SentenceTransformer", "prompts": {}, "default_prompt_name": None}
+MODEL["similarity_fn_name"] = "dot"
 CROSS = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder", "prompts": {}}
 
 

@@ -1,7 +1,6 @@
 """Token ids: stored once per (dataset, tokenizer, lengths), put between special tokens, padded.
 
-Ids are stored without special tokens: a dual encoder and a cross-encoder put their own around the same bytes. 8.8
-million passages of at most 128 tokens take about 1.5 GB on disk and are made in the memory of one batch.
+Ids are stored without special tokens: a dual encoder and a cross-encoder put their own around the same bytes.
 """
 
 import json
@@ -30,12 +29,9 @@ Texts = Ragged | Sequence[Ids]
 
 @dataclass(frozen=True)
 class Inputs:
-    """Rows of ids, special tokens included, laid end to end.
+    """Rows of ids, special tokens included, laid end to end: ids and segments (tokens,), int64, and lengths (rows,).
 
-    Attributes:
-        ids: token ids, int64, shape (tokens,).
-        types: segment of each token, same shape; None where the model has no segments.
-        lengths: tokens of each row, shape (rows,).
+    `types` is None where the model has no segments.
     """
 
     ids: Ids
@@ -80,12 +76,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Template:
-    """The special tokens around one text or a pair, and the segment numbers of a pair.
+    """The ids around one text (before, after) and a pair (before, between, after).
 
-    Attributes:
-        single: ids before and after one text.
-        pair: ids before the first text, between the two, and after the second.
-        types: segment of (before, first, between, second, after) in a pair; None where the model has no segments.
+    `types` are the segments of (before, first, between, second, after) in a pair; None where the model has none.
     """
 
     single: tuple[tuple[int, ...], tuple[int, ...]]
@@ -133,7 +126,6 @@ class Template:
 
 
 def _repeated(part: tuple[int, ...], rows: int) -> Ragged:
-    """The same ids in every row."""
     return Ragged(np.tile(np.array(part, np.int64), rows), np.arange(rows + 1) * len(part))
 
 
@@ -174,7 +166,6 @@ def run(job: Job[TokensParams]) -> None:
         return ids
 
     def passages() -> Iterator[list[list[int]]]:
-        """Token ids of the corpus, a batch at a time."""
         with Progress(f"tokens {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):
                 texts = [contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]

@@ -1,8 +1,6 @@
 """The stage `average_rank`: where the relevant passage of each query stands among all passages of a small collection.
 
-DPR validates its checkpoints so, because full retrieval costs too much to ask often (facebookresearch/DPR,
-`validate_average_rank`; the pool there: 30 hard and 30 other negatives of each query, all queries' together). DPR
-counts ranks from 0, here the first is 1; with several processes its pool is what one process read, here the whole.
+DPR validates its checkpoints so, with ranks from 0 (facebookresearch/DPR, `validate_average_rank`); here from 1.
 """
 
 from collections.abc import Iterator

@@ -1,13 +1,7 @@
 """Vectors on disk, in blocks of a fixed number of rows: how the work was split shows in no byte.
 
-A block is `blocks/<number>.npy`: fp16, or int8 with a scale for each vector, about half the bytes:
-
-    s = max_i |x_i| / 127, rounded up to 16 significant bits
-    q_i = round(x_i / s), halves to even
-    x'_i = s · q_i,  |x_i − x'_i| ≤ s / 2
-
-A scale of 16 bits times a number of 7 is exact in float32: restored vectors, and with them every score, do not depend
-on who multiplies, and s · (q · p) may be computed instead of x' · p. A vector of zeros has the scale 0.
+Blocks are fp16, or int8 with a scale for each vector: s = max_i |x_i| / 127, rounded up to 16 significant bits, and
+q_i = round(x_i / s). s · q_i is exact in float32, so no score depends on who multiplies. A vector of zeros has s = 0.
 """
 
 import hashlib

@@ -1,9 +1,6 @@
-"""Stage `embeddings`: vectors of the passages, or of a split's queries, by a dual encoder.
+"""Stage `embeddings`: vectors of the passages, or of a split's queries, by a dual encoder, in blocks of a fixed size.
 
-Rows are encoded in blocks of a fixed size. Shards (one process or machine each) compute whole blocks, the stage itself
-computes those still missing and writes the manifest: the bytes are the same however the work was split. While the
-model computes a block, one thread reads the token ids of the next and another writes the last: memory is that of three
-blocks, whatever the size of the corpus.
+Shards compute whole blocks, the stage those still missing. Memory is that of three blocks: read, computed, written.
 """
 
 import json
@@ -67,8 +64,8 @@ class Encoder:
         def count(lengths: Ids) -> None:
             progress.add(len(lengths), tokens=int(lengths.sum()))
 
-        options = self.template, self.mode, self.budget, self.dtype, count
-        return np.asarray(encode_all(self.model, self.tower, texts, *options))
+        options = self.template, self.mode, self.budget, self.dtype
+        return np.asarray(encode_all(self.model, self.tower, texts, *options, count))
 
 
 def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:

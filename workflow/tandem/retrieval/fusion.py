@@ -1,7 +1,6 @@
 """Fusion of several runs' lists for one query: what they list side by side, normalisations, and the methods.
 
-A method, `@fusion(name)`, gives every document of a query's pool its fused score. Its grid, `@fusion_grid(name)`, lists
-the settings that tuning tries for a number of runs: of equally good ones the first is chosen.
+`@fusion(name)`: a document's fused score. `@fusion_grid(name)`: the settings that tuning tries, the preferred first.
 """
 
 from collections.abc import Callable, Sequence

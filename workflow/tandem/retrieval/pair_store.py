@@ -1,7 +1,6 @@
 """Scores of (query, passage) pairs on disk, append-only: a pair is never scored twice.
 
-A part is a file of sorted keys and their scores that appears whole or not at all. Its name is the sha256 of its bytes:
-any number of processes may add parts at once, and a reader notices a changed bit. Small parts are merged now and then.
+A part is a file of sorted keys and scores, named by the sha256 of its bytes: any number of processes may add parts.
 """
 
 import hashlib

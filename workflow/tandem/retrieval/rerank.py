@@ -1,8 +1,6 @@
 """Stages `rerank` and `rerank_windows`: cross-encoders reorder the top of a run; the documents below keep their order.
 
-So the measures that look deeper than the re-ranked top stay the first stage's, as the papers print them. In
-`rerank_windows` the windows of the top documents are scored, and a document gets their aggregate. Scores of pairs are
-stored per window, so that the methods of aggregation, and runs over the windows themselves, share them.
+In `rerank_windows` the windows of the top documents are scored, and a document gets their aggregate.
 """
 
 from collections.abc import Iterator
@@ -32,8 +30,7 @@ Ranked = tuple[str, list[str]]  # query, and its documents, best first
 def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array, Array]]:
     """Lists of the input run, about `GROUP` pairs at a time, and the pairs of their first `depth` documents.
 
-    Of each pair the query's row and that of the passage or window, list after list and document after document; and the
-    number of pairs of each document.
+    These are the query's row and that of the passage or window, (pairs,), and each document's number of pairs.
     """
     dataset, depth = Collection(job.inputs["dataset"]), job.params.depth
     docs, run = doc_rows(dataset), iter_run(job.inputs["run"].path("run.trec"))
@@ -115,7 +112,7 @@ def requests(job: Job[RerankParams]) -> Requests:
 
 
 def run_shard(job: Job[RerankParams]) -> dict[str, object]:
-    """Score a share of the pairs; see `score_shard`."""
+    """Score a share of the pairs."""
     return score_shard(job, requests)
 
 
@@ -124,10 +121,6 @@ def run(job: Job[RerankParams]) -> None:
 
     Inputs: dataset, run, and a cross-encoder `model` with its `tokens`, or several (`judge.0` with `judge_tokens.0`, …)
     whose scores are averaged; neither where a plugin scores. With `windows`, token ids are those of the windows.
-
-    Raises:
-        UserError: the run, the windows or the token ids belong to another dataset, the run is not that deep, or a model
-            has no cross-encoder.
     """
     use_workers(job.execution.workers)
     judges = open_scores(job)

@@ -1,8 +1,6 @@
-"""Stage `retrieve`: the best passages of each query by exact inner product, as a TREC run.
+"""Stage `retrieve`: the best passages of each query by exact inner product, as a TREC run, ties by document id.
 
-Ties are broken by document id, also at the cut. Shards (one process or machine each) search a range of blocks each; the
-stage searches the blocks that no shard has searched, and merges: the bytes are the same however the work was split,
-whichever engine did it, and however little memory it had.
+Shards search a range of blocks each, the stage the others: split, engine and memory change no byte.
 """
 
 import os

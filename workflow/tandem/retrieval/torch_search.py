@@ -1,8 +1,6 @@
 """Exact search by torch: vectors stream through a GPU, or a CPU, past the best passages of all queries so far.
 
-Products of stored vectors in float32 propose; sums in float64 on the same device decide, and the few whose rounding is
-close are left to `exact.py`, so that the result equals that of `faiss_search.py` to the last bit. No FAISS here: its
-OpenMP and torch's do not share a process well.
+Its result equals that of `faiss_search.py` to the last bit. No FAISS: their OpenMPs share no process well.
 """
 
 from collections.abc import Iterator
@@ -30,9 +28,8 @@ Parts = dict[str, Tensor]  # of a stretch: `values`, `ranks`, and of int8 `scale
 class Stretch:
     """A stretch of passages on the device: fp16 or int8 values, (passages, dim), with the scale of int8.
 
-    Attributes:
-        factor: what is multiplied: on CUDA the values as fp16, which sums in float32; else the vectors as float32.
-        longest: an upper bound of the vectors' lengths, a float64 tensor without dimensions.
+    `factor` is what is multiplied: on CUDA the values as fp16, which sums in float32; else the vectors as float32.
+    `longest` is an upper bound of the vectors' lengths.
     """
 
     def __init__(self, values: Tensor, ranks: Tensor, scale: Tensor | None = None) -> None:

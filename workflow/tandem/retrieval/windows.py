@@ -1,11 +1,7 @@
 """Long documents: scores of windows become scores of documents. Stage `aggregate`: a run over windows, aggregated.
 
-FirstP, MaxP, SumP: Dai & Callan (2019), for re-ranking. K-MaxP-Avg: Chen et al. (ICIP at TREC 2020), as the review
-describes it (§6.1.1): the average of the K best. Each method takes the windows' scores of many documents, one document
-after the other and each document's windows in order, and where each document begins.
-
-A window that was not retrieved scores no more than the lowest one that was. That decides nothing in MaxP, and FirstP
-leaves out documents whose first window was not retrieved; in SumP and K-MaxP such windows count 0 or that lowest score.
+FirstP, MaxP, SumP: Dai & Callan (2019). K-MaxP-Avg: Chen et al. (ICIP at TREC 2020). Each takes the windows' scores of
+many documents, one document after the other and each document's windows in order, and where each document begins.
 """
 
 from collections.abc import Iterator
@@ -26,15 +22,7 @@ from tandem.store.job import Job, writing
 
 @aggregation("first")
 def first(scores: Array, starts: Array, k: int) -> Array:
-    """FirstP: s(q, d) = s(q, w_0).
-
-    Args:
-        scores: of windows, float64, shape (windows,).
-        starts: where each document's windows begin, rising, shape (documents,); each document has a window.
-        k: not used.
-    Returns:
-        Shape (documents,), float64; likewise for the other methods.
-    """
+    """FirstP: s(q, d) = s(q, w_0). Scores are of windows, starts of documents, float64 and int64; `k` is of K-MaxP."""
     return np.asarray(scores[starts])
 
 

@@ -1,8 +1,6 @@
 """Stages `ann`, a run through an index with its recall, and `tradeoffs`, several indexes compared. No torch here.
 
-Trade-offs are recall against exact search, latency and size, swept, in one job. All indexes answer the same queries.
-Latency is that of one query at a time by one thread, and of all queries together by all threads; each is the median of
-some repetitions. Times are measured: they differ every time.
+Latency is of one query at a time by one thread, throughput of all queries by all threads: times differ every time.
 """
 
 import csv

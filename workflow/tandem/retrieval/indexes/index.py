@@ -1,11 +1,7 @@
-"""Stage `index`: an index of the passages' vectors, in parts of a fixed number of rows.
+"""Stage `index`: an index of the passages' vectors, in parts of a fixed number of rows, by inner product.
 
-It is trained on a seeded sample. Shards fill whole parts, the stage fills those still missing and puts them together,
-merging inverted lists on disk: the bytes are the same however the work was split, and a killed build continues after
-its last finished part. No torch here, as in `retrieve`.
-
-Inner product is the metric throughout, whether vectors have length 1 or not. HNSW takes it too, though it is no
-distance: long vectors draw many links, and recall of vectors that are not normalised may be lower.
+Shards fill whole parts, the stage those still missing, and merges inverted lists on disk: how the work was split
+changes no byte, and a killed build continues after its last finished part. No torch here, as in `retrieve`.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""Search through a finished index: several threads, the same passages and scores however many there are.
-
-An index proposes, and the exact scores of the stored vectors decide, ties by document id; or its own scores do.
-"""
+"""Search through a finished index: it proposes, and exact scores of the stored vectors decide, or its own scores do."""
 
 import json
 from itertools import pairwise

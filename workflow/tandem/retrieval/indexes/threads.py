@@ -1,11 +1,7 @@
 """Threads and GPUs on which FAISS computes the same bits, whatever their number, and k-means on them.
 
-FAISS's last bits depend on how many OpenMP threads share a call: k-means, quantising and graphs differ under another
-machine load. Here every call has one thread, and calls of a fixed size run side by side: the same bits on any number of
-cores. On GPUs, where faiss-gpu is installed, `execution.index_gpu` decides how several share an index.
-
-k-means is Lloyd's algorithm as FAISS runs it for inner products: centroids have length 1, and one without points takes
-half of the largest. Points are assigned in pieces of a fixed size.
+FAISS's last bits depend on how many OpenMP threads share a call. Here every call has one thread, and calls of a fixed
+size run side by side. On GPUs (faiss-gpu) `execution.index_gpu` decides how several share an index.
 """
 
 from collections import deque
@@ -117,7 +113,7 @@ class Nearest:
 def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = "none") -> Floats:
     """Centroids of at least `count` vectors by the angle between them, shape (count, dim), of length 1.
 
-    `seed` draws the vectors to start from.
+    Lloyd's algorithm as FAISS runs it for inner products; `seed` draws the vectors to start from.
     """
     centres = unit(vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))])
     for _ in range(ITERATIONS):

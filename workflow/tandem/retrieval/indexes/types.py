@@ -1,7 +1,4 @@
-"""The types of indexes as FAISS factory strings, and the limits of their parameters. No FAISS here: planning reads it.
-
-A type is a line of `TYPES`, its name in `stages.retrieval.IndexType` and its model in `config/retrieval.py`.
-"""
+"""The types of indexes as FAISS factory strings, and the limits of their parameters; planning reads it: no FAISS."""
 
 import re
 from math import isqrt

@@ -1,7 +1,6 @@
 """Stages `bm25`, a run of BM25 or of a variant of it, and `tune_bm25`, the choice of k1 and b on a split with labels.
 
-Two engines search: Lucene (`lucene.py`) over the input `lucene`, and bm25s (`bm25s.py`) over the input `bm25s`. Which
-of tied passages make the cut at `depth`, and their order, is decided by document id in both.
+Two engines search, Lucene and bm25s. Which of tied passages make the cut, and their order, is decided by document id.
 """
 
 import csv

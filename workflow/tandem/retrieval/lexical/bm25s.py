@@ -7,15 +7,7 @@ frequency in a passage of |d| terms, L = 1 - b + b |d| / mean |d|, N passages, d
     bm25+    ln((N + 1) / df) · ((k1 + 1) tf / (k1 L + tf) + δ)                            (Lv and Zhai, CIKM 2011)
     bm25l    ln((N + 1) / (df + 1/2)) · (k1 + 1) (c + δ) / (k1 + c + δ) with c = tf / L    (Lv and Zhai, SIGIR 2011)
 
-each summed over the query's terms that the passage has. bm25s itself gives passages without a term that term's value
-for tf = 0, which takes BM25+'s lower bound out of the ranking; here it counts where the papers count it.
-
-Memory: 42 bytes for each different term of each passage while the scores are computed, 8 afterwards (measured).
-
-Terms are near to those of Lucene's English analyzer: words are runs of letters, digits and `_`, joined by an
-apostrophe, a full stop or a colon between letters and by a full stop or a comma between digits (of Unicode's rules for
-word boundaries what text with spaces needs); then lower case, without `'s`, without Lucene's English stop words,
-stemmed by Porter's algorithm (1980, Snowball's `porter`).
+each summed over the query's terms that the passage has.
 """
 
 import json

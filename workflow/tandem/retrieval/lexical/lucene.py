@@ -1,20 +1,7 @@
 """The engine Lucene, through Anserini: stage `lucene`, its inverted index, and the search of the stage `bm25`.
 
-Files of the index depend on the threads that wrote them, results do not: BM25 sees only counts over the whole index,
-and ties are broken by document id.
-
-A query is a bag of words: characters of Lucene's query syntax mean nothing. Scores are Lucene's own float32; Anserini's
-step that rounds them to four digits and spreads ties is left out, so that equal passages tie.
-
-RM3 is Anserini's: with D the `fb_docs` best passages of a first search,
-
-    P(w|R) ∝ Σ_{d ∈ D} tf(w, d) / |d| · BM25(q, d)
-    P'(w) = α P(w|q) + (1 − α) P(w|R), α = `original_query_weight`
-
-and the second search is for the terms w, each weighing P'(w) (Lavrenko and Croft 2001; Abdul-Jaleel et al. 2004). Here
-d is a passage's `fb_terms` most frequent terms, |d| the sum of their frequencies, and P(w|R) keeps `fb_terms` terms.
-Terms of one letter, of more than 20 or in more than a tenth of the passages are left out, and so is, in an English
-index, what is not made of a to z and digits.
+Files of the index depend on the threads that wrote them, results do not. A query is a bag of words: characters of
+Lucene's query syntax mean nothing. Scores are Lucene's own float32, so that equal passages tie.
 """
 
 import base64
