@@ -127,19 +127,14 @@ def run(job: Job[EmbeddingsParams]) -> None:
     for key, values in computed.items():
         if len(values) > 1:
             say(f"embeddings {job.key}: blocks differ in {key} ({' and '.join(values)}), so their last bits may differ")
+    model = job.inputs["model"]
+    dual = json.loads((require_part(model, "dual") / "dual.json").read_text())
+    meta = {"rows": len(rows), "block": blocks.size, "dtype": blocks.dtype, "side": job.params.side, "model": model.key}
+    meta |= {name: dual[name] for name in ("dimension", "pooling", "normalize", "temperature")}
     with writing(job) as draft:
         for number, block in facts.items():
             draft.add(block_name(number), blocks.path(number).stat().st_size, block["sha256"])
-        write_json(draft.path("meta.json"), describe(job, blocks))
+        write_json(draft.path("meta.json"), meta)
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))
         draft.facts |= {job.params.side: len(rows), "blocks": len(blocks), **computed}
-
-
-def describe(job: Job[EmbeddingsParams], blocks: Blocks) -> dict[str, object]:
-    """`meta.json`: what a searcher must know about the vectors."""
-    model = job.inputs["model"]
-    dual = json.loads((require_part(model, "dual") / "dual.json").read_text())
-    meta = {"rows": blocks.rows, "block": blocks.size, "dtype": blocks.dtype, "side": job.params.side}
-    meta["model"] = model.key
-    return meta | {name: dual[name] for name in ("dimension", "pooling", "normalize", "temperature")}

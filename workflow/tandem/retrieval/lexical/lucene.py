@@ -25,6 +25,7 @@ from tandem.stages.lexical import SPLIT_BEFORE, STEMMERS, Bm25Variant, LucenePar
 from tandem.store.job import Job, writing
 
 SEARCHER = "io.anserini.search.SimpleSearcher"
+LUCENE = "org.apache.lucene."
 FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
 POLL_SECONDS = 0.1
 HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
@@ -172,9 +173,7 @@ class Lucene:
         steps.subList(steps.size() - 1, steps.size()).clear()
         weights = params.fields.weights() if params.fields else None
         self.fields = FieldSearch(machine, self.searcher, analyzer, weights) if weights else None
-        self.mapper = machine("com.fasterxml.jackson.databind.ObjectMapper")()
-        stored = machine("java.lang.Class").forName("org.apache.lucene.document.Document")
-        self.mapper.configOverride(stored).setIsIgnoredType(machine("java.lang.Boolean")(True))
+        self.mapper = _mapper(machine, f"{LUCENE}document.Document")
 
     def search(
         self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress
@@ -226,45 +225,43 @@ class FieldSearch:
     """
 
     def __init__(self, machine: JavaClass, searcher: Any, analyzer: Any, weights: dict[str, float]) -> None:
-        self.searcher, self.analyzer, self.weights = searcher, analyzer, weights
-        lucene = "org.apache.lucene."
-        self.index_searcher = machine(f"{lucene}search.IndexSearcher")
-        self.text = machine("io.anserini.analysis.AnalyzerUtils")
-        self.builder = machine(f"{lucene}search.BooleanQuery$Builder")
-        self.boost = machine(f"{lucene}search.BoostQuery")
-        self.combined = machine(f"{lucene}sandbox.search.CombinedFieldQuery$Builder")
-        self.term, self.should = machine(f"{lucene}index.Term"), machine(f"{lucene}search.BooleanClause$Occur").SHOULD
+        self.java, self.searcher, self.analyzer, self.weights = machine, searcher, analyzer, weights
         self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
-        field, kind = machine(f"{lucene}search.SortField"), machine(f"{lucene}search.SortField$Type")
-        self.order = machine(f"{lucene}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
-        self.mapper = machine("com.fasterxml.jackson.databind.ObjectMapper")()
-        sorts = machine("java.lang.Class").forName(f"[L{lucene}search.SortField;")
-        self.mapper.configOverride(sorts).setIsIgnoredType(machine("java.lang.Boolean")(True))
+        field, kind = machine(f"{LUCENE}search.SortField"), machine(f"{LUCENE}search.SortField$Type")
+        self.order = machine(f"{LUCENE}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
+        self.mapper = _mapper(machine, f"[L{LUCENE}search.SortField;")
 
     def search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
         """(document id, score) of the best `depth` passages of each query, ties by document id."""
-        searcher = self.index_searcher(self.searcher.reader, self.pool)
+        searcher = self.java(f"{LUCENE}search.IndexSearcher")(self.searcher.reader, self.pool)
         searcher.setSimilarity(self.searcher.get_similarity())
         return {query: self._hits(searcher, text, depth) for query, text in batch}
 
     def _hits(self, searcher: Any, text: str, depth: int) -> Hits:
         """One query's hits, as one text of JSON: fetching one after the other takes longer than the search itself."""
-        result = searcher.search(self.query(text), depth, self.order, True)
+        result = searcher.search(self._query(text), depth, self.order, True)
         hits = json.loads(self.mapper.writeValueAsString(result))["scoreDocs"]
-        return [(_text(**hit["fields"][1]), hit["score"]) for hit in hits]
+        ids = (hit["fields"][1] for hit in hits)  # a BytesRef of Lucene's
+        docs = [base64.b64decode(id["bytes"])[id["offset"] :][: id["length"]].decode() for id in ids]
+        return [(doc, hit["score"]) for doc, hit in zip(docs, hits, strict=True)]
 
-    def query(self, text: str) -> Any:
+    def _query(self, text: str) -> Any:
         """A Lucene query: a clause for each term over all fields, weighing as often as the query has the term."""
-        builder = self.builder()
-        for term, count in Counter(self.text.analyze(self.analyzer, text).toArray()).items():
-            clause = self.combined()
+        term, boost = self.java(f"{LUCENE}index.Term"), self.java(f"{LUCENE}search.BoostQuery")
+        should = self.java(f"{LUCENE}search.BooleanClause$Occur").SHOULD
+        builder = self.java(f"{LUCENE}search.BooleanQuery$Builder")()
+        terms = self.java("io.anserini.analysis.AnalyzerUtils").analyze(self.analyzer, text).toArray()
+        for word, count in Counter(terms).items():
+            clause = self.java(f"{LUCENE}sandbox.search.CombinedFieldQuery$Builder")()
             for field, weight in self.weights.items():
                 clause.addField(field, float(weight))
-            clause.addTerm(self.term("", term).bytes())
-            builder.add(self.boost(clause.build(), float(count)), self.should)
+            clause.addTerm(term("", word).bytes())
+            builder.add(boost(clause.build(), float(count)), should)
         return builder.build()
 
 
-def _text(bytes: str, offset: int, length: int, **others: object) -> str:
-    """The document id in a Lucene `BytesRef` as JSON has it."""
-    return base64.b64decode(bytes)[offset : offset + length].decode()
+def _mapper(machine: JavaClass, ignored: str) -> Any:
+    """What writes Java's objects as JSON, without those of a class."""
+    mapper, kind = machine("com.fasterxml.jackson.databind.ObjectMapper")(), machine("java.lang.Class").forName(ignored)
+    mapper.configOverride(kind).setIsIgnoredType(machine("java.lang.Boolean")(True))
+    return mapper
