@@ -6,7 +6,6 @@ DPR validates its checkpoints so, with ranks from 0 (facebookresearch/DPR, `vali
 from collections.abc import Iterator
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
@@ -73,7 +72,7 @@ def run(job: Job[AverageRankParams]) -> None:
     passages, queries = open_embeddings(job, job.params.split)
     collection = Collection(job.inputs["dataset"])
     judged = collection.qrels(job.params.split)
-    ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
+    ids = queries.query_ids()
     relevant = [[doc for doc, grade in judged.get(query, {}).items() if grade > 0] for query in ids]
     ranks = np.concatenate(list(ranked(queries, passages, Order(job.inputs["dataset"]), relevant)))
     counted = np.flatnonzero(ranks)

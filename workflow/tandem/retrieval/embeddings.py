@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.errors import UserError
@@ -187,6 +188,11 @@ class Embeddings:
         firsts = range(start // self.size * self.size, min(stop, self.rows), self.size)
         parts = [self.block(first // self.size, slice(max(start - first, 0), stop - first)) for first in firsts]
         return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float16)
+
+    def query_ids(self) -> list[str]:
+        """The query of each row."""
+        ids: list[str] = pq.read_table(self.artifact.path("ids.parquet"))["query_id"].to_pylist()
+        return ids
 
     def at(self, rows: Iterable[int]) -> Vectors:
         """The vectors of a few rows, in memory."""

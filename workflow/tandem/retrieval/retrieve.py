@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tandem.cluster.leases import offered
 from tandem.cluster.progress import Progress
@@ -50,6 +49,13 @@ def open_engine(name: str) -> Engine:
     else:
         from tandem.retrieval.faiss_search import search
     return search
+
+
+def lists(best: Best, queries: Sequence[str], order: Order) -> Iterator[tuple[str, list[str], Floats]]:
+    """(query, documents, scores) of each row of `best`, best first."""
+    for row, query in enumerate(queries):
+        ranks, scores = best.ranked(row)
+        yield query, order.ids(ranks), scores
 
 
 Partial = tuple[range, Array]  # blocks, and what a shard has retrieved in them: packed, shape (queries, depth)
@@ -125,8 +131,7 @@ class Retrieval:
 
     def ranked(self, partials: Sequence[Partial]) -> Iterator[tuple[str, list[str], Floats]]:
         """(query, documents, scores) of each query, best first, of all blocks."""
-        ids: list[str] = pq.read_table(self.queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
-        own = self.search(self.missing(partials))
+        ids, own = self.queries.query_ids(), self.search(self.missing(partials))
         # What is merged is copied twice: together, and in parts.
         step = max(1, self.memory // 4 // (24 * self.depth * (len(partials) + 1)))
         for first, keys in zip(self.groups, own, strict=True):
@@ -135,9 +140,7 @@ class Retrieval:
                 best.keys[:] = keys[start : start + step]
                 for _, theirs in partials:
                     best.add(slice(0, len(best.keys)), theirs[first + start : first + start + len(best.keys)])
-                for query in range(len(best.keys)):
-                    ranks, scores = best.ranked(query)
-                    yield ids[first + start + query], self.order.ids(ranks), scores
+                yield from lists(best, ids[first + start : first + start + len(best.keys)], self.order)
 
 
 def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:

@@ -12,7 +12,6 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.config.retrieval import TradeoffSweep
@@ -24,7 +23,7 @@ from tandem.retrieval.exact import Array
 from tandem.retrieval.faiss_search import exact_best, recall
 from tandem.retrieval.indexes.search import Index, Searcher
 from tandem.retrieval.indexes.threads import Threads, alone, lease_gpus
-from tandem.retrieval.retrieve import open_embeddings
+from tandem.retrieval.retrieve import lists, open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.job import Job, writing
 
@@ -48,14 +47,11 @@ def search(
     job: Job[AnnParams], searcher: Searcher, queries: Embeddings, order: Order
 ) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores) of each query, a bounded group of queries at a time."""
-    ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
+    ids = queries.query_ids()
     with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, GROUP):
             group = queries.take(first, first + GROUP)
-            best = searcher.best(group, job.params.depth)
-            for query in range(len(group)):
-                ranks, scores = best.ranked(query)
-                yield ids[first + query], order.ids(ranks), scores
+            yield from lists(searcher.best(group, job.params.depth), ids[first : first + GROUP], order)
             progress.add(len(group))
 
 
