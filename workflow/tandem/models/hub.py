@@ -67,14 +67,6 @@ def download(name: str, revision: str) -> tuple[Path, str]:
     return folder, folder.name
 
 
-def quiet() -> None:
-    """Silence the libraries' progress bars and load reports: our own lines say what matters."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-
-
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is not a Hugging Face model with safetensors weights."""
     for name in ("config.json", "model.safetensors"):
@@ -86,9 +78,12 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def _loading(folder: Path) -> Iterator[None]:
-    """Report in one line what transformers cannot load; code that comes with a model is never run."""
+    """Report in one line what transformers cannot load, and nothing else: no progress bars, no load reports."""
     from safetensors import SafetensorError
+    from transformers.utils import logging
 
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     except (ValueError, KeyError, ImportError, OSError, SafetensorError) as error:
@@ -107,7 +102,6 @@ def load_tokenizer(folder: Path) -> Any:
     """The folder's fast tokenizer."""
     from transformers import AutoTokenizer
 
-    quiet()
     with _loading(folder):
         return AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
 
@@ -123,7 +117,6 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
     import torch
     from transformers import AutoModel
 
-    quiet()
     check_folder(folder)
     options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
     with _loading(folder):

@@ -14,7 +14,7 @@ from tandem.errors import UserError
 from tandem.evaluation.measures import Evaluation
 from tandem.evaluation.scores import write_scores
 from tandem.retrieval.embeddings import Embeddings, Vectors
-from tandem.retrieval.exact import ROUNDING, SLACK, Array, pack, pair_scores, unpack
+from tandem.retrieval.exact import Array, pack, pair_scores, rounding_width, settled
 from tandem.retrieval.retrieve import open_embeddings
 from tandem.stages.evaluation import AverageRankParams
 from tandem.store.job import Job, writing
@@ -26,19 +26,14 @@ BATCH = 256  # queries multiplied with a block at once
 def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temperature: float) -> Array:
     """How many passages of a block stand before each query's relevant one, exactly as `retrieve` would rank them.
 
-    float32 products decide but where they are within their rounding error of the relevant passage's score; there the
-    exact score does, and of equal scores the lower id. `gold` is the relevant passage's score and rank, packed.
+    `gold` is the relevant passage's score and rank, packed, shape (queries,).
     """
-    exact_queries, block = queries.astype(np.float32), vectors.astype(np.float32)
-    scores = exact_queries @ block.T / np.float32(temperature)
-    lengths = np.linalg.norm(exact_queries.astype(np.float64), axis=1) * float(np.linalg.norm(block, axis=1).max())
-    error = (exact_queries.shape[1] + SLACK) * ROUNDING * lengths / temperature
-    from_gold = scores - unpack(gold)[0][:, None]
-    before: Array = (from_gold > 2 * error[:, None]).sum(1)
-    query, passage = np.nonzero(np.abs(from_gold) <= 2 * error[:, None])
-    exact = pack(pair_scores(queries[query], vectors[passage], temperature), ranks[passage])
-    np.add.at(before, query, exact > gold[query])
-    return before
+    exact, block = queries.astype(np.float64), vectors.astype(np.float64)
+    lengths = np.linalg.norm(exact, axis=1, keepdims=True) * np.linalg.norm(block, axis=1).max()
+    scores, close = settled(exact @ block.T, rounding_width(exact.shape[1], lengths), temperature)
+    query, passage = np.nonzero(close)
+    scores[close] = pair_scores(queries[query], vectors[passage], temperature)
+    return np.asarray((pack(scores, ranks) > gold[:, None]).sum(axis=1))
 
 
 def ranked(queries: Embeddings, passages: Embeddings, docs: Order, relevant: list[list[str]]) -> Iterator[Array]:

@@ -78,9 +78,10 @@ def pools(runs: Sequence[Artifact], queries: Sequence[str]) -> Iterator[tuple[st
             yield query, pool([file.read(query) for file in files], scored)
     known = set(queries)
     for file in files:
-        for query in (query for query in file.spans if query not in known):
-            file.read(query)  # a line that is wrong
-            raise UserError(f"{file.path}: holds query {query}, which the split lacks; fuse runs of one split")
+        for query in file.spans:
+            if query not in known:
+                file.read(query)  # a line that is wrong
+                raise UserError(f"{file.path}: holds query {query}, which the split lacks; fuse runs of one split")
 
 
 def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], list[Artifact]]:
