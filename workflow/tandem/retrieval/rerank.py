@@ -34,7 +34,7 @@ def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array,
     """
     dataset, depth = Collection(job.inputs["dataset"]), job.params.depth
     docs, run = doc_rows(dataset), iter_run(job.inputs["run"].path("run.trec"))
-    source = ((query, [doc for doc, _ in ranked_order(found, scores)]) for query, found, scores in run)
+    source = ((query, [doc for doc, _ in ranked_order(listed, scores)]) for query, listed, scores in run)
     if isinstance(job.params, RerankWindowsParams):
         windows = Collection(job.inputs["windows"])
         queries, spans = query_rows(windows), Spans(windows)

@@ -80,44 +80,34 @@ class Buffer:
 
 
 def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stretch]:
-    """Stretches of at most `rows` rows on the device: the next is read and copied while one is searched.
+    """Stretches of at most `rows` rows on the device: a thread reads the next one while one is searched.
 
-    Two buffers take turns.
+    Two buffers take turns. To a GPU they are copied on a stream of their own, while the caller's stream computes.
     """
     int8, cuda = passages.embeddings.dtype == INT8, where.type == "cuda"
-    size = min(rows, passages.rows)
-    buffers = [Buffer(size, passages.dimension, int8, pinned=cuda) for _ in range(2)]
-    if cuda:
-        yield from _copy(passages.read(rows), buffers, where)
-        return
-    read = (buffers[turn % 2].fill(*stretch) for turn, stretch in enumerate(passages.read(rows)))
-    with ahead(read) as coming:
-        for parts in coming:
-            yield Stretch(**parts)
+    buffers = [Buffer(min(rows, passages.rows), passages.dimension, int8, pinned=cuda) for _ in range(2)]
+    sending, sent = torch.cuda.Stream(where) if cuda else None, dict[int, torch.cuda.Event]()
 
-
-def _copy(stretches: Iterator[tuple[Rows, Array]], buffers: list[Buffer], where: torch.device) -> Iterator[Stretch]:
-    """Stretches on a GPU: a thread reads and sends on its own stream, while the caller's stream computes."""
-    sending, sent = torch.cuda.Stream(where), dict[int, torch.cuda.Event]()
-
-    def send() -> Iterator[tuple[Parts, torch.cuda.Event]]:
-        """Stretches whose copy has begun, and the event of its end."""
-        for number, stretch in enumerate(stretches):
+    def read() -> Iterator[tuple[Parts, torch.cuda.Event | None]]:
+        """Stretches, and where they are copied the event of the copy's end."""
+        for number, stretch in enumerate(passages.read(rows)):
             turn = number % 2
             if turn in sent:
                 sent[turn].synchronize()  # the copy out of this buffer
             parts = buffers[turn].fill(*stretch)
-            with torch.cuda.stream(sending):
-                copies = {name: part.to(where, non_blocking=True) for name, part in parts.items()}
-                sent[turn] = sending.record_event()
-            yield copies, sent[turn]
+            if sending is not None:
+                with torch.cuda.stream(sending):
+                    parts = {name: part.to(where, non_blocking=True) for name, part in parts.items()}
+                    sent[turn] = sending.record_event()
+            yield parts, sent.get(turn)
 
-    with ahead(send()) as coming:
+    with ahead(read()) as coming:
         for parts, copied in coming:
-            current = torch.cuda.current_stream(where)
-            current.wait_event(copied)
-            for part in parts.values():
-                part.record_stream(current)  # its memory is not reused before this stream is done with it
+            if copied is not None:
+                current = torch.cuda.current_stream(where)
+                current.wait_event(copied)
+                for part in parts.values():
+                    part.record_stream(current)  # its memory is not reused before this stream is done with it
             yield Stretch(**parts)
 
 

@@ -54,14 +54,8 @@ def divisors(dimension: int) -> list[int]:
 
 def factory(params: IndexParams, dimension: int) -> str:
     """FAISS's name of an index of these sized parameters."""
-    return TYPES[params.type].format(
-        opq=f"OPQ{params.m}_{dimension}," if params.opq else "",
-        sq=QUANTISERS[params.sq],
-        m=params.m,
-        bits=params.bits,
-        nlist=params.nlist,
-        factory=params.factory,
-    )
+    named = {"opq": f"OPQ{params.m}_{dimension}," if params.opq else "", "sq": QUANTISERS[params.sq]}
+    return TYPES[params.type].format(**(params.model_dump() | named))
 
 
 def lists(params: IndexParams) -> int | None:
