@@ -6,8 +6,6 @@ Results and gradients are the plain layers' within rounding, and nothing needs c
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -79,11 +77,9 @@ def resolve_precision(setting: str) -> str:
     return setting
 
 
-@contextmanager
-def precision(setting: str) -> Iterator[None]:
-    """Forward passes inside run in this precision (weights stay float32)."""
-    with torch.autocast(device().type, dtype=torch.bfloat16, enabled=resolve_precision(setting) == "bf16"):
-        yield
+def precision(setting: str) -> torch.autocast:
+    """A context whose forward passes run in this precision (weights stay float32)."""
+    return torch.autocast(device().type, dtype=torch.bfloat16, enabled=resolve_precision(setting) == "bf16")
 
 
 # Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.

@@ -208,7 +208,8 @@ class Stretches:
     def __init__(self, embeddings: Embeddings, numbers: Sequence[int], ranks: Array, progress: Progress) -> None:
         self.embeddings, self.numbers, self.ranks, self.progress = embeddings, numbers, ranks, progress
         self.dimension, self.temperature, size = embeddings.dimension, embeddings.temperature, embeddings.size
-        self.rows = sum(min(size, embeddings.rows - number * size) for number in numbers)
+        self.bounds = np.cumsum([0, *(min(size, embeddings.rows - number * size) for number in numbers)])
+        self.rows = int(self.bounds[-1])
 
     def read(self, rows: int) -> Iterator[tuple[Rows, Array]]:
         """Stretches of at most `rows` rows and of about equal length: their stored rows, and their ranks.
@@ -217,22 +218,15 @@ class Stretches:
         """
         most = -(-self.rows // -(-self.rows // max(1, rows)))
         most = max(1, min(rows, -(-most // ALIGNED) * ALIGNED))
-        pieces, ranks, held = Rows(), list[Array](), 0
-        for number in self.numbers:
-            stored, first = self.embeddings.stored(number), number * self.embeddings.size
-            start = 0
-            while start < len(stored):
-                stop = min(len(stored), start + most - held)
-                pieces.append(stored[start:stop])
-                ranks.append(self.ranks[first + start : first + stop])
-                held, start = held + stop - start, stop
-                if held == most:
-                    yield pieces, np.concatenate(ranks)
-                    self.progress.add(held)
-                    pieces, ranks, held = Rows(), [], 0
-        if held:
+        size = self.embeddings.size
+        for first in range(0, self.rows, most):
+            stop, pieces, ranks = min(first + most, self.rows), Rows(), list[Array]()
+            for at in range(np.searchsorted(self.bounds, first, "right") - 1, np.searchsorted(self.bounds, stop)):
+                number, span = self.numbers[at], slice(max(first - self.bounds[at], 0), stop - self.bounds[at])
+                pieces.append(self.embeddings.stored(number)[span])
+                ranks.append(self.ranks[number * size : (number + 1) * size][span])
             yield pieces, np.concatenate(ranks)
-            self.progress.add(held)
+            self.progress.add(stop - first)
 
     def join(self, pieces: Rows) -> Vectors:
         """The vectors of a stretch, float32, shape (rows, dim)."""
