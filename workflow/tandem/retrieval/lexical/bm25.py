@@ -6,7 +6,7 @@ Two engines search, Lucene and bm25s. Which of tied passages make the cut, and t
 import csv
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import product
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
-from tandem.data.runs import Floats, write_run
+from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import answerable, evaluate, parse_measures, without_identical_ids
 from tandem.stages.lexical import ENGINES, Bm25Params, Bm25Variant, LuceneParams, TuneBm25Params
@@ -116,8 +116,10 @@ def run_tuning(job: Job[TuneBm25Params]) -> None:
     with open_engine(job) as engine, writing(job) as draft:
         with Progress(f"tune_bm25 {job.key}", steps * len(queries), "queries") as progress:
             for k1, b in product(params.k1, params.b):
-                ranked = _ranked(params, engine, queries, k1, b, progress)
-                evaluation = evaluate([measure], qrels, ranked, [query for query, _ in queries])
+                hits = engine.search(queries, k1, b, params.depth + params.ignore_identical_ids, progress)
+                ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits)
+                counted = without_identical_ids(ranked) if params.ignore_identical_ids else ranked
+                evaluation = evaluate([measure], qrels, counted, [query for query, _ in queries])
                 grid.append((k1, b, float(evaluation.values.mean())))
         k1, b, value = max(grid, key=lambda point: point[2])
         with open(draft.path(GRID), "w", encoding="utf-8", newline="") as file:
@@ -126,12 +128,3 @@ def run_tuning(job: Job[TuneBm25Params]) -> None:
         write_json(draft.path(CHOSEN), chosen)
         say(f"tune_bm25 {job.key} · {params.measure} {value:.4f} with k1 {k1:g}, b {b:g}")
         draft.facts.update(queries=len(queries), chosen=chosen, **engine.facts)
-
-
-def _ranked(
-    params: TuneBm25Params, engine: Engine, queries: list[Query], k1: float, b: float, progress: Progress
-) -> Iterator[tuple[str, Sequence[str], Floats]]:
-    """The run of one point of the grid, as the measures read it: without the query itself where that is the rule."""
-    hits = engine.search(queries, k1, b, params.depth + params.ignore_identical_ids, progress)
-    ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits)
-    yield from without_identical_ids(ranked) if params.ignore_identical_ids else ranked

@@ -40,13 +40,26 @@ AHEAD = 64  # queries a thread may be ahead of the reader
 CACHED = 1 << 20  # words whose term is cached: text repeats itself
 WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d))\w+)*")
 # Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
-STOP_WORDS = frozenset(
-    (
-        *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not"),
-        *("of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was"),
-        *("will", "with"),
-    )
-)
+STOP_WORDS = {
+    *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of"),
+    *(
+        "on",
+        "or",
+        "such",
+        "that",
+        "the",
+        "their",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "to",
+        "was",
+        "will",
+        "with",
+    ),
+}
 
 
 def run(job: Job[Bm25sParams]) -> None:
@@ -62,16 +75,13 @@ def run(job: Job[Bm25sParams]) -> None:
         )
     collection = Collection(job.inputs["dataset"])
     vocabulary: dict[str, int] = {}
-    empty = 0
 
     def passages() -> Iterator[list[list[int]]]:
-        nonlocal empty
         split = term_splitter(job.params)
         with Progress(f"bm25s {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):
                 texts = (contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
                 numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in split(text)] for text in texts]
-                empty += sum(not row for row in numbers)
                 progress.add(len(numbers))
                 yield numbers
 
@@ -79,7 +89,7 @@ def run(job: Job[Bm25sParams]) -> None:
         rows, total = write_ragged(draft.folder, NAME, passages(), DTYPE)
         if not vocabulary:
             raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {analyzer}")
-        if empty:
+        if empty := int((np.diff(Ragged.open(draft.folder, NAME, DTYPE).offsets) == 0).sum()):
             say(f"bm25s {job.key} · warning: {empty:,} passages have no term to index")
         draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
         draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
@@ -95,31 +105,24 @@ def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
         return str.split
     if params.analyzer == "jieba":
         return segmenter()
-    stop = STOP_WORDS if params.language == "en" else frozenset()
-    stem = porter_stemmer() if params.analyzer != "none" else str
+    import Stemmer
+
+    stop = STOP_WORDS if params.language == "en" else set[str]()
+    porter: Callable[[str], str] = Stemmer.Stemmer("porter", 0).stemWord
 
     @lru_cache(CACHED)
     def term(word: str) -> str:
         whole = word[:-2] if word.endswith(("'s", "’s")) else word
-        return "" if whole in stop else stem(whole)
+        if whole in stop:
+            return ""
+        # Words of one or two letters stay as they are, as in Porter's program; Snowball's empties `s`.
+        return porter(whole) if params.analyzer != "none" and len(whole) > 2 else whole
 
     return lambda text: [stemmed for word in WORD.findall(text.lower()) if (stemmed := term(word))]
 
 
-def porter_stemmer() -> Callable[[str], str]:
-    """Porter's stemmer; words of one or two letters stay as they are, as in his program (Snowball's empties `s`)."""
-    import Stemmer
-
-    stem: Callable[[str], str] = Stemmer.Stemmer("porter", 0).stemWord
-    return lambda word: stem(word) if len(word) > 2 else word
-
-
 class Numbered:
-    """The stage `bm25s` as bm25s reads a corpus: lists of terms' numbers, read from the mapped file when needed.
-
-    Attributes:
-        vocab: term → number.
-    """
+    """The stage `bm25s` as bm25s reads a corpus: lists of terms' numbers, read from the mapped file when needed."""
 
     def __init__(self, index: Artifact) -> None:
         self.rows = Ragged.open(index.folder, NAME, DTYPE)
