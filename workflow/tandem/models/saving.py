@@ -84,31 +84,6 @@ POOL = {
     "cls": "hidden[:, 0]",
     "mean": '(hidden * inputs["attention_mask"][..., None]).sum(1) / inputs["attention_mask"].sum(1, keepdim=True)',
 }
-ENCODE = """\
-```python
-from transformers import AutoModel, AutoTokenizer
-
-def encode(folder, texts, tokens):
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
-    inputs = tokenizer(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
-    hidden = model(**inputs).last_hidden_state
-    vectors = {pool}
-    return {vectors}
-
-queries, passages = encode("{query}", ["a query"], {query_tokens}), encode("{passage}", ["a passage"], {passage_tokens})
-scores = queries @ passages.T / {temperature}
-```"""
-SCORE = """\
-```python
-from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
-
-tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
-inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
-hidden, head = model(**inputs).last_hidden_state, load_file("cross/2_Dense/model.safetensors")
-vectors = {pool}
-scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
-```"""
 
 
 @dataclass(frozen=True)
@@ -167,15 +142,21 @@ model.max_seq_length = {passage_tokens}  # of a passage; queries were cut to {qu
 queries, passages = model.encode_query(["a query"]), model.encode_document(["a passage"])
 scores = model.similarity(queries, passages) / {shape.temperature}
 ```"""
-    plain = ENCODE.format(
-        pool=POOL[shape.pooling],
-        vectors="vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors",
-        query=query,
-        passage=passage,
-        query_tokens=query_tokens,
-        passage_tokens=passage_tokens,
-        temperature=shape.temperature,
-    )
+    vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
+    plain = f"""\
+```python
+from transformers import AutoModel, AutoTokenizer
+
+def encode(folder, texts, tokens):
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
+    hidden = model(**inputs).last_hidden_state
+    vectors = {POOL[shape.pooling]}
+    return {vectors}
+
+queries, passages = encode("{query}", ["a query"], {query_tokens}), encode("{passage}", ["a passage"], {passage_tokens})
+scores = queries @ passages.T / {shape.temperature}
+```"""
     return "\n\n".join([ours, theirs, plain])
 
 
@@ -200,7 +181,18 @@ from sentence_transformers import CrossEncoder
 model = CrossEncoder("cross", max_length={lengths.query + lengths.passage + lengths.pair})
 scores = model.predict([("a query", "a passage")], activation_fn=torch.nn.Identity())  # else their sigmoid
 ```"""
-    return "\n\n".join([ours, theirs, SCORE.format(pool=POOL[pooling])])
+    plain = f"""\
+```python
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
+inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
+hidden, head = model(**inputs).last_hidden_state, load_file("cross/2_Dense/model.safetensors")
+vectors = {POOL[pooling]}
+scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
+```"""
+    return "\n\n".join([ours, theirs, plain])
 
 
 def folders(part: Path) -> list[Path]:
