@@ -46,11 +46,8 @@ class Encoder:
         accelerate(self.model, job.execution, self.budget, self.mode, training=False)
         self.dtype = torch.float16 if job.params.dtype == FP16 else torch.float32  # int8 is quantised from float32
         longest = self.tokens.params[f"{self.tower}_length"] + self.template.extra[0]
-        check_length(
-            self.model.towers[self.tower],
-            -(-longest // STEP) * STEP,
-            f"{self.tokens.folder}: {self.tower}_length, padded,",
-        )
+        padded, what = -(-longest // STEP) * STEP, f"{self.tokens.folder}: {self.tower}_length, padded,"
+        check_length(self.model.towers[self.tower], padded, what)
 
     def read(self, rows: Rows | range) -> Ragged:
         """Token ids of the texts at `rows`, in memory."""
@@ -91,15 +88,15 @@ def encode_blocks(job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks
     if missing:
         encoder = Encoder(job)
         computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels()}
-        sizes = {number: len(rows[blocks.span(number)]) for number in numbers}
         texts = ((number, encoder.read(rows[blocks.span(number)])) for number in missing)
 
         def write(number: int, vectors: Vectors) -> None:
             facts[number] = blocks.write(number, vectors, computed)
 
-        done = sum(sizes[number] for number in facts)
+        done = sum(block["rows"] for block in facts.values())
+        total = done + sum(len(rows[blocks.span(number)]) for number in missing)
         with (
-            Progress(f"encode {job.key}", sum(sizes.values()), job.params.side, done=done) as progress,
+            Progress(f"encode {job.key}", total, job.params.side, done=done) as progress,
             behind(write) as put,
             ahead(texts) as batches,
         ):

@@ -117,11 +117,7 @@ def aggregated(
 
 
 def run(job: Job[AggregateParams]) -> None:
-    """Write `run.trec` over the documents of `dataset` from `run`, which is over `windows`.
-
-    Raises:
-        UserError: the windows are not the dataset's, or the run is over other ones.
-    """
+    """Write `run.trec` over the documents of `dataset` from `run`, which is over `windows`."""
     require_windows(job, "run")
     facts = {"queries": 0, "shorter": 0}
     with writing(job) as draft, Progress(f"aggregate {job.key}", 0, "queries") as progress:
