@@ -22,7 +22,7 @@ from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
 from tandem.retrieval.faiss_search import exact_best, recall
 from tandem.retrieval.indexes.search import Index, Searcher
-from tandem.retrieval.indexes.threads import Threads, alone, lease_gpus
+from tandem.retrieval.indexes.threads import alone, lease_gpus
 from tandem.retrieval.retrieve import lists, open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.job import Job, writing
@@ -113,32 +113,26 @@ def measure(searcher: Searcher, queries: Array, exact: list[Array], ks: tuple[in
     }
 
 
-def tradeoffs(job: Job[TradeoffsParams], threads: Threads) -> Iterator[Line]:
-    """A line for each index and setting."""
-    params, sweep = job.params, job.params.sweep
+def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
+    """Measure every setting of every index and write `tradeoffs.csv`."""
+    params, sweep, lines = job.params, job.params.sweep, list[Line]()
     passages, all_queries = open_vectors(job)
     gpu = lease_gpus(job)
     ranks = Order(job.inputs["dataset"]).ranks
     queries = sample_queries(all_queries, params.queries)
-    exact = exact_best(passages, queries, ranks, max(params.k)).ranks()
     indexes = list(zip(params.indexes, job.many("index"), strict=True))
-    with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
-        for name, artifact in indexes:
-            index = Index(artifact, threads, gpu)
-            for nprobe, ef_search, rescore in settings(index, sweep):
-                index.tune(nprobe, ef_search)
-                searcher = Searcher(index, passages, ranks, rescore, sweep.rescore_factor)
-                line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
-                line |= measure(searcher, queries, exact, params.k, params.repeats)
-                line |= {"factory": index.factory, "bytes_per_vector": artifact.manifest.facts["bytes_per_vector"]}
-                yield line | {"key": artifact.key}
-            progress.add(1)
-
-
-def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
-    """Measure and write `tradeoffs.csv`."""
     with alone(job.execution.workers) as threads, writing(job) as draft:
-        lines = list(tradeoffs(job, threads))
+        exact = exact_best(passages, queries, ranks, max(params.k)).ranks()
+        with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
+            for name, artifact in indexes:
+                index, size = Index(artifact, threads, gpu), artifact.manifest.facts["bytes_per_vector"]
+                for nprobe, ef_search, rescore in settings(index, sweep):
+                    index.tune(nprobe, ef_search)
+                    searcher = Searcher(index, passages, ranks, rescore, sweep.rescore_factor)
+                    line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
+                    line |= measure(searcher, queries, exact, params.k, params.repeats)
+                    lines.append(line | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key})
+                progress.add(1)
         with open(draft.path("tradeoffs.csv"), "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
             writer.writeheader()
