@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ def model(folder: Path) -> dict[str, object]:
     with writing(Job("model", folder / "model", {"objective": "dual", "train": {}}, {})) as draft:
         DualEncoder.start(folder / "encoder", **TOWERS).save(draft.folder / "dual", tokenizer)
     digest = tokenizer_digest((folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8"))
-    return {"dtype": "uint16", "tokenizer": digest, "template": Template.of(tokenizer).to_json()}
+    return {"dtype": "uint16", "tokenizer": digest, "template": asdict(Template.of(tokenizer))}
 
 
 def passages(count: int) -> Iterator[list[np.ndarray]]:

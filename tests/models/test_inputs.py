@@ -45,7 +45,7 @@ def test_padded_inputs_equal_a_plain_loop(template, multiple):
     before, between, after = template.pair
     types = template.types or (0, 0, 0, 0, 0)
     rows = [tuple(zip((before, a, between, b, after), types, strict=True)) for a, b in zip(first, second, strict=True)]
-    made = template.pairs(Ragged.of(first), second, multiple)
+    made = template.pair_inputs(Ragged.of(first), Ragged.of(second)).padded(multiple)
     assert {name: tensor.tolist() for name, tensor in made.items()} == loop(rows, template, multiple)
 
 

@@ -1,9 +1,14 @@
 """Template against what the tokenizer itself writes around texts and pairs."""
 
+import json
+from dataclasses import asdict
+
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from tandem.models.hub import load_tokenizer, tokenizer_digest
+from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template
 
 TEXTS = ["the otter", "", "what does the badger eat in autumn, when winter is close?", "ü"]
@@ -41,7 +46,7 @@ def test_single_texts_equal_the_tokenizers_own_output(tokenizer):
 
 def test_pairs_equal_the_tokenizers_own_output(tokenizer):
     first, second = TEXTS, TEXTS[::-1]
-    made = Template.of(tokenizer).pairs(ids(tokenizer, first), ids(tokenizer, second))
+    made = Template.of(tokenizer).pair_inputs(*(Ragged.of(ids(tokenizer, texts)) for texts in (first, second))).padded()
     expected = tokenizer(first, second, padding=True, return_tensors="pt")
     assert made.keys() == expected.keys()
     for name, tensor in expected.items():
@@ -50,7 +55,7 @@ def test_pairs_equal_the_tokenizers_own_output(tokenizer):
 
 def test_template_survives_json(tokenizer):
     template = Template.of(tokenizer)
-    assert Template.from_json(template.to_json()) == template
+    assert TypeAdapter(Template).validate_python(json.loads(json.dumps(asdict(template)))) == template
     single, pair = template.extra
     assert single == len(tokenizer("")["input_ids"])
     text = len(ids(tokenizer, ["otter"])[0])

@@ -130,7 +130,7 @@ def test_products_that_are_off_by_the_whole_bound_change_nothing(kept, monkeypat
 def like_cuda(monkeypatch):
     """Vectors held, multiplied and decided as on CUDA, by the processor."""
 
-    def hold(held, values, scale, ranks):
+    def hold(held, values, ranks, scale=None):
         held.factor, held.scale, held.ranks = values.half(), scale, ranks
         held.longest = 1.001 * (held.factor.float().norm(dim=1) * (1 if scale is None else scale)).max().double()
 

@@ -7,10 +7,8 @@ import faiss
 import numpy as np
 from clustered import vectors
 
-from tandem.retrieval.indexes import build as kmeans
-from tandem.retrieval.indexes import threads as gpus
-from tandem.retrieval.indexes.build import centroids
-from tandem.retrieval.indexes.threads import alone
+from tandem.retrieval.indexes import threads as kmeans
+from tandem.retrieval.indexes.threads import Nearest, alone, centroids
 
 
 def learned(points, count, workers=1, seed=3):
@@ -69,11 +67,11 @@ def test_gpus_serve_one_call_at_a_time(monkeypatch):
                 self.within -= 1
             return None, np.zeros((len(vectors), k), np.int64)
 
-    monkeypatch.setattr(gpus, "on_gpus", lambda index, how: index)
+    monkeypatch.setattr(kmeans, "on_gpus", lambda index, how: index)
     monkeypatch.setattr(kmeans, "PIECE", 10)
     for how, most in (("replicate", 1), ("none", 4)):
         calls.clear()
         with alone(4) as threads:
-            labels = kmeans.assign(gpus.Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
+            labels = kmeans.assign(Nearest(Busy(), how), np.zeros((95, 2), np.float32), threads)
         assert labels.shape == (95,)
         assert max(calls) == most

@@ -141,6 +141,7 @@ def test_shards_change_no_byte(make_job, inputs, shard, alone, count, engine, mo
     assert (job.out / "run.trec").read_bytes() == alone
     assert open_artifact(job.out).manifest.facts["shards"] == min(count, 4)
     assert sorted(path.suffix for path in (job.out / "shards").iterdir()) == [".json"] * count
+    assert not (job.out / "work").exists()
 
 
 def test_a_shard_that_is_missing_damaged_or_of_another_search_is_done_by_the_stage(
@@ -148,7 +149,7 @@ def test_a_shard_that_is_missing_damaged_or_of_another_search_is_done_by_the_sta
 ):
     for number in (0, 1, 2):
         shard(number, 3)
-    folder = shard.out / "shards"
+    folder = shard.out / "work"
     (folder / "0-1.npy").unlink()
     with (folder / "1-2.npy").open("r+b") as file:
         file.seek(-1, 2)
@@ -183,13 +184,13 @@ def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monke
     monkeypatch.setattr(module, "open_engine", lambda setting: lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         shard(1, 2)
-    assert not list((shard.out / "shards").glob("*.facts"))
+    assert not list((shard.out / "work").glob("*.json"))
     monkeypatch.undo()
     shard(1, 2)
-    before = (shard.out / "shards/2-4.npy").stat().st_mtime_ns
+    before = (shard.out / "work/2-4.npy").stat().st_mtime_ns
     monkeypatch.setattr(module, "open_engine", None)
     shard(1, 2)
-    assert (shard.out / "shards/2-4.npy").stat().st_mtime_ns == before
+    assert (shard.out / "work/2-4.npy").stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

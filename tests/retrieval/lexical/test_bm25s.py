@@ -10,8 +10,8 @@ import pytest
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.retrieval.lexical import bm25s, java
-from tandem.retrieval.lexical.analyzers import STOP_WORDS, term_splitter
 from tandem.retrieval.lexical.bm25 import run as search
+from tandem.retrieval.lexical.bm25s import STOP_WORDS, term_splitter
 from tandem.stages.lexical import Bm25sParams
 from tandem.store.artifact import open_artifact
 
@@ -163,10 +163,11 @@ ENGLISH_TEXTS = [
 ]
 LUCENES = """
 import json, sys
-from tandem.retrieval.lexical import analyzers, java
+from tandem.retrieval.lexical import java
+from tandem.retrieval.lexical.lucene import lucene_analyzer
 from tandem.stages.lexical import LuceneParams
 machine = java.start()
-analyzer = analyzers.lucene_analyzer(machine, LuceneParams())
+analyzer = lucene_analyzer(machine, LuceneParams())
 analyze = machine("io.anserini.analysis.AnalyzerUtils").analyze
 told = [analyze(analyzer, text).toArray() for text in json.load(sys.stdin)]
 print(json.dumps(told))

@@ -13,10 +13,10 @@ from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import (
+    FrozenLinear,
     by_onednn,
     device,
     freeze,
-    freeze_child,
     has_bf16,
     keep_memory,
     make_ready,
@@ -48,14 +48,19 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
             model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
             if isinstance(model, CrossEncoder) and by_onednn() and not training:
                 model.any_rows = True
-                freeze_child(model, "head", torch.float32, tokens, gelu=False)
+                head: Any = FrozenLinear(model.head, torch.float32, tokens, gelu=False)
+                model.head = head
             for encoder in encoders:
                 compiled = is_compiled(packed, execution.compile, training)
                 if not training:
                     freeze(encoder, mode, tokens)
                 elif by_onednn() and not compiled:
                     make_ready(encoder, tokens)
-                _choose(encoder, packed, compiled, training)
+                if attention := _attention(encoder, packed, training):
+                    register()
+                    encoder.set_attn_implementation(attention)
+                if compiled:
+                    compile_layers(encoder, packed)
 
 
 def is_packed(encoders: list[Any], setting: str, mode: str) -> bool:
@@ -75,19 +80,14 @@ def is_compiled(packed: bool, setting: str, training: bool) -> bool:
     return compiles and (training or not by_onednn())
 
 
-def _choose(encoder: Any, packed: bool, compiled: bool, training: bool) -> None:
-    """Set one encoder's attention, and compile its layers."""
+def _attention(encoder: Any, packed: bool, training: bool) -> str | None:
+    """The name of one encoder's attention; None leaves its own."""
     if packed:
-        register()
-        encoder.set_attn_implementation(PACKED)
-    elif training and device().type == "cpu":
+        return PACKED
+    if training and device().type == "cpu":
         # The fused kernel's backward pass costs a third of a step on a CPU; its forward pass is kept for encoding.
-        encoder.set_attn_implementation("eager")
-    elif by_onednn() and encoder.config.model_type in FAMILIES:
-        register()
-        encoder.set_attn_implementation(FLOAT32)
-    if compiled:
-        compile_layers(encoder, packed)
+        return "eager"
+    return FLOAT32 if by_onednn() and encoder.config.model_type in FAMILIES else None
 
 
 @cache
@@ -106,9 +106,7 @@ def can_compile() -> bool:
 def compile_layers(encoder: nn.Module, packed: bool) -> None:
     """Compile every transformer layer in place; names of parameters, saving and copying stay as they are.
 
-    Args:
-        packed: whether it meets packed rows, of few lengths, each of which gets its own code; the lengths of padded
-            inputs are left open.
+    Packed rows are of few lengths, each of which gets its own code; the lengths of padded inputs are left open.
     """
     import torch._dynamo
     from transformers.modeling_layers import GradientCheckpointingLayer

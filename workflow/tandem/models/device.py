@@ -1,14 +1,11 @@
-"""Where a model runs, in which precision, and linear layers by oneDNN on a CPU.
+"""Where a model runs, in which precision, and linear layers by oneDNN, which has its own layout of weights.
 
-oneDNN reads weights in blocks of its own, which fit what the processor multiplies at once; PyTorch's plain layer hands
-them over row by row. Results and gradients are the plain layers' within rounding, and nothing needs compiling.
+Results and gradients are the plain layers' within rounding, and nothing needs compiling.
 """
 
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -80,11 +77,9 @@ def resolve_precision(setting: str) -> str:
     return setting
 
 
-@contextmanager
-def precision(setting: str) -> Iterator[None]:
-    """Forward passes inside run in this precision (weights stay float32)."""
-    with torch.autocast(device().type, dtype=torch.bfloat16, enabled=resolve_precision(setting) == "bf16"):
-        yield
+def precision(setting: str) -> torch.autocast:
+    """A context whose forward passes run in this precision (weights stay float32)."""
+    return torch.autocast(device().type, dtype=torch.bfloat16, enabled=resolve_precision(setting) == "bf16")
 
 
 # Names of a linear layer and of the activation that follows it, in one module: BERT's relatives, DistilBERT.
@@ -94,10 +89,7 @@ ACTIVATED = (("dense", "intermediate_act_fn"), ("lin1", "activation"))
 class FrozenLinear(nn.Module):
     """`nn.Linear` whose weights are cast and laid out once; GELU is computed while a product is still in the cache.
 
-    Args:
-        dtype: of the product's factors and of the result; sums are float32.
-        rows: about how many rows it gets at once; weights are laid out for so many.
-        gelu: whether GELU (by the error function) follows.
+    `dtype` is of the product's factors and of the result; sums are float32. Weights are laid out for about `rows` rows.
     """
 
     def __init__(self, plain: nn.Linear, dtype: torch.dtype, rows: int, gelu: bool) -> None:
@@ -117,11 +109,7 @@ class FrozenLinear(nn.Module):
 
 
 def freeze(model: nn.Module, mode: str, rows: int) -> None:
-    """Make a model's linear layers ready for inference, in place; it can be neither trained nor saved any more.
-
-    Args:
-        mode: precision of the computation, `auto`, `bf16` or `fp32`; layers cast what they get.
-    """
+    """Make a model's linear layers ready for inference in a precision; it can be neither trained nor saved any more."""
     dtype = torch.bfloat16 if resolve_precision(mode) == "bf16" else torch.float32
     for parent in list(model.modules()):
         fused = {linear: act for linear, act in ACTIVATED if _is_gelu(getattr(parent, act, None))}
@@ -129,16 +117,11 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
             if type(child) is not nn.Linear:
                 continue
             if by_onednn():
-                freeze_child(parent, name, dtype, rows, name in fused)
+                setattr(parent, name, FrozenLinear(child, dtype, rows, name in fused))
                 if name in fused:
                     setattr(parent, fused[name], nn.Identity())
             else:
                 child.to(dtype)  # what autocast would do with every batch
-
-
-def freeze_child(parent: nn.Module, name: str, dtype: torch.dtype, rows: int, gelu: bool) -> None:
-    """Replace a module's linear layer by a `FrozenLinear`."""
-    setattr(parent, name, FrozenLinear(getattr(parent, name), dtype, rows, gelu))
 
 
 def _is_gelu(module: Any) -> bool:
@@ -151,10 +134,8 @@ def _is_gelu(module: Any) -> bool:
 class LearningLinear(nn.Linear):
     """`nn.Linear` that lays its weights out anew when they have changed, not with every micro-batch.
 
-    Its parameters are the plain layer's own, by the same names. Under autocast, and in float64, it is the plain layer.
-
-    Args:
-        rows: about how many rows it gets at once; weights are laid out for so many.
+    Its parameters are the plain layer's own, by the same names; weights are laid out for about `rows` rows. Under
+    autocast, and in float64, it is the plain layer.
     """
 
     def __init__(self, plain: nn.Linear, rows: int) -> None:
@@ -206,7 +187,6 @@ class _Linear(torch.autograd.Function):
 
 
 def _product(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x Wᵀ + b by oneDNN."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
     return product
 

@@ -1,9 +1,4 @@
-"""Encoders as Hugging Face folders: fetched, checked, loaded, saved. Safetensors only, no remote code, and quiet.
-
-Stage `encoder` pins a starting encoder as a local folder. Sources: `package` (an installed Python package that carries
-a model), `folder` (the user's) and `hub` (a Hugging Face name at a revision). Weights must be safetensors; an expected
-sha256 must match. A model that does not give one vector per token is refused here, before anything is trained from it.
-"""
+"""Encoders as Hugging Face folders, and stage `encoder`, which pins one: safetensors only, no remote code, quiet."""
 
 import hashlib
 import importlib.util
@@ -44,13 +39,11 @@ def run(job: Job[EncoderParams]) -> None:
 def locate(job: Job[EncoderParams]) -> tuple[Path, str | None]:
     """The folder that holds the encoder, and the hub's commit if it comes from there."""
     params = job.params
-    match params.source:
-        case "package":
-            return package_folder(str(params.package), str(params.folder)), None
-        case "folder":
-            return Path(str(job.execution.path)), None
-        case _:
-            return download(str(params.name), str(params.revision))
+    if params.source == "hub":
+        return download(str(params.name), str(params.revision))
+    if params.source == "package":
+        return package_folder(str(params.package), str(params.folder)), None
+    return Path(str(job.execution.path)), None
 
 
 def package_folder(package: str, folder: str) -> Path:
@@ -62,11 +55,7 @@ def package_folder(package: str, folder: str) -> Path:
 
 
 def download(name: str, revision: str) -> tuple[Path, str]:
-    """A hub model's files at a revision, from the local cache or the network.
-
-    Returns:
-        The snapshot's folder and the commit it stands for.
-    """
+    """The folder and the commit of a hub model's files at a revision, from the local cache or the network."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -76,14 +65,6 @@ def download(name: str, revision: str) -> tuple[Path, str]:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"encoder: cannot fetch {name} at {revision} from the hub: {reason}") from None
     return folder, folder.name
-
-
-def quiet() -> None:
-    """Silence the libraries' progress bars and load reports: our own lines say what matters."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
 
 
 def check_folder(folder: Path) -> None:
@@ -97,9 +78,12 @@ def check_folder(folder: Path) -> None:
 
 @contextmanager
 def _loading(folder: Path) -> Iterator[None]:
-    """Report in one line what transformers cannot load; code that comes with a model is never run."""
+    """Report in one line what transformers cannot load, and nothing else: no progress bars, no load reports."""
     from safetensors import SafetensorError
+    from transformers.utils import logging
 
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     except (ValueError, KeyError, ImportError, OSError, SafetensorError) as error:
@@ -118,7 +102,6 @@ def load_tokenizer(folder: Path) -> Any:
     """The folder's fast tokenizer."""
     from transformers import AutoTokenizer
 
-    quiet()
     with _loading(folder):
         return AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
 
@@ -134,7 +117,6 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
     import torch
     from transformers import AutoModel
 
-    quiet()
     check_folder(folder)
     options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
     with _loading(folder):

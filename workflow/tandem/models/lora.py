@@ -1,7 +1,6 @@
 """LoRA through `peft`: an encoder's weights stay, low-rank adapters beside its linear layers learn. Also dropout.
 
-h = W x + (alpha / rank) · B A x, with A drawn at random and B zero (Hu et al. 2021, §4.1): training starts from the
-encoder's own function. Saving adds (alpha / rank) · B A to W, so that whoever loads the folder needs no peft.
+h = W x + (alpha / rank) · B A x, A random and B zero (Hu et al. 2021, §4.1). Saving adds (alpha / rank) · B A to W.
 """
 
 import copy
@@ -19,9 +18,7 @@ from tandem.store.files import write_json
 def add_lora(models: nn.Module, params: Lora) -> None:
     """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning.
 
-    Args:
-        models: encoders with what stands on them; frozen ones (a static teacher's) are left alone.
-        params: rank, scale, dropout, and the names of the linear layers that get an adapter.
+    Encoders that are frozen already (a static teacher's) are left alone.
     """
     from peft import LoraConfig, inject_adapter_in_model
     from transformers import PreTrainedModel

@@ -64,11 +64,7 @@ class Ragged:
 
 
 def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dtype: str) -> tuple[int, int]:
-    """Write rows of ids as they come: `<name>.ids` (raw) and `<name>.offsets.npy` (int64), holding one batch.
-
-    Returns:
-        Number of rows and of tokens.
-    """
+    """Write rows of ids as they come: `<name>.ids` (raw), `<name>.offsets.npy` (int64); numbers of rows and tokens."""
     rows = tokens = 0
     with open(folder / f"{name}.ids", "wb") as ids, open(folder / f"{name}.offsets.npy", "wb") as offsets:
         _write_header(offsets, 1)
@@ -85,7 +81,7 @@ def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dt
 
 
 def _write_header(file: BinaryIO, count: int) -> None:
-    """The header of a .npy file of so many int64, of the same length whatever the number."""
+    # of the same length whatever the number
     header = {"shape": (count,), "fortran_order": False, "descr": "<i8"}
     np.lib.format.write_array_header_1_0(file, header)
 
@@ -93,13 +89,8 @@ def _write_header(file: BinaryIO, count: int) -> None:
 def token_batches(lengths: Ids, budget: int, packed: bool = False) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
     """Split rows into batches of at most `budget` tokens: rows times longest, or where packed the sum of the lengths.
 
-    Rows are sorted by (length, index), so the split depends on the lengths alone. A row longer than the budget is a
-    batch of its own.
-
-    Args:
-        lengths: tokens of each row, special tokens included, shape (rows,).
-    Returns:
-        Row indices of each batch.
+    Rows are sorted by (length, index), so the split depends on the lengths alone, special tokens included. A row longer
+    than the budget is a batch of its own. Returns the row indices of each batch.
     """
     order = np.argsort(lengths, kind="stable").astype(np.int64)
     ordered = lengths[order]
@@ -124,8 +115,6 @@ def micro_batches(lengths: Ids, budget: int, multiple: int, packed: int | None) 
         lengths: tokens of each row, special tokens included, shape (rows,).
         budget: tokens of a padded batch, at most; a row longer than it is a batch of its own.
         packed: tokens of a packed row, which has no padding; None where rows are padded.
-    Returns:
-        Row indices of each batch.
     """
     if packed is not None:
         return token_batches(lengths, packed, packed=True)

@@ -7,21 +7,30 @@ import yaml
 
 from tandem.store.files import write_json
 
+# Modules of sentence-transformers: their folder, and their class.
 MODULES = {
-    "Transformer": ("", "base.modules.transformer.Transformer"),
-    "Pooling": ("1_Pooling", "sentence_transformer.modules.pooling.Pooling"),
-    "Normalize": ("2_Normalize", "sentence_transformer.modules.normalize.Normalize"),
-    "Dense": ("2_Dense", "base.modules.dense.Dense"),
-    "Router": ("", "base.modules.router.Router"),
+    "Transformer": ("", "sentence_transformers.base.modules.transformer.Transformer"),
+    "Pooling": ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
+    "Normalize": ("2_Normalize", "sentence_transformers.sentence_transformer.modules.normalize.Normalize"),
+    "Dense": ("2_Dense", "sentence_transformers.base.modules.dense.Dense"),
+    "Router": ("", "sentence_transformers.base.modules.router.Router"),
 }
+CONFIG = "config_sentence_transformers.json"
+TRANSFORMER = {
+    "transformer_task": "feature-extraction",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    "module_output_name": "token_embeddings",
+}
+# Scores are dot products; a temperature divides them, which changes no ranking.
+MODEL: dict[str, object] = {"model_type": "SentenceTransformer", "prompts": {}, "default_prompt_name": None}
+MODEL["similarity_fn_name"] = "dot"
+CROSS = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder", "prompts": {}}
 
 
 def describe_encoder(folder: Path, dimension: int, pooling: str, normalize: bool) -> None:
     """Make an encoder's folder a SentenceTransformer with this pooling, whose similarity is the dot product."""
-    _modules(folder, _pooled(normalize))
-    _transformer(folder)
-    _pooling(folder, dimension, pooling)
-    _similarity(folder)
+    _pooled(folder, dimension, pooling, "Normalize" if normalize else None)
+    write_json(folder / CONFIG, MODEL)
 
 
 def describe_two_towers(folder: Path, query: str, passage: str, normalize: bool) -> None:
@@ -29,63 +38,45 @@ def describe_two_towers(folder: Path, query: str, passage: str, normalize: bool)
 
     The towers' own folders, which `describe_encoder` has described, are its parts: no weight is stored twice.
     """
-    types: dict[str, str] = {}
-    structure: dict[str, list[str]] = {}
-    for route, tower in (("query", query), ("document", passage)):
-        parts = {str(Path(tower) / MODULES[name][0]): _class(name) for name in _pooled(normalize)}
-        types |= parts
-        structure[route] = list(parts)
-    parameters = {"default_route": "document", "allow_empty_key": True, "route_mappings": {}}
+    names = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    parts = {
+        route: {str(Path(tower) / MODULES[name][0]): MODULES[name][1] for name in names}
+        for route, tower in (("query", query), ("document", passage))
+    }
+    router = {
+        "types": parts["query"] | parts["document"],
+        "structure": {route: list(modules) for route, modules in parts.items()},
+        "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
+    }
     _modules(folder, ["Router"])
-    write_json(folder / "router_config.json", {"types": types, "structure": structure, "parameters": parameters})
-    _similarity(folder)
+    write_json(folder / "router_config.json", router)
+    write_json(folder / CONFIG, MODEL)
 
 
 def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
     """Make an encoder's folder with a head in 2_Dense/ a CrossEncoder; scores are the output's sigmoid."""
-    _modules(folder, ["Transformer", "Pooling", "Dense"])
-    _transformer(folder)
-    _pooling(folder, dimension, pooling)
+    _pooled(folder, dimension, pooling, "Dense")
     size = {"in_features": dimension, "out_features": 1, "bias": True}
     names = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
     activation = {"activation_function": "torch.nn.modules.linear.Identity"}
-    write_json(folder / "2_Dense/config.json", {**size, **activation, **names})
-    config = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder", "prompts": {}}
-    write_json(folder / "config_sentence_transformers.json", config)
+    write_json(folder / "2_Dense/config.json", size | activation | names)
+    write_json(folder / CONFIG, CROSS)
 
 
-def _pooled(normalize: bool) -> list[str]:
-    """The modules from token ids to a vector."""
-    return ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
-
-
-def _class(name: str) -> str:
-    return f"sentence_transformers.{MODULES[name][1]}"
+def _pooled(folder: Path, dimension: int, pooling: str, last: str | None) -> None:
+    """Describe the modules from token ids to a vector, and the one behind them."""
+    _modules(folder, ["Transformer", "Pooling", *([last] if last else [])])
+    write_json(folder / "sentence_bert_config.json", TRANSFORMER)
+    vector = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
+    write_json(folder / "1_Pooling/config.json", vector)
 
 
 def _modules(folder: Path, names: list[str]) -> None:
-    """The modules in the order they are called."""
+    """List the modules in the order they are called."""
     modules = [
-        {"idx": i, "name": str(i), "path": MODULES[name][0], "type": _class(name)} for i, name in enumerate(names)
+        {"idx": i, "name": str(i), "path": MODULES[name][0], "type": MODULES[name][1]} for i, name in enumerate(names)
     ]
     write_json(folder / "modules.json", modules)
-
-
-def _transformer(folder: Path) -> None:
-    text = {"method": "forward", "method_output_name": "last_hidden_state"}
-    config = {"transformer_task": "feature-extraction", "modality_config": {"text": text}}
-    write_json(folder / "sentence_bert_config.json", {**config, "module_output_name": "token_embeddings"})
-
-
-def _pooling(folder: Path, dimension: int, pooling: str) -> None:
-    config = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
-    write_json(folder / "1_Pooling/config.json", config)
-
-
-def _similarity(folder: Path) -> None:
-    """Scores are dot products; a temperature divides them, which changes no ranking."""
-    config: dict[str, object] = {"model_type": "SentenceTransformer", "prompts": {}, "default_prompt_name": None}
-    write_json(folder / "config_sentence_transformers.json", {**config, "similarity_fn_name": "dot"})
 
 
 TASKS = {"dual": "sentence-similarity", "cross": "text-ranking"}
@@ -93,31 +84,6 @@ POOL = {
     "cls": "hidden[:, 0]",
     "mean": '(hidden * inputs["attention_mask"][..., None]).sum(1) / inputs["attention_mask"].sum(1, keepdim=True)',
 }
-ENCODE = """\
-```python
-from transformers import AutoModel, AutoTokenizer
-
-def encode(folder, texts, tokens):
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
-    inputs = tokenizer(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
-    hidden = model(**inputs).last_hidden_state
-    vectors = {pool}
-    return {vectors}
-
-queries, passages = encode("{query}", ["a query"], {query_tokens}), encode("{passage}", ["a passage"], {passage_tokens})
-scores = queries @ passages.T / {temperature}
-```"""
-SCORE = """\
-```python
-from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
-
-tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
-inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
-hidden, head = model(**inputs).last_hidden_state, load_file("cross/2_Dense/model.safetensors")
-vectors = {pool}
-scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
-```"""
 
 
 @dataclass(frozen=True)
@@ -153,7 +119,6 @@ class DualShape:
 def dual_usage(shape: DualShape, lengths: Lengths) -> str:
     """How to load the dual encoder of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
     whole, query, passage = ("dual/shared",) * 3 if shape.shared else ("dual", "dual/query", "dual/passage")
-    divided = f" / {shape.temperature}"
     query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
     ours = f"""\
 ```python
@@ -175,17 +140,23 @@ from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("{whole}")
 model.max_seq_length = {passage_tokens}  # of a passage; queries were cut to {query_tokens}
 queries, passages = model.encode_query(["a query"]), model.encode_document(["a passage"])
-scores = model.similarity(queries, passages){divided}
+scores = model.similarity(queries, passages) / {shape.temperature}
 ```"""
-    plain = ENCODE.format(
-        pool=POOL[shape.pooling],
-        vectors="vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors",
-        query=query,
-        passage=passage,
-        query_tokens=query_tokens,
-        passage_tokens=passage_tokens,
-        temperature=shape.temperature,
-    )
+    vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
+    plain = f"""\
+```python
+from transformers import AutoModel, AutoTokenizer
+
+def encode(folder, texts, tokens):
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
+    hidden = model(**inputs).last_hidden_state
+    vectors = {POOL[shape.pooling]}
+    return {vectors}
+
+queries, passages = encode("{query}", ["a query"], {query_tokens}), encode("{passage}", ["a passage"], {passage_tokens})
+scores = queries @ passages.T / {shape.temperature}
+```"""
     return "\n\n".join([ours, theirs, plain])
 
 
@@ -210,7 +181,18 @@ from sentence_transformers import CrossEncoder
 model = CrossEncoder("cross", max_length={lengths.query + lengths.passage + lengths.pair})
 scores = model.predict([("a query", "a passage")], activation_fn=torch.nn.Identity())  # else their sigmoid
 ```"""
-    return "\n\n".join([ours, theirs, SCORE.format(pool=POOL[pooling])])
+    plain = f"""\
+```python
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
+inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
+hidden, head = model(**inputs).last_hidden_state, load_file("cross/2_Dense/model.safetensors")
+vectors = {POOL[pooling]}
+scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
+```"""
+    return "\n\n".join([ours, theirs, plain])
 
 
 def folders(part: Path) -> list[Path]:

@@ -1,7 +1,6 @@
 """Token ids: stored once per (dataset, tokenizer, lengths), put between special tokens, padded.
 
-Ids are stored without special tokens: a dual encoder and a cross-encoder put their own around the same bytes. 8.8
-million passages of at most 128 tokens take about 1.5 GB on disk and are made in the memory of one batch.
+Ids are stored without special tokens: a dual encoder and a cross-encoder put their own around the same bytes.
 """
 
 import json
@@ -12,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow.parquet as pq
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from tandem.cluster.progress import Progress
@@ -29,12 +29,9 @@ Texts = Ragged | Sequence[Ids]
 
 @dataclass(frozen=True)
 class Inputs:
-    """Rows of ids, special tokens included, laid end to end.
+    """Rows of ids, special tokens included, laid end to end: ids and segments (tokens,), int64, and lengths (rows,).
 
-    Attributes:
-        ids: token ids, int64, shape (tokens,).
-        types: segment of each token, same shape; None where the model has no segments.
-        lengths: tokens of each row, shape (rows,).
+    `types` is None where the model has no segments.
     """
 
     ids: Ids
@@ -79,12 +76,9 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Template:
-    """The special tokens around one text or a pair, and the segment numbers of a pair.
+    """The ids around one text (before, after) and a pair (before, between, after).
 
-    Attributes:
-        single: ids before and after one text.
-        pair: ids before the first text, between the two, and after the second.
-        types: segment of (before, first, between, second, after) in a pair; None where the model has no segments.
+    `types` are the segments of (before, first, between, second, after) in a pair; None where the model has none.
     """
 
     single: tuple[tuple[int, ...], tuple[int, ...]]
@@ -110,16 +104,6 @@ class Template:
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         return cls((tuple(single[:at]), tuple(single[at + len(a) :])), pair, types, pad)
 
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Self:
-        """The template of `to_json`."""
-        single, pair = (tuple(map(tuple, values[name])) for name in ("single", "pair"))
-        return cls(single, pair, values["types"] and tuple(values["types"]), values["pad"])  # type: ignore[arg-type]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for a manifest."""
-        return asdict(self)
-
     @property
     def extra(self) -> tuple[int, int]:
         """How many special tokens a single text and a pair get."""
@@ -140,13 +124,8 @@ class Template:
         """Padded model inputs for single texts: each tensor is (texts, longest), up to a multiple of `multiple`."""
         return self.single_inputs(Ragged.of(texts)).padded(multiple)
 
-    def pairs(self, first: Texts, second: Texts, multiple: int = 1) -> dict[str, Tensor]:
-        """Padded model inputs for pairs (query, passage): each tensor is (pairs, longest), up to a multiple."""
-        return self.pair_inputs(Ragged.of(first), Ragged.of(second)).padded(multiple)
-
 
 def _repeated(part: tuple[int, ...], rows: int) -> Ragged:
-    """The same ids in every row."""
     return Ragged(np.tile(np.array(part, np.int64), rows), np.arange(rows + 1) * len(part))
 
 
@@ -171,7 +150,7 @@ class Tokens:
         """Memory-map the ids."""
         meta = json.loads(artifact.path("meta.json").read_text())
         passages, queries = (Ragged.open(artifact.folder, name, meta["dtype"]) for name in ("passages", "queries"))
-        return cls(passages, queries, Template.from_json(meta["template"]))
+        return cls(passages, queries, TypeAdapter(Template).validate_python(meta["template"]))
 
 
 def run(job: Job[TokensParams]) -> None:
@@ -187,7 +166,6 @@ def run(job: Job[TokensParams]) -> None:
         return ids
 
     def passages() -> Iterator[list[list[int]]]:
-        """Token ids of the corpus, a batch at a time."""
         with Progress(f"tokens {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):
                 texts = [contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
@@ -203,6 +181,6 @@ def run(job: Job[TokensParams]) -> None:
     with writing(job) as draft:
         n_passages, n_tokens = write_ragged(draft.folder, "passages", passages(), dtype)
         n_queries, _ = write_ragged(draft.folder, "queries", queries(), dtype)
-        digest, template = tokenizer_digest(tokenizer.backend_tokenizer.to_str()), Template.of(tokenizer).to_json()
+        digest, template = tokenizer_digest(tokenizer.backend_tokenizer.to_str()), asdict(Template.of(tokenizer))
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template})
         draft.facts |= {"passages": n_passages, "queries": n_queries, "passage_tokens": n_tokens}

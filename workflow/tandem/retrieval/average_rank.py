@@ -1,15 +1,11 @@
 """The stage `average_rank`: where the relevant passage of each query stands among all passages of a small collection.
 
-DPR validates its checkpoints so, because full retrieval costs too much to ask often (facebookresearch/DPR,
-`validate_average_rank`; the pool there: 30 hard and 30 other negatives of each query, all queries' together). DPR
-counts ranks from 0, here the first is 1; with several processes its pool is what one process read, here the whole.
+DPR validates its checkpoints so, with ranks from 0 (facebookresearch/DPR, `validate_average_rank`); here from 1.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
@@ -18,12 +14,11 @@ from tandem.errors import UserError
 from tandem.evaluation.measures import Evaluation
 from tandem.evaluation.scores import write_scores
 from tandem.retrieval.embeddings import Embeddings, Vectors
-from tandem.retrieval.exact import ROUNDING, pack, pair_scores, unpack
+from tandem.retrieval.exact import Array, pack, pair_scores, rounding_width, settled
 from tandem.retrieval.retrieve import open_embeddings
 from tandem.stages.evaluation import AverageRankParams
 from tandem.store.job import Job, writing
 
-Array = np.ndarray[Any, np.dtype[Any]]
 MEASURE = "average rank"
 BATCH = 256  # queries multiplied with a block at once
 
@@ -31,38 +26,30 @@ BATCH = 256  # queries multiplied with a block at once
 def better(queries: Vectors, gold: Array, vectors: Vectors, ranks: Array, temperature: float) -> Array:
     """How many passages of a block stand before each query's relevant one, exactly as `retrieve` would rank them.
 
-    float32 products decide but where they are within their rounding error of the relevant passage's score; there the
-    exact score does, and of equal scores the lower id. `gold` is the relevant passage's score and rank, packed.
+    `gold` is the relevant passage's score and rank, packed, shape (queries,).
     """
-    exact_queries, block = queries.astype(np.float32), vectors.astype(np.float32)
-    scores = exact_queries @ block.T / np.float32(temperature)
-    lengths = np.linalg.norm(exact_queries.astype(np.float64), axis=1) * float(np.linalg.norm(block, axis=1).max())
-    error = (exact_queries.shape[1] + 8) * ROUNDING * lengths / temperature
-    from_gold = scores - unpack(gold)[0][:, None]
-    before: Array = (from_gold > 2 * error[:, None]).sum(1)
-    query, passage = np.nonzero(np.abs(from_gold) <= 2 * error[:, None])
-    exact = pack(pair_scores(queries[query], vectors[passage], temperature), ranks[passage])
-    np.add.at(before, query, exact > gold[query])
-    return before
+    exact, block = queries.astype(np.float64), vectors.astype(np.float64)
+    lengths = np.linalg.norm(exact, axis=1, keepdims=True) * np.linalg.norm(block, axis=1).max()
+    scores, close = settled(exact @ block.T, rounding_width(exact.shape[1], lengths), temperature)
+    query, passage = np.nonzero(close)
+    scores[close] = pair_scores(queries[query], vectors[passage], temperature)
+    return np.asarray((pack(scores, ranks) > gold[:, None]).sum(axis=1))
 
 
 def ranked(queries: Embeddings, passages: Embeddings, docs: Order, relevant: list[list[str]]) -> Iterator[Array]:
     """Ranks from 1 of each query's first relevant passage, a batch at a time; 0 where the corpus has none of them."""
-    ranks = docs.ranks
-    temperature = passages.temperature
+    ranks, temperature = docs.ranks, passages.temperature
     with Progress("average rank", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, BATCH):
             batch = queries.take(first, first + BATCH)
-            rows = [docs.rows(ids, missing_ok=True) for ids in relevant[first : first + BATCH]]
-            gold = np.zeros(len(batch), np.uint64)
-            for start, vectors in passages.blocks():
-                for at, own in enumerate(rows):
-                    here = own[(own >= start) & (own < start + len(vectors))]
-                    pairs = np.repeat(batch[at : at + 1], len(here), 0), vectors[here - start]
-                    keys = pack(pair_scores(*pairs, temperature), ranks[here])
-                    gold[at] = max(gold[at], keys.max(initial=np.uint64(0)))
+            gold, positions = np.zeros(len(batch), np.uint64), np.zeros(len(batch), np.int64)
+            for at, ids in enumerate(relevant[first : first + BATCH]):
+                rows = docs.rows(ids, missing_ok=True)
+                rows = rows[rows >= 0]
+                if len(rows):
+                    scores = pair_scores(np.repeat(batch[at : at + 1], len(rows), 0), passages.at(rows), temperature)
+                    gold[at] = pack(scores, ranks[rows]).max()
             known = np.flatnonzero(gold)
-            positions = np.zeros(len(batch), np.int64)
             positions[known] = 1
             for start, vectors in passages.blocks():
                 part = ranks[start : start + len(vectors)]
@@ -80,7 +67,7 @@ def run(job: Job[AverageRankParams]) -> None:
     passages, queries = open_embeddings(job, job.params.split)
     collection = Collection(job.inputs["dataset"])
     judged = collection.qrels(job.params.split)
-    ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
+    ids = queries.query_ids()
     relevant = [[doc for doc, grade in judged.get(query, {}).items() if grade > 0] for query in ids]
     ranks = np.concatenate(list(ranked(queries, passages, Order(job.inputs["dataset"]), relevant)))
     counted = np.flatnonzero(ranks)

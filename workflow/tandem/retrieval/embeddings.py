@@ -1,17 +1,11 @@
 """Vectors on disk, in blocks of a fixed number of rows: how the work was split shows in no byte.
 
-A block is `blocks/<number>.npy`: fp16, or int8 with a scale for each vector, about half the bytes:
-
-    s = max_i |x_i| / 127, rounded up to 16 significant bits
-    q_i = round(x_i / s), halves to even
-    x'_i = s · q_i,  |x_i − x'_i| ≤ s / 2
-
-A scale of 16 bits times a number of 7 is exact in float32: restored vectors, and with them every score, do not depend
-on who multiplies, and s · (q · p) may be computed instead of x' · p. A vector of zeros has the scale 0.
+Blocks are fp16, or int8 with a scale for each vector: s = max_i |x_i| / 127, rounded up to 16 significant bits, and
+q_i = round(x_i / s). s · q_i is exact in float32, so no score depends on who multiplies. A vector of zeros has s = 0.
 """
 
+import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,43 +13,49 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
-from tandem.config.base import Model
 from tandem.errors import UserError
 from tandem.retrieval.exact import Array
+from tandem.stages.base import Json
 from tandem.store.artifact import Artifact
-from tandem.store.files import sha256, write_json
+from tandem.store.files import replacing, sha256, write_json
+from tandem.store.job import Job, plain
+
+
+def origin(job: Job[Any], files: object) -> str:
+    """The digest of all that decides a job's result: its parameters, and `files`, the checksums of what it reads."""
+    return hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Pieces:
     """Finished pieces of a result, so that a killed stage continues and shards share its work.
 
-    Files appear whole, each with a JSON file of suffix `mark` beside it that marks it as finished. A piece of another
-    `origin`, the digest of everything that decides it, does not count.
+    Files appear whole, each with a JSON file beside it that marks it as finished. A piece of another `origin` does not
+    count.
     """
 
     folder: Path
     origin: str
-    mark: str = ".json"
 
-    def write(self, name: str, write: Callable[[Path], object], **facts: object) -> dict[str, Any]:
+    def write(self, name: str, write: Callable[[Path], object], **facts: object) -> Json:
         """Have `write` write a piece to a path; what its mark then says, `facts` included."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        write(partial)
-        os.replace(partial, path)
+        with replacing(path) as partial:
+            write(partial)
         facts |= {"sha256": sha256(path), "origin": self.origin}
-        write_json(path.with_suffix(self.mark), facts)
+        write_json(path.with_suffix(".json"), facts)
         return facts
 
-    def facts(self, name: str) -> dict[str, Any] | None:
+    def facts(self, name: str) -> Json | None:
         """What the mark of a piece says; None if the piece is missing, damaged or of another origin."""
+        path = self.folder / name
         try:
-            facts: dict[str, Any] = json.loads((self.folder / name).with_suffix(self.mark).read_text())
-            whole = facts["origin"] == self.origin and facts["sha256"] == sha256(self.folder / name)
+            facts: Json = json.loads(path.with_suffix(".json").read_text())
+            whole = facts["origin"] == self.origin and facts["sha256"] == sha256(path)
         except (FileNotFoundError, ValueError, KeyError):
             return None
         return facts if whole else None
@@ -101,23 +101,8 @@ def block_name(number: int) -> str:
     return f"blocks/{number:05d}.npy"
 
 
-class BlockFacts(Model):
-    """What is known about a finished block."""
-
-    rows: int
-    dtype: str
-    sha256: str
-    origin: str
-    model: str = ""
-    precision: str = "unknown"
-    device: str = "unknown"
-
-
 class Blocks:
-    """The blocks of embeddings that are being computed: `size` rows each, the last may have fewer.
-
-    `origin` is the digest of everything that decides the vectors.
-    """
+    """The blocks of embeddings that are being computed: `size` rows each, the last may have fewer."""
 
     def __init__(self, folder: Path, rows: int, size: int, origin: str, dtype: str) -> None:
         self.folder, self.rows, self.size, self.dtype = folder, rows, size, dtype
@@ -134,12 +119,7 @@ class Blocks:
         """The file of a block."""
         return self.folder / block_name(number)
 
-    def facts(self, number: int) -> BlockFacts | None:
-        """The facts of a finished block; None if it is missing, damaged or of another origin."""
-        facts = self.pieces.facts(block_name(number))
-        return None if facts is None else BlockFacts.model_validate(facts)
-
-    def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, BlockFacts]:
+    def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, Json]:
         """The facts of those blocks that are finished, by number; every byte is read, as no size tells of damage."""
         present = [number for number in numbers if self.path(number).with_suffix(".json").exists()]
         finished = {}
@@ -147,22 +127,20 @@ class Blocks:
             Progress(f"check {label}", len(present), "blocks", quiet=not present) as progress,
             ThreadPoolExecutor(workers) as threads,
         ):
-            for number, facts in zip(present, threads.map(self.facts, present), strict=True):
+            for number, facts in zip(present, threads.map(self.pieces.facts, map(block_name, present)), strict=True):
                 if facts is not None:
                     finished[number] = facts
                 progress.add(1)
         return finished
 
-    def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> BlockFacts:
-        """Write a block of vectors, shape (rows, dim); `computed` names the model, precision and device."""
+    def write(self, number: int, vectors: Vectors, computed: dict[str, str]) -> Json:
+        """Write a block of vectors, shape (rows, dim), with facts: `computed` (model, precision, device) and more."""
 
         def save(path: Path) -> None:
             with open(path, "wb") as file:
                 np.save(file, quantise(vectors) if self.dtype == INT8 else vectors)
 
-        return BlockFacts.model_validate(
-            self.pieces.write(block_name(number), save, rows=len(vectors), dtype=self.dtype, **computed)
-        )
+        return self.pieces.write(block_name(number), save, rows=len(vectors), dtype=self.dtype, **computed)
 
     def tidy(self) -> None:
         """Remove files that killed processes left half written; to be called when nobody writes."""
@@ -211,6 +189,15 @@ class Embeddings:
         parts = [self.block(first // self.size, slice(max(start - first, 0), stop - first)) for first in firsts]
         return np.concatenate(parts) if parts else np.empty((0, self.dimension), np.float16)
 
+    def query_ids(self) -> list[str]:
+        """The query of each row."""
+        ids: list[str] = pq.read_table(self.artifact.path("ids.parquet"))["query_id"].to_pylist()
+        return ids
+
+    def at(self, rows: Iterable[int]) -> Vectors:
+        """The vectors of a few rows, in memory."""
+        return np.concatenate([self.take(row, row + 1) for row in rows])
+
 
 class Stretches:
     """Some blocks of passages' vectors, read in order and any number of times, as many rows at once as memory allows.
@@ -221,7 +208,8 @@ class Stretches:
     def __init__(self, embeddings: Embeddings, numbers: Sequence[int], ranks: Array, progress: Progress) -> None:
         self.embeddings, self.numbers, self.ranks, self.progress = embeddings, numbers, ranks, progress
         self.dimension, self.temperature, size = embeddings.dimension, embeddings.temperature, embeddings.size
-        self.rows = sum(min(size, embeddings.rows - number * size) for number in numbers)
+        self.bounds = np.cumsum([0, *(min(size, embeddings.rows - number * size) for number in numbers)])
+        self.rows = int(self.bounds[-1])
 
     def read(self, rows: int) -> Iterator[tuple[Rows, Array]]:
         """Stretches of at most `rows` rows and of about equal length: their stored rows, and their ranks.
@@ -230,22 +218,15 @@ class Stretches:
         """
         most = -(-self.rows // -(-self.rows // max(1, rows)))
         most = max(1, min(rows, -(-most // ALIGNED) * ALIGNED))
-        pieces, ranks, held = Rows(), list[Array](), 0
-        for number in self.numbers:
-            stored, first = self.embeddings.stored(number), number * self.embeddings.size
-            start = 0
-            while start < len(stored):
-                stop = min(len(stored), start + most - held)
-                pieces.append(stored[start:stop])
-                ranks.append(self.ranks[first + start : first + stop])
-                held, start = held + stop - start, stop
-                if held == most:
-                    yield pieces, np.concatenate(ranks)
-                    self.progress.add(held)
-                    pieces, ranks, held = Rows(), [], 0
-        if held:
+        size = self.embeddings.size
+        for first in range(0, self.rows, most):
+            stop, pieces, ranks = min(first + most, self.rows), Rows(), list[Array]()
+            for at in range(np.searchsorted(self.bounds, first, "right") - 1, np.searchsorted(self.bounds, stop)):
+                number, span = self.numbers[at], slice(max(first - self.bounds[at], 0), stop - self.bounds[at])
+                pieces.append(self.embeddings.stored(number)[span])
+                ranks.append(self.ranks[number * size : (number + 1) * size][span])
             yield pieces, np.concatenate(ranks)
-            self.progress.add(held)
+            self.progress.add(stop - first)
 
     def join(self, pieces: Rows) -> Vectors:
         """The vectors of a stretch, float32, shape (rows, dim)."""

@@ -1,12 +1,8 @@
-"""Stage `embeddings`: vectors of the passages, or of a split's queries, by a dual encoder.
+"""Stage `embeddings`: vectors of the passages, or of a split's queries, by a dual encoder, in blocks of a fixed size.
 
-Rows are encoded in blocks of a fixed size. Shards (one process or machine each) compute whole blocks, the stage itself
-computes those still missing and writes the manifest: the bytes are the same however the work was split. While the
-model computes a block, one thread reads the token ids of the next and another writes the last: memory is that of three
-blocks, whatever the size of the corpus.
+Shards compute whole blocks, the stage those still missing. Memory is that of three blocks: read, computed, written.
 """
 
-import hashlib
 import json
 
 import numpy as np
@@ -24,11 +20,12 @@ from tandem.models.dual import STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.retrieval.embeddings import FP16, BlockFacts, Blocks, Vectors, block_name
+from tandem.retrieval.embeddings import FP16, Blocks, Vectors, block_name, origin
 from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_tokenizer
+from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.files import write_json
-from tandem.store.job import Job, plain, writing
+from tandem.store.job import Job, writing
 
 TOWERS = {"passages": "passage", "queries": "query"}
 
@@ -49,11 +46,8 @@ class Encoder:
         accelerate(self.model, job.execution, self.budget, self.mode, training=False)
         self.dtype = torch.float16 if job.params.dtype == FP16 else torch.float32  # int8 is quantised from float32
         longest = self.tokens.params[f"{self.tower}_length"] + self.template.extra[0]
-        check_length(
-            self.model.towers[self.tower],
-            -(-longest // STEP) * STEP,
-            f"{self.tokens.folder}: {self.tower}_length, padded,",
-        )
+        padded, what = -(-longest // STEP) * STEP, f"{self.tokens.folder}: {self.tower}_length, padded,"
+        check_length(self.model.towers[self.tower], padded, what)
 
     def read(self, rows: Rows | range) -> Ragged:
         """Token ids of the texts at `rows`, in memory."""
@@ -67,9 +61,8 @@ class Encoder:
         def count(lengths: Ids) -> None:
             progress.add(len(lengths), tokens=int(lengths.sum()))
 
-        options = self.template, self.mode, self.budget, self.dtype, count
-        vectors: Vectors = encode_all(self.model, self.tower, texts, *options).numpy()
-        return vectors
+        options = self.template, self.mode, self.budget, self.dtype
+        return np.asarray(encode_all(self.model, self.tower, texts, *options, count))
 
 
 def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
@@ -85,28 +78,25 @@ def open_blocks(job: Job[EmbeddingsParams], rows: Rows | range) -> Blocks:
     """The blocks that `rows` are encoded in; their origin covers the parameters and the very files that are read."""
     files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
     files["model"] = part_files(job.inputs["model"], "dual")
-    origin = hashlib.sha256(json.dumps([plain(job.params), files], sort_keys=True).encode()).hexdigest()
-    return Blocks(job.out, len(rows), job.params.block, origin, job.params.dtype)
+    return Blocks(job.out, len(rows), job.params.block, origin(job, files), job.params.dtype)
 
 
-def encode_blocks(
-    job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks, numbers: range
-) -> dict[int, BlockFacts]:
+def encode_blocks(job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks, numbers: range) -> dict[int, Json]:
     """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
     facts = blocks.finished(numbers, job.key, job.execution.workers or 1)
     missing = [number for number in numbers if number not in facts]
     if missing:
         encoder = Encoder(job)
         computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels()}
-        sizes = {number: len(rows[blocks.span(number)]) for number in numbers}
         texts = ((number, encoder.read(rows[blocks.span(number)])) for number in missing)
 
         def write(number: int, vectors: Vectors) -> None:
             facts[number] = blocks.write(number, vectors, computed)
 
-        done = sum(sizes[number] for number in facts)
+        done = sum(block["rows"] for block in facts.values())
+        total = done + sum(len(rows[blocks.span(number)]) for number in missing)
         with (
-            Progress(f"encode {job.key}", sum(sizes.values()), job.params.side, done=done) as progress,
+            Progress(f"encode {job.key}", total, job.params.side, done=done) as progress,
             behind(write) as put,
             ahead(texts) as batches,
         ):
@@ -120,7 +110,7 @@ def run_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:
     rows, _ = select(job)
     blocks = open_blocks(job, rows)
     facts = encode_blocks(job, rows, blocks, range(job.execution.shard or 0, len(blocks), job.execution.shards))
-    return {block_name(number): block.model_dump() for number, block in facts.items()}
+    return {block_name(number): block for number, block in facts.items()}
 
 
 def run(job: Job[EmbeddingsParams]) -> None:
@@ -130,23 +120,18 @@ def run(job: Job[EmbeddingsParams]) -> None:
     blocks = open_blocks(job, rows)
     facts = encode_blocks(job, rows, blocks, range(len(blocks)))
     blocks.tidy()
-    computed = {key: sorted({getattr(block, key) for block in facts.values()}) for key in ("precision", "device")}
+    computed = {key: sorted({block[key] for block in facts.values()}) for key in ("precision", "device")}
     for key, values in computed.items():
         if len(values) > 1:
             say(f"embeddings {job.key}: blocks differ in {key} ({' and '.join(values)}), so their last bits may differ")
+    model = job.inputs["model"]
+    dual = json.loads((require_part(model, "dual") / "dual.json").read_text())
+    meta = {"rows": len(rows), "block": blocks.size, "dtype": blocks.dtype, "side": job.params.side, "model": model.key}
+    meta |= {name: dual[name] for name in ("dimension", "pooling", "normalize", "temperature")}
     with writing(job) as draft:
         for number, block in facts.items():
-            draft.add(block_name(number), blocks.path(number).stat().st_size, block.sha256)
-        write_json(draft.path("meta.json"), describe(job, blocks))
+            draft.add(block_name(number), blocks.path(number).stat().st_size, block["sha256"])
+        write_json(draft.path("meta.json"), meta)
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))
         draft.facts |= {job.params.side: len(rows), "blocks": len(blocks), **computed}
-
-
-def describe(job: Job[EmbeddingsParams], blocks: Blocks) -> dict[str, object]:
-    """`meta.json`: what a searcher must know about the vectors."""
-    model = job.inputs["model"]
-    dual = json.loads((require_part(model, "dual") / "dual.json").read_text())
-    meta = {"rows": blocks.rows, "block": blocks.size, "dtype": blocks.dtype, "side": job.params.side}
-    meta["model"] = model.key
-    return meta | {name: dual[name] for name in ("dimension", "pooling", "normalize", "temperature")}

@@ -1,9 +1,7 @@
 """Exact search: the score of a pair, the order of pairs, and each query's best passages so far.
 
-Engines (`faiss_search.py`, `torch_search.py`) compute in float32 or less, and their last bits depend on threads, on
-the other queries and on a passage's position, so that even copies of one passage may differ. Therefore they only
-propose: everything within their rounding error of the cut. The score that counts is the product of the two stored
-vectors summed in float64 in one fixed order, rounded to float32: a function of the pair alone.
+Engines (`faiss_search.py`, `torch_search.py`) only propose what is within their rounding error of the cut. The score
+that counts is a function of the pair alone: float64 products summed in one fixed order, rounded to float32.
 """
 
 from typing import Any
@@ -26,17 +24,11 @@ def pair_scores(queries: Array, passages: Array, temperature: float) -> Array:
 
 
 def settled(sums: Array, width: Any, temperature: float) -> tuple[Array, Array]:
-    """Scores from sums in any order, and where the fixed order might round otherwise.
+    """float32 scores from float64 sums in any order, and which of them the fixed order might round otherwise.
 
     Products of stored values are exact in float64, and a sum of d of them is off by at most d round-offs of
     Σ|qᵢpᵢ| ≤ |q||p| in whatever order (Higham 2002, Eq. 4.4): two orders differ by less than `rounding_width`. Where
-    both ends of that interval round to one float32, so does the sum in the fixed order.
-
-    Args:
-        sums: float64, shape (pairs,).
-        width: half of the interval, of `rounding_width`: shape (pairs,) or a number.
-    Returns:
-        float32 scores, and whether a pair is left to `pair_scores`; both of shape (pairs,).
+    both ends of that interval round to one float32, so does the sum in the fixed order. All of shape (pairs,).
     """
     low, high = (((sums + end) / temperature).astype(np.float32) for end in (-width, width))
     return low, low != high
@@ -48,15 +40,9 @@ def rounding_width(dimension: int, lengths: Any) -> Any:
 
 
 def query_scores(query: Array, vectors: Array, rows: Array, longest: float, temperature: float) -> Array:
-    """Scores of one query's pairs, equal to those of `pair_scores`, which is called only where rounding is close.
+    """Scores of a query (dim,) with rows of vectors (passages, dim), whose lengths `longest` bounds; shape (rows,).
 
-    Args:
-        query: stored values, shape (dim,).
-        vectors: stored values as float32, shape (passages, dim).
-        rows: of the passages, shape (pairs,).
-        longest: an upper bound of their lengths.
-    Returns:
-        Shape (pairs,), float32.
+    They equal those of `pair_scores`, which is called only where rounding is close.
     """
     exact, sums = query.astype(np.float64), np.empty(len(rows))
     for at in (slice(start, start + CHUNK) for start in range(0, len(rows), CHUNK)):
@@ -108,3 +94,7 @@ class Best:
         keys = np.sort(self.keys[query])[::-1]
         scores, ranks = unpack(keys[keys > 0])
         return ranks, scores
+
+    def ranks(self) -> list[Array]:
+        """Ranks of each query's passages, best first."""
+        return [self.ranked(query)[0] for query in range(len(self.keys))]

@@ -1,7 +1,4 @@
-"""Exact search by FAISS: it proposes in float32, `exact.py` decides.
-
-No torch here: its OpenMP and FAISS's do not share a process well.
-"""
+"""Exact search by FAISS: it proposes in float32, `exact.py` decides. No torch: their OpenMPs share no process well."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,8 +28,7 @@ class BlockSearch:
     def candidates(self, queries: Vectors, depth: int, floors: Array, run: Map = map) -> Array:
         """Packed candidates, (queries, any), 0 for none: all of the stretch's best `depth` that reach the floor.
 
-        `queries` are stored values, (queries, dim), `floors` the lowest score of interest per query, and `run` is `map`
-        or that of a pool of threads.
+        Queries are stored values, (queries, dim); `run` is `map` or that of a pool of threads.
         """
         labels, counts = self._propose(queries, depth, floors * self.temperature)
         keys = np.zeros(labels.shape, np.uint64)
@@ -72,8 +68,6 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
 
     Args:
         queries: stored values, shape (queries, dim).
-        passages: where to search.
-        depth: passages per query.
         memory: bytes for vectors (two stretches, one being read) and tables beside the result.
         workers: threads; None leaves it to OpenMP.
     Returns:
@@ -98,13 +92,13 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
     return best.keys
 
 
-def exact_ranks(passages: Embeddings, queries: Array, ranks: Array, depth: int) -> list[Array]:
-    """Ranks (`ranks`, of each row's id) of each query's exact top `depth`, best first, by a pass over all passages."""
+def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int) -> Best:
+    """Each query's exact top `depth`, by a pass over all passages; `ranks` has that of each row's id."""
     best, everyone = Best(len(queries), min(depth, passages.rows)), slice(0, len(queries))
     for start, vectors in passages.blocks():
         block = BlockSearch(vectors, ranks[start : start + len(vectors)], passages.temperature)
         best.add(everyone, block.candidates(queries, best.depth, best.floors(everyone)))
-    return [best.ranked(query)[0] for query in range(len(queries))]
+    return best
 
 
 def recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:

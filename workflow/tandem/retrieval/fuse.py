@@ -3,8 +3,7 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge
-from itertools import groupby, islice, pairwise, repeat
+from itertools import groupby, islice
 from math import fsum
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
-from tandem.data.runs import Floats, iter_run, lists, scored_depth, write_run
+from tandem.data.runs import Floats, lists, scored_depth, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
 from tandem.evaluation.scores import relevance
@@ -37,67 +36,52 @@ class Span(NamedTuple):
     line: int
 
 
-def aligned(path: Path, places: dict[str, int]) -> Iterator[tuple[int, list[str], Floats]]:
-    """(place of the query, documents, scores) of each query that a run lists, places ascending; one is held at a time.
+class RunFile:
+    """A run read query by query, whatever the order of its queries; one query's list is held at a time."""
 
-    A file in another order is scanned once for the beginning of each query's lines, and then read query by query. A
-    query that `places` lacks, or an infinite score, is a `UserError`.
-    """
-    spans = _scattered(path, places)
-    for query, docs, scores in iter_run(path) if spans is None else _jump(path, spans):
-        if query not in places:
-            raise UserError(f"{path}: holds query {query}, which the split lacks; fuse runs of one split")
-        if not np.isfinite(scores).all():
-            raise UserError(f"{path}: query {query} has an infinite score, which cannot be added; only numbers can")
-        yield places[query], docs, scores
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.spans: dict[str, Span] = {}
+        start, number = 0, 1
+        with open(path, "rb") as file:
+            for words, group in groupby(file, key=lambda line: line.split(maxsplit=1)[:1]):
+                query, lines = b"".join(words).decode(errors="replace"), list(group)
+                if query in self.spans:
+                    raise UserError(f"{path}:{number}: query {query} again; the lines of a query must stand together")
+                self.spans[query] = Span(start, sum(map(len, lines)), number)
+                start, number = start + self.spans[query].size, number + len(lines)
 
-
-def _scattered(path: Path, places: dict[str, int]) -> list[Span] | None:
-    """The queries' lines in the order of their places; None where that is the file's order, or the file is wrong."""
-    begins: list[tuple[int, int, int]] = []  # place, first byte, first line
-    at, last = 0, b""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            query = line.split(maxsplit=1)[0] if line.strip() else b""
-            if query != last:
-                place = places.get(query.decode(errors="replace"))
-                if place is None:
-                    return None  # the mistake is reported where the line is read
-                begins.append((place, at, number))
-            at, last = at + len(line), query
-    order = [place for place, _, _ in begins]
-    if all(a < b for a, b in pairwise(order)) or len(set(order)) < len(order):
-        return None
-    ends = [start for _, start, _ in begins[1:]] + [at]
-    spans = [(place, Span(start, end - start, line)) for (place, start, line), end in zip(begins, ends, strict=True)]
-    return [span for _, span in sorted(spans)]
-
-
-def _jump(path: Path, spans: list[Span]) -> Iterator[tuple[str, list[str], Floats]]:
-    with open(path, "rb") as file:
-        for span in spans:
+    def read(self, query: str) -> tuple[list[str], Floats]:
+        """Documents and scores of a query, none where the run lacks it; a `UserError` if a line is wrong."""
+        if query not in self.spans:
+            return [], np.empty(0, np.float32)
+        span = self.spans[query]
+        with open(self.path, "rb") as file:
             file.seek(span.start)
             text = file.read(span.size).decode()
-            yield from lists(path, text.removesuffix("\n").split("\n"), span.line)
+        [(_, docs, scores)] = lists(self.path, text.removesuffix("\n").split("\n"), span.line)
+        if not np.isfinite(scores).all():
+            raise UserError(
+                f"{self.path}: query {query} has an infinite score, which cannot be added; only numbers can"
+            )
+        return docs, scores
 
 
 def pools(runs: Sequence[Artifact], queries: Sequence[str]) -> Iterator[tuple[str, Pool]]:
-    """Each query that a run lists documents for, in the split's order, and its pool; two of each run are held."""
-    places = {query: place for place, query in enumerate(queries)}
-    scored = [scored_depth(run) for run in runs]
-    streams = (
-        zip(repeat(number), aligned(run.path("run.trec"), places), strict=False) for number, run in enumerate(runs)
-    )
-    for place, group in groupby(merge(*streams, key=place_of), key=place_of):
-        columns: list[tuple[Sequence[str], Floats]] = [((), np.empty(0, np.float32))] * len(runs)
-        for number, (_, docs, scores) in group:
-            columns[number] = docs, scores
-        yield queries[place], pool(columns, scored)
+    """Each query that a run lists documents for, in the split's order, and its pool.
 
-
-def place_of(entry: tuple[int, tuple[int, list[str], Floats]]) -> int:
-    """The place of the query of (number of the run, its list)."""
-    return entry[1][0]
+    A run's query that the split lacks is a `UserError` at the end.
+    """
+    files, scored = [RunFile(run.path("run.trec")) for run in runs], [scored_depth(run) for run in runs]
+    for query in queries:
+        if any(query in file.spans for file in files):
+            yield query, pool([file.read(query) for file in files], scored)
+    known = set(queries)
+    for file in files:
+        for query in file.spans:
+            if query not in known:
+                file.read(query)  # a line that is wrong
+                raise UserError(f"{file.path}: holds query {query}, which the split lacks; fuse runs of one split")
 
 
 def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], list[Artifact]]:
@@ -124,11 +108,15 @@ def tuned_settings(job: Job[FuseParams]) -> Setting:
     return setting
 
 
-def fused(source: Iterable[tuple[str, Pool]], params: FuseParams) -> Iterator[tuple[str, list[str], Floats]]:
+def fused(
+    source: Iterable[tuple[str, Pool]], params: FuseParams, progress: Progress | None = None
+) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores) of each query, best first, as far down as `depth`."""
     score = fusion[params.method]
     for query, pooled in source:
         yield query, *best(pooled.docs, score(pooled, params), params.depth)
+        if progress:
+            progress.add(1)
 
 
 def run(job: Job[FuseParams]) -> None:
@@ -139,15 +127,9 @@ def run(job: Job[FuseParams]) -> None:
     """
     queries, runs = open_runs(job)
     tuned = tuned_settings(job) if "tuned" in job.inputs else {}
-    params = job.params.model_copy(update=tuned)
     with writing(job) as draft, Progress(f"fuse {job.key}", len(queries), "queries") as progress:
-
-        def counted() -> Iterator[tuple[str, list[str], Floats]]:
-            for ranked in fused(pools(runs, queries), params):
-                yield ranked
-                progress.add(1)
-
-        lines = write_run(draft.path("run.trec"), counted(), job.key)
+        ranked = fused(pools(runs, queries), job.params.model_copy(update=tuned), progress)
+        lines = write_run(draft.path("run.trec"), ranked, job.key)
         if not lines:
             raise UserError(f"fuse {job.key}: none of the runs holds a line; the first is {runs[0].folder}")
         draft.facts |= {"queries": progress.done, "lines": lines, **({"tuned": tuned} if tuned else {})}
@@ -204,10 +186,8 @@ def measured(
 
 def flat(setting: Setting) -> dict[str, float]:
     """The numbers of a setting by name, those of a list numbered: `weights.0`, `weights.1`, …."""
-    numbers: dict[str, float] = {}
-    for name, value in setting.items():
-        if isinstance(value, tuple):
-            numbers |= {f"{name}.{at}": number for at, number in enumerate(value)}
-        else:
-            numbers[name] = value
-    return numbers
+    return {
+        f"{name}.{at}" if isinstance(value, tuple) else name: number
+        for name, value in setting.items()
+        for at, number in enumerate(value if isinstance(value, tuple) else (value,))
+    }

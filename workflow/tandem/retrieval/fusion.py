@@ -1,7 +1,6 @@
 """Fusion of several runs' lists for one query: what they list side by side, normalisations, and the methods.
 
-A method, `@fusion(name)`, gives every document of a query's pool its fused score. Its grid, `@fusion_grid(name)`, lists
-the settings that tuning tries for a number of runs: of equally good ones the first is chosen.
+`@fusion(name)`: a document's fused score. `@fusion_grid(name)`: the settings that tuning tries, the preferred first.
 """
 
 from collections.abc import Callable, Sequence
@@ -78,10 +77,8 @@ def min_max(scores: Floats64) -> Floats64:
     The normalisation of Lee (Analyses of Multiple Evidence Combination, SIGIR 1997). In a list whose scores are all
     equal, such as a list of one, each has 1: more than missing.
     """
-    listed = scores[~np.isnan(scores)]
-    if not len(listed) or listed.min() == listed.max():
-        return np.where(np.isnan(scores), 0.0, 1.0)
-    return _filled((scores - listed.min()) / (listed.max() - listed.min()))
+    low, high = np.nanmin(scores, initial=np.inf), np.nanmax(scores, initial=-np.inf)
+    return _filled((scores - low) / (high - low)) if low < high else np.where(np.isnan(scores), 0.0, 1.0)
 
 
 def z_score(scores: Floats64) -> Floats64:

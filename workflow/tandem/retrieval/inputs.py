@@ -10,14 +10,23 @@ from tandem.store.artifact import NOTES, Artifact
 from tandem.store.job import Job
 
 
-def require_dataset(job: Job[Any], *roles: str) -> None:
-    """Refuse inputs that were made from another dataset than `job.inputs["dataset"]`."""
-    expected = job.inputs["dataset"].key
+def require_dataset(job: Job[Any], *roles: str, of: str = "dataset") -> None:
+    """Refuse inputs that were made from another dataset than the input `of`."""
+    expected = job.inputs[of].key
     for role in roles:
         dataset = Path(job.inputs[role].upstream["dataset"]).name
         if dataset != expected:
             folder = job.inputs[role].folder
             raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {dataset}; expected {expected}")
+
+
+def require_windows(job: Job[Any], *roles: str) -> None:
+    """Refuse windows of other documents than `dataset`, and inputs that were not made from the windows."""
+    windows, documents = job.inputs["windows"], job.inputs["dataset"]
+    cut = Path(windows.upstream.get("of", "nothing")).name
+    if cut != documents.key or windows.params.get("source") != "windows":
+        raise UserError(f"{job.kind}: {windows.folder} holds windows of {cut}; expected windows of {documents.key}")
+    require_dataset(job, *roles, of="windows")
 
 
 def require_depth(job: Job[Any], depth: int) -> None:

@@ -1,7 +1,6 @@
 """Scores of (query, passage) pairs on disk, append-only: a pair is never scored twice.
 
-A part is a file of sorted keys and their scores that appears whole or not at all. Its name is the sha256 of its bytes:
-any number of processes may add parts at once, and a reader notices a changed bit. Small parts are merged now and then.
+A part is a file of sorted keys and scores, named by the sha256 of its bytes: any number of processes may add parts.
 """
 
 import hashlib
@@ -27,12 +26,6 @@ NAME = re.compile(r"([0-9a-f]{64})\.npy")  # of a part
 def store_name(model: str, identity: object) -> str:
     """The name of a store's folder: the model's key, and a digest of all that may change a bit of a score."""
     return f"{model}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]}"
-
-
-def checksum(path: Path) -> str | None:
-    """The sha256 in a part's name; None for another name."""
-    match = NAME.fullmatch(path.name)
-    return match[1] if match else None
 
 
 def pair_keys(queries: Array, passages: Array) -> Array:
@@ -90,7 +83,7 @@ class PairStore:
     def read(path: Path) -> Part:
         """A part's keys and scores, memory-mapped; a `UserError` if it is damaged: every byte is read."""
         try:
-            if checksum(path) != sha256(path):
+            if not (match := NAME.fullmatch(path.name)) or match[1] != sha256(path):
                 raise ValueError("its bytes do not give its name")
             words = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:

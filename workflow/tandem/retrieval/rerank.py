@@ -1,8 +1,6 @@
 """Stages `rerank` and `rerank_windows`: cross-encoders reorder the top of a run; the documents below keep their order.
 
-So the measures that look deeper than the re-ranked top stay the first stage's, as the papers print them. In
-`rerank_windows` the windows of the top documents are scored, and a document gets their aggregate. Scores of pairs are
-stored per window, so that the methods of aggregation, and runs over the windows themselves, share them.
+In `rerank_windows` the windows of the top documents are scored, and a document gets their aggregate.
 """
 
 from collections.abc import Iterator
@@ -17,9 +15,9 @@ from tandem.data.runs import Floats, followed, iter_run, ranked_order, write_run
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import require_dataset, require_depth
+from tandem.retrieval.inputs import require_dataset, require_depth, require_windows
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, mean_probability, open_judges, score_shard
-from tandem.retrieval.windows import Spans, aggregate, require_windows
+from tandem.retrieval.windows import Spans, aggregate
 from tandem.stages.retrieval import RerankParams, RerankWindowsParams, pair_scorer
 from tandem.store.job import Job, writing
 
@@ -32,12 +30,11 @@ Ranked = tuple[str, list[str]]  # query, and its documents, best first
 def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array, Array]]:
     """Lists of the input run, about `GROUP` pairs at a time, and the pairs of their first `depth` documents.
 
-    Of each pair the query's row and that of the passage or window, list after list and document after document; and the
-    number of pairs of each document.
+    These are the query's row and that of the passage or window, (pairs,), and each document's number of pairs.
     """
     dataset, depth = Collection(job.inputs["dataset"]), job.params.depth
     docs, run = doc_rows(dataset), iter_run(job.inputs["run"].path("run.trec"))
-    source = ((query, [doc for doc, _ in ranked_order(found, scores)]) for query, found, scores in run)
+    source = ((query, [doc for doc, _ in ranked_order(listed, scores)]) for query, listed, scores in run)
     if isinstance(job.params, RerankWindowsParams):
         windows = Collection(job.inputs["windows"])
         queries, spans = query_rows(windows), Spans(windows)
@@ -98,9 +95,8 @@ def rescored(
 def open_scores(job: Job[RerankParams]) -> list[PairScores]:
     """The scores of each cross-encoder; a `UserError` where the inputs do not fit together (see `run`)."""
     tokens = sorted(role for role in job.inputs if "tokens" in role)
-    require_dataset(job, "run", *([] if "windows" in job.inputs else tokens))
-    for role in tokens if "windows" in job.inputs else ():
-        require_windows(job, role)
+    require_dataset(job, "run")
+    (require_windows if "windows" in job.inputs else require_dataset)(job, *tokens)
     require_depth(job, job.params.depth)
     if "model" not in job.inputs:
         return open_judges(job)
@@ -116,7 +112,7 @@ def requests(job: Job[RerankParams]) -> Requests:
 
 
 def run_shard(job: Job[RerankParams]) -> dict[str, object]:
-    """Score a share of the pairs; see `score_shard`."""
+    """Score a share of the pairs."""
     return score_shard(job, requests)
 
 
@@ -125,10 +121,6 @@ def run(job: Job[RerankParams]) -> None:
 
     Inputs: dataset, run, and a cross-encoder `model` with its `tokens`, or several (`judge.0` with `judge_tokens.0`, …)
     whose scores are averaged; neither where a plugin scores. With `windows`, token ids are those of the windows.
-
-    Raises:
-        UserError: the run, the windows or the token ids belong to another dataset, the run is not that deep, or a model
-            has no cross-encoder.
     """
     use_workers(job.execution.workers)
     judges = open_scores(job)

@@ -1,33 +1,30 @@
-"""Stage `retrieve`: the best passages of each query by exact inner product, as a TREC run.
+"""Stage `retrieve`: the best passages of each query by exact inner product, as a TREC run, ties by document id.
 
-Ties are broken by document id, also at the cut. Shards (one process or machine each) search a range of blocks each; the
-stage searches the blocks that no shard has searched, and merges: the bytes are the same however the work was split,
-whichever engine did it, and however little memory it had.
+Shards search a range of blocks each, the stage the others: split, engine and memory change no byte.
 """
 
-import hashlib
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tandem.cluster.leases import offered
 from tandem.cluster.progress import Progress
 from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import Embeddings, Pieces, Stretches, Vectors, block_name
+from tandem.retrieval.embeddings import Embeddings, Pieces, Stretches, Vectors, block_name, origin
 from tandem.retrieval.exact import Array, Best
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import RetrieveParams
 from tandem.store.artifact import check_files
-from tandem.store.job import Job, plain, writing
+from tandem.store.job import Job, writing
 
+WORK = "work"  # the folder of what shards have retrieved
 MEMORY = 2048  # MiB, the default of `execution.search_memory`
 Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
 
@@ -54,62 +51,21 @@ def open_engine(name: str) -> Engine:
     return search
 
 
-class Partial(NamedTuple):
-    """What one shard has retrieved: packed scores and ranks, shape (queries, any), memory-mapped, for some blocks."""
-
-    blocks: range
-    keys: Array
-
-
-class Partials:
-    """What the shards of a search have retrieved: files `shards/<first>-<stop>.npy`, named by their blocks."""
-
-    def __init__(self, folder: Path, origin: str) -> None:
-        self.folder = folder / "shards"
-        self.pieces = Pieces(self.folder, origin, ".facts")
-
-    def write(self, blocks: range, shape: tuple[int, int], groups: Iterable[Array]) -> None:
-        """Write the result for `blocks` as it comes: packed, groups of queries one after the other."""
-
-        def save(path: Path) -> None:
-            merged, first = np.lib.format.open_memmap(path, "w+", np.uint64, shape), 0
-            for keys in groups:
-                merged[first : first + len(keys)] = keys
-                first += len(keys)
-            merged.flush()
-
-        self.pieces.write(f"{blocks.start}-{blocks.stop}.npy", save, blocks=[blocks.start, blocks.stop])
-
-    def finished(self) -> list[Partial]:
-        """The results that are whole, no block twice, in the order of the blocks."""
-        partials: list[Partial] = []
-        valid = filter(None, (self.pieces.facts(path.with_suffix(".npy").name) for path in self.folder.glob("*.facts")))
-        for blocks in sorted((range(*facts["blocks"]) for facts in valid), key=lambda span: (span.start, -span.stop)):
-            if not partials or blocks.start >= partials[-1].blocks.stop:
-                path = self.folder / f"{blocks.start}-{blocks.stop}.npy"
-                partials.append(Partial(blocks, np.load(path, mmap_mode="r", allow_pickle=False)))
-        return partials
-
-    def remove(self) -> None:
-        """Delete all results, and what killed shards left."""
-        for pattern in ("*.facts", "*.npy", ".*.npy.*"):
-            for path in self.folder.glob(pattern):
-                path.unlink()
+def lists(best: Best, queries: Sequence[str], order: Order) -> Iterator[tuple[str, list[str], Floats]]:
+    """(query, documents, scores) of each row of `best`, best first."""
+    for row, query in enumerate(queries):
+        ranks, scores = best.ranked(row)
+        yield query, order.ids(ranks), scores
 
 
-def missing_blocks(count: int, partials: Sequence[Partial]) -> list[int]:
-    """Those of `count` blocks that no shard has searched."""
-    done = {number for partial in partials for number in partial.blocks}
-    return [number for number in range(count) if number not in done]
+Partial = tuple[range, Array]  # blocks, and what a shard has retrieved in them: packed, shape (queries, depth)
 
 
 class Retrieval:
     """A search of some blocks for all queries, in memory that `execution.search_memory` bounds.
 
     A quarter of it holds running results of a group of queries, half is the engine's; merging takes a quarter again.
-
-    Raises:
-        UserError: passages and queries do not fit together.
+    A `UserError` where passages and queries do not fit together.
     """
 
     def __init__(self, job: Job[RetrieveParams]) -> None:
@@ -121,18 +77,42 @@ class Retrieval:
         # Of a query: its best passages and a copy of them, and its vector as fp16, float32 and float64.
         per_query = 16 * self.depth + 16 * self.passages.dimension
         self.group = min(self.queries.rows, max(1, self.memory // 4 // per_query))
+        self.groups = range(0, self.queries.rows, self.group)  # the first query of each
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages", "queries")}
-        origin = json.dumps([plain(job.params), files], sort_keys=True)
-        self.partials = Partials(job.out, hashlib.sha256(origin.encode()).hexdigest())
+        self.pieces = Pieces(job.out / WORK, origin(job, files))
 
-    def groups(self) -> range:
-        """First query of each group."""
-        return range(0, self.queries.rows, self.group)
+    def write(self, blocks: range) -> None:
+        """Search these blocks and write the result for the stage: `work/<first>-<stop>.npy`."""
+
+        def save(path: Path) -> None:
+            merged, first = np.lib.format.open_memmap(path, "w+", np.uint64, (self.queries.rows, self.depth)), 0
+            for keys in self.search(blocks):
+                merged[first : first + len(keys)] = keys
+                first += len(keys)
+            merged.flush()
+
+        self.pieces.write(f"{blocks.start}-{blocks.stop}.npy", save, blocks=[blocks.start, blocks.stop])
+
+    def partials(self) -> list[Partial]:
+        """The shards' results that are whole, memory-mapped, no block twice, in the order of the blocks."""
+        partials: list[Partial] = []
+        names = (path.with_suffix(".npy").name for path in self.pieces.folder.glob("*.json"))
+        whole = [range(*facts["blocks"]) for name in names if (facts := self.pieces.facts(name))]
+        for blocks in sorted(whole, key=lambda blocks: (blocks.start, -blocks.stop)):
+            if not partials or blocks.start >= partials[-1][0].stop:
+                path = self.pieces.folder / f"{blocks.start}-{blocks.stop}.npy"
+                partials.append((blocks, np.load(path, mmap_mode="r", allow_pickle=False)))
+        return partials
+
+    def missing(self, partials: Sequence[Partial]) -> list[int]:
+        """The blocks that no shard has searched."""
+        done = {number for blocks, _ in partials for number in blocks}
+        return [number for number in range(len(self.passages)) if number not in done]
 
     def search(self, numbers: Sequence[int]) -> Iterator[Array]:
         """Packed best passages of these blocks, a group of queries at a time, shape (group, depth)."""
         if not numbers:
-            for first in self.groups():
+            for first in self.groups:
                 yield np.zeros((min(self.group, self.queries.rows - first), self.depth), np.uint64)
             return
         workers = self.job.execution.workers
@@ -142,26 +122,23 @@ class Retrieval:
         search = open_engine(self.job.execution.engine)
         with Progress(f"retrieve {self.job.key}", 0, "passages") as progress:
             stretches = Stretches(self.passages, numbers, self.order.ranks, progress)
-            progress.total = stretches.rows * len(self.groups())
-            for first in self.groups():
+            progress.total = stretches.rows * len(self.groups)
+            for first in self.groups:
                 queries = self.queries.take(first, first + self.group)
                 yield search(queries, stretches, self.depth, self.memory // 2, workers)
 
     def ranked(self, partials: Sequence[Partial]) -> Iterator[tuple[str, list[str], Floats]]:
         """(query, documents, scores) of each query, best first, of all blocks."""
-        ids: list[str] = pq.read_table(self.queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
-        own = self.search(missing_blocks(len(self.passages), partials))
+        ids, own = self.queries.query_ids(), self.search(self.missing(partials))
         # What is merged is copied twice: together, and in parts.
         step = max(1, self.memory // 4 // (24 * self.depth * (len(partials) + 1)))
-        for first, keys in zip(self.groups(), own, strict=True):
+        for first, keys in zip(self.groups, own, strict=True):
             for start in range(0, len(keys), step):
                 best = Best(len(keys[start : start + step]), self.depth)
                 best.keys[:] = keys[start : start + step]
-                for partial in partials:
-                    best.add(slice(0, len(best.keys)), partial.keys[first + start : first + start + len(best.keys)])
-                for query in range(len(best.keys)):
-                    ranks, scores = best.ranked(query)
-                    yield ids[first + start + query], self.order.ids(ranks), scores
+                for _, theirs in partials:
+                    best.add(slice(0, len(best.keys)), theirs[first + start : first + start + len(best.keys)])
+                yield from lists(best, ids[first + start : first + start + len(best.keys)], self.order)
 
 
 def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:
@@ -169,8 +146,8 @@ def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:
     retrieval, shard, shards = Retrieval(job), job.execution.shard or 0, job.execution.shards
     count = len(retrieval.passages)
     blocks = range(count * shard // shards, count * (shard + 1) // shards)
-    if set(missing_blocks(count, retrieval.partials.finished())) & set(blocks):
-        retrieval.partials.write(blocks, (retrieval.queries.rows, retrieval.depth), retrieval.search(blocks))
+    if not set(blocks).isdisjoint(retrieval.missing(retrieval.partials())):
+        retrieval.write(blocks)
     return {"blocks": [blocks.start, blocks.stop]}
 
 
@@ -178,7 +155,7 @@ def run(job: Job[RetrieveParams]) -> None:
     """Search the blocks that no shard has searched, merge, and write `run.trec`."""
     retrieval = Retrieval(job)
     with writing(job) as draft:
-        partials = retrieval.partials.finished()
+        partials = retrieval.partials()
         lines = write_run(draft.path("run.trec"), retrieval.ranked(partials), job.key)
         draft.facts |= {"queries": retrieval.queries.rows, "lines": lines, "shards": len(partials)}
-    retrieval.partials.remove()
+    shutil.rmtree(retrieval.pieces.folder, ignore_errors=True)

@@ -1,8 +1,6 @@
 """Exact search by torch: vectors stream through a GPU, or a CPU, past the best passages of all queries so far.
 
-Products of stored vectors in float32 propose; sums in float64 on the same device decide, and the few whose rounding is
-close are left to `exact.py`, so that the result equals that of `faiss_search.py` to the last bit. No FAISS here: its
-OpenMP and torch's do not share a process well.
+Its result equals that of `faiss_search.py` to the last bit. No FAISS: their OpenMPs share no process well.
 """
 
 from collections.abc import Iterator
@@ -24,18 +22,17 @@ LOW = 0xFFFFFFFF
 # half of one (Fasi et al. 2021, "Numerical behavior of NVIDIA tensor cores", §3).
 CUT_OFF = 4 * ROUNDING
 
-Parts = tuple[Tensor, Tensor | None, Tensor]  # of a stretch: values, scales of int8, ranks
+Parts = dict[str, Tensor]  # of a stretch: `values`, `ranks`, and of int8 `scale`
 
 
 class Stretch:
     """A stretch of passages on the device: fp16 or int8 values, (passages, dim), with the scale of int8.
 
-    Attributes:
-        factor: what is multiplied: on CUDA the values as fp16, which sums in float32; else the vectors as float32.
-        longest: an upper bound of the vectors' lengths, a float64 tensor without dimensions.
+    `factor` is what is multiplied: on CUDA the values as fp16, which sums in float32; else the vectors as float32.
+    `longest` is an upper bound of the vectors' lengths.
     """
 
-    def __init__(self, values: Tensor, scale: Tensor | None, ranks: Tensor) -> None:
+    def __init__(self, values: Tensor, ranks: Tensor, scale: Tensor | None = None) -> None:
         self.ranks = ranks
         if values.is_cuda:  # fp16 holds int8 too
             self.factor, self.scale = values.half(), scale
@@ -63,67 +60,55 @@ class Buffer:
     """Host memory of a stretch of at most `rows` rows; `pinned`: page-locked, to be copied to a GPU from."""
 
     def __init__(self, rows: int, dimension: int, int8: bool, pinned: bool) -> None:
-        kind = torch.int8 if int8 else torch.float16
-        self.values = torch.empty((rows, dimension), dtype=kind, pin_memory=pinned)
-        self.scale = torch.empty(rows, dtype=torch.float32, pin_memory=pinned) if int8 else None
-        self.ranks = torch.empty(rows, dtype=torch.int64, pin_memory=pinned)
+        kinds = {"values": torch.int8, "scale": torch.float32} if int8 else {"values": torch.float16}
+        shapes = {"values": (rows, dimension)}
+        self.parts = {
+            name: torch.empty(shapes.get(name, (rows,)), dtype=kind, pin_memory=pinned)
+            for name, kind in (kinds | {"ranks": torch.int64}).items()
+        }
 
     def fill(self, pieces: Rows, ranks: Array) -> Parts:
         """Read a stretch; views of this buffer."""
         start = 0
         for piece in pieces:
             at = slice(start, start + len(piece))
-            self.values.numpy()[at] = piece if self.scale is None else piece["values"]
-            if self.scale is not None:
-                self.scale.numpy()[at] = piece["scale"]
+            for name in piece.dtype.names or ("values",):
+                self.parts[name].numpy()[at] = piece[name] if piece.dtype.names else piece
             start = at.stop
-        self.ranks.numpy()[:start] = ranks
-        return self.values[:start], None if self.scale is None else self.scale[:start], self.ranks[:start]
+        self.parts["ranks"].numpy()[:start] = ranks
+        return {name: part[:start] for name, part in self.parts.items()}
 
 
 def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stretch]:
-    """Stretches of at most `rows` rows on the device: the next is read and copied while one is searched.
+    """Stretches of at most `rows` rows on the device: a thread reads the next one while one is searched.
 
-    Two buffers take turns.
+    Two buffers take turns. To a GPU they are copied on a stream of their own, while the caller's stream computes.
     """
     int8, cuda = passages.embeddings.dtype == INT8, where.type == "cuda"
-    size = min(rows, passages.rows)
-    buffers = [Buffer(size, passages.dimension, int8, pinned=cuda) for _ in range(2)]
-    if cuda:
-        yield from _copy(passages.read(rows), buffers, where)
-        return
-    read = (buffers[turn % 2].fill(*stretch) for turn, stretch in enumerate(passages.read(rows)))
-    with ahead(read) as coming:
-        for parts in coming:
-            yield Stretch(*parts)
+    buffers = [Buffer(min(rows, passages.rows), passages.dimension, int8, pinned=cuda) for _ in range(2)]
+    sending, sent = torch.cuda.Stream(where) if cuda else None, dict[int, torch.cuda.Event]()
 
-
-def _copy(stretches: Iterator[tuple[Rows, Array]], buffers: list[Buffer], where: torch.device) -> Iterator[Stretch]:
-    """Stretches on a GPU: a thread reads and sends on its own stream, while the caller's stream computes."""
-    sending, sent = torch.cuda.Stream(where), dict[int, torch.cuda.Event]()
-
-    def send() -> Iterator[tuple[Parts, torch.cuda.Event]]:
-        """Stretches whose copy has begun, and the event of its end."""
-        for number, stretch in enumerate(stretches):
+    def read() -> Iterator[tuple[Parts, torch.cuda.Event | None]]:
+        """Stretches, and where they are copied the event of the copy's end."""
+        for number, stretch in enumerate(passages.read(rows)):
             turn = number % 2
             if turn in sent:
                 sent[turn].synchronize()  # the copy out of this buffer
-            values, scale, ranks = buffers[turn].fill(*stretch)
-            with torch.cuda.stream(sending):
-                copies = [
-                    part if part is None else part.to(where, non_blocking=True) for part in (values, scale, ranks)
-                ]
-                sent[turn] = sending.record_event()
-            yield (copies[0], copies[1], copies[2]), sent[turn]  # type: ignore[misc]
+            parts = buffers[turn].fill(*stretch)
+            if sending is not None:
+                with torch.cuda.stream(sending):
+                    parts = {name: part.to(where, non_blocking=True) for name, part in parts.items()}
+                    sent[turn] = sending.record_event()
+            yield parts, sent.get(turn)
 
-    with ahead(send()) as coming:
+    with ahead(read()) as coming:
         for parts, copied in coming:
-            current = torch.cuda.current_stream(where)
-            current.wait_event(copied)
-            for part in parts:
-                if part is not None:
+            if copied is not None:
+                current = torch.cuda.current_stream(where)
+                current.wait_event(copied)
+                for part in parts.values():
                     part.record_stream(current)  # its memory is not reused before this stream is done with it
-            yield Stretch(*parts)
+            yield Stretch(**parts)
 
 
 def pack(scores: Tensor, ranks: Tensor) -> Tensor:

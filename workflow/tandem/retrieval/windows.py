@@ -1,16 +1,10 @@
 """Long documents: scores of windows become scores of documents. Stage `aggregate`: a run over windows, aggregated.
 
-FirstP, MaxP, SumP: Dai & Callan (2019), for re-ranking. K-MaxP-Avg: Chen et al. (ICIP at TREC 2020), as the review
-describes it (§6.1.1): the average of the K best. Each method takes the windows' scores of many documents, one document
-after the other and each document's windows in order, and where each document begins.
-
-A window that was not retrieved scores no more than the lowest one that was. That decides nothing in MaxP, and FirstP
-leaves out documents whose first window was not retrieved; in SumP and K-MaxP such windows count 0 or that lowest score.
+FirstP, MaxP, SumP: Dai & Callan (2019). K-MaxP-Avg: Chen et al. (ICIP at TREC 2020). Each takes the windows' scores of
+many documents, one document after the other and each document's windows in order, and where each document begins.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -20,23 +14,15 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, Rows, doc_rows
 from tandem.data.runs import Floats, iter_run, ranked_order, scored_depth, write_run
 from tandem.data.text import document_of, window_id
-from tandem.errors import UserError
 from tandem.retrieval.exact import Array
+from tandem.retrieval.inputs import require_windows
 from tandem.stages.retrieval import AggregateParams, aggregation
 from tandem.store.job import Job, writing
 
 
 @aggregation("first")
 def first(scores: Array, starts: Array, k: int) -> Array:
-    """FirstP: s(q, d) = s(q, w_0).
-
-    Args:
-        scores: of windows, float64, shape (windows,).
-        starts: where each document's windows begin, rising, shape (documents,); each document has a window.
-        k: not used.
-    Returns:
-        Shape (documents,), float64; likewise for the other methods.
-    """
+    """FirstP: s(q, d) = s(q, w_0). Scores are of windows, starts of documents, float64 and int64; `k` is of K-MaxP."""
     return np.asarray(scores[starts])
 
 
@@ -87,8 +73,7 @@ class Spans:
 
     def sizes(self, documents: Rows) -> Rows:
         """The number of windows of each document, by the documents' rows."""
-        sizes: Rows = self.bounds[documents + 1] - self.bounds[documents]
-        return sizes
+        return np.asarray(self.bounds[documents + 1] - self.bounds[documents])
 
     def rows(self, documents: Rows, most: int | None = None) -> tuple[Rows, Rows]:
         """Rows of the documents' windows (of each its first `most`), and the number of each document's among them."""
@@ -96,29 +81,6 @@ class Spans:
         sizes = sizes if most is None else np.minimum(sizes, most)
         before = np.cumsum(sizes) - sizes
         return np.repeat(self.bounds[documents] - before, sizes) + np.arange(sizes.sum()), sizes
-
-
-def require_windows(job: Job[Any], role: str) -> None:
-    """Refuse an input that was not made from the windows `job.inputs["windows"]`, and windows of other documents."""
-    windows, documents = job.inputs["windows"], job.inputs["dataset"]
-    cut = Path(windows.upstream.get("of", "nothing")).name
-    if cut != documents.key or windows.params.get("source") != "windows":
-        raise UserError(f"{job.kind}: {windows.folder} holds windows of {cut}; expected windows of {documents.key}")
-    dataset = Path(job.inputs[role].upstream["dataset"]).name
-    if dataset != windows.key:
-        folder = job.inputs[role].folder
-        raise UserError(f"{job.kind}: {role} {folder} was made from the dataset {dataset}; expected {windows.key}")
-
-
-def missing_score(params: AggregateParams, scores: Array) -> float:
-    """The score of a window that was not retrieved, from the scores of those that were."""
-    match params.method:
-        case "first":
-            return float("nan")
-        case "max":
-            return float("-inf")
-        case _:
-            return float(scores.min()) if params.missing == "lowest" else 0.0
 
 
 def documents(
@@ -129,7 +91,9 @@ def documents(
     names = list(dict.fromkeys(name for name, _ in parts))
     sizes = spans.sizes(docs.rows(names))
     begins = dict(zip(names, (np.cumsum(sizes) - sizes).tolist(), strict=True))
-    laid = np.full(sizes.sum(), missing_score(params, scores))
+    # The score of a window that was not retrieved, from those of the others.
+    missing = {"first": np.nan, "max": -np.inf}.get(params.method, scores.min() if params.missing == "lowest" else 0.0)
+    laid = np.full(sizes.sum(), missing)
     laid[[begins[name] + number for name, number in parts]] = scores
     values = aggregate(params.method, laid, sizes, params.k)
     known = np.flatnonzero(~np.isnan(values))
@@ -153,11 +117,7 @@ def aggregated(
 
 
 def run(job: Job[AggregateParams]) -> None:
-    """Write `run.trec` over the documents of `dataset` from `run`, which is over `windows`.
-
-    Raises:
-        UserError: the windows are not the dataset's, or the run is over other ones.
-    """
+    """Write `run.trec` over the documents of `dataset` from `run`, which is over `windows`."""
     require_windows(job, "run")
     facts = {"queries": 0, "shorter": 0}
     with writing(job) as draft, Progress(f"aggregate {job.key}", 0, "queries") as progress:

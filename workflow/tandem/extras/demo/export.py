@@ -18,7 +18,7 @@ from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.models.saving import POOL
-from tandem.models.tokens import Template
+from tandem.models.tokens import Tokens
 from tandem.plan.graph import Stage
 from tandem.retrieval.embeddings import Embeddings
 from tandem.store.artifact import Artifact, open_artifact
@@ -97,8 +97,8 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     else:
         with Progress(f"export {system}", passages.rows, "passages") as progress:
             write_flat(folder / FLAT, passages, progress)
-    template = Template.from_json(json.loads(needs["tokens"].path("meta.json").read_text())["template"])
-    query, passage = (needs["tokens"].params[f"{side}_length"] + template.extra[0] for side in ("query", "passage"))
+    special = Tokens.open(needs["tokens"]).template.extra[0]
+    query, passage = (needs["tokens"].params[f"{side}_length"] + special for side in ("query", "passage"))
     dual = json.loads((folder / "dual/dual.json").read_text())
     card = render_readme(
         CARD,

@@ -21,7 +21,7 @@ from tandem.errors import UserError
 from tandem.extras.demo.ranking import Answer, Session, answer
 from tandem.extras.demo.systems import COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
 from tandem.extras.operations.configurations import Configuration, split_files
-from tandem.retrieval.lexical.analyzers import STOP_WORDS
+from tandem.retrieval.lexical.bm25s import STOP_WORDS
 from tandem.stages.base import Json
 
 PROMPT = "query> "

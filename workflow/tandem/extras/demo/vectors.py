@@ -38,7 +38,7 @@ class Vectors:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
         vector = np.array(question["vector"], np.float16)[None]
         if "rows" in question:
-            rows = np.concatenate([self.passages.take(row, row + 1) for row in question["rows"]])
+            rows = self.passages.at(question["rows"])
             return pair_scores(np.repeat(vector, len(rows), axis=0), rows, self.passages.temperature).tolist()
         ranks, scores = self.searcher.best(vector, min(question["depth"], self.passages.rows)).ranked(0)
         return self.order.ids(ranks), scores.tolist()

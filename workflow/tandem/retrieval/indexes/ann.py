@@ -1,20 +1,17 @@
 """Stages `ann`, a run through an index with its recall, and `tradeoffs`, several indexes compared. No torch here.
 
-Trade-offs are recall against exact search, latency and size, swept, in one job. All indexes answer the same queries.
-Latency is that of one query at a time by one thread, and of all queries together by all threads; each is the median of
-some repetitions. Times are measured: they differ every time.
+Latency is of one query at a time by one thread, throughput of all queries by all threads: times differ every time.
 """
 
 import csv
 import statistics
-import time
+import timeit
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress
 from tandem.config.retrieval import TradeoffSweep
@@ -23,10 +20,10 @@ from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array
-from tandem.retrieval.faiss_search import exact_ranks, recall
+from tandem.retrieval.faiss_search import exact_best, recall
 from tandem.retrieval.indexes.search import Index, Searcher
-from tandem.retrieval.indexes.threads import Threads, alone, lease_gpus
-from tandem.retrieval.retrieve import open_embeddings
+from tandem.retrieval.indexes.threads import alone, lease_gpus
+from tandem.retrieval.retrieve import lists, open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.job import Job, writing
 
@@ -50,33 +47,24 @@ def search(
     job: Job[AnnParams], searcher: Searcher, queries: Embeddings, order: Order
 ) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores) of each query, a bounded group of queries at a time."""
-    ids: list[str] = pq.read_table(queries.artifact.path("ids.parquet"))["query_id"].to_pylist()
+    ids = queries.query_ids()
     with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, GROUP):
             group = queries.take(first, first + GROUP)
-            best = searcher.best(group, job.params.depth)
-            for query in range(len(group)):
-                ranks, scores = best.ranked(query)
-                yield ids[first + query], order.ids(ranks), scores
+            yield from lists(searcher.best(group, job.params.depth), ids[first : first + GROUP], order)
             progress.add(len(group))
 
 
 def sample_queries(queries: Embeddings, count: int) -> Array:
     """The vectors of `count` queries at most, evenly spaced; shape (queries, dim)."""
     count = min(count, queries.rows)
-    return np.concatenate([queries.take(row, row + 1) for row in (np.arange(count) * queries.rows // count).tolist()])
-
-
-def retrieved(searcher: Searcher, queries: Array, depth: int) -> list[Array]:
-    """Alphabetical ranks of each query's passages, best first."""
-    best = searcher.best(queries, depth)
-    return [best.ranked(query)[0] for query in range(len(queries))]
+    return queries.at(np.arange(count) * queries.rows // count)
 
 
 def measure_recall(searcher: Searcher, queries: Array, depth: int) -> dict[str, float]:
     """Recall at 10, 100 and the depth as far as it goes, by k."""
-    ranks = retrieved(searcher, queries, depth)
-    exact = exact_ranks(searcher.passages, queries, searcher.ranks, depth)
+    ranks = searcher.best(queries, depth).ranks()
+    exact = exact_best(searcher.passages, queries, searcher.ranks, depth).ranks()
     return {str(k): round(recall(ranks, exact, k), 4) for k in sorted({min(10, depth), min(100, depth), depth})}
 
 
@@ -108,19 +96,13 @@ def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, i
 
 def median_seconds(work: Callable[[], object], repeats: int) -> float:
     """Median wall time of some calls after one that warms up."""
-    work()
-    seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds)
+    return statistics.median(timeit.repeat(work, number=1, repeat=1 + repeats)[1:])
 
 
 def measure(searcher: Searcher, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> Line:
     """Recall at each k against the exact top, milliseconds of a query alone, and queries a second together."""
     depth = max(ks)
-    ranks = retrieved(searcher, queries, depth)
+    ranks = searcher.best(queries, depth).ranks()
     alone = [queries[i : i + 1] for i in range(min(ALONE, len(queries)))]
     single = [median_seconds(partial(searcher.best, query, depth), repeats) for query in alone]
     batch = median_seconds(partial(searcher.best, queries, depth), repeats)
@@ -131,32 +113,26 @@ def measure(searcher: Searcher, queries: Array, exact: list[Array], ks: tuple[in
     }
 
 
-def tradeoffs(job: Job[TradeoffsParams], threads: Threads) -> Iterator[Line]:
-    """A line for each index and setting."""
-    params, sweep = job.params, job.params.sweep
+def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
+    """Measure every setting of every index and write `tradeoffs.csv`."""
+    params, sweep, lines = job.params, job.params.sweep, list[Line]()
     passages, all_queries = open_vectors(job)
     gpu = lease_gpus(job)
     ranks = Order(job.inputs["dataset"]).ranks
     queries = sample_queries(all_queries, params.queries)
-    exact = exact_ranks(passages, queries, ranks, max(params.k))
     indexes = list(zip(params.indexes, job.many("index"), strict=True))
-    with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
-        for name, artifact in indexes:
-            index = Index(artifact, threads, gpu)
-            for nprobe, ef_search, rescore in settings(index, sweep):
-                index.tune(nprobe, ef_search)
-                searcher = Searcher(index, passages, ranks, rescore, sweep.rescore_factor)
-                line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
-                line |= measure(searcher, queries, exact, params.k, params.repeats)
-                line |= {"factory": index.factory, "bytes_per_vector": artifact.manifest.facts["bytes_per_vector"]}
-                yield line | {"key": artifact.key}
-            progress.add(1)
-
-
-def run_tradeoffs(job: Job[TradeoffsParams]) -> None:
-    """Measure and write `tradeoffs.csv`."""
     with alone(job.execution.workers) as threads, writing(job) as draft:
-        lines = list(tradeoffs(job, threads))
+        exact = exact_best(passages, queries, ranks, max(params.k)).ranks()
+        with Progress(f"tradeoffs {job.key}", len(indexes), "indexes") as progress:
+            for name, artifact in indexes:
+                index, size = Index(artifact, threads, gpu), artifact.manifest.facts["bytes_per_vector"]
+                for nprobe, ef_search, rescore in settings(index, sweep):
+                    index.tune(nprobe, ef_search)
+                    searcher = Searcher(index, passages, ranks, rescore, sweep.rescore_factor)
+                    line: Line = {"index": name, "nprobe": nprobe, "ef_search": ef_search, "rescore": rescore}
+                    line |= measure(searcher, queries, exact, params.k, params.repeats)
+                    lines.append(line | {"factory": index.factory, "bytes_per_vector": size, "key": artifact.key})
+                progress.add(1)
         with open(draft.path("tradeoffs.csv"), "w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
             writer.writeheader()

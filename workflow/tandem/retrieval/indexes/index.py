@@ -1,32 +1,133 @@
-"""Stage `index`: an index of the passages' vectors, in parts of a fixed number of rows.
+"""Stage `index`: an index of the passages' vectors, in parts of a fixed number of rows, by inner product.
 
-Shards fill whole parts, the stage fills those still missing and puts them together: the bytes are the same however the
-work was split, and a killed build continues after its last finished part. No torch here, as in `retrieve`.
+Shards fill whole parts, the stage those still missing, and merges inverted lists on disk: how the work was split
+changes no byte, and a killed build continues after its last finished part. No torch here, as in `retrieve`.
 """
 
-import hashlib
-import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import faiss
+import numpy as np
+from faiss.contrib.ondisk import merge_ondisk
 
 from tandem.cluster.progress import Progress, say
+from tandem.data.rows import Rows
+from tandem.data.runs import Floats
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import Embeddings, Pieces, block_name
-from tandem.retrieval.indexes.build import INDEX, empty, fill, is_merged, merge, sample, train
-from tandem.retrieval.indexes.threads import Threads, alone, faiss_error, lease_gpus
+from tandem.retrieval.embeddings import Embeddings, Pieces, block_name, origin
+from tandem.retrieval.indexes.threads import PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus
 from tandem.retrieval.indexes.types import LEAST, check, factory, sample_size, sized, uses
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import write_json
-from tandem.store.job import Draft, Job, plain, writing
+from tandem.store.job import Job, plain, writing
 
 TRAINED, PARTS = "trained.faiss", "work"
+INDEX, LISTS = "index.faiss", "lists.ivfdata"
+QUANTIZERS = (faiss.IndexFlat, faiss.IndexHNSWFlat)  # of lists whose centroids are learned here
+MERGED = (faiss.IndexIVFFlat, faiss.IndexIVFPQ, faiss.IndexIVFScalarQuantizer)
+
+
+def sample(passages: Embeddings, size: int, seed: int) -> Floats:
+    """Vectors of `size` passages in the order of their rows, from every block in proportion, shape (size, dim)."""
+    vectors = np.empty((size, passages.dimension), np.float32)
+    for number in range(len(passages)):
+        first = number * passages.size
+        last = min(first + passages.size, passages.rows)
+        start, stop = first * size // passages.rows, last * size // passages.rows
+        drawn = np.random.default_rng([seed, number]).choice(last - first, stop - start, replace=False)
+        vectors[start:stop] = passages.block(number)[np.sort(drawn)]
+    return vectors
+
+
+def pieces(rows: range, size: int) -> Iterator[range]:
+    """The rows in pieces of at most `PIECE` that lie in one block of `size` rows each."""
+    for first in range(rows.start // size * size, rows.stop, size):
+        block = range(max(first, rows.start), min(first + size, rows.stop))
+        yield from (block[at : at + PIECE] for at in range(0, len(block), PIECE))
+
+
+def empty(params: IndexParams, dimension: int) -> Any:
+    """An untrained index of sized parameters; a `UserError` where FAISS knows no such index."""
+    name = factory(params, dimension)
+    with explained(f"index: FAISS makes no {name} of {dimension} dimensions"):
+        index = faiss.index_factory(dimension, name, faiss.METRIC_INNER_PRODUCT)
+    inner = chain(index)[1]
+    if isinstance(inner, faiss.IndexHNSW) and params.ef_construction:
+        inner.hnsw.efConstruction = params.ef_construction
+    if isinstance(inner, faiss.IndexIVFScalarQuantizer) and inner.sq.qtype == faiss.ScalarQuantizer.QT_fp16:
+        inner.by_residual = False  # differences from centroids would be rounded; the embeddings are fp16 as they are
+    return index
+
+
+def chain(index: Any) -> tuple[list[Any], Any]:
+    """The transforms that vectors go through first, and the index behind them."""
+    whole: Any = faiss.downcast_index(index)
+    if not isinstance(whole, faiss.IndexPreTransform):
+        return [], whole
+    steps: Any = whole.chain
+    return [faiss.downcast_VectorTransform(steps.at(i)) for i in range(steps.size())], faiss.downcast_index(whole.index)
+
+
+def is_merged(index: Any) -> bool:
+    """Whether its parts become one index by merging inverted lists."""
+    inner = chain(index)[1]
+    return isinstance(inner, MERGED) and not isinstance(inner, faiss.IndexIVFPQR)
+
+
+def train(index: Any, vectors: Floats, seed: int, threads: Threads, gpu: str) -> None:
+    """Learn what the index needs from a sample, in place: rotation, lists' centroids, quantiser, in this order.
+
+    The sample has the shape (passages, dim). Threads learn the centroids, one thread the rest.
+    """
+    transforms, inner = chain(index)
+    for transform in transforms:
+        if not transform.is_trained:
+            _train_transform(transform, vectors)
+        vectors = transform.apply(vectors)
+    if isinstance(inner, faiss.IndexIVF):
+        quantizer = faiss.downcast_index(inner.quantizer)
+        if isinstance(quantizer, QUANTIZERS) and not quantizer.ntotal:
+            quantizer.add(centroids(vectors, inner.nlist, seed, threads, gpu))
+    if isinstance(inner, faiss.IndexPQ | faiss.IndexIVFPQ):
+        inner.pq.cp.min_points_per_centroid = 1  # FAISS would warn for each part of a code
+    inner.train(vectors)
+    index.is_trained = True
+
+
+def _train_transform(transform: Any, vectors: Floats) -> None:
+    """Train a transform; OPQ with codes of 8 bits, FAISS's default, or of as many as there are enough vectors for.
+
+    FAISS would write beyond the end of its arrays for fewer vectors than dimensions, and warn of few vectors for each
+    part of a code and each round: 2,400 lines on a small corpus.
+    """
+    if not isinstance(transform, faiss.OPQMatrix):
+        transform.train(vectors)
+        return
+    least, count = max(transform.d_in, transform.d_out), len(vectors)
+    if count < least:
+        raise UserError(f"index: OPQ of {least} dimensions cannot be learned from {count} passages; leave it out")
+    code = faiss.ProductQuantizer(transform.d_out, transform.M, min(8, count.bit_length() - 1))
+    code.cp.min_points_per_centroid = 1
+    transform.pq = code
+    transform.train(vectors)
+    transform.pq = None
+
+
+def merge(trained: Path, parts: Sequence[Path], folder: Path) -> None:
+    """Write one index of all parts: `index.faiss`, and its lists one after the other in `lists.ivfdata`.
+
+    The parts' lists are mapped, not loaded: memory does not grow with the corpus.
+    """
+    index = faiss.read_index(str(trained))
+    merge_ondisk(index, [str(part) for part in parts], str(folder / LISTS))
+    lists: Any = faiss.downcast_InvertedLists(chain(index)[1].invlists)
+    lists.filename = LISTS  # whatever this folder is called later
+    faiss.write_index(index, str(folder / INDEX))
 
 
 def part_name(number: int) -> str:
@@ -37,9 +138,9 @@ def part_name(number: int) -> str:
 class Build:
     """An index that is being built; a `UserError` where parameters do not fit the vectors, or FAISS lacks it."""
 
-    def __init__(self, job: Job[IndexParams]) -> None:
+    def __init__(self, job: Job[IndexParams], threads: Threads) -> None:
         check_files(job.inputs["passages"], ["meta.json"])
-        self.job, self.passages = job, Embeddings(job.inputs["passages"], "passages")
+        self.job, self.threads, self.passages = job, threads, Embeddings(job.inputs["passages"], "passages")
         rows, dimension = self.passages.rows, self.passages.dimension
         self.params = sized(job.params, rows, dimension)
         check(self.params, f"indexes.{job.key.rpartition('-')[0].rpartition('@')[2]}", rows, dimension)
@@ -47,27 +148,19 @@ class Build:
         self.factory = factory(self.params, dimension)
         size = self.params.part
         self.parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
-        origin = json.dumps([plain(job.params), job.inputs["passages"].manifest.checksums], sort_keys=True)
-        self.pieces = Pieces(job.out / PARTS, hashlib.sha256(origin.encode()).hexdigest())
+        self.pieces = Pieces(job.out / PARTS, origin(job, job.inputs["passages"].manifest.checksums))
         self.gpu = lease_gpus(job)
         self.unchecked = set(range(len(self.passages)))
 
-    def check(self, blocks: range, threads: Threads) -> None:
-        """Compare blocks with their manifest before they are read, each once; a `UserError` names one that differs."""
-        names = [block_name(number) for number in blocks if number in self.unchecked]
-        for _ in threads.map(lambda name: check_files(self.passages.artifact, [name]), names):
+    def verify(self, rows: range) -> None:
+        """Compare the blocks of rows with their manifest before they are read, each once; a `UserError` names one."""
+        size = self.passages.size
+        blocks = self.unchecked & set(range(rows.start // size, -(-rows.stop // size)))
+        for _ in self.threads.map(lambda block: check_files(self.passages.artifact, [block_name(block)]), blocks):
             pass
-        self.unchecked -= set(blocks)
+        self.unchecked -= blocks
 
-    @contextmanager
-    def faiss(self) -> Iterator[None]:
-        """Turn FAISS's errors into a `UserError`."""
-        try:
-            yield
-        except RuntimeError as error:
-            raise UserError(f"index: FAISS cannot build {self.factory}: {faiss_error(error)}") from None
-
-    def train(self, threads: Threads) -> None:
+    def train(self) -> None:
         """Train the index, unless that is done."""
         if self.pieces.facts(TRAINED):
             return
@@ -76,52 +169,73 @@ class Build:
             say(f"index {self.job.key} · trains {self.factory} on {size:,} passages")
             if uses(self.params, "bits") and size < LEAST << self.params.bits:
                 say(f"index {self.job.key} · {LEAST << self.params.bits:,} passages would be better for its codes")
-            self.check(range(len(self.passages)), threads)
+            self.verify(range(self.passages.rows))
             vectors = sample(self.passages, size, self.params.seed)
-            with self.faiss():
-                train(self.index, vectors, self.params.seed, threads, self.gpu)
+            with explained(f"index: FAISS cannot build {self.factory}"):
+                train(self.index, vectors, self.params.seed, self.threads, self.gpu)
         self.save(TRAINED, self.index)
 
-    def fill(self, numbers: Iterable[int], threads: Threads) -> None:
+    def fill(self, numbers: Iterable[int]) -> None:
         """Fill those of the parts that are missing."""
         missing = [number for number in numbers if not self.pieces.facts(part_name(number))]
         total = sum(len(self.parts[number]) for number in missing)
         with Progress(f"index {self.job.key}", total, "passages", quiet=not missing) as progress:
             for number in missing:
-                rows, size = self.parts[number], self.passages.size
-                self.check(range(rows.start // size, -(-rows.stop // size)), threads)
+                self.verify(self.parts[number])
                 index = faiss.read_index(str(self.pieces.folder / TRAINED))
-                with self.faiss():
-                    fill(index, self.passages, rows, threads, self.gpu, progress)
+                with explained(f"index: FAISS cannot build {self.factory}"):
+                    self._add(index, self.parts[number], progress)
                 self.save(part_name(number), index)
+
+    def _add(self, index: Any, rows: range, progress: Progress) -> None:
+        """Add passages in the order of their rows.
+
+        Several threads look up lists, a piece each; one thread adds everything, a graph's nodes one after the other.
+        Where lists are merged later, passages keep their rows as ids.
+        """
+        merged, (transforms, inner) = is_merged(index), chain(index)
+        nearest = Nearest(faiss.downcast_index(inner.quantizer), self.gpu) if merged else None
+
+        def prepare(piece: range) -> tuple[range, Floats, Rows | None]:
+            vectors = np.ascontiguousarray(self.passages.take(piece.start, piece.stop), np.float32)
+            for transform in transforms if merged else ():
+                vectors = transform.apply(vectors)
+            return piece, vectors, nearest(vectors) if nearest else None
+
+        for piece, vectors, labels in self.threads.map(prepare, pieces(rows, self.passages.size)):
+            if labels is None:
+                index.add(vectors)
+            else:
+                ids = np.array(piece, np.int64)
+                inner.add_core(len(ids), *(faiss.swig_ptr(array) for array in (vectors, ids, labels)))
+            progress.add(len(vectors))
+        if merged:
+            index.ntotal = inner.ntotal
 
     def save(self, name: str, index: Any) -> None:
         """Write a finished index, from which a killed build continues."""
         self.pieces.write(name, lambda path: faiss.write_index(index, str(path)))
 
-    def finish(self, draft: Draft) -> None:
-        """Put the parts together: one index where lists can be merged, else one a part."""
-        paths = [self.pieces.folder / part_name(number) for number in range(len(self.parts))]
-        names = [INDEX]
+    def finish(self, folder: Path) -> None:
+        """Put the parts together in a folder: one index where lists can be merged, else one a part; and `meta.json`."""
+        parts = [self.pieces.folder / part_name(number) for number in range(len(self.parts))]
+        firsts = {INDEX: 0}
         if is_merged(self.index):
-            merge(self.pieces.folder / TRAINED, paths, draft.folder)
+            merge(self.pieces.folder / TRAINED, parts, folder)
         else:
-            names = [INDEX] if len(paths) == 1 else [path.name for path in paths]
-            for name, path in zip(names, paths, strict=True):
-                _link(path, draft.path(name))
-        write_json(draft.path("meta.json"), self.describe(names))
-
-    def describe(self, names: list[str]) -> dict[str, object]:
-        """`meta.json`: what a searcher must know."""
-        firsts = [0] if is_merged(self.index) else [part.start for part in self.parts]
-        return {
+            names = [INDEX] if len(parts) == 1 else [path.name for path in parts]
+            firsts = {name: rows.start for name, rows in zip(names, self.parts, strict=True)}
+            for name, path in zip(names, parts, strict=True):
+                _link(path, folder / name)
+        meta = {
             "rows": self.passages.rows,
             "dimension": self.passages.dimension,
             "factory": self.factory,
             "metric": "inner product",
             "params": plain(self.params),
-            "indexes": [{"file": name, "first": first} for name, first in zip(names, firsts, strict=True)],
+            "indexes": [{"file": name, "first": first} for name, first in firsts.items()],
         }
+        write_json(folder / "meta.json", meta)
 
 
 def _link(path: Path, to: Path) -> None:
@@ -134,34 +248,30 @@ def _link(path: Path, to: Path) -> None:
 
 def train_shard(job: Job[IndexParams]) -> dict[str, object]:
     """Train the index before its shards fill it."""
-    build = Build(job)
     with alone(job.execution.workers) as threads:
-        build.train(threads)
+        build = Build(job, threads)
+        build.train()
     return {"trained": build.pieces.origin}
 
 
 def run_shard(job: Job[IndexParams]) -> dict[str, object]:
     """Fill every n-th part, beginning with this shard's number."""
-    build = Build(job)
-    numbers = range(job.execution.shard or 0, len(build.parts), job.execution.shards)
     with alone(job.execution.workers) as threads:
-        build.train(threads)
-        build.fill(numbers, threads)
+        build = Build(job, threads)
+        numbers = range(job.execution.shard or 0, len(build.parts), job.execution.shards)
+        build.train()
+        build.fill(numbers)
     return {"parts": list(numbers)}
 
 
 def run(job: Job[IndexParams]) -> None:
     """Train, fill what no shard has filled, put the parts together and write the manifest."""
-    build = Build(job)
     with alone(job.execution.workers) as threads:
-        build.train(threads)
-        build.fill(range(len(build.parts)), threads)
+        build = Build(job, threads)
+        build.train()
+        build.fill(range(len(build.parts)))
         with writing(job) as draft:
-            build.finish(draft)
-            size = sum(path.stat().st_size for path in draft.folder.iterdir())
-            draft.facts |= {
-                "passages": build.passages.rows,
-                "factory": build.factory,
-                "bytes_per_vector": round(size / build.passages.rows, 2),
-            }
+            build.finish(draft.folder)
+            size, rows = sum(path.stat().st_size for path in draft.folder.iterdir()), build.passages.rows
+            draft.facts |= {"passages": rows, "factory": build.factory, "bytes_per_vector": round(size / rows, 2)}
     shutil.rmtree(build.pieces.folder)

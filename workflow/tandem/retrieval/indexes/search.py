@@ -1,7 +1,4 @@
-"""Search through a finished index: several threads, the same passages and scores however many there are.
-
-An index proposes, and the exact scores of the stored vectors decide, ties by document id; or its own scores do.
-"""
+"""Search through a finished index: it proposes, and exact scores of the stored vectors decide, or its own scores do."""
 
 import json
 from itertools import pairwise
@@ -11,10 +8,12 @@ import faiss
 import numpy as np
 
 from tandem.cluster.progress import say
+from tandem.data.rows import Rows
+from tandem.data.runs import Floats
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import CHUNK, Array, Best, pack, pair_scores
-from tandem.retrieval.indexes.build import LISTS, Floats, Labels, chain
+from tandem.retrieval.indexes.index import LISTS, chain
 from tandem.retrieval.indexes.threads import MOST, NONE, Threads, on_gpus
 from tandem.store.artifact import Artifact
 
@@ -23,7 +22,7 @@ TOGETHER = 2048  # pairs that a thread scores at a time
 # Lists stay on disk, read only, beside the index; vectors and codes of other indexes are mapped.
 LISTED, MAPPED = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY, faiss.IO_FLAG_MMAP_IFC
 
-Hits = tuple[Floats, Labels]  # scores and rows
+Hits = tuple[Floats, Rows]  # scores and rows
 
 
 class Index:
@@ -63,10 +62,8 @@ class Index:
 
         Returns scores and rows, both (queries, k), best first; row -1 where there is no further passage.
         """
-        hits = [
-            self._search_part(part, queries, min(k, size), first)
-            for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True)
-        ]
+        parts = zip(self.parts, self.sizes, self.firsts, strict=True)
+        hits = [self._search_part(part, queries, min(k, size), first) for part, size, first in parts]
         scores, rows = (np.concatenate(each, axis=1) for each in zip(*hits, strict=True))
         if len(hits) > 1:
             # Of equal scores the lower row comes first: the parts stand in the order of their rows.
@@ -75,12 +72,10 @@ class Index:
         return scores, rows
 
     def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> Hits:
-        if self.gpu != NONE or len(queries) <= BATCH:
-            scores, rows = part.search(queries, k)
-        else:
-            batches = [queries[start : start + BATCH] for start in range(0, len(queries), BATCH)]
-            hits = list(self.threads.map(lambda batch: part.search(batch, k), batches))
-            scores, rows = (np.concatenate(each) for each in zip(*hits, strict=True))
+        size = BATCH if self.gpu == NONE else len(queries)
+        batches = [queries[start : start + size] for start in range(0, len(queries), size)]
+        run = self.threads.map if len(batches) > 1 else map
+        scores, rows = (np.concatenate(each) for each in zip(*run(lambda b: part.search(b, k), batches), strict=True))
         return scores, np.where(rows < 0, -1, rows + first)
 
 
@@ -89,40 +84,6 @@ def _no_prefetch(inner: Any) -> None:
     lists: Any = getattr(inner, "invlists", None)
     if lists is not None and isinstance(lists := faiss.downcast_InvertedLists(lists), faiss.OnDiskInvertedLists):
         lists.prefetch_nthread = 0
-
-
-def own_keys(scores: Floats, rows: Labels, ranks: Array, temperature: float) -> Array:
-    """The index's scores as packed candidates of `Best`; 0 for row -1. All of shape (queries, k)."""
-    scaled = np.where(rows < 0, np.float32(0), scores) / np.float32(temperature)
-    return np.where(rows < 0, np.uint64(0), pack(scaled, ranks[rows]))
-
-
-def exact_keys(
-    passages: Embeddings, queries: Array, rows: Labels, ranks: Array, temperature: float, threads: Threads
-) -> Array:
-    """The same with exact scores; vectors are read in the order of their rows, and threads share the pairs."""
-    flat, exact, width = rows.ravel(), queries.astype(np.float64), rows.shape[1]
-    keys = np.zeros(len(flat), np.uint64)
-    order = np.argsort(flat, kind="stable")
-    order = order[np.searchsorted(flat[order], 0) :]
-    edges = np.searchsorted(flat[order], np.arange(len(passages) + 1) * passages.size).tolist()
-
-    def score(piece: tuple[int, slice]) -> None:
-        number, at = piece
-        stored = passages.block(number, flat[order[at]] - number * passages.size)
-        for start in range(0, len(stored), CHUNK):
-            pairs = order[at][start : start + CHUNK]
-            scores = pair_scores(exact[pairs // width], stored[start : start + CHUNK], temperature)
-            keys[pairs] = pack(scores, ranks[flat[pairs]])
-
-    pieces = (
-        (number, slice(start, min(start + TOGETHER, stop)))
-        for number, (first, stop) in enumerate(pairwise(edges))
-        for start in range(first, stop, TOGETHER)
-    )
-    for _ in threads.map(score, pieces):
-        pass
-    return keys.reshape(rows.shape)
 
 
 class Searcher:
@@ -144,11 +105,37 @@ class Searcher:
                 f"ann: {k} passages per query are requested of a GPU, which gives {MOST}; lower rescore_factor"
             )
         scores, rows = self.index.search(np.ascontiguousarray(queries, np.float32), k)
-        temperature = self.passages.temperature
-        if self.rescore:
-            keys = exact_keys(self.passages, queries, rows, self.ranks, temperature, self.index.threads)
-        else:
-            keys = own_keys(scores, rows, self.ranks, temperature)
-        best = Best(len(keys), depth)
-        best.add(slice(0, len(keys)), keys)
+        best = Best(len(queries), depth)
+        best.add(slice(0, len(queries)), self._exact_keys(queries, rows) if self.rescore else self._keys(scores, rows))
         return best
+
+    def _keys(self, scores: Floats, rows: Rows) -> Array:
+        """The index's scores as packed candidates of `Best`; 0 for row -1. All of shape (queries, k)."""
+        scaled = np.where(rows < 0, np.float32(0), scores) / np.float32(self.passages.temperature)
+        return np.where(rows < 0, np.uint64(0), pack(scaled, self.ranks[rows]))
+
+    def _exact_keys(self, queries: Array, rows: Rows) -> Array:
+        """The same with exact scores; vectors are read in the order of their rows, and threads share the pairs."""
+        flat, exact, width, size = rows.ravel(), queries.astype(np.float64), rows.shape[1], self.passages.size
+        keys = np.zeros(len(flat), np.uint64)
+        order = np.argsort(flat, kind="stable")
+        order = order[np.searchsorted(flat[order], 0) :]
+        edges = np.searchsorted(flat[order], np.arange(len(self.passages) + 1) * size).tolist()
+
+        def score(piece: tuple[int, slice]) -> None:
+            number, at = piece
+            stored = self.passages.block(number, flat[order[at]] - number * size)
+            for start in range(0, len(stored), CHUNK):
+                pairs = order[at][start : start + CHUNK]
+                vectors = stored[start : start + CHUNK]
+                scores = pair_scores(exact[pairs // width], vectors, self.passages.temperature)
+                keys[pairs] = pack(scores, self.ranks[flat[pairs]])
+
+        pieces = (
+            (number, slice(start, min(start + TOGETHER, stop)))
+            for number, (first, stop) in enumerate(pairwise(edges))
+            for start in range(first, stop, TOGETHER)
+        )
+        for _ in self.index.threads.map(score, pieces):
+            pass
+        return keys.reshape(rows.shape)

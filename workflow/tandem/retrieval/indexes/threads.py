@@ -1,8 +1,7 @@
-"""Threads and GPUs on which FAISS computes the same bits, whatever their number.
+"""Threads and GPUs on which FAISS computes the same bits, whatever their number, and k-means on them.
 
-FAISS's last bits depend on how many OpenMP threads share a call: k-means, quantising and graphs differ under another
-machine load. Here every call has one thread, and calls of a fixed size run side by side: the same bits on any number of
-cores. On GPUs, where faiss-gpu is installed, `execution.index_gpu` decides how several share an index.
+FAISS's last bits depend on how many OpenMP threads share a call. Here every call has one thread, and calls of a fixed
+size run side by side. On GPUs (faiss-gpu) `execution.index_gpu` decides how several share an index.
 """
 
 from collections import deque
@@ -17,14 +16,20 @@ import faiss
 import numpy as np
 
 from tandem.cluster.leases import lease
+from tandem.data.rows import Rows
+from tandem.data.runs import Floats
 from tandem.errors import UserError
 from tandem.store.job import Job
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-NONE, REPLICATE, SHARD = "none", "replicate", "shard"
+NONE, SHARD = "none", "shard"  # ways to use GPUs; also "replicate"
 MOST = 2048  # passages per query that FAISS retrieves on a GPU
+PIECE = 4096  # vectors that are assigned together
+ITERATIONS = 10  # FAISS's number for inverted lists
+EPSILON = 1 / 1024  # FAISS's: how far the halves of a split centroid are moved apart
+TOGETHER = 64  # centroids whose points are added up by one thread at a time
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,13 @@ def alone(workers: int | None) -> Iterator[Threads]:
         faiss.omp_set_num_threads(before)
 
 
-def faiss_error(error: RuntimeError) -> str:
-    """The last line of FAISS's message, without its C++ context."""
-    return str(error).strip().splitlines()[-1]
+@contextmanager
+def explained(problem: str) -> Iterator[None]:
+    """Turn FAISS's errors into a `UserError` of the problem and the last line, which has no C++ context."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise UserError(f"{problem}: {str(error).strip().splitlines()[-1]}") from None
 
 
 def lease_gpus(job: Job[Any]) -> str:
@@ -85,11 +94,8 @@ def on_gpus(index: Any, mode: str) -> Any:
     options = faiss.GpuMultipleClonerOptions()
     options.shard = mode == SHARD
     options.useFloat16 = True
-    try:
+    with explained(f"execution.index_gpu is {mode}, but FAISS cannot search this index on GPUs"):
         return faiss.index_cpu_to_all_gpus(index, options)
-    except RuntimeError as error:
-        problem = f"FAISS cannot search this index on GPUs: {faiss_error(error)}"
-        raise UserError(f"execution.index_gpu is {mode}, but {problem}") from None
 
 
 class Nearest:
@@ -98,7 +104,64 @@ class Nearest:
     def __init__(self, index: Any, mode: str) -> None:
         self.index, self.turn = on_gpus(index, mode), nullcontext() if mode == NONE else Lock()
 
-    def __call__(self, vectors: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def __call__(self, vectors: Floats) -> Rows:
         """The row of the nearest vector for each, shape (vectors,)."""
         with self.turn:
             return np.ascontiguousarray(self.index.search(vectors, 1)[1][:, 0])
+
+
+def centroids(vectors: Floats, count: int, seed: int, threads: Threads, gpu: str = "none") -> Floats:
+    """Centroids of at least `count` vectors by the angle between them, shape (count, dim), of length 1.
+
+    Lloyd's algorithm as FAISS runs it for inner products; `seed` draws the vectors to start from.
+    """
+    centres = unit(vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))])
+    for _ in range(ITERATIONS):
+        index = faiss.IndexFlatIP(centres.shape[1])
+        index.add(centres)
+        labels = assign(Nearest(index, gpu), vectors, threads)
+        centres = unit(_sums(vectors, labels, count, threads))
+    return centres
+
+
+def unit(vectors: Floats) -> Floats:
+    """The vectors at length 1; a vector of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    units: Floats = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return units
+
+
+def assign(nearest: Nearest, vectors: Floats, threads: Threads) -> Rows:
+    """The nearest vector of an index for each vector, shape (vectors,), a piece at a time."""
+    parts = (vectors[start : start + PIECE] for start in range(0, len(vectors), PIECE))
+    return np.concatenate(list(threads.map(nearest, parts)))
+
+
+def _sums(vectors: Floats, labels: Rows, count: int, threads: Threads) -> Floats:
+    """Sum of the vectors of each label, in the order of the vectors; empty ones split the largest."""
+    order, sizes = np.argsort(labels, kind="stable"), np.bincount(labels, minlength=count)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    sums = np.zeros((count, vectors.shape[1]), np.float32)
+
+    def add(first: int) -> None:
+        own = np.arange(first, min(first + TOGETHER, count))
+        own = own[sizes[own] > 0]
+        if len(own):
+            points = vectors[order[starts[own[0]] : ends[own[-1]]]]
+            sums[own] = np.add.reduceat(points, starts[own] - starts[own[0]], axis=0)
+
+    for _ in threads.map(add, range(0, count, TOGETHER)):
+        pass
+    _split(sums, sizes)
+    return sums
+
+
+def _split(sums: Floats, sizes: Rows) -> None:
+    """Give every empty centroid half of the largest one's points, in place."""
+    apart = np.where(np.arange(sums.shape[1]) % 2, -EPSILON, EPSILON).astype(np.float32)
+    for empty in np.flatnonzero(sizes == 0):
+        largest = int(sizes.argmax())
+        sums[empty], sums[largest] = sums[largest] * (1 + apart), sums[largest] * (1 - apart)
+        sizes[empty] = sizes[largest] // 2
+        sizes[largest] -= sizes[empty]

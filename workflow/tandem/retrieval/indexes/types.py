@@ -1,7 +1,4 @@
-"""The types of indexes as FAISS factory strings, and the limits of their parameters. No FAISS here: planning reads it.
-
-A type is a line of `TYPES`, its name in `stages.retrieval.IndexType` and its model in `config/retrieval.py`.
-"""
+"""The types of indexes as FAISS factory strings, and the limits of their parameters; planning reads it: no FAISS."""
 
 import re
 from math import isqrt
@@ -57,14 +54,8 @@ def divisors(dimension: int) -> list[int]:
 
 def factory(params: IndexParams, dimension: int) -> str:
     """FAISS's name of an index of these sized parameters."""
-    return TYPES[params.type].format(
-        opq=f"OPQ{params.m}_{dimension}," if params.opq else "",
-        sq=QUANTISERS[params.sq],
-        m=params.m,
-        bits=params.bits,
-        nlist=params.nlist,
-        factory=params.factory,
-    )
+    named = {"opq": f"OPQ{params.m}_{dimension}," if params.opq else "", "sq": QUANTISERS[params.sq]}
+    return TYPES[params.type].format(**(params.model_dump() | named))
 
 
 def lists(params: IndexParams) -> int | None:

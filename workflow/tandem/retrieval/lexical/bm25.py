@@ -1,14 +1,13 @@
 """Stages `bm25`, a run of BM25 or of a variant of it, and `tune_bm25`, the choice of k1 and b on a split with labels.
 
-Two engines search: Lucene (`lucene.py`) over the input `lucene`, and bm25s (`bm25s.py`) over the input `bm25s`. Which
-of tied passages make the cut at `depth`, and their order, is decided by document id in both.
+Two engines search, Lucene and bm25s. Which of tied passages make the cut, and their order, is decided by document id.
 """
 
 import csv
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import product
 from typing import Any, Protocol
 
@@ -16,11 +15,12 @@ import numpy as np
 
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
-from tandem.data.runs import Floats, write_run
+from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import answerable, evaluate, parse_measures, without_identical_ids
 from tandem.stages.lexical import ENGINES, Bm25Params, Bm25Variant, LuceneParams, TuneBm25Params
 from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
 CHOSEN, GRID = "chosen.json", "grid.csv"
@@ -49,11 +49,8 @@ def open_engine(job: Job[Any]) -> Iterator[Engine]:
         return
     from tandem.retrieval.lexical.lucene import Lucene
 
-    engine = Lucene(job)
-    try:
+    with closing(Lucene(job)) as engine:
         yield engine
-    finally:
-        engine.close()
 
 
 def require_index(job: Job[Any]) -> Artifact:
@@ -119,22 +116,15 @@ def run_tuning(job: Job[TuneBm25Params]) -> None:
     with open_engine(job) as engine, writing(job) as draft:
         with Progress(f"tune_bm25 {job.key}", steps * len(queries), "queries") as progress:
             for k1, b in product(params.k1, params.b):
-                ranked = _ranked(params, engine, queries, k1, b, progress)
-                evaluation = evaluate([measure], qrels, ranked, [query for query, _ in queries])
+                hits = engine.search(queries, k1, b, params.depth + params.ignore_identical_ids, progress)
+                ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits)
+                counted = without_identical_ids(ranked) if params.ignore_identical_ids else ranked
+                evaluation = evaluate([measure], qrels, counted, [query for query, _ in queries])
                 grid.append((k1, b, float(evaluation.values.mean())))
         k1, b, value = max(grid, key=lambda point: point[2])
         with open(draft.path(GRID), "w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([("k1", "b", params.measure), *grid])
         chosen = {"k1": k1, "b": b, "measure": params.measure, "mean": value}
-        draft.path(CHOSEN).write_text(json.dumps(chosen, indent=1) + "\n", encoding="utf-8")
+        write_json(draft.path(CHOSEN), chosen)
         say(f"tune_bm25 {job.key} · {params.measure} {value:.4f} with k1 {k1:g}, b {b:g}")
         draft.facts.update(queries=len(queries), chosen=chosen, **engine.facts)
-
-
-def _ranked(
-    params: TuneBm25Params, engine: Engine, queries: list[Query], k1: float, b: float, progress: Progress
-) -> Iterator[tuple[str, Sequence[str], Floats]]:
-    """The run of one point of the grid, as the measures read it: without the query itself where that is the rule."""
-    hits = engine.search(queries, k1, b, params.depth + params.ignore_identical_ids, progress)
-    ranked = ((query, docs, np.asarray(scores, np.float32)) for query, docs, scores in hits)
-    yield from without_identical_ids(ranked) if params.ignore_identical_ids else ranked

@@ -7,30 +7,28 @@ frequency in a passage of |d| terms, L = 1 - b + b |d| / mean |d|, N passages, d
     bm25+    ln((N + 1) / df) · ((k1 + 1) tf / (k1 L + tf) + δ)                            (Lv and Zhai, CIKM 2011)
     bm25l    ln((N + 1) / (df + 1/2)) · (k1 + 1) (c + δ) / (k1 + c + δ) with c = tf / L    (Lv and Zhai, SIGIR 2011)
 
-each summed over the query's terms that the passage has. bm25s itself gives passages without a term that term's value
-for tf = 0, which takes BM25+'s lower bound out of the ranking; here it counts where the papers count it.
-
-Memory: 42 bytes for each different term of each passage while the scores are computed, 8 afterwards (measured).
+each summed over the query's terms that the passage has.
 """
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection, contents
+from tandem.data.rows import Rows
 from tandem.data.runs import Floats, ranked_order
+from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged
-from tandem.retrieval.lexical import analyzers
 from tandem.stages.lexical import FORMULAS, Bm25sParams, Bm25Variant
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -39,6 +37,29 @@ NAME, DTYPE, VOCABULARY = "terms", "int32", "vocabulary.json"
 ROWS = 8192  # passages whose terms are lists at a time
 SMALLEST = 1e-9  # a k1 that float32 scores do not distinguish from 0
 AHEAD = 64  # queries a thread may be ahead of the reader
+CACHED = 1 << 20  # words whose term is cached: text repeats itself
+WORD = re.compile(r"\w+(?:(?:(?<=[^\W\d])[.'’:·](?=[^\W\d])|(?<=\d)[.,;'’](?=\d))\w+)*")
+# Lucene's EnglishAnalyzer.ENGLISH_STOP_WORDS_SET.
+STOP_WORDS = {
+    *("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of"),
+    *(
+        "on",
+        "or",
+        "such",
+        "that",
+        "the",
+        "their",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "to",
+        "was",
+        "will",
+        "with",
+    ),
+}
 
 
 def run(job: Job[Bm25sParams]) -> None:
@@ -47,38 +68,61 @@ def run(job: Job[Bm25sParams]) -> None:
     Writes terms.ids and terms.offsets.npy (`Ragged`) and vocabulary.json (the terms by their number). k1 and b are not
     needed: as with Lucene, any search has its own. In memory: a batch of passages and the vocabulary.
     """
-    analyzers.check_without_java(job.params)
+    analyzer, language = job.params.analyzer, job.params.language
+    if analyzer in ("default", "porter") and language != "en":
+        raise UserError(
+            f"analyzer: of bm25s {analyzer} is English and language is {language}; none, whitespace or jieba is allowed"
+        )
     collection = Collection(job.inputs["dataset"])
     vocabulary: dict[str, int] = {}
-    empty = 0
 
     def passages() -> Iterator[list[list[int]]]:
-        nonlocal empty
-        split = analyzers.term_splitter(job.params)
+        split = term_splitter(job.params)
         with Progress(f"bm25s {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):
                 texts = (contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
                 numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in split(text)] for text in texts]
-                empty += sum(not row for row in numbers)
                 progress.add(len(numbers))
                 yield numbers
 
     with writing(job) as draft:
         rows, total = write_ragged(draft.folder, NAME, passages(), DTYPE)
         if not vocabulary:
-            raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {job.params.analyzer}")
-        if empty:
+            raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {analyzer}")
+        if empty := int((np.diff(Ragged.open(draft.folder, NAME, DTYPE).offsets) == 0).sum()):
             say(f"bm25s {job.key} · warning: {empty:,} passages have no term to index")
         draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
         draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
 
 
-class Numbered:
-    """The stage `bm25s` as bm25s reads a corpus: lists of terms' numbers, read from the mapped file when needed.
+def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:
+    """A function from a text to its terms, in their order.
 
-    Attributes:
-        vocab: term → number.
+    `analyzer` is `default` or `porter` (English), `none` (words unstemmed, in English without stop words), `whitespace`
+    (texts are tokens) or `jieba` (Chinese words).
     """
+    if params.analyzer == "whitespace":
+        return str.split
+    if params.analyzer == "jieba":
+        return segmenter()
+    import Stemmer
+
+    stop = STOP_WORDS if params.language == "en" else set[str]()
+    porter: Callable[[str], str] = Stemmer.Stemmer("porter", 0).stemWord
+
+    @lru_cache(CACHED)
+    def term(word: str) -> str:
+        whole = word[:-2] if word.endswith(("'s", "’s")) else word
+        if whole in stop:
+            return ""
+        # Words of one or two letters stay as they are, as in Porter's program; Snowball's empties `s`.
+        return porter(whole) if params.analyzer != "none" and len(whole) > 2 else whole
+
+    return lambda text: [stemmed for word in WORD.findall(text.lower()) if (stemmed := term(word))]
+
+
+class Numbered:
+    """The stage `bm25s` as bm25s reads a corpus: lists of terms' numbers, read from the mapped file when needed."""
 
     def __init__(self, index: Artifact) -> None:
         self.rows = Ragged.open(index.folder, NAME, DTYPE)
@@ -107,7 +151,7 @@ class Bm25s:
     def __init__(self, job: Job[Any]) -> None:
         index, params = job.inputs["bm25s"], job.params
         assert isinstance(params, Bm25Variant)
-        self.corpus, self.split = Numbered(index), analyzers.term_splitter(index.params_as(Bm25sParams))
+        self.corpus, self.split = Numbered(index), term_splitter(index.params_as(Bm25sParams))
         self.docs = Collection(job.inputs["dataset"]).doc_ids()
         self.formula = params.formula
         self.delta = FORMULAS[self.formula] if params.delta is None else params.delta
@@ -151,7 +195,7 @@ class Bm25s:
         return ranked_order(self.docs.take(rows).to_pylist(), scores[rows])[:depth]
 
 
-def reaching(scores: Floats, depth: int) -> NDArray[np.int64]:
+def reaching(scores: Floats, depth: int) -> Rows:
     """Rows whose positive score is at least that at rank `depth`: ties at the cut are all in."""
     rows = np.flatnonzero(scores > 0)
     if len(rows) > depth:

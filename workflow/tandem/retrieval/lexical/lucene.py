@@ -1,20 +1,7 @@
 """The engine Lucene, through Anserini: stage `lucene`, its inverted index, and the search of the stage `bm25`.
 
-Files of the index depend on the threads that wrote them, results do not: BM25 sees only counts over the whole index,
-and ties are broken by document id.
-
-A query is a bag of words: characters of Lucene's query syntax mean nothing. Scores are Lucene's own float32; Anserini's
-step that rounds them to four digits and spreads ties is left out, so that equal passages tie.
-
-RM3 is Anserini's: with D the `fb_docs` best passages of a first search,
-
-    P(w|R) ∝ Σ_{d ∈ D} tf(w, d) / |d| · BM25(q, d)
-    P'(w) = α P(w|q) + (1 − α) P(w|R), α = `original_query_weight`
-
-and the second search is for the terms w, each weighing P'(w) (Lavrenko and Croft 2001; Abdul-Jaleel et al. 2004). Here
-d is a passage's `fb_terms` most frequent terms, |d| the sum of their frequencies, and P(w|R) keeps `fb_terms` terms.
-Terms of one letter, of more than 20 or in more than a tenth of the passages are left out, and so is, in an English
-index, what is not made of a to z and digits.
+Files of the index depend on the threads that wrote them, results do not. A query is a bag of words: characters of
+Lucene's query syntax mean nothing. Scores are Lucene's own float32, so that equal passages tie.
 """
 
 import base64
@@ -24,18 +11,21 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection, contents
-from tandem.retrieval.lexical import analyzers, java
+from tandem.data.text import segmenter
+from tandem.errors import UserError
+from tandem.retrieval.lexical import java
 from tandem.retrieval.lexical.java import JavaClass
-from tandem.stages.lexical import SPLIT_BEFORE, Bm25Variant, LuceneParams
+from tandem.stages.lexical import SPLIT_BEFORE, STEMMERS, Bm25Variant, LuceneParams
 from tandem.store.job import Job, writing
 
-FIELDS = ("title", "text")
+SEARCHER = "io.anserini.search.SimpleSearcher"
+LUCENE = "org.apache.lucene."
 FILE_PASSAGES = 65536  # most passages of one of the files that Anserini's threads read
 POLL_SECONDS = 0.1
 HITS_AT_ONCE = 50_000  # results in memory, in Java and here: about 50 MB
@@ -51,56 +41,81 @@ def run(job: Job[LuceneParams]) -> None:
     Execution: `workers` threads, `heap` of Java.
     """
     params = job.params
-    analyzers.check_analyzer(params)
+    if params.analyzer in STEMMERS and params.language != "en":
+        allowed = "default, whitespace or jieba is allowed"
+        raise UserError(f"analyzer: {params.analyzer} is English and language is {params.language}; {allowed}")
     threads = job.execution.workers or os.cpu_count() or 1
     machine = java.start(threads, job.execution.heap)
     if params.analyzer not in SPLIT_BEFORE:
-        analyzers.check_language(machine, params.language)
+        _check_language(machine, params.language)
     collection = Collection(job.inputs["dataset"])
     with writing(job) as draft:
         texts, index = draft.folder / "texts", draft.folder / "index"
-        split = analyzers.splitter(params)
-        fields = _fielded if params.fields else _whole
-        _write_texts(collection, texts, threads, f"lucene {job.key} · texts", partial(fields, split or str))
+        _write_texts(collection, texts, threads, job)
         _index(machine, job, texts, index, threads, collection.passages)
         shutil.rmtree(texts)
         (index / "write.lock").unlink(missing_ok=True)
-        indexed = _indexed(machine, index)
+        with closing(machine(SEARCHER)(str(index))) as searcher:
+            indexed = int(searcher.reader.getDocCount("contents"))
         if indexed < collection.passages:
             say(f"lucene {job.key} · warning: {collection.passages - indexed:,} passages have no term to index")
         draft.facts.update(passages=collection.passages, indexed=indexed, lucene=java.versions(machine))
 
 
-def _write_texts(
-    collection: Collection, folder: Path, threads: int, label: str, fields: Callable[[str, str], dict[str, str]]
-) -> None:
+def _check_language(machine: JavaClass, language: str) -> None:
+    """Refuse a language that Anserini would silently take for English."""
+    known = sorted({"en", *machine("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()})
+    if language not in known:
+        raise UserError(f"language: {language!r} is unknown; allowed are {', '.join(known)}")
+
+
+def lucene_analyzer(machine: JavaClass, params: LuceneParams) -> Any:
+    """The Lucene `Analyzer` for queries of an index with these parameters.
+
+    `analyzer` is `default` (what Anserini does with the language: Porter's stemmer for English, bigrams of characters
+    for Chinese and Korean, Lucene's analyzer for others), an English stemmer, `whitespace` (texts are tokens), or
+    `jieba` (Chinese words).
+    """
+    if params.analyzer in SPLIT_BEFORE:
+        return machine("org.apache.lucene.analysis.core.WhitespaceAnalyzer")()
+    if params.language == "en":
+        return machine("io.anserini.analysis.DefaultEnglishAnalyzer").fromArguments(_stemmer(params), False, None)
+    return machine("io.anserini.analysis.AnalyzerMap").getLanguageSpecificAnalyzer(params.language)
+
+
+def _stemmer(params: LuceneParams) -> str:
+    return "porter" if params.analyzer == "default" else params.analyzer
+
+
+def _splitter(params: LuceneParams) -> Callable[[str], str]:
+    """A function that puts spaces between terms before Lucene sees them, where its analyzer does not find them."""
+    if params.analyzer != "jieba":
+        return str
+    words = segmenter()
+    return lambda text: " ".join(words(text))
+
+
+def _write_texts(collection: Collection, folder: Path, threads: int, job: Job[LuceneParams]) -> None:
     """Write the corpus as JSON lines to several files: a thread of Anserini reads one file at a time."""
     folder.mkdir()
-    rows = min(FILE_PASSAGES, -(-collection.passages // threads))
-    with Progress(label, collection.passages, "passages") as progress:
+    rows, split = min(FILE_PASSAGES, -(-collection.passages // threads)), _splitter(job.params)
+    with Progress(f"lucene {job.key} · texts", collection.passages, "passages") as progress:
         for number, batch in enumerate(collection.batches(rows)):
             columns = (column.to_pylist() for column in batch.columns)
             with open(folder / f"{number:05}.jsonl", "w", encoding="utf-8", newline="\n") as file:
                 for doc, title, text in zip(*columns, strict=True):
-                    line = json.dumps({"id": doc} | fields(title, text), ensure_ascii=False)
-                    file.write(f"{line}\n")
+                    fields = {"title": title, "text": text} if job.params.fields else {}
+                    fields = {"contents": contents(title, text)} | {name: own for name, own in fields.items() if own}
+                    line = {"id": doc} | {name: split(own) for name, own in fields.items()}
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
             progress.add(batch.num_rows)
-
-
-def _whole(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
-    return {"contents": split(contents(title, text))}
-
-
-def _fielded(split: Callable[[str], str], title: str, text: str) -> dict[str, str]:
-    parts = {name: part for name, part in zip(FIELDS, (title, text), strict=True) if part}
-    return _whole(split, title, text) | {name: split(part) for name, part in parts.items()}
 
 
 def _index(machine: JavaClass, job: Job[LuceneParams], texts: Path, index: Path, threads: int, passages: int) -> None:
     """Run Anserini's indexer in a thread of Java and watch its counters."""
     params = job.params
     args, words = machine("io.anserini.index.IndexCollection$Args")(), machine("java.util.ArrayList")()
-    fields = FIELDS if params.fields else ()
+    fields = ("title", "text") if params.fields else ()
     # As on a command line: an array cannot be assigned to a field through pyjnius.
     for word in ("-collection", "JsonCollection", "-input", str(texts), "-index", str(index), "-fields", *fields):
         words.add(word)
@@ -110,7 +125,7 @@ def _index(machine: JavaClass, job: Job[LuceneParams], texts: Path, index: Path,
     # Anserini would buffer 4 GiB, whatever the heap.
     args.memoryBuffer = machine("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
     args.storeDocvectors = params.vectors
-    args.stemmer = analyzers.lucene_stemmer(params)
+    args.stemmer = _stemmer(params)
     # Anserini looks at the language first: only with English does it obey `pretokenized`.
     args.pretokenized = params.analyzer in SPLIT_BEFORE
     args.language = "en" if args.pretokenized else params.language
@@ -132,14 +147,6 @@ def _handled(counters: Any) -> int:
     return int(counters.indexed.get() + counters.empty.get())
 
 
-def _indexed(machine: JavaClass, index: Path) -> int:
-    searcher = machine("io.anserini.search.SimpleSearcher")(str(index))
-    try:
-        return int(searcher.reader.getDocCount("contents"))
-    finally:
-        searcher.close()
-
-
 class Lucene:
     """The input `lucene` of a job, opened.
 
@@ -150,12 +157,12 @@ class Lucene:
         params: Bm25Variant = job.params
         artifact, threads = job.inputs["lucene"], job.execution.workers or os.cpu_count() or 1
         index = artifact.params_as(LuceneParams)
-        self.split = analyzers.splitter(index)
+        self.split = _splitter(index)
         self.java = machine = java.start(threads, job.execution.heap)
         self.facts: dict[str, object] = {"lucene": java.versions(machine)}
         machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
-        self.searcher = machine("io.anserini.search.SimpleSearcher")(str(artifact.folder / "index"))
-        analyzer = analyzers.lucene_analyzer(machine, index)
+        self.searcher = machine(SEARCHER)(str(artifact.folder / "index"))
+        analyzer = lucene_analyzer(machine, index)
         self.searcher.set_analyzer(analyzer)
         if rm3 := params.rm3:
             options = rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight
@@ -166,9 +173,7 @@ class Lucene:
         steps.subList(steps.size() - 1, steps.size()).clear()
         weights = params.fields.weights() if params.fields else None
         self.fields = FieldSearch(machine, self.searcher, analyzer, weights) if weights else None
-        self.mapper = machine("com.fasterxml.jackson.databind.ObjectMapper")()
-        stored = machine("java.lang.Class").forName("org.apache.lucene.document.Document")
-        self.mapper.configOverride(stored).setIsIgnoredType(machine("java.lang.Boolean")(True))
+        self.mapper = _mapper(machine, f"{LUCENE}document.Document")
 
     def search(
         self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress
@@ -179,7 +184,7 @@ class Lucene:
         size = max(1, HITS_AT_ONCE // depth)
         for start in range(0, len(queries), size):
             batch = queries[start : start + size]
-            results = search([(query, self.split(text)) for query, text in batch] if self.split else batch, depth)
+            results = search([(query, self.split(text)) for query, text in batch], depth)
             for query, _ in batch:
                 if hits := results[query]:
                     yield query, [doc for doc, _ in hits], [score for _, score in hits]
@@ -220,45 +225,43 @@ class FieldSearch:
     """
 
     def __init__(self, machine: JavaClass, searcher: Any, analyzer: Any, weights: dict[str, float]) -> None:
-        self.searcher, self.analyzer, self.weights = searcher, analyzer, weights
-        lucene = "org.apache.lucene."
-        self.index_searcher = machine(f"{lucene}search.IndexSearcher")
-        self.text = machine("io.anserini.analysis.AnalyzerUtils")
-        self.builder = machine(f"{lucene}search.BooleanQuery$Builder")
-        self.boost = machine(f"{lucene}search.BoostQuery")
-        self.combined = machine(f"{lucene}sandbox.search.CombinedFieldQuery$Builder")
-        self.term, self.should = machine(f"{lucene}index.Term"), machine(f"{lucene}search.BooleanClause$Occur").SHOULD
+        self.java, self.searcher, self.analyzer, self.weights = machine, searcher, analyzer, weights
         self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
-        field, kind = machine(f"{lucene}search.SortField"), machine(f"{lucene}search.SortField$Type")
-        self.order = machine(f"{lucene}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
-        self.mapper = machine("com.fasterxml.jackson.databind.ObjectMapper")()
-        sorts = machine("java.lang.Class").forName(f"[L{lucene}search.SortField;")
-        self.mapper.configOverride(sorts).setIsIgnoredType(machine("java.lang.Boolean")(True))
+        field, kind = machine(f"{LUCENE}search.SortField"), machine(f"{LUCENE}search.SortField$Type")
+        self.order = machine(f"{LUCENE}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
+        self.mapper = _mapper(machine, f"[L{LUCENE}search.SortField;")
 
     def search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
         """(document id, score) of the best `depth` passages of each query, ties by document id."""
-        searcher = self.index_searcher(self.searcher.reader, self.pool)
+        searcher = self.java(f"{LUCENE}search.IndexSearcher")(self.searcher.reader, self.pool)
         searcher.setSimilarity(self.searcher.get_similarity())
         return {query: self._hits(searcher, text, depth) for query, text in batch}
 
     def _hits(self, searcher: Any, text: str, depth: int) -> Hits:
         """One query's hits, as one text of JSON: fetching one after the other takes longer than the search itself."""
-        result = searcher.search(self.query(text), depth, self.order, True)
+        result = searcher.search(self._query(text), depth, self.order, True)
         hits = json.loads(self.mapper.writeValueAsString(result))["scoreDocs"]
-        return [(_text(**hit["fields"][1]), hit["score"]) for hit in hits]
+        ids = (hit["fields"][1] for hit in hits)  # a BytesRef of Lucene's
+        docs = [base64.b64decode(id["bytes"])[id["offset"] :][: id["length"]].decode() for id in ids]
+        return [(doc, hit["score"]) for doc, hit in zip(docs, hits, strict=True)]
 
-    def query(self, text: str) -> Any:
+    def _query(self, text: str) -> Any:
         """A Lucene query: a clause for each term over all fields, weighing as often as the query has the term."""
-        builder = self.builder()
-        for term, count in Counter(self.text.analyze(self.analyzer, text).toArray()).items():
-            clause = self.combined()
+        term, boost = self.java(f"{LUCENE}index.Term"), self.java(f"{LUCENE}search.BoostQuery")
+        should = self.java(f"{LUCENE}search.BooleanClause$Occur").SHOULD
+        builder = self.java(f"{LUCENE}search.BooleanQuery$Builder")()
+        terms = self.java("io.anserini.analysis.AnalyzerUtils").analyze(self.analyzer, text).toArray()
+        for word, count in Counter(terms).items():
+            clause = self.java(f"{LUCENE}sandbox.search.CombinedFieldQuery$Builder")()
             for field, weight in self.weights.items():
                 clause.addField(field, float(weight))
-            clause.addTerm(self.term("", term).bytes())
-            builder.add(self.boost(clause.build(), float(count)), self.should)
+            clause.addTerm(term("", word).bytes())
+            builder.add(boost(clause.build(), float(count)), should)
         return builder.build()
 
 
-def _text(bytes: str, offset: int, length: int, **others: object) -> str:
-    """The document id in a Lucene `BytesRef` as JSON has it."""
-    return base64.b64decode(bytes)[offset : offset + length].decode()
+def _mapper(machine: JavaClass, ignored: str) -> Any:
+    """What writes Java's objects as JSON, without those of a class."""
+    mapper, kind = machine("com.fasterxml.jackson.databind.ObjectMapper")(), machine("java.lang.Class").forName(ignored)
+    mapper.configOverride(kind).setIsIgnoredType(machine("java.lang.Boolean")(True))
+    return mapper
