@@ -33,28 +33,17 @@ class Cost:
     measured: float | None = None  # seconds it took, where it is finished
 
 
-def main(words: list[str]) -> int:
-    """`estimate [--config FILE] [--hardware NAME] [FILE.yaml …]`: prints a table of what a configuration would cost.
+def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> None:
+    """Print a table of what a configuration would cost on a machine.
 
     Args:
-        words: YAML files laid upon config/config.yaml; `--config` a whole configuration as JSON, as the Snakefile has
-            it; `--hardware` an entry of config/hardware/, else `execution.hardware`.
+        files: YAML files laid upon config/config.yaml.
+        config: a whole configuration as JSON instead, as the Snakefile has it.
+        hardware: an entry of config/hardware/; `execution.hardware` by default.
     """
-    flags: dict[str, str] = {}
-    files, rest = [], list(words)
-    while rest:
-        word = rest.pop(0)
-        if word in ("--config", "--hardware") and rest:
-            flags[word] = rest.pop(0)
-        elif word.startswith("--"):
-            raise UserError(f"estimate: {word} is not a flag, or has no value; allowed: --hardware NAME, FILE.yaml …")
-        else:
-            files.append(Path(word))
-    config = json.loads(Path(flags["--config"]).read_text()) if "--config" in flags else gathered(files, ROOT)
-    plan = FullPlan(config, ROOT)
-    hardware = flags.get("--hardware") or plan.settings.execution.hardware
-    print(render(plan, Hardware.load(ROOT / "config/hardware", hardware)), end="")
-    return 0
+    plan = FullPlan(json.loads(config.read_text()) if config else gathered(files, ROOT), ROOT)
+    machine = Hardware.load(ROOT / "config/hardware", hardware or plan.settings.execution.hardware)
+    print(render(plan, machine), end="")
 
 
 def new_setting(settings: Settings, hardware: Hardware) -> Setting:
@@ -95,7 +84,7 @@ def derived(stage: Stage, whole: Volumes) -> Volumes:
     return whole
 
 
-def estimate(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
+def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
     """What a stage costs; None for kinds that take a moment."""
     if stage.kind not in cost:
         return None
@@ -135,7 +124,7 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
     setting = new_setting(plan.settings, hardware)
     plan.tables.files()
     stages = upstream_first(plan.tables.wanted_scores())
-    costs = {stage: whole for stage in stages if (whole := estimate(stage, setting, hardware))}
+    costs = {stage: whole for stage in stages if (whole := stage_cost(stage, setting, hardware))}
     rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
     rows.append(["**all**", *_cells(total(costs.values()))])
     lines = [f"| {' | '.join(row)} |" for row in [list(HEAD), ["---", *["--:"] * (len(HEAD) - 1)], *rows]]
