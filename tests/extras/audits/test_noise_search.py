@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.extras.audits import duplicates as module
-from tandem.extras.audits.duplicate_search import search
-from tandem.extras.audits.duplicates import Duplicates, bucket_pairs, first_of_equal, pack, unpack
+from tandem.extras.audits.duplicates import Duplicates, Search, bucket_pairs, first_of_equal, pack, unpack
 from tandem.extras.audits.minhash import Shingling, Sketcher, normalised
 
 WORDS = [f"word{n}" for n in range(400)]
@@ -57,7 +56,8 @@ def written(path, texts, row_group_size):
 def find(tmp_path):
     def found(texts, sketcher, workers=1, row_group_size=64):
         (scratch := tmp_path / "scratch").mkdir(exist_ok=True)
-        return search(written(tmp_path / "corpus.parquet", texts, row_group_size), sketcher, scratch, workers, "t")
+        corpus = written(tmp_path / "corpus.parquet", texts, row_group_size)
+        return Search(corpus, sketcher, scratch, workers, "t").run()
 
     return found
 

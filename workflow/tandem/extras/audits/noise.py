@@ -6,12 +6,10 @@ so 8.8 million take about 5 minutes of one core, shared out among the workers. M
 and 150 MiB a process, about 1 GiB for 8.8 million; on disk meanwhile, 8 bytes a band and passage (0.7 GB).
 """
 
-import csv
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,15 +19,16 @@ from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.extras.audits import labels
-from tandem.extras.audits.duplicate_search import Search, search
-from tandem.extras.audits.duplicates import EXACT, CorpusCounts, Duplicates, unpack
+from tandem.extras.audits.duplicates import EXACT, CorpusCounts, Duplicates, Search, SearchCounts, unpack
 from tandem.extras.audits.labels import Holes, Overlap, Split
 from tandem.extras.audits.minhash import Shingling, Sketcher
 from tandem.extras.audits.pools import require_split
+from tandem.report.grid import csv_text
 from tandem.stages.evaluation import NoiseParams
-from tandem.store.files import write_json
+from tandem.store.files import write_json, write_text
 from tandem.store.job import Job, writing
 
+Line = tuple[str, str, int, str]  # of noise.csv: finding, where, count, share
 MOST = 5  # examples of a finding, and passages of an example
 CHARACTERS = 200  # of an example's text
 
@@ -70,7 +69,7 @@ def run(job: Job[NoiseParams]) -> None:
     with writing(job) as draft:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
         (scratch := draft.path("scratch")).mkdir()
-        duplicates, searched = search(corpus, sketcher, scratch, workers, f"noise {job.key}")
+        duplicates, searched = Search(corpus, sketcher, scratch, workers, f"noise {job.key}").run()
         shutil.rmtree(scratch)
         findings = Findings(
             split=params.split or "",
@@ -88,11 +87,11 @@ def run(job: Job[NoiseParams]) -> None:
         duplicates.write(draft.path("duplicates.parquet"), ids)
         write_json(draft.path("summary.json"), summary(findings, sketcher, searched))
         write_json(draft.path("examples.json"), with_texts(examples(findings, splits, duplicates, ids), collection))
-        write_lines(draft.path("noise.csv"), lines(findings))
+        write_text(draft.path("noise.csv"), csv_text(["finding", "where", "count", "share"], lines(findings)))
         draft.facts.update(asdict(findings.corpus))
 
 
-def summary(findings: Findings, sketcher: Sketcher, searched: Search) -> dict[str, object]:
+def summary(findings: Findings, sketcher: Sketcher, searched: SearchCounts) -> dict[str, object]:
     """summary.json: all counts, and how duplicates were searched for."""
     bands, rows = sketcher.bands
     return {
@@ -106,28 +105,18 @@ def summary(findings: Findings, sketcher: Sketcher, searched: Search) -> dict[st
     }
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of noise.csv; the share (0 to 1) is None where there is no natural whole."""
-
-    finding: str
-    where: str
-    count: int
-    share: float | None
-
-
 def lines(findings: Findings) -> Iterator[Line]:
-    """All findings, zeros included."""
+    """All findings, zeros included; the share (0 to 1, six decimals) is empty where there is no natural whole."""
 
     def share(finding: str, where: str, count: int, whole: int) -> Line:
-        return Line(finding, where, count, count / whole if whole else None)
+        return finding, where, count, f"{count / whole:.6f}" if whole else ""
 
     corpus, passages = findings.corpus, findings.corpus.passages
     yield share("empty passages", "corpus", corpus.empty, passages)
-    yield Line("texts that several passages have", "corpus", corpus.exact_groups, None)
+    yield "texts that several passages have", "corpus", corpus.exact_groups, ""
     yield share("passages that have such a text", "corpus", corpus.exact_passages, passages)
-    yield Line("pairs of near-duplicate texts", "corpus", corpus.near_pairs, None)
-    yield Line("groups of duplicates and near-duplicates", "corpus", corpus.groups, None)
+    yield "pairs of near-duplicate texts", "corpus", corpus.near_pairs, ""
+    yield "groups of duplicates and near-duplicates", "corpus", corpus.groups, ""
     yield share("passages in such a group", "corpus", corpus.group_passages, passages)
     for name, split in findings.splits.items():
         judged = split.judged
@@ -149,19 +138,10 @@ def lines(findings: Findings) -> Iterator[Line]:
     for key, unjudged in findings.holes.items():
         for at, depth in unjudged.depths.items():
             top = f"in the top {at}"
-            yield Line(f"unjudged {top}", key, depth.unjudged, depth.hole)
+            yield f"unjudged {top}", key, depth.unjudged, "" if depth.hole is None else f"{depth.hole:.6f}"
             yield share(f"unjudged {top} with the text of a positive", key, depth.exact, depth.unjudged)
             yield share(f"unjudged {top}, near-duplicates of a positive", key, depth.near, depth.unjudged)
             yield share(f"queries with such a result {top}", key, depth.queries, unjudged.queries)
-
-
-def write_lines(path: Path, rows: Iterable[Line]) -> None:
-    """Write noise.csv: shares with six decimals, empty where there is none."""
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([field.name for field in fields(Line)])
-        for row in rows:
-            writer.writerow([*astuple(row)[:3], "" if row.share is None else f"{row.share:.6f}"])
 
 
 class Example(NamedTuple):
