@@ -10,7 +10,7 @@ import pytest
 from pytest import approx
 
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import format_bytes, format_seconds, new_setting, stage_cost, total
+from tandem.extras.estimate.estimate import new_setting, stage_cost, total
 from tandem.extras.estimate.resources import Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import run_depth
@@ -159,11 +159,6 @@ def test_the_command_prints_a_table_and_imports_no_torch():
     assert "| model rocketqav2 |" in done.stdout
     assert done.stdout.count("| **all** |") == 1
     assert "not measured: " in done.stdout
-
-
-def test_figures_for_a_person():
-    assert [format_seconds(s) for s in (5, 90, 5400)] == ["5 s", "1.5 min", "1.5 h"]
-    assert [format_bytes(b) for b in (3 << 20, 3 << 29)] == ["3 MiB", "1.5 GiB"]
 
 
 def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):

@@ -1,11 +1,12 @@
 """Stage `dynamics`: how a retriever's and a re-ranker's score distributions approach each other in joint training."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy.special import log_softmax
 from scipy.stats import kendalltau
 
 from tandem.cluster.progress import Progress
@@ -28,26 +29,15 @@ FLOATS = ("entropy_de", "entropy_ce", "kl", "tau")
 SCHEMA = pa.schema([("step", pa.int64()), ("query_id", pa.string()), *((name, pa.float64()) for name in FLOATS)])
 
 
-class Comparison(NamedTuple):
-    """Two models' scores of one list: entropies and KL(DE ‖ CE) in nats, and Kendall's tau-b."""
+def compare(retriever: Array, reranker: Array) -> tuple[float, float, float, float | None]:
+    """Two models' scores of one list: the entropy of both and KL(DE ‖ CE) in nats, and Kendall's tau-b.
 
-    entropy_de: float
-    entropy_ce: float
-    kl: float
-    tau: float | None
-
-
-def compare(retriever: Array, reranker: Array) -> Comparison:
-    """Compare the scores s_de(q, p) and s_ce(q, p) of one list, both of shape (list,)."""
+    Args:
+        retriever: s_de(q, p), shape (list,), any real scale; log p(i) = s_i - log Σ_j exp s_j (RocketQAv2 Eqs. 2, 3).
+        reranker: s_ce(q, p), same shape.
+    """
     log_de, log_ce = log_softmax(retriever), log_softmax(reranker)
-    tau = rank_correlation(retriever, reranker)
-    return Comparison(entropy(log_de), entropy(log_ce), divergence(log_de, log_ce), tau)
-
-
-def log_softmax(scores: Array) -> Array:
-    """log p(i) = s_i - log Σ_j exp s_j (RocketQAv2 Eqs. 2 and 3), in nats; shape (list,), any real scale."""
-    shifted = np.asarray(scores, np.float64) - np.max(scores)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+    return entropy(log_de), entropy(log_ce), divergence(log_de, log_ce), rank_correlation(retriever, reranker)
 
 
 def entropy(log_p: Array) -> float:
@@ -93,7 +83,7 @@ def run(job: Job[DynamicsParams]) -> None:
             scores = retriever_scores(job, retriever, sampled), reranker_scores(job, reranker, sampled)
             lists = (np.split(side, sampled.ends[:-1]) for side in scores)
             for query, de, ce in zip(sampled.ids, *lists, strict=True):
-                rows.append({"step": step, "query_id": query, **compare(de, ce)._asdict()})
+                rows.append(dict(zip(SCHEMA.names, (step, query, *compare(de, ce)), strict=True)))
             progress.add(len(sampled.ids))
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), draft.path(DYNAMICS))
         draft.facts |= {"lists": len(sampled.ids), "points": len(steps)}

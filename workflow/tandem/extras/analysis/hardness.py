@@ -67,13 +67,12 @@ def negatives(lists: Artifact, name: str, queries: int, judges: list[PairScores]
 
 
 def _sampled(path: Path, queries: int) -> pa.Table:
-    """The rows of so many queries at most; the file is read twice, batch by batch, since it may not fit into memory."""
+    """The rows of so many queries at most; the file, which may not fit into memory, is read twice."""
     with pq.ParquetFile(path) as file:
         batches = file.iter_batches(columns=["query_id"])
         names = dict.fromkeys((name for batch in batches for name in batch["query_id"].unique().to_pylist()), "train")
-        chosen = pa.array(list(subset(names, {"train": queries})), pa.string())
-        rows = [batch.filter(pc.is_in(batch["query_id"], chosen)) for batch in file.iter_batches(columns=list(COLUMNS))]
-        return pa.Table.from_batches(rows, pa.schema([file.schema_arrow.field(name) for name in COLUMNS]))
+    chosen = pa.array(list(subset(names, {"train": queries})), pa.string())
+    return pq.read_table(path, columns=list(COLUMNS), filters=pc.field("query_id").isin(chosen))
 
 
 def summary(rows: pd.DataFrame, threshold: float | None) -> dict[str, dict[str, object]]:

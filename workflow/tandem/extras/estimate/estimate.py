@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from tandem.cluster.progress import duration
 from tandem.config.execution import ExecutionSettings
 from tandem.config.loading import gathered
 from tandem.config.settings import Settings
+from tandem.data.fetch import readable
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, cost, params_of
@@ -114,8 +116,8 @@ def processes(stage: Stage, execution: ExecutionSettings) -> int:
 
 def total(costs: Iterable[Cost]) -> Cost:
     """Sums over stages; the largest memory."""
-    columns = [*zip(*((c.operations, c.seconds, c.wall, c.memory, c.disk) for c in costs), strict=True)] or [(0.0,)] * 5
-    operations, seconds, wall, memory, disk = columns
+    none = Cost(0.0, 0.0, 0.0, 0.0, 0.0)
+    operations, seconds, wall, memory, disk, _ = zip(*map(astuple, [none, *costs]), strict=True)
     return Cost(sum(operations), sum(seconds), sum(wall), max(memory), sum(disk))
 
 
@@ -138,26 +140,12 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
 
 def _cells(total: Cost) -> list[str]:
     operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
-    device = format_seconds(total.seconds) if total.seconds else ""
-    sizes = format_bytes(total.memory), format_bytes(total.disk)
-    return [operations, device, format_seconds(total.wall), *sizes, format_seconds(total.measured)]
+    device = duration(total.seconds) if total.seconds else ""
+    took = "" if total.measured is None else duration(total.measured)
+    return [operations, device, duration(total.wall), readable(int(total.memory)), readable(int(total.disk)), took]
 
 
 def _size(volume: Volumes) -> str:
     queries = ", ".join(f"{count:,} {split}" for split, count in volume.queries.items())
     origin = "counted" if volume.counted else "as the catalogue says, with typical lengths"
     return f"{volume.passages:,} passages, queries: {queries} ({origin})"
-
-
-def format_seconds(seconds: float | None) -> str:
-    """`12 s`, `3.4 min`, `13.1 h`; empty where it is not known."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:,.1f} h"
-
-
-def format_bytes(count: float) -> str:
-    """Bytes as MiB or GiB."""
-    return f"{count / (1 << 20):,.0f} MiB" if count < 1 << 30 else f"{count / (1 << 30):,.1f} GiB"
