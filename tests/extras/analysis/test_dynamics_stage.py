@@ -5,7 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tandem.extras.analysis.dynamics import FLOATS, compare, run, sample
+from tandem.extras.analysis.training import FLOATS, compare, sample
+from tandem.extras.analysis.training import dynamics as run
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens

@@ -132,11 +132,11 @@ FALSE_NEGATIVES = Kind(
 RELABEL = Kind(name="relabel", run="extras.audits.false_negatives:relabel", params=RelabelParams, box="Audits")
 ERRORS = Kind(name="errors", run="extras.analysis.errors:run", params=ErrorsParams, box="Scores")
 DYNAMICS = Kind(
-    name="dynamics", run="extras.analysis.dynamics:run", params=DynamicsParams, env="models", threads="all",
+    name="dynamics", run="extras.analysis.training:dynamics", params=DynamicsParams, env="models", threads="all",
     gpu=("point", "start", "retriever", "reranker"), box="Scores",
 )  # fmt: skip
 HARDNESS = Kind(
-    name="hardness", run="extras.analysis.hardness:run", params=HardnessParams, env="models", threads="all",
+    name="hardness", run="extras.analysis.training:hardness", params=HardnessParams, env="models", threads="all",
     gpu=("judge",), box="Scores",
 )  # fmt: skip
 

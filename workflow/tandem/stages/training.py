@@ -120,15 +120,15 @@ TRAININGS: dict[str, type[Model]] = {"dual": DualTraining, "cross": CrossTrainin
 
 ENCODER = Kind(name="encoder", run="models.hub:run", params=EncoderParams, env="models", box="Encoder")
 VOCABULARY = Kind(
-    name="vocabulary", run="extras.pretraining.vocabulary:run", params=VocabularyParams, env="models", threads="all",
+    name="vocabulary", run="extras.pretraining.stage:vocabulary", params=VocabularyParams, env="models", threads="all",
     box="Encoder",
 )  # fmt: skip
 TOKENS = Kind(
     name="tokens", run="models.tokens:run", params=TokensParams, env="models", threads="all", box="Encoder"
 )  # fmt: skip
 PRETRAIN = Kind(
-    name="pretrain", run="extras.pretraining.stage:run", params=PretrainParams, env="models", threads="all", retries=2,
-    gpu=STARTS, ranks=True, box="Encoder",
+    name="pretrain", run="extras.pretraining.stage:pretrain", params=PretrainParams, env="models", threads="all",
+    retries=2, gpu=STARTS, ranks=True, box="Encoder",
 )  # fmt: skip
 MODEL = Kind(
     name="model", run="training.stage:run", params=ModelParams, env="models", threads="all", retries=2, gpu=STARTS,

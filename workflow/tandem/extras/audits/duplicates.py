@@ -85,19 +85,6 @@ def bucket_pairs(keys: Hashes, rows: Firsts) -> tuple[Hashes, int]:
 
 
 @dataclass(frozen=True)
-class CorpusCounts:
-    """Numbers of passages, of texts that several have, of pairs of near-duplicates, and of groups of either."""
-
-    passages: int
-    empty: int
-    exact_groups: int
-    exact_passages: int
-    near_pairs: int
-    groups: int
-    group_passages: int
-
-
-@dataclass(frozen=True)
 class Duplicates:
     """Passages are rows. Of passages with the same text the first stands for all of them in near-duplicate pairs."""
 
@@ -124,19 +111,19 @@ class Duplicates:
         labels = connected_components(graph, directed=False)[1] if len(rows) else rows
         return rows, pd.factorize(labels)[0]
 
-    def counts(self) -> CorpusCounts:
-        """Numbers as the summary gives them."""
+    def counts(self) -> dict[str, int]:
+        """Numbers of passages, of texts that several have, of pairs of near-duplicates, and of groups of either."""
         rows, groups = self.groups
         exact = len(np.unique(self.first[self.copies]))
-        return CorpusCounts(
-            passages=len(self.first),
-            empty=int(self.empty.sum()),
-            exact_groups=exact,
-            exact_passages=exact + len(self.copies),
-            near_pairs=len(self.pairs),
-            groups=int(groups.max(initial=-1)) + 1,
-            group_passages=len(rows) + len(self.copies),
-        )
+        return {
+            "passages": len(self.first),
+            "empty": int(self.empty.sum()),
+            "exact_groups": exact,
+            "exact_passages": exact + len(self.copies),
+            "near_pairs": len(self.pairs),
+            "groups": int(groups.max(initial=-1)) + 1,
+            "group_passages": len(rows) + len(self.copies),
+        }
 
     def likeness(self, some: Rows, others: Rows) -> Similarities:
         """`EXACT` for each pair (some[i], others[i]) with the same text, the similarity of near-duplicates, else 0."""
