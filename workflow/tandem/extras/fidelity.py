@@ -56,9 +56,9 @@ class Curve:
     reduced: list[Artifact]
     full: list[Artifact]
     measures: tuple[str, str]
-    tau: float | None = None
-    r: float | None = None
-    same: bool | None = None
+    tau: float | None
+    r: float | None
+    same: bool | None
 
     @property
     def steps(self) -> list[int]:
@@ -105,18 +105,20 @@ def open_curves(rows: Sequence[ValidationRow]) -> list[Curve]:
     """The curves of some validations; rows of a model's part stand together, in the order of steps."""
     curves = []
     for (model, part), group in groupby(rows, key=lambda row: (row.model, row.part)):
-        folders = [(row.checkpoint, row.reduced, row.full) for row in group]
-        opened = [
-            [open_artifact(Path(path), verify=False) for path in paths if path] for paths in zip(*folders, strict=True)
-        ]
-        _, reduced, full = opened
-        if not full:
-            curves.append(Curve(model, part, *opened, (validated(reduced[0])[0], "")))
-            continue
-        low, high = (list(map(worth, side)) for side in (reduced, full))
-        agreement = kendall(low, high), pearson(low, high), best(low) == best(high)
-        curves.append(Curve(model, part, *opened, (validated(reduced[0])[0], validated(full[0])[0]), *agreement))
+        folders = zip(*((row.checkpoint, row.reduced, row.full) for row in group), strict=True)
+        checkpoints, reduced, full = (
+            [open_artifact(Path(path), verify=False) for path in paths if path] for paths in folders
+        )
+        measures = validated(reduced[0])[0], validated(full[0])[0] if full else ""
+        curves.append(Curve(model, part, checkpoints, reduced, full, measures, *_agreement(reduced, full)))
     return curves
+
+
+def _agreement(reduced: list[Artifact], full: list[Artifact]) -> tuple[float | None, float | None, bool | None]:
+    if not full:
+        return None, None, None
+    low, high = (list(map(worth, side)) for side in (reduced, full))
+    return kendall(low, high), pearson(low, high), best(low) == best(high)
 
 
 def add_validations(rows: Sequence[ValidationRow]) -> Addition:

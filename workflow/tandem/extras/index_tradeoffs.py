@@ -30,7 +30,7 @@ def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
     artifact = open_artifact(stage, "tradeoffs")
     text = artifact.path("tradeoffs.csv").read_text(encoding="utf-8")
     lines = pd.read_csv(StringIO(text), dtype=dict.fromkeys(SWEPT, "Int64"))
-    recalls = [name for name in lines if name.startswith("recall@")]
+    recalls = [name for name in map(str, lines) if name.startswith("recall@")]
     grid = tradeoffs_grid(lines, recalls, artifact)
     plots = [plot for name in recalls for plot in charts(lines, name)]
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)

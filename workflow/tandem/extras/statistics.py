@@ -185,10 +185,9 @@ def _check(printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout
     for number in printed:
         if number.dataset not in layout.datasets:
             raise UserError(f"{path}: datasets lacks {number.dataset}, of which {numbers} prints numbers; add it")
-    for entry in [*printed, *layout.quantities]:
-        if entry.quantity not in QUANTITIES:
-            allowed = ", ".join(QUANTITIES)
-            raise UserError(f"{numbers}, {path}: {entry.quantity!r} is no quantity; allowed are {allowed}")
+    for quantity in [*(number.quantity for number in printed), *(more.quantity for more in layout.quantities)]:
+        if quantity not in QUANTITIES:
+            raise UserError(f"{numbers}, {path}: {quantity!r} is no quantity; allowed are {', '.join(QUANTITIES)}")
 
 
 def _read_counts(folder: Path) -> Statistics:

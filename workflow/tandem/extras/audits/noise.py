@@ -127,8 +127,8 @@ def lines(findings: Findings) -> Iterator[Line]:
     yield "groups of duplicates and near-duplicates", "corpus", corpus["groups"], ""
     yield share("passages in such a group", "corpus", corpus["group_passages"], passages)
     for name, counts in findings.splits.items():
-        for finding, part, whole in OF_SPLITS:
-            yield share(finding, name, counts[part], counts[whole])
+        for finding, number, of in OF_SPLITS:
+            yield share(finding, name, counts[number], counts[of])
     for name, other, pairs in findings.repeated:
         queries = findings.splits[other]["queries"]
         yield share("queries that another split asks too", f"{other} in {name}", len(pairs), queries)
