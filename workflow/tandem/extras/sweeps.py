@@ -135,7 +135,7 @@ def compute(plan: SweepPlan) -> Result:
     queries, values = read_aligned(list(artifacts.values()), measures)
     at = {folder: place for place, folder in enumerate(artifacts)}
     # Of each point and system the different runs: where no seed touches a system, all seeds have one.
-    points, cells = {}, dict[tuple[str, str], list[str]]()
+    points, cells = dict[str, Point](), dict[tuple[str, str], list[str]]()
     for row in plan.rows:
         points.setdefault(_key(row.point), row.point)
         folders = cells.setdefault((_key(row.point), row.system), [])

@@ -60,8 +60,8 @@ class Pretraining(ABC, Generic[T]):
     def __init__(
         self, model: DualEncoder, tokens: Tokens, train: T, vocabulary: Vocabulary, budget: Budget, world: World
     ) -> None:
-        self.model, self.tokens, self.train, self.vocabulary = model, tokens, train, vocabulary
-        self.budget, self.world = budget, world
+        self.model, self.tokens, self.vocabulary, self.budget, self.world = model, tokens, vocabulary, budget, world
+        self.train: T = train
         self.encoder: Any = model.towers["passage"]
         self.head = LanguageHead(self.encoder)
         self.models = nn.ModuleDict({"dual": model, "head": self.head, **self.further()})
