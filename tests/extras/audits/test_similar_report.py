@@ -2,6 +2,7 @@
 
 import pytest
 
+from tandem.cli import run as run_command
 from tandem.evaluation.scores import run as score_stage
 from tandem.extras.audits.false_negatives import relabel as relabel_stage
 from tandem.extras.audits.false_negatives import run as pool_stage
@@ -83,6 +84,16 @@ def test_false_negatives_by_hand(stages):
     assert "Relabelled by annotators" in page
     assert "reciprocal rank fusion" in page
     assert ">77.78<" in page
+
+
+def test_the_command_writes_a_page_and_every_number(stages, tmp_path):
+    parts = [str(stage.artifact.folder) for stage in stages.values()]
+    page, table = tmp_path / "audits.html", tmp_path / "audits.csv"
+    assert run_command(["audits", "--parts", *parts, "--out", str(page), "--table", str(table)]) == 0
+    text = page.read_text()
+    assert "Can mini be trusted?" in text
+    assert text.count('<h2 id="similar">') == text.count('<h2 id="false-negatives">') == 1
+    assert "similar_queries,others.similar,,2,," in table.read_text()
 
 
 def test_nothing_to_show(stages):

@@ -152,6 +152,7 @@ class ErrorAnalysis:
 
     stage: Stage
     summary: Summary
+    guesses: Grid
     chart: Markup
     rows: list[dict[str, object]]
 
@@ -164,7 +165,8 @@ def error_analysis(stage: Stage) -> ErrorAnalysis:
     with pq.ParquetFile(stage.artifact.path(PAIRS)) as file:
         first = islice((row for batch in file.iter_batches(batch_size=MOST) for row in batch.to_pylist()), MOST)
         rows = [{name: _shortened(value) for name, value in row.items()} for row in first]
-    return ErrorAnalysis(stage, summary, chart, rows)
+    shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
+    return ErrorAnalysis(stage, summary, Grid("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
 
 
 def _shortened(value: object) -> object:

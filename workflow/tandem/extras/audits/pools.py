@@ -14,6 +14,7 @@ from tandem.data.runs import iter_run, ranked_order
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
+from tandem.store.lineage import stage_name
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Results = dict[str, Array]  # query id → rows of its passages, best first
@@ -106,7 +107,7 @@ def pools(
 def system_names(job: Job) -> list[str]:
     """What to call the runs: their keys without digests, or the keys where two names are the same."""
     keys = [run.key for run in job.many("run")]
-    names = [key.rpartition("-")[0] or key for key in keys]
+    names = list(map(stage_name, keys))
     return names if len(set(names)) == len(names) else keys
 
 
