@@ -6,9 +6,10 @@ The own types are those of an annotator's sheet, or, until one is filled in, gue
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 from markupsafe import Markup
@@ -30,17 +31,15 @@ from tandem.store.lineage import Stage
 page.FOLDERS.append(Path(__file__).parent / "assets")
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
 PRINTED_PAIRS = 500  # 100 queries with their top 5 (§3.5)
-HEADER = ("category", "type", "printed", "printed_pairs", "pairs", "share", "difference")
 HEAD = ("Category", "Type", "printed %", "printed pairs", "own pairs", "own %", "Δ")
 TITLE = "Types of wrong results (DuReader-retrieval, Table 10)"
 MOST, CHARACTERS = 200, 400  # pairs of a sheet on the report's page, and of each text
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A type, or the sum of a category (an empty type) or of all (both empty); shares in percent.
 
-    `printed_pairs` is what the printed share means in pairs; `share` and `difference` are None without any pair.
+    `printed_pairs` is what the printed share means in pairs.
     """
 
     category: str
@@ -48,21 +47,15 @@ class Line:
     printed: float
     printed_pairs: float
     pairs: int
-    share: float | None
-    difference: float | None
-
-    @property
-    def values(self) -> list[object]:
-        """The line for a program: shares in percent with four decimals."""
-        shares = ("" if number is None else f"{number:.4f}" for number in (self.share, self.difference))
-        return [*astuple(self)[:5], *shares]
+    share: float
+    difference: float
 
     @property
     def cells(self) -> list[str]:
         """The line for a person."""
         name = self.type or (f"{self.category}, all" if self.category else "All")
-        numbers = [_number(self.printed), f"{self.printed_pairs:g}", f"{self.pairs:,}", _number(self.share)]
-        return [self.category if self.type else "", name, *numbers, _number(self.difference, "+")]
+        shares = [f"{self.printed:.1f}", f"{self.printed_pairs:g}", f"{self.pairs:,}", f"{self.share:.1f}"]
+        return [self.category if self.type else "", name, *shares, f"{self.difference:+.1f}"]
 
 
 def error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None = None) -> None:
@@ -85,7 +78,9 @@ def error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None 
     source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
     grid = Grid(TITLE, HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes)
     html = page.render("grid.html", title=TITLE, grid=grid, notes=notes, source=source)
-    write_text(out, csv_text(HEADER, [line.values for line in lines]))
+    write_text(
+        out, csv_text(Line._fields, [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines])
+    )
     write_text(out.with_suffix(".md"), markdown(grid))
     write_text(out.with_suffix(".tex"), latex(grid))
     write_text(out.with_suffix(".html"), html)
@@ -122,9 +117,8 @@ def table(printed: dict[str, float], types: Iterable[str]) -> list[Line]:
 
 def _line(category: str, name: str, types: list[str], printed: dict[str, float], counts: Counter[str]) -> Line:
     percent, pairs = round(sum(printed[part] for part in types), 4), sum(counts[part] for part in types)
-    share = 100 * pairs / counts.total() if counts.total() else None
-    difference = None if share is None else share - percent
-    return Line(category, name, percent, round(percent * PRINTED_PAIRS / 100, 4), pairs, share, difference)
+    share = 100 * pairs / counts.total()
+    return Line(category, name, percent, round(percent * PRINTED_PAIRS / 100, 4), pairs, share, share - percent)
 
 
 def arithmetic(printed: dict[str, float]) -> str:
@@ -140,10 +134,6 @@ def _caption(errors: Artifact, summary: Summary, types: list[str], annotated: bo
     queries = f"{summary.without_positive:,} of {summary.queries:,} queries of {summary.split}"
     top = f"the top {summary.top} of {summary.run} ({errors.key})"
     return f"Own: {len(types):,} pairs, {who}. {queries} have no positive in {top}."
-
-
-def _number(value: float | None, sign: str = "") -> str:
-    return "–" if value is None else f"{value:{sign}.1f}"
 
 
 @dataclass(frozen=True)

@@ -57,13 +57,11 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
     @cache
     def sizes(stage: Stage) -> Volumes:
         """The collection of a dataset stage; a derived one's follows from what it is made of."""
-        size = resources.volumes(stage, settings.datasets.get(stage.name))
-        for role in ("of", "corpus") if size is None else ():
-            if role in stage.upstream:
-                return derived(stage, sizes(stage.upstream[role]))
-        if size is None:
-            raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
-        return size
+        if size := resources.volumes(stage, settings.datasets.get(stage.name)):
+            return size
+        if whole := stage.upstream.get("of") or stage.upstream.get("corpus"):
+            return derived(stage, sizes(whole))
+        raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
 
     memory = (hardware.activation_bytes, hardware.held)
     return Setting(sizes, lambda stage: shape_of(stage, settings.encoders), settings.execution, *memory)
