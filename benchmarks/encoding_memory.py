@@ -38,7 +38,7 @@ def model(folder: Path) -> dict[str, object]:
     """The artifact `model`; its tokenizer's digest and template, as `tokens` tells them."""
     from transformers import BertTokenizer
 
-    from tandem.extras.pretraining.vocabulary import SPECIAL, build
+    from tandem.extras.pretraining.stage import SPECIAL, untrained
     from tandem.models.dual import DualEncoder
     from tandem.models.hub import tokenizer_digest
     from tandem.models.tokens import Template
@@ -48,7 +48,7 @@ def model(folder: Path) -> dict[str, object]:
     words = [*SPECIAL, "a", "b", *(f"w{number}" for number in range(VOCABULARY - len(SPECIAL) - 2))]
     tokenizer = BertTokenizer(vocab={word: at for at, word in enumerate(words)})
     shape = VocabularyParams(vocabulary=VOCABULARY, lowercase=True, seed=1, **ENCODER)
-    build(shape, VOCABULARY).save_pretrained(folder / "encoder")
+    untrained(shape, VOCABULARY).save_pretrained(folder / "encoder")
     with writing(Job("model", folder / "model", {"objective": "dual", "train": {}}, {})) as draft:
         DualEncoder.start(folder / "encoder", **TOWERS).save(draft.folder / "dual", tokenizer)
     digest = tokenizer_digest((folder / "model/dual/shared/tokenizer.json").read_text(encoding="utf-8"))

@@ -33,6 +33,11 @@ def test_a_page_has_flags_with_types_and_defaults(capsys):
     assert "passages shown" in page
     run(["gc", "--help"])
     assert "--configfile" in capsys.readouterr().out
+    run(["error-table", "--help"])
+    page = capsys.readouterr().out
+    assert "--errors PATH" in " ".join(page.split())
+    assert "filled sheet" in page
+    assert "[required]" in page
 
 
 @pytest.mark.parametrize("name", [*KINDS, *SHARDS])

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.cli import run
 from tandem.errors import UserError
-from tandem.extras import fidelity
-from tandem.extras.fidelity import read_curves, read_validations
+from tandem.extras.fidelity import ValidationRow, add_validations, open_curves
 from tandem.report.sections import trained_models
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
@@ -50,7 +50,9 @@ def rows(empty_world):
             chain.append(checkpoint(number, {"after": chain[-1]} if chain else {}))
             both = value(kind, number, measure, low, chain[-1]), value("score", number, "RR@10", high, chain[-1])
             folders = {"checkpoint": chain[-1], "reduced": both[0], "full": both[1]}
-            made.append({"model": "de", "part": "dual"} | {role: str(one.folder) for role, one in folders.items()})
+            made.append(
+                ValidationRow(model="de", part="dual", **{role: str(one.folder) for role, one in folders.items()})
+            )
         return made
 
     return make
@@ -63,7 +65,7 @@ def drawn(page):
 
 
 def test_agreement_of_four_checkpoints_by_hand(rows):
-    (curve,) = read_curves(json.dumps(rows()))
+    (curve,) = open_curves(rows())
     assert curve.steps == [10, 20, 30, 40]
     assert curve.tau == pytest.approx(4 / 6)
     # deviations (-3, -1, 1, 3)/20 and (-11, -3, 9, 5)/80: 60 / √(20 · 236)
@@ -73,7 +75,7 @@ def test_agreement_of_four_checkpoints_by_hand(rows):
 
 def test_a_lower_average_rank_is_better(rows):
     # falling ranks with rising RR@10, but for the last pair
-    (curve,) = read_curves(json.dumps(rows([9.0, 7.0, 3.0, 5.0], FULL, "average_rank")))
+    (curve,) = open_curves(rows([9.0, 7.0, 3.0, 5.0], FULL, "average_rank"))
     assert curve.tau == 1.0
     assert curve.same is True
     assert curve.measures == ("average rank", "RR@10")
@@ -83,7 +85,7 @@ def test_a_lower_average_rank_is_better(rows):
 
 def test_the_table_and_the_page(rows, tmp_path):
     out = tmp_path / "fidelity.csv"
-    assert fidelity.main(["--rows", json.dumps(rows()), "--out", str(out)]) == 0
+    assert run(["fidelity", "--rows", json.dumps([row.model_dump() for row in rows()]), "--out", str(out)]) == 0
     lines = list(csv.DictReader(out.open()))
     assert [(line["step"], line["reduced"], line["full"]) for line in lines] == [
         ("10", "0.100000", "0.050000"),
@@ -101,17 +103,17 @@ def test_the_table_and_the_page(rows, tmp_path):
 
 
 def test_mistakes(rows, tmp_path):
-    with pytest.raises(UserError, match="objects with checkpoint, full, model, part, reduced"):
-        read_curves(json.dumps([{"model": "de"}]))
-    with pytest.raises(UserError, match="not valid JSON"):
-        read_curves("[")
+    with pytest.raises(UserError, match=r"^--rows: 0\.part: Field required$"):
+        run(["fidelity", "--rows", '[{"model": "de"}]', "--out", str(tmp_path / "x.csv")])
+    with pytest.raises(UserError, match="^--rows: Invalid JSON"):
+        run(["fidelity", "--rows", "[", "--out", str(tmp_path / "x.csv")])
     with pytest.raises(UserError, match=r"it must end in \.csv"):
-        fidelity.main(["--rows", "[]", "--out", str(tmp_path / "x.html")])
+        run(["fidelity", "--rows", "[]", "--out", str(tmp_path / "x.html")])
 
 
 def test_the_report_shows_a_model_and_not_each_of_its_checkpoints(rows, empty_world):
     told = rows()
-    (curve,), addition = read_curves(json.dumps(told)), read_validations(json.dumps(told))
+    (curve,), addition = open_curves(told), add_validations(told)
     upstream = {f"checkpoint_{at}": one for at, one in enumerate(curve.checkpoints, 1)}
     log = pa.table({"step": [1, 2], "name": ["loss", "loss"], "value": [1.0, 0.5]})
     made = empty_world.make("model", "de", {}, lambda draft: pq.write_table(log, draft.path("log.parquet")), **upstream)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tandem.cli import run as run_command
 from tandem.config.loading import read_section
 from tandem.config.tables import StatisticsLayout
 from tandem.data.dataset import run
 from tandem.errors import UserError
-from tandem.extras.statistics import QUANTITIES, PrintedNumber, count, main, read_printed_numbers, verdict
+from tandem.extras.statistics import QUANTITIES, PrintedNumber, count, read_printed_numbers, verdict
 from tandem.store.job import Job
 
 STATISTICS = Path(__file__).parents[2] / "config/statistics"
@@ -142,11 +143,11 @@ def words(tmp_path, tiny, layout=LAYOUT, numbers=PRINTED, **changed):
         "presence": json.dumps({"big": "not here (1.0 GB)"}),
         "out": tmp_path / "tables/t.csv",
     }
-    return [word for name, value in {**flags, **changed}.items() for word in (f"--{name}", str(value))]
+    return ["statistics", *(word for name, value in (flags | changed).items() for word in (f"--{name}", str(value)))]
 
 
 def test_table_of_a_tiny_dataset(tmp_path, tiny):
-    assert main(words(tmp_path, tiny)) == 0
+    assert run_command(words(tmp_path, tiny)) == 0
     head, *lines = csv.reader((tmp_path / "tables/t.csv").read_text().splitlines())
     assert head == ["table", "dataset", "quantity", "printed", "counted", "verdict"]
     assert lines == [
@@ -181,15 +182,15 @@ def test_table_of_a_tiny_dataset(tmp_path, tiny):
         ({"numbers": PRINTED.replace("passages", "weight")}, "'weight' is no quantity; allowed are queries"),
         ({"numbers": PRINTED.replace("split,", "part,")}, "columns are .*; they must be source, table"),
         ({"layout": LAYOUT.replace("source: us", "source: nobody")}, "prints nothing of nobody in Table 1, text 2"),
-        ({"artifacts": "[]"}, "--artifacts: is not a JSON object of texts"),
-        ({"presence": "{"}, "--presence: not valid JSON"),
+        ({"artifacts": "[]"}, "--artifacts: Input should be an object"),
+        ({"presence": "{"}, "--presence: Invalid JSON"),
         ({"artifacts": '{"tiny": "/no/where"}'}, "/no/where: not a finished artifact"),
         ({"out": "t.md"}, "--out: is t.md; it must end in .csv"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, tiny, changed, told):
     with pytest.raises(UserError, match=told) as error:
-        main(words(tmp_path, tiny, **changed))
+        run_command(words(tmp_path, tiny, **changed))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "tables").exists()
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.cli import run
 from tandem.errors import UserError
 from tandem.evaluation.scores import SCORES
-from tandem.extras import sweep_page as page
 from tandem.extras import sweeps as results
 from tandem.extras.sweeps import SweepPlan, compute, label_point, short_path
 
@@ -95,7 +95,7 @@ def test_holm_counts_the_comparisons_of_a_measure(told, folders):
 def test_the_command_writes_every_format(told, tmp_path):
     points = tmp_path / "sizes.points"
     points.write_text(json.dumps(told))
-    assert page.main(["--points", str(points), "--out", str(tmp_path / "sizes.csv")]) == 0
+    assert run(["sweep", "--points", str(points), "--out", str(tmp_path / "sizes.csv")]) == 0
     rows = list(csv.DictReader((tmp_path / "sizes.csv").open()))
     assert [(row[PATH], row["system"], row["value"], row["p"]) for row in rows] == [
         ("8", "New", "40.0000", ""), ("32", "New", "82.5000", "0.125000"),
@@ -117,7 +117,7 @@ def test_the_command_writes_every_format(told, tmp_path):
 def test_every_value_of_the_page_leads_to_its_run(told, tmp_path):
     points = tmp_path / "sizes.points"
     points.write_text(json.dumps(told))
-    page.main(["--points", str(points), "--out", str(tmp_path / "sizes.csv")])
+    run(["sweep", "--points", str(points), "--out", str(tmp_path / "sizes.csv")])
     html = (tmp_path / "sizes.html").read_text()
     assert html.count('<a href="#run-sizes-') == 4  # a value for each point and system
     for name in ("a1-0000000000", "b1-0000000002", "flat-0000000004"):
@@ -186,5 +186,5 @@ def test_a_broken_plan_is_one_line(tmp_path, content, line):
     if content is not None:
         points.write_text(content)
     with pytest.raises(UserError, match=line) as error:
-        page.main(["--points", str(points), "--out", str(tmp_path / "x.csv")])
+        run(["sweep", "--points", str(points), "--out", str(tmp_path / "x.csv")])
     assert "\n" not in str(error.value)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandem.config.loading import merged, read_yaml
-from tandem.extras.estimate.estimate import estimate, new_setting
+from tandem.extras.estimate.estimate import new_setting, stage_cost
 from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
@@ -25,7 +25,7 @@ def test_a_paper_sized_configuration_has_a_price(name):
     stages = upstream_first(plan.tables.wanted_scores())
     machine = Hardware.load(ROOT / "config/hardware", "h200")
     about = new_setting(plan.settings, machine)
-    priced = {stage.kind: found for stage in stages if (found := estimate(stage, about, machine))}
+    priced = {stage.kind: found for stage in stages if (found := stage_cost(stage, about, machine))}
     assert {"dataset", "tokens", "bm25", "model", "embeddings", "retrieve", "rerank"} <= set(priced)
     assert all(found.measured is None for found in priced.values())
 
@@ -36,7 +36,7 @@ def test_msmarco_trains_jointly_as_the_paper_says():
     assert (train.queries_per_batch, train.list_size, train.lr, train.steps) == (96, 128, 1e-5, None)
     stage = plan.planner.model("rocketqav2", "test")
     machine = Hardware.load(ROOT / "config/hardware", "h200")
-    found = estimate(stage, new_setting(plan.settings, machine), machine)
+    found = stage_cost(stage, new_setting(plan.settings, machine), machine)
     # 3 visits of 502,939 queries; 108 million weights in two towers and a cross-encoder
     seconds_per_query = found.seconds / (3 * 502_939)
     assert 1 / 40 < seconds_per_query < 1 / 25

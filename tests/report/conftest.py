@@ -10,8 +10,8 @@ import pytest
 from table_plans import make_table
 from toy_world import World
 
+from tandem.cli import run as run_command
 from tandem.data.runs import write_run
-from tandem.extras.report import main as report_main
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 
@@ -168,7 +168,7 @@ def report(world, tmp_path_factory) -> Path:
     folder, rows = tmp_path_factory.mktemp("report"), json.dumps(world.rows)
     make_table(folder, PAPERS / "summary.yaml", rows, folder / "summary.csv")
     out = folder / "report.html"
-    assert report_main(["--tables", str(folder / "summary.csv"), "--rows", rows, "--out", str(out)]) == 0
+    assert run_command(["report", "--tables", str(folder / "summary.csv"), "--rows", rows, "--out", str(out)]) == 0
     return out
 
 

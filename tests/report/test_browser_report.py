@@ -5,7 +5,7 @@ import json
 import pytest
 from browser import CHROMIUM, browser
 
-from tandem.extras.report import main
+from tandem.cli import run
 from tandem.extras.sweeps import Line, Result
 from tandem.report.results import Origin
 
@@ -205,12 +205,13 @@ def test_a_sweep_is_shown_and_sorted_by_its_numbers(tab, report, world, tmp_path
         return Line(point, "<b>Retriever</b>", "RR@10", 2, value, 0.5, value - 2, value + 2, None, None, None, ["k-1"])
 
     path = "models.rocketqav2.train.list_size"
-    told = ("sizes", "Figure 4", [path], path, "log", {path: 8}, "", "toy", "test", "", 24, ["RR@10"])
+    told = {"name": "sizes", "title": "Figure 4", "paths": [path], "x": path, "scale": "log", "baseline": {path: 8}}
+    told |= {"note": "", "dataset": "toy", "split": "test", "stands_in_for": "", "queries": 24, "measures": ["RR@10"]}
     made = Origin("s-1", "k-1", "k", dirty=False, finished="", machine="m", seconds=1.5)
-    result = Result(*told, [line(8, 9.5), line(32, 37.4), line(128, 38.8)], {"k-1": made})
+    result = Result(**told, lines=[line(8, 9.5), line(32, 37.4), line(128, 38.8)], runs={"k-1": made})
     (tmp_path / "sizes.json").write_text(result.to_json())
     flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]
-    main([*flags, "--sweeps", json.dumps([str(tmp_path / "sizes.json")]), "--out", str(tmp_path / "report.html")])
+    run(["report", *flags, "--sweeps", str(tmp_path / "sizes.json"), "--out", str(tmp_path / "report.html")])
     tab.problems.clear()
     tab.open(tmp_path / "report.html")
     table = "document.querySelector('#sweeps table.results')"

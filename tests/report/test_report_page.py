@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from table_plans import make_table
 
+from tandem.cli import run as run_command
 from tandem.errors import UserError
 from tandem.evaluation.scores import read_aligned
 from tandem.evaluation.scores import run as score
-from tandem.extras.report import main
 from tandem.report.compare import compare, difference_steps
 from tandem.report.figures import group_by_box, overview
 from tandem.report.page import embedded
@@ -161,7 +161,7 @@ def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path
     told["rows"].append({**row, "quoted": True})
     (tmp_path / "quoted.json").write_text(json.dumps(told))
     flags = ["--tables", str(tmp_path / "quoted.csv"), "--rows", json.dumps(world.rows)]
-    main([*flags, "--out", str(tmp_path / "report.html")])
+    run_command(["report", *flags, "--out", str(tmp_path / "report.html")])
     text = (tmp_path / "report.html").read_text()
     table = text[text.index('<table class="results systems sortable">') :].split("</table>")[0]
     head, body = table.split("<tbody>")
@@ -197,7 +197,7 @@ def test_an_error_analysis_is_shown_with_its_sheet(report, world, tmp_path):
 
     made = world.make("errors", "bm25", {"split": "test", "top": 5}, files)
     flags = ["--tables", str(report.with_name("summary.csv")), "--rows", json.dumps(world.rows)]
-    main([*flags, "--analyses", json.dumps([str(made.folder)]), "--out", str(tmp_path / "report.html")])
+    run_command(["report", *flags, "--analyses", str(made.folder), "--out", str(tmp_path / "report.html")])
     section = (tmp_path / "report.html").read_text().split('<section id="analyses">')[1].split("</section>")[0]
     assert "6 of 24 test queries (25.0 %)" in section
     assert "&lt;i&gt;why&lt;/i&gt; <code>q1</code>" in section
@@ -226,7 +226,7 @@ def test_the_drawing_has_what_the_run_has(report, world):
 def test_tables_need_not_be_among_the_rows_compared(report, world, tmp_path):
     rows = world.select(("BM25", ""), ("DE w/ BM25 Neg", ""))
     out = tmp_path / "few.html"
-    main(["--tables", str(report.with_name("summary.csv")), "--rows", rows, "--out", str(out)])
+    run_command(["report", "--tables", str(report.with_name("summary.csv")), "--rows", rows, "--out", str(out)])
     page = Page(out.read_text())
     assert {link.removeprefix("#") for link in page.links} <= set(page.ids)
     assert json.loads(page.scripts["data"][0])["systems"] == ["BM25", "DE w/ BM25 Neg"]
@@ -235,9 +235,11 @@ def test_tables_need_not_be_among_the_rows_compared(report, world, tmp_path):
 def test_mistakes(report, world, tmp_path):
     out = tmp_path / "none.html"
     with pytest.raises(UserError, match="no such file"):
-        main(["--tables", str(tmp_path / "x.csv"), "--rows", json.dumps(world.rows), "--out", str(out)])
-    with pytest.raises(UserError, match="--rows: missing"):
-        main(["--tables", str(report.with_name("summary.csv")), "--out", str(out)])
+        run_command(
+            ["report", "--tables", str(tmp_path / "x.csv"), "--rows", json.dumps(world.rows), "--out", str(out)]
+        )
+    with pytest.raises(UserError, match="--rows requires an argument"):
+        run_command(["report", "--tables", str(report.with_name("summary.csv")), "--out", str(out)])
     assert not out.exists()
 
 
@@ -249,7 +251,7 @@ def test_a_group_of_datasets_has_tables_and_no_single_queries(world, artifact_of
     (tmp_path / "layout.yaml").write_text(json.dumps({"title": "Both", "rows": [{"system": "BM25", "run": "bm25"}]}))
     make_table(tmp_path, tmp_path / "layout.yaml", rows, tmp_path / "both.csv", dataset="both")
     out = tmp_path / "report.html"
-    assert main(["--tables", str(tmp_path / "both.csv"), "--rows", rows, "--out", str(out)]) == 0
+    assert run_command(["report", "--tables", str(tmp_path / "both.csv"), "--rows", rows, "--out", str(out)]) == 0
     page = Page(out.read_text())
     assert {"results", "lineage", "cost"} <= set(page.ids)
     assert not {"compare", "data"} & set(page.ids)
@@ -261,7 +263,7 @@ def test_a_run_that_was_deleted_is_a_line(four_queries, tmp_path):
     run = Path(open_artifact(Path(row["scores"])).upstream["run"])
     shutil.rmtree(run)
     with pytest.raises(UserError, match=f"its run {run} is gone; run again to make it"):
-        main(["--tables", "", "--rows", json.dumps([row]), "--out", str(tmp_path / "report.html")])
+        run_command(["report", "--tables", "--rows", json.dumps([row]), "--out", str(tmp_path / "report.html")])
 
 
 def test_statistics_of_splits_stand_side_by_side():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from clustered import brute, recall, vectors, write_embeddings
 
+from tandem.cli import run as run_command
 from tandem.errors import UserError
-from tandem.extras.index_tradeoffs import main
 from tandem.retrieval.indexes import index as stage
 from tandem.retrieval.indexes.ann import median_seconds, run_tradeoffs
 from tandem.retrieval.indexes.search import Index
@@ -94,7 +94,7 @@ def test_the_median_leaves_the_first_call_out():
 
 def test_table_and_page(artifact, tmp_path):
     out = tmp_path / "index_tradeoffs.csv"
-    assert main(["--stage", str(artifact.folder), "--out", str(out)]) == 0
+    assert run_command(["index-tradeoffs", "--stage", str(artifact.folder), "--out", str(out)]) == 0
     assert out.read_text() == artifact.path("tradeoffs.csv").read_text()
     table = out.with_suffix(".md").read_text()
     assert "| lists | IVF8,Flat | nprobe 8, exact scores | 1.0000 | 1.0000 |" in table
@@ -103,4 +103,4 @@ def test_table_and_page(artifact, tmp_path):
     assert page.count("<figure") == 8  # at two k, with and without exact scores: against latency and against bytes
     assert "https://" not in page.split("</style>")[0]
     with pytest.raises(UserError, match="must end in .csv"):
-        main(["--stage", str(artifact.folder), "--out", "x.txt"])
+        run_command(["index-tradeoffs", "--stage", str(artifact.folder), "--out", "x.txt"])

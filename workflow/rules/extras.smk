@@ -53,10 +53,8 @@ rule audits:
         "results/audits.log",
     conda:
         DATA
-    params:
-        parts=lambda wildcards: json.dumps(planned(plan.audits)),
     shell:
-        "python -m tandem audits --parts {params.parts:q} --out {output[0]:q} --table {output[1]:q} 2>&1 | tee {log:q}"
+        "python -m tandem audits --parts {input.parts:q} --out {output[0]:q} --table {output[1]:q} 2>&1 | tee {log:q}"
 
 
 # The papers' tables of datasets: printed | counted | verdict, for the collections that are on this machine.

@@ -100,11 +100,9 @@ rule report:
         DATA
     params:
         rows=json.dumps(plan.tables.systems()),
-        tables=lambda wildcards, input: ",".join(input.tables),
-        audits=lambda wildcards: json.dumps(shown_audits()),
         validations=lambda wildcards: json.dumps(shown_validations()),
-        sweeps=lambda wildcards: json.dumps(finished_sweeps()),
-        analyses=lambda wildcards: json.dumps(finished_analyses()),
+        sweeps=lambda wildcards: finished_sweeps(),
+        analyses=lambda wildcards: finished_analyses(),
     shell:
-        "python -m tandem report --tables {params.tables:q} --rows {params.rows:q} --audits {params.audits:q}"
+        "python -m tandem report --tables {input.tables:q} --rows {params.rows:q} --audits {input.audits:q}"
         " --validations {params.validations:q} --sweeps {params.sweeps:q} --analyses {params.analyses:q} --out {output:q} 2>&1 | tee {log:q}"

@@ -57,7 +57,7 @@ class Command:
 COMMANDS = {
     command.name: command
     for command in (
-        Command("estimate", "extras.estimate.estimate:main", RUN, "What a configuration would cost.", reads=True),
+        Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
         Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),
         Command("search-worker", "extras.demo.workers:main", RUN, ""),
@@ -72,14 +72,14 @@ COMMANDS = {
         Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs.", True),
         Command("datasets", "data.catalogue:catalogue", DATA, "The catalogue of datasets.", reads=True),
         Command("table", "report.commands:main", STEPS, "A table's files."),
-        Command("report", "extras.report:main", STEPS, "The report's page."),
-        Command("sweep", "extras.sweep_page:main", STEPS, "A sweep's table and charts."),
-        Command("statistics", "extras.statistics:main", STEPS, "A table of datasets."),
-        Command("audits", "extras.audits.report:main", STEPS, "The page of the audits."),
-        Command("fidelity", "extras.fidelity:main", STEPS, "How well reduced datasets rank checkpoints."),
-        Command("index-tradeoffs", "extras.index_tradeoffs:main", STEPS, "Recall, time and size of indexes."),
-        Command("notebook", "extras.analysis.notebook:main", STEPS, "Execute an analysis notebook."),
-        Command("error-table", "extras.analysis.error_table:main", STEPS, "The table of error types."),
+        Command("report", "extras.report:report", STEPS, "The report's page."),
+        Command("sweep", "extras.sweep_page:sweep", STEPS, "A sweep's table and charts."),
+        Command("statistics", "extras.statistics:statistics", STEPS, "A table of datasets."),
+        Command("audits", "extras.audits.report:audits", STEPS, "The page of the audits."),
+        Command("fidelity", "extras.fidelity:fidelity", STEPS, "How well reduced datasets rank checkpoints."),
+        Command("index-tradeoffs", "extras.index_tradeoffs:index_tradeoffs", STEPS, "Recall and time of indexes."),
+        Command("notebook", "extras.analysis.notebook:notebook", STEPS, "Execute an analysis notebook."),
+        Command("error-table", "extras.analysis.error_table:error_table", STEPS, "The table of error types."),
     )
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tandem.extras.analysis.dynamics import compare, divergence, entropy, log_softmax, rank_correlation
+from tandem.extras.analysis.training import compare, divergence, entropy, log_softmax, rank_correlation
 
 QUARTERS = np.array([0.0, math.log(3)])  # softmax (1/4, 3/4)
 EVEN = np.zeros(2)  # (1/2, 1/2)

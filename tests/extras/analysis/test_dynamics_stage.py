@@ -5,7 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tandem.extras.analysis.dynamics import compare, run, sample
+from tandem.extras.analysis.training import FLOATS, compare, sample
+from tandem.extras.analysis.training import dynamics as run
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
@@ -63,7 +64,7 @@ def test_each_number_is_that_of_the_models(job, inputs, tokens):
             p = dual.encode("passage", found, texts.template, "fp32")
             de = (p @ q[0] / dual.temperature).double().numpy()
             ce = cross([texts.queries[a] for a in asked], found, texts.template, "fp32").double().numpy()
-            row, expected = rows[4 * at + number], compare(de, ce)._asdict()
+            row, expected = rows[4 * at + number], dict(zip(FLOATS, compare(de, ce), strict=True))
             assert (row["step"], row["query_id"]) == (step, query)
             # vectors are kept in fp16: three digits
             assert [row[name] for name in expected] == pytest.approx(list(expected.values()), rel=5e-3, abs=2e-3)

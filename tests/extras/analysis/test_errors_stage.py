@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.cli import run as run_command
 from tandem.data.collection import Collection
 from tandem.data.runs import write_run
 from tandem.data.splits import position
@@ -136,7 +137,7 @@ def test_a_mistake_on_the_sheet_is_one_line(made, filled, change, message):
 
 
 def table(made, out, *more):
-    error_table.main(["--errors", str(made.folder), "--printed", str(PRINTED), "--out", str(out), *more])
+    run_command(["error-table", "--errors", str(made.folder), "--printed", str(PRINTED), "--out", str(out), *more])
     return rows_of(out)
 
 

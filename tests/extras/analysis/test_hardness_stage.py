@@ -9,7 +9,8 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.extras.analysis import views
-from tandem.extras.analysis.hardness import run, summary
+from tandem.extras.analysis.training import count_negatives
+from tandem.extras.analysis.training import hardness as run
 from tandem.retrieval.pair_scores import PairScores, probability
 from tandem.store.artifact import open_artifact
 
@@ -24,14 +25,14 @@ ROWS = pd.DataFrame(
 
 
 def test_shares_and_quartiles_by_hand():
-    told = summary(ROWS, 0.5)
+    told = count_negatives(ROWS, 0.5)
     # ranks 1, 3, 5: the passage without a rank is not among them; 0.5 is not above 0.5
     assert told["a"] == {
         "negatives": 4, "queries": 2, "rank": [2.0, 3.0, 4.0], "judge": [0.175, 0.35, 0.525],
         "false_negatives": 25.0, "found_positives": 50.0,
     }  # fmt: skip
     assert told["b"]["found_positives"] is None
-    assert list(summary(ROWS, None)["b"]) == ["negatives", "queries", "rank"]
+    assert list(count_negatives(ROWS, None)["b"]) == ["negatives", "queries", "rank"]
 
 
 @pytest.fixture

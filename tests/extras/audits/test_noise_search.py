@@ -1,7 +1,6 @@
 """The search for duplicates against comparing everything with everything."""
 
 import random
-from dataclasses import asdict
 from itertools import combinations
 
 import numpy as np
@@ -10,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.extras.audits import duplicates as module
-from tandem.extras.audits.duplicate_search import search
-from tandem.extras.audits.duplicates import Duplicates, bucket_pairs, first_of_equal, pack, unpack
+from tandem.extras.audits.duplicates import Duplicates, Search, bucket_pairs, first_of_equal, pack, unpack
 from tandem.extras.audits.minhash import Shingling, Sketcher, normalised
 
 WORDS = [f"word{n}" for n in range(400)]
@@ -57,7 +55,8 @@ def written(path, texts, row_group_size):
 def find(tmp_path):
     def found(texts, sketcher, workers=1, row_group_size=64):
         (scratch := tmp_path / "scratch").mkdir(exist_ok=True)
-        return search(written(tmp_path / "corpus.parquet", texts, row_group_size), sketcher, scratch, workers, "t")
+        corpus = written(tmp_path / "corpus.parquet", texts, row_group_size)
+        return Search(corpus, sketcher, scratch, workers, "t").run()
 
     return found
 
@@ -104,7 +103,7 @@ def test_workers_and_row_groups_change_nothing(find):
 
 def test_a_corpus_without_text_has_no_duplicates(find):
     duplicates, done = find(["", " ", "\n"], Sketcher(Shingling("words", 2), 0.6, 32, seed=9))
-    assert asdict(duplicates.counts()) == {
+    assert duplicates.counts() == {
         "passages": 3,
         "empty": 3,
         "exact_groups": 0,
@@ -137,7 +136,7 @@ def test_groups_are_chains_of_repetitions():
     made = Duplicates(first, np.zeros(8, bool), near, np.asarray([0.9, 0.8], np.float32))
     rows, groups = made.groups
     assert dict(zip(rows.tolist(), groups.tolist(), strict=True)) == {0: 0, 1: 1, 2: 1, 5: 1, 4: 2}
-    assert asdict(made.counts()) == {
+    assert made.counts() == {
         "passages": 8,
         "empty": 0,
         "exact_groups": 2,

@@ -36,7 +36,7 @@ def test_cosine_of_words_by_hand():
     b, x = 1 + math.log(3 / 2), 1 + math.log(3)
     ab, bbx = math.hypot(1, b), math.hypot(2 * b, x)
     expected = [[1, 1 / ab**2], [2 * b * b / (ab * bbx), 0], [0, 0]]
-    block = made.block(slice(0, 3), slice(0, 2), 2, np.zeros(3))
+    block = made.block(slice(0, 3), made.columns(slice(0, 2)), 2, np.zeros(3))
     assert block == pytest.approx(np.array(expected), abs=1e-6)
     rows, columns = np.meshgrid(range(3), range(2), indexing="ij")
     assert made.pairs(rows.ravel(), columns.ravel()) == pytest.approx(np.ravel(expected), abs=1e-6)
@@ -46,7 +46,8 @@ def test_the_nearest_are_found_whatever_the_blocks(monkeypatch):
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(list("abcdefgh"), 4)) for _ in range(90)]
     others, train = texts[:30], texts[30:]
-    full = WordCosine(others, train).block(slice(0, 30), slice(0, 60), 60, np.zeros(30))
+    words = WordCosine(others, train)
+    full = words.block(slice(0, 30), words.columns(slice(0, 60)), 60, np.zeros(30))
     expected = []
     for other, scores in enumerate(full):
         best = sorted((-score, at) for at, score in enumerate(scores.tolist()) if score > 0)[:4]

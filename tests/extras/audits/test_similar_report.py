@@ -2,11 +2,11 @@
 
 import pytest
 
+from tandem.cli import run as run_command
 from tandem.evaluation.scores import run as score_stage
-from tandem.extras.audits import report  # noqa: F401  (its templates)
 from tandem.extras.audits.false_negatives import relabel as relabel_stage
 from tandem.extras.audits.false_negatives import run as pool_stage
-from tandem.extras.audits.report import false_negative_audits, similar_audits
+from tandem.extras.audits.report import audits_among
 from tandem.extras.audits.similar_queries import run as similar_stage
 from tandem.report.page import environment
 from tandem.store.artifact import open_artifact
@@ -52,20 +52,19 @@ def stages(make_job, make_collection, make_run, tmp_path):
     return walk([audit, pool, labels, *scores])
 
 
-def shown(fragment, macro, told):
-    module = environment().get_template(fragment).make_module()
-    return str(getattr(module, macro)(told))
+def shown(audits):
+    return str(environment().get_template("_audits.html").make_module().findings(audits))
 
 
 def test_similar_queries_by_hand(stages):
-    [audit] = similar_audits(stages.values())
+    audits = audits_among(stages)
+    [audit] = audits.similar
     # q1 repeats t1 but for case; q2 shares "a", "b", "bold", "b" with it; q3 shares nothing
     assert audit.summary.others == {"queries": 3, "similar": 2, "percent": 66.67}
-    [effect] = audit.effects
-    assert effect.queries == [2, 1]
-    assert effect.removed is False
-    assert effect.means == [[pytest.approx(100 * (1 + 1 / 2) / 2), pytest.approx(100 / 3)]]
-    page = shown("_audit_similar.html", "similar_queries", [audit])
+    assert audit.effects.head == ["Run", "similar queries", "RR@10, similar", "RR@10, others"]
+    # (1 + 1/2) / 2 and 1/3
+    assert audit.effects.rows == [["bm25.test-0123456789", "trained on, 2 · 1 queries", "75.00", "33.33"]]
+    page = shown(audits)
     assert "1 of 2 training queries are similar to 2 of 3 other queries (66.67 %)" in page
     assert ">75.00<" in page
     assert ">33.33<" in page
@@ -74,20 +73,30 @@ def test_similar_queries_by_hand(stages):
 
 
 def test_false_negatives_by_hand(stages):
-    [audit] = false_negative_audits(stages.values())
+    audits = audits_among(stages)
+    [audit] = audits.false_negatives
     [labels] = audit.relabelled
-    assert labels.changes.positives_per_query == {"before": 1.0, "after": 1.3333}
-    [effect] = labels.effects
-    before, after = (1 + 1 / 2 + 1 / 3) / 3, (1 + 1 + 1 / 3) / 3
-    assert effect.means == [[pytest.approx(100 * before), pytest.approx(100 * after)]]
-    page = shown("_audit_false_negatives.html", "false_negatives", [audit])
+    assert labels.summary.positives_per_query == {"before": 1.0, "after": 1.3333}
+    # (1 + 1/2 + 1/3) / 3 by the old labels, (1 + 1 + 1/3) / 3 by the new
+    assert labels.effects.rows == [["bm25.test-0123456789", "61.11", "77.78"]]
+    page = shown(audits)
     assert "positives per query 1.00 before, 1.33 after" in page
     assert "Relabelled by annotators" in page
     assert "reciprocal rank fusion" in page
-    assert f">{100 * after:.2f}<" in page
+    assert ">77.78<" in page
+
+
+def test_the_command_writes_a_page_and_every_number(stages, tmp_path):
+    parts = [str(stage.artifact.folder) for stage in stages.values()]
+    page, table = tmp_path / "audits.html", tmp_path / "audits.csv"
+    assert run_command(["audits", "--parts", *parts, "--out", str(page), "--table", str(table)]) == 0
+    text = page.read_text()
+    assert "Can mini be trusted?" in text
+    assert text.count('<h2 id="similar">') == text.count('<h2 id="false-negatives">') == 1
+    assert "similar_queries,others.similar,,2,," in table.read_text()
 
 
 def test_nothing_to_show(stages):
-    few = [stage for stage in stages.values() if stage.kind == "dataset"]
-    assert similar_audits(few) == false_negative_audits(few) == []
-    assert shown("_audit_similar.html", "similar_queries", []).strip() == ""
+    few = audits_among({key: stage for key, stage in stages.items() if stage.kind == "dataset"})
+    assert few == ([], [], [])
+    assert shown(few).strip() == ""

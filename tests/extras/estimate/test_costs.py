@@ -10,7 +10,7 @@ import pytest
 from pytest import approx
 
 from tandem.errors import UserError
-from tandem.extras.estimate.estimate import estimate, format_bytes, format_seconds, new_setting, total
+from tandem.extras.estimate.estimate import new_setting, stage_cost, total
 from tandem.extras.estimate.resources import Hardware, Volumes
 from tandem.extras.plan import FullPlan
 from tandem.plan.datasets import run_depth
@@ -54,7 +54,7 @@ def machine():
 
 def test_a_training_by_hand(plan, machine):
     stage = plan.planner.model("de", "test")
-    found = estimate(stage, new_setting(plan.settings, machine), machine)
+    found = stage_cost(stage, new_setting(plan.settings, machine), machine)
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
     query, passage = about.tokens("query", 32), about.tokens("passage", 128)
     each = 2 * (4 * 768**2 + 2 * 768 * 3072)
@@ -73,9 +73,9 @@ def test_a_training_by_hand(plan, machine):
 def test_caching_gradients_costs_another_forward_pass(plan, machine):
     about = new_setting(plan.settings, machine)
     stage = plan.planner.model("de", "test")
-    whole = estimate(stage, about, machine)
+    whole = stage_cost(stage, about, machine)
     less = replace(about, execution=about.execution.model_copy(update={"graph_tokens": 100}))
-    cached = estimate(stage, less, machine)
+    cached = stage_cost(stage, less, machine)
     assert cached.operations == approx(whole.operations * 4 / 3)
     assert cached.memory < whole.memory
 
@@ -83,9 +83,9 @@ def test_caching_gradients_costs_another_forward_pass(plan, machine):
 def test_devices_share_the_wall_time_alone(plan, machine):
     about = new_setting(plan.settings, machine)
     stage = plan.planner.model("de", "test")
-    one = estimate(stage, about, machine)
+    one = stage_cost(stage, about, machine)
     more = replace(about, execution=about.execution.model_copy(update={"devices": 4}))
-    four = estimate(stage, more, machine)
+    four = stage_cost(stage, more, machine)
     assert four.seconds == one.seconds
     assert four.wall - 3 == approx((one.wall - 3) / 4)
 
@@ -111,12 +111,12 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
         return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
     whole, parts = planned(), planned(checkpoints=4, select="best")
-    one = estimate(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
+    one = stage_cost(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
     stages = upstream_first([parts.planner.model("de", "test")])
     about = new_setting(parts.settings, machine)
-    found = [estimate(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
+    found = [stage_cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
     assert sum(part.operations for part in found) == approx(one.operations)
-    assert estimate(stages[-1], about, machine).operations == 0
+    assert stage_cost(stages[-1], about, machine).operations == 0
     (small,) = [about.sizes(stage) for stage in stages if stage.values.get("source") == "reduced"]
     # ten dev queries bring at most 101 passages each, but there are only 1000
     assert (small.passages, small.queries) == (1000, {"dev": 10})
@@ -124,7 +124,7 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
 
 def test_sums(plan, machine):
     about = new_setting(plan.settings, machine)
-    found = [estimate(one, about, machine) for one in upstream_first([plan.planner.model("de", "test")])]
+    found = [stage_cost(one, about, machine) for one in upstream_first([plan.planner.model("de", "test")])]
     told = total(found)
     assert told.wall == approx(sum(one.wall for one in found))
     assert told.memory == max(one.memory for one in found)
@@ -134,11 +134,11 @@ def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main"}}
     plan = FullPlan(MINE | {"encoders": encoders}, ROOT)
     with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
-        estimate(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+        stage_cost(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
     datasets = {"big": {k: v for k, v in MINE["datasets"]["big"].items() if k != "counts"}}
     plan = FullPlan(MINE | {"datasets": datasets}, ROOT)
     with pytest.raises(UserError, match="dataset big: its size is not known"):
-        estimate(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
+        stage_cost(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)
 
 
 def test_unknown_hardware_is_one_line():
@@ -154,18 +154,11 @@ def test_every_entry_is_whole(path):
 
 def test_the_command_prints_a_table_and_imports_no_torch():
     words = ["config/msmarco.yaml", "--hardware", "h200"]
-    line = (
-        f"import sys; from tandem.extras.estimate.estimate import main; main({words}); sys.exit('torch' in sys.modules)"
-    )
+    line = f"import sys; from tandem.cli import run; run({['estimate', *words]}); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", line], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "| model rocketqav2 |" in done.stdout
     assert done.stdout.count("| **all** |") == 1
     assert "not measured: " in done.stdout
-
-
-def test_figures_for_a_person():
-    assert [format_seconds(s) for s in (5, 90, 5400)] == ["5 s", "1.5 min", "1.5 h"]
-    assert [format_bytes(b) for b in (3 << 20, 3 << 29)] == ["3 MiB", "1.5 GiB"]
 
 
 def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
@@ -180,7 +173,7 @@ def test_windows_are_as_many_as_documents_of_the_mean_length_have(machine):
     plan = FullPlan(MINE | more, ROOT)
     about = new_setting(plan.settings, machine)
     assert about.sizes(plan.planner.dataset("cut")).passages == 3615
-    every, one = (estimate(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
+    every, one = (stage_cost(plan.planner.run(name, "dev", "test"), about, machine) for name in aggregations)
     assert every.operations == approx(3.615 * one.operations)
     searched = plan.planner.run("bm25", "dev", "test", "cut")
     assert searched.values["depth"] == 10 * plan.planner.run("bm25", "dev", "test").values["depth"]
@@ -192,8 +185,10 @@ def test_an_ensemble_costs_what_its_members_cost_and_a_fusion_its_lines(machine)
     more = {"models": models, "ensembles": {"both": {"of": ["one", "other"]}}, "depth": {"dev": 50}}
     plan = FullPlan(MINE | more | {"fusions": {"rrf": {"of": ["bm25", "de"]}}}, ROOT)
     about = new_setting(plan.settings, machine)
-    alone, both = (estimate(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both"))
+    alone, both = (
+        stage_cost(plan.planner.run(f"rrf+{name}", "dev", "test"), about, machine) for name in ("one", "both")
+    )
     assert both.operations == approx(2 * alone.operations)
-    fused = estimate(plan.planner.run("rrf", "dev", "test"), about, machine)
+    fused = stage_cost(plan.planner.run("rrf", "dev", "test"), about, machine)
     depth = run_depth(plan.planner.ctx, "dev", "big")  # 10 queries, two runs, 100 lines a second
     assert fused.wall == approx(3 / 4 + 10 * 2 * depth / 100)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pytest import approx
 
-from tandem.extras.estimate.estimate import estimate, new_setting
+from tandem.extras.estimate.estimate import new_setting, stage_cost
 from tandem.extras.estimate.index_costs import Index
 from tandem.extras.estimate.resources import RATES, Hardware, cost
 from tandem.extras.plan import FullPlan
@@ -50,7 +50,7 @@ def machine():
 
 
 def costs(plan, machine, stage):
-    return estimate(stage, new_setting(plan.settings, machine), machine)
+    return stage_cost(stage, new_setting(plan.settings, machine), machine)
 
 
 def index(plan, name):

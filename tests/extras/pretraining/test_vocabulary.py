@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from tandem.errors import UserError
-from tandem.extras.pretraining.vocabulary import SPECIAL, pieces, run
+from tandem.extras.pretraining.stage import SPECIAL, pieces
+from tandem.extras.pretraining.stage import vocabulary as run
 from tandem.models.hub import check_encoder, load_encoder, load_tokenizer
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
@@ -17,7 +18,7 @@ SHAPE = {"layers": 1, "hidden": 32, "heads": 4, "feed_forward": 64, "positions":
 PARAMS = {"vocabulary": 300, "lowercase": True, "seed": 3, **SHAPE}
 RANDOM = """
 import hashlib, random
-from tandem.extras.pretraining.vocabulary import pieces
+from tandem.extras.pretraining.stage import pieces
 draw = random.Random(1)
 words = ["".join(draw.choice("abcdefghijäöü漢字語") for _ in range(draw.randint(2, 6))) for _ in range(400)]
 texts = [" ".join(draw.choice(words) for _ in range(20)) for _ in range(200)]

@@ -1,27 +1,26 @@
 """The command `fidelity`: does a validation on the reduced corpus order checkpoints as one on the full corpus does?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-import numpy as np
 from markupsafe import Markup
 from scipy import stats
 
 from tandem.config.base import Model
 from tandem.report import page
 from tandem.report.charts import Series, line_chart, scatter
-from tandem.report.flags import csv_out, parse_json, read_flags
+from tandem.report.flags import JSON, CsvOut
 from tandem.report.grid import csv_text
-from tandem.report.sections import Addition, Extra, TrainingCharts
+from tandem.report.sections import Addition, TrainingCharts
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_text
 from tandem.training.selection import best, validated, worth
 
 page.FOLDERS.append(Path(__file__).parent / "assets")
-MEASURED = ["step", "measure", "reduced", "full_measure", "full"]
-HEAD = ["model", "part", "checkpoint", *MEASURED, "tau", "r", "same_choice"]
+HEAD = ["model", "part", "checkpoint", "step", "measure", "reduced", "full_measure", "full", "tau", "r", "same_choice"]
 
 
 class ValidationRow(Model):
@@ -45,13 +44,21 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    """The checkpoints of a model in order, and the validations of its part on the reduced and, if made, full corpus."""
+    """The checkpoints of a model in order, and the validations of its part on the reduced and, if made, full corpus.
+
+    `tau` and `r` are Kendall's τ-b and Pearson's r between both, higher better on both sides; `same` tells whether both
+    choose the same checkpoint; all are None without validations on the full corpus.
+    """
 
     model: str
     part: str
     checkpoints: list[Artifact]
     reduced: list[Artifact]
     full: list[Artifact]
+    measures: tuple[str, str]
+    tau: float | None
+    r: float | None
+    same: bool | None
 
     @property
     def steps(self) -> list[int]:
@@ -59,82 +66,64 @@ class Curve:
         return [int(checkpoint.manifest.facts["steps"]) for checkpoint in self.checkpoints]
 
     @property
-    def measures(self) -> tuple[str, str]:
-        """The measure on the reduced corpus and that on the full one (empty where nothing was measured)."""
-        return validated(self.reduced[0])[0], validated(self.full[0])[0] if self.full else ""
-
-    @property
     def rows(self) -> list[CurvePoint]:
         """The checkpoints with both values."""
         keys = [checkpoint.key for checkpoint in self.checkpoints]
-        return list(map(CurvePoint, keys, self.steps, values(self.reduced), values(self.full)))
-
-    @property
-    def tau(self) -> float | None:
-        """Kendall's τ-b between both, higher better on both sides."""
-        return kendall(*self._worths()) if self.full else None
-
-    @property
-    def r(self) -> float | None:
-        """Pearson's r between both."""
-        return pearson(*self._worths()) if self.full else None
-
-    @property
-    def same(self) -> bool | None:
-        """Whether both choose the same checkpoint."""
-        choices = [best(worths) for worths in self._worths()] if self.full else []
-        return choices[0] == choices[1] if choices else None
+        return list(map(CurvePoint, keys, self.steps, _values(self.reduced), _values(self.full)))
 
     @property
     def line(self) -> Markup:
         """Value against step, with that of the full corpus where it is the same measure."""
-        series = [Series(f"{self.part}, reduced corpus", self.steps, values(self.reduced))]
+        series = [Series(f"{self.part}, reduced corpus", self.steps, _values(self.reduced))]
         if self.measures[0] == self.measures[1]:
-            series.append(Series(f"{self.part}, full corpus", self.steps, values(self.full)))
+            series.append(Series(f"{self.part}, full corpus", self.steps, _values(self.full)))
         return line_chart("Checkpoints on the dev queries", series, "step", self.measures[0])
 
     @property
     def points(self) -> Markup:
         """Full against reduced, a point per checkpoint."""
-        both = Series(f"{self.model}, {self.part}", values(self.reduced), values(self.full))
+        both = Series(f"{self.model}, {self.part}", _values(self.reduced), _values(self.full))
         labels = [f"{self.measures[0]}, reduced corpus", f"{self.measures[1]}, full corpus"]
         return scatter("Fidelity of the reduced corpus", [both], *labels)
 
-    def _worths(self) -> tuple[list[float], list[float]]:
-        return [worth(validation) for validation in self.reduced], [worth(validation) for validation in self.full]
 
-
-def values(validations: list[Artifact]) -> list[float]:
-    """The mean of each validation."""
+def _values(validations: Sequence[Artifact]) -> list[float]:
     return [validated(validation)[1] for validation in validations]
 
 
-def kendall(x: list[float], y: list[float]) -> float | None:
+def kendall(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Kendall's τ-b; None where x or y ties every pair."""
     return float(stats.kendalltau(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
-def pearson(x: list[float], y: list[float]) -> float | None:
+def pearson(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Pearson's r; None where x or y does not vary."""
-    return float(stats.pearsonr(np.asarray(x), np.asarray(y)).statistic) if min(len(set(x)), len(set(y))) > 1 else None
+    return float(stats.pearsonr(x, y).statistic) if min(len(set(x)), len(set(y))) > 1 else None
 
 
-def read_curves(text: str, flag: str = "validations") -> list[Curve]:
-    """`--rows` or `--validations`: a JSON list of `ValidationRow`; a model's part stands together, in order."""
-    names = ", ".join(sorted(ValidationRow.model_fields))
-    rows = parse_json(flag, text, list[ValidationRow], f"a JSON list of objects with {names}")
+def open_curves(rows: Sequence[ValidationRow]) -> list[Curve]:
+    """The curves of some validations; rows of a model's part stand together, in the order of steps."""
     curves = []
     for (model, part), group in groupby(rows, key=lambda row: (row.model, row.part)):
-        own = list(group)
-        folders = [row.checkpoint for row in own], [row.reduced for row in own], [row.full for row in own]
-        opened = ([open_artifact(Path(path), verify=False) for path in paths if path] for paths in folders)
-        curves.append(Curve(model, part, *opened))
+        folders = zip(*((row.checkpoint, row.reduced, row.full) for row in group), strict=True)
+        checkpoints, reduced, full = (
+            [open_artifact(Path(path), verify=False) for path in paths if path] for paths in folders
+        )
+        measures = validated(reduced[0])[0], validated(full[0])[0] if full else ""
+        curves.append(Curve(model, part, checkpoints, reduced, full, measures, *_agreement(reduced, full)))
     return curves
 
 
-def read_validations(text: str) -> Addition:
-    """`--validations`: curves and agreement of the checkpoints of the page's trainings."""
-    curves = read_curves(text)
+def _agreement(reduced: list[Artifact], full: list[Artifact]) -> tuple[float | None, float | None, bool | None]:
+    if not full:
+        return None, None, None
+    low, high = (list(map(worth, side)) for side in (reduced, full))
+    return kendall(low, high), pearson(low, high), best(low) == best(high)
+
+
+def add_validations(rows: Sequence[ValidationRow]) -> Addition:
+    """Curves and agreement of the checkpoints of the report's trainings."""
+    curves = open_curves(rows)
     return Addition(
         artifacts=[artifact for curve in curves for artifact in curve.reduced + curve.full],
         training=[
@@ -148,17 +137,16 @@ def read_validations(text: str) -> Addition:
     )
 
 
-EXTRA = Extra("validations", read_validations)
+def fidelity(*, rows: Annotated[list[ValidationRow], JSON], out: CsvOut) -> None:
+    """Compare validations on the reduced corpus with those on the full one: a table and a page.
 
-
-def main(words: list[str]) -> int:
-    """`fidelity --rows JSON --out …/fidelity.csv`: writes fidelity.csv and .html side by side."""
-    flags = read_flags(words, ("rows", "out"))
-    out = csv_out(flags)
-    curves = read_curves(flags["rows"], "rows")
+    Args:
+        rows: a JSON list of checkpoints with the folders of both validations, as planning has it.
+        out: the table; the page goes beside it as .html.
+    """
+    curves = open_curves(rows)
     write_text(out, curves_csv(curves))
     write_text(out.with_suffix(".html"), page.render("fidelity.html", curves=curves))
-    return 0
 
 
 def curves_csv(curves: list[Curve]) -> str:

@@ -1,20 +1,38 @@
 """The command `report` with the sections of all extras."""
 
-from tandem.extras import fidelity
-from tandem.extras import sweep_page as sweeps
-from tandem.extras.analysis import report as analysis
-from tandem.extras.audits import report as audits
+from pathlib import Path
+from typing import Annotated
+
+from tandem.evaluation.layouts import PlannedRow
+from tandem.extras.analysis.error_table import add_analyses
+from tandem.extras.audits.report import add_audits
+from tandem.extras.fidelity import ValidationRow, add_validations
+from tandem.extras.sweep_page import add_sweeps
 from tandem.report.commands import write_report
+from tandem.report.flags import JSON, Files
+from tandem.report.results import read_table
 
-EXTRAS = (sweeps.EXTRA, analysis.EXTRA, audits.EXTRA, fidelity.EXTRA)
 
+def report(
+    *,
+    tables: Files,
+    rows: Annotated[list[PlannedRow], JSON],
+    out: Path,
+    audits: Files = (),
+    validations: Annotated[tuple[ValidationRow, ...], JSON] = (),
+    sweeps: Files = (),
+    analyses: Files = (),
+) -> None:
+    """Write the report's page.
 
-def main(words: list[str]) -> int:
-    """`report --tables a.csv,b.csv --rows JSON --out results/report.html [--audits JSON] [--validations JSON]
-    [--sweeps JSON] [--analyses JSON]`.
-
-    `--tables` are files of `tandem table`, `--rows` the systems that are compared, all scored on one dataset and split,
-    `--audits` and `--analyses` manifests, `--validations` as `fidelity.read_curves` has them, `--sweeps` files of
-    `tandem sweep`.
+    Args:
+        tables: files that `tandem table` wrote.
+        rows: the systems that are compared, all scored on one dataset and split: a JSON list of rows of a table's plan.
+        out: the page.
+        audits: manifests of audits.
+        validations: a JSON list of validated checkpoints, as for `tandem fidelity`.
+        sweeps: files that `tandem sweep` wrote.
+        analyses: manifests of error analyses.
     """
-    return write_report(words, EXTRAS)
+    additions = [add_sweeps(sweeps), add_analyses(analyses), add_audits(audits), add_validations(validations)]
+    write_report([read_table(table.with_suffix(".json")) for table in tables], rows, out, additions)

@@ -18,9 +18,9 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def shortened(text: str) -> str:
-    """A text of at most `CHARACTERS` characters, with a mark where it is cut."""
-    return text if len(text) <= CHARACTERS else f"{text[:CHARACTERS].rstrip()}…"
+def shortened(text: str, most: int = CHARACTERS) -> str:
+    """At most so many characters of a text, with a mark where it is cut."""
+    return text if len(text) <= most else f"{text[:most].rstrip()}…"
 
 
 def safe(text: str) -> str:

@@ -4,13 +4,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from tandem.config.loading import read_section
 from tandem.config.tables import CountedDataset, StatisticsLayout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import WRONG, csv_rows
-from tandem.report.flags import csv_out, parse_json, read_flags
+from tandem.report.flags import JSON, CsvOut
 from tandem.report.grid import UNITS, Grid, csv_text, markdown
 from tandem.report.page import render
 from tandem.report.sections import number_text
@@ -37,24 +37,13 @@ class PrintedNumber(NamedTuple):
     value: str
     note: str
 
-    @property
-    def number(self) -> float:
-        """The value as a number."""
-        return _parse(self.value)[0]
 
-    def equals(self, counted: float) -> bool:
-        """Whether the count, rounded as the printed value is, is that value."""
-        value, unit = _parse(self.value)
-        return abs(counted - value) <= unit / 2 * (1 + 1e-9)
-
-
-def _parse(text: str) -> tuple[float, float]:
-    """A printed number and the unit of its last digit."""
+def parse_number(text: str) -> tuple[float, float]:
+    """A printed number and the unit of its last digit: `10.4M` is 10,400,000 in units of 100,000."""
     matched = NUMBER.fullmatch(text)
     if matched is None:
         raise ValueError(f"{text!r} is no printed number")
-    whole, decimals, suffix = matched.groups()
-    decimals = decimals or ""
+    whole, decimals, suffix = matched.groups(default="")
     unit = UNITS[suffix] / 10 ** len(decimals)
     return int(whole.replace(",", "") + decimals) * unit, unit
 
@@ -65,9 +54,7 @@ def read_printed_numbers(path: Path, source: str, tables: Iterable[str]) -> list
     Raises:
         UserError: no such file, other columns, or a value that is no number.
     """
-    rows = csv_rows(path, PRINTED)
-    selected = set(tables)
-    numbers = []
+    rows, selected, numbers = csv_rows(path, PRINTED), set(tables), []
     for row in rows:
         if not NUMBER.fullmatch(row["value"] or ""):
             raise UserError(f"{path}:{rows.line_num}: value is {row['value']!r}; write it as 1,234, 5.6 or 7.8M")
@@ -80,17 +67,17 @@ def verdict(printed: PrintedNumber, counted: float | None, absent: str | None) -
     """Compare a count (None: not in the dataset) with a printed number; `absent` tells where a missing dataset is."""
     wrong = f"printed number is {printed.note}" if printed.note.startswith(WRONG) else ""
     if absent is not None:
-        return "; ".join(part for part in (absent, wrong) if part)
+        return f"{absent}; {wrong}" if wrong else absent
     if counted is None:
         return "not counted: the dataset has no such split or text"
     if not printed.value:
         return "not printed"
-    if printed.equals(counted):
+    value, unit = parse_number(printed.value)
+    difference = counted - value
+    if abs(difference) <= unit / 2 * (1 + 1e-9):  # rounded as the printed number is
         return "equal"
-    difference = counted - printed.number
-    sign = "+" if difference > 0 else "-"
-    size = number_text(round(abs(difference), 2))
-    differs = f"differs by {sign}{size} ({100 * difference / printed.number:+.1f} %)"
+    sign, size = "+" if difference > 0 else "-", number_text(round(abs(difference), 2))
+    differs = f"differs by {sign}{size} ({100 * difference / value:+.1f} %)"
     return wrong or (f"{differs}; {printed.note}" if printed.note else differs)
 
 
@@ -133,40 +120,32 @@ def count(statistics: list[Statistics], split: str, quantity: str) -> float | No
         return None
 
 
-class Line(NamedTuple):
-    """A line of the table, each cell as text; see `HEAD`."""
+def statistics(
+    *,
+    layout: Path,
+    artifacts: Annotated[dict[str, Path], JSON],
+    presence: Annotated[dict[str, str], JSON],
+    out: CsvOut,
+) -> None:
+    """Write a paper's table of datasets: printed, counted, verdict.
 
-    table: str
-    dataset: str
-    quantity: str
-    printed: str
-    counted: str
-    verdict: str
-
-
-def main(words: list[str]) -> int:
-    """`statistics --layout FILE --artifacts JSON --presence JSON --out …/<table>.csv`.
-
-    The printed numbers are those of printed.csv beside the layout. `--artifacts` maps the name of a dataset to its
-    artifact's folder, `--presence` that of one that is not here to where it is, such as `not here (1.0 GB)`.
-    Writes <table>.csv, .md and .html side by side.
+    Args:
+        layout: of the table; printed.csv beside it has the printed numbers.
+        artifacts: a JSON object: the artifact's folder by name of the dataset.
+        presence: a JSON object: where a dataset is that is not here, such as `not here (1.0 GB)`, by its name.
+        out: the table as CSV; the others go beside it as .md and .html.
     """
-    flags = read_flags(words, ("layout", "artifacts", "presence", "out"))
-    out, path = csv_out(flags), Path(flags["layout"])
-    layout, numbers = read_section(StatisticsLayout, path), path.with_name("printed.csv")
-    printed = read_printed_numbers(numbers, layout.paper.source, layout.paper.tables)
-    expected = "a JSON object of texts by dataset name"
-    artifacts, presence = (parse_json(f, flags[f], dict[str, str], expected) for f in ("artifacts", "presence"))
-    _check(printed, numbers, layout, path)
-    statistics = {name: _statistics(Path(folder)) for name, folder in artifacts.items()}
-    lines = list(fill(layout, printed, statistics, presence))
-    source = f"Source of the printed values: {layout.paper.citation.strip()}."
-    notes = [text for text in (layout.note.strip(), source) if text]
-    html = Grid(layout.title, HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1)
+    entry, numbers = read_section(StatisticsLayout, layout), layout.with_name("printed.csv")
+    printed = read_printed_numbers(numbers, entry.paper.source, entry.paper.tables)
+    _check(printed, numbers, entry, layout)
+    counted = {name: _read_counts(folder) for name, folder in artifacts.items()}
+    lines = list(fill(entry, printed, counted, presence))
+    source = f"Source of the printed values: {entry.paper.citation.strip()}."
+    notes = [text for text in (entry.note.strip(), source) if text]
+    html = Grid(entry.title, HEAD, [[cell or "–" for cell in line] for line in lines], named_by=1)
     write_text(out, csv_text(HEAD, lines))
-    write_text(out.with_suffix(".md"), markdown(Grid(layout.title, HEAD, lines, align="lllrrl", notes=notes)))
-    write_text(out.with_suffix(".html"), render("grid.html", title=layout.title, grid=html, notes=notes))
-    return 0
+    write_text(out.with_suffix(".md"), markdown(Grid(entry.title, HEAD, lines, align="lllrrl", notes=notes)))
+    write_text(out.with_suffix(".html"), render("grid.html", title=entry.title, grid=html, notes=notes))
 
 
 def fill(
@@ -174,34 +153,28 @@ def fill(
     printed: list[PrintedNumber],
     statistics: Mapping[str, Statistics],
     presence: Mapping[str, str],
-) -> Iterator[Line]:
+) -> Iterator[list[str]]:
     """A line for every printed number, and for the layout's quantities that can be counted but are not printed."""
-    for name, stand_in in layout.datasets.items():
-        own = [number for number in printed if number.dataset == name]
-        known = {(number.split, number.quantity) for number in own}
-        more = [
-            PrintedNumber(layout.paper.tables[0], name, quantity.split, quantity.quantity, "", "")
-            for quantity in layout.quantities
-            if (quantity.split, quantity.quantity) not in known
-        ]
-        absent = _absent(stand_in, statistics, presence)
-        for number in [*own, *(more if absent is None else ())]:
-            parts = [statistics[dataset] for dataset in stand_in.datasets] if absent is None else []
-            split = stand_in.splits.get(number.split, number.split)
-            counted = count(parts, split, number.quantity) if parts else None
+    for name, entry in layout.datasets.items():
+        numbers = [number for number in printed if number.dataset == name]
+        missing = [dataset for dataset in entry.datasets if dataset not in statistics]
+        if entry.datasets and not missing:
+            absent, parts = None, [statistics[dataset] for dataset in entry.datasets]
+            known = {(number.split, number.quantity) for number in numbers}
+            numbers += [
+                PrintedNumber(layout.paper.tables[0], name, more.split, more.quantity, "", "")
+                for more in layout.quantities
+                if (more.split, more.quantity) not in known
+            ]
+        else:
+            places = dict.fromkeys(presence.get(dataset, "not here") for dataset in missing)
+            absent, parts = "; ".join(places) or "not here: not in the catalogue", []
+        for number in numbers:
+            counted = count(parts, entry.splits.get(number.split, number.split), number.quantity) if parts else None
             if number.value or counted is not None:
                 quantity = number.quantity if number.split == "all" else f"{number.quantity}, {number.split}"
                 cells = number.table, name, quantity, number.value, number_text(counted)
-                yield Line(*cells, verdict(number, counted, absent))
-
-
-def _absent(stand_in: CountedDataset, statistics: Mapping[str, Statistics], presence: Mapping[str, str]) -> str | None:
-    """Where a dataset is that is not here, wholly or in part; None if it is here."""
-    missing = [name for name in stand_in.datasets if name not in statistics]
-    if stand_in.datasets and not missing:
-        return None
-    places = dict.fromkeys(presence.get(name, "not here") for name in missing)
-    return "; ".join(places) or "not here: not in the catalogue"
+                yield [*cells, verdict(number, counted, absent)]
 
 
 def _check(printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout, path: Path) -> None:
@@ -212,13 +185,11 @@ def _check(printed: list[PrintedNumber], numbers: Path, layout: StatisticsLayout
     for number in printed:
         if number.dataset not in layout.datasets:
             raise UserError(f"{path}: datasets lacks {number.dataset}, of which {numbers} prints numbers; add it")
-    quantities = [number.quantity for number in printed] + [quantity.quantity for quantity in layout.quantities]
-    for quantity in quantities:
+    for quantity in [*(number.quantity for number in printed), *(more.quantity for more in layout.quantities)]:
         if quantity not in QUANTITIES:
             raise UserError(f"{numbers}, {path}: {quantity!r} is no quantity; allowed are {', '.join(QUANTITIES)}")
 
 
-def _statistics(folder: Path) -> Statistics:
+def _read_counts(folder: Path) -> Statistics:
     artifact = open_artifact(folder, "dataset", verify=False)
-    statistics: Statistics = json.loads(artifact.path("statistics.json").read_text(encoding="utf-8"))
-    return statistics
+    return dict(json.loads(artifact.path("statistics.json").read_text(encoding="utf-8")))

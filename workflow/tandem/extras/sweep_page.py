@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from markupsafe import Markup
 from tandem.extras.sweeps import Line, Result, SweepPlan, compute, format_value, label_point, read_result, short_path
 from tandem.report import page
 from tandem.report.charts import HEIGHT, WIDTH, Datum, colours, draw_svg, figure, inline, specification
-from tandem.report.flags import csv_out, parse_json, read_flags, read_plan
+from tandem.report.flags import CsvOut, read_plan
 from tandem.report.formats import four_decimals, mark, number, probability
 from tandem.report.grid import Grid, csv_text, markdown
 from tandem.report.results import Origin
-from tandem.report.sections import Addition, Extra, Section
+from tandem.report.sections import Addition, Section
 from tandem.store.artifact import MANIFEST
 from tandem.store.files import write_text
 from tandem.store.lineage import Stage
@@ -33,22 +33,24 @@ BANDS = "Bands of the plots: ± one standard deviation over seeds, with one seed
 MOST_NAMED = 16  # series in a legend
 
 
-def main(words: list[str]) -> int:
-    """`sweep --points FILE --out …/<sweep>.csv`: writes <sweep>.csv, .md, .json, .html and .svg side by side."""
-    flags = read_flags(words, ("points", "out"))
-    out = csv_out(flags)
-    result = compute(read_plan("points", Path(flags["points"]), SweepPlan, "a sweep's plan"))
+def sweep(*, points: Path, out: CsvOut) -> None:
+    """Write a sweep's table, numbers, page and drawing.
+
+    Args:
+        points: the planned sweep, which Snakemake writes.
+        out: the table as CSV; the others go beside it as .md, .json, .html and .svg.
+    """
+    result = compute(read_plan("points", points, SweepPlan, "a sweep's plan"))
 
     def address(run: Origin) -> str:
         """A run's manifest as seen from the page."""
         return os.path.relpath(Path(run.folder) / MANIFEST, out.parent)
 
     html = page.render("sweep.html", title=result.title, sweep=SweepView(result, address))
-    texts = {".md": markdown(sweep_grid(result)), ".svg": svg(result), ".html": html, ".json": result.to_json()}
     write_text(out, sweep_csv(result))
+    texts = {".md": markdown(sweep_grid(result)), ".svg": svg(result), ".html": html, ".json": result.to_json()}
     for suffix, text in texts.items():
         write_text(out.with_suffix(suffix), text)
-    return 0
 
 
 def sweep_csv(result: Result) -> str:
@@ -120,10 +122,9 @@ class SweepView:
         return f"run-{self.result.name}-{key}"
 
 
-def read_sweeps(text: str) -> Addition:
-    """`--sweeps`: a JSON list of files that `tandem sweep` wrote; runs that the page has lead to their stage."""
-    files = parse_json("sweeps", text, list[str], "a JSON list of files")
-    results = [read_result(Path(file).with_suffix(".json")) for file in files]
+def add_sweeps(files: Sequence[Path]) -> Addition:
+    """The report's section of sweeps; runs that the page has lead to their stage."""
+    results = [read_result(file.with_suffix(".json")) for file in files]
 
     def section(stages: dict[str, Stage]) -> Section | None:
         def address(run: Origin) -> str:
@@ -133,9 +134,6 @@ def read_sweeps(text: str) -> Addition:
         return Section("sweeps", "Sweeps", page.fragment("_sweeps.html", "swept", views), "results") if views else None
 
     return Addition(section=section)
-
-
-EXTRA = Extra("sweeps", read_sweeps)
 
 
 def svg(result: Result) -> str:

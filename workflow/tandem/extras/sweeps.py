@@ -1,8 +1,8 @@
-"""Sweeps: the same systems at every point of a grid, as a table and as plots."""
+"""Sweeps: the same systems at every point of a grid, with deviations over seeds, intervals and tests."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,8 @@ from tandem.evaluation.scores import measures_of, read_aligned
 from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test
 from tandem.report.results import Origin, percent, read_json, to_json
 from tandem.report.scored import open_scores, origin, run_folder
-from tandem.store.artifact import Artifact
 
 Point = dict[str, object]  # dotted path → value
-Cell = tuple[str, str]  # a point as JSON, and a system
 PART = 1000  # columns that are resampled at once: 10,000 resamples of them are 80 MB
 
 
@@ -30,8 +28,8 @@ class SweepRow(Model):
     scores: str
 
 
-class SweepPlan(Model):
-    """A planned sweep, as planning writes it to <sweep>.points."""
+class Sweep(Model):
+    """What is known of a sweep before it is measured."""
 
     name: str
     title: str | None
@@ -39,12 +37,17 @@ class SweepPlan(Model):
     x: str
     scale: str
     baseline: Point
-    measures: list[str] | None
     note: str
-    printed: list[PrintedPoint]
     dataset: str
     split: str
     stands_in_for: str
+
+
+class SweepPlan(Sweep):
+    """A planned sweep, as planning writes it to <sweep>.points."""
+
+    measures: list[str] | None
+    printed: list[PrintedPoint]
     rows: list[SweepRow]
 
 
@@ -77,24 +80,14 @@ class Line:
     stages: list[str]
 
 
-@dataclass(frozen=True)
-class Result:
-    """A sweep with its numbers; the fields before `queries` are those of the plan, `runs` the origins by run key."""
+class Result(Sweep):
+    """A sweep with its numbers; `runs` has the origins by key of the run."""
 
-    name: str
     title: str
-    paths: list[str]
-    x: str
-    scale: str
-    baseline: Point
-    note: str
-    dataset: str
-    split: str
-    stands_in_for: str
     queries: int
     measures: list[str]
     lines: list[Line]
-    runs: dict[str, Origin] = field(default_factory=dict)
+    runs: dict[str, Origin]
 
     @property
     def caption(self) -> str:
@@ -102,12 +95,8 @@ class Result:
         stand_in = f" (stands in for {self.stands_in_for}: not comparable in level)" if self.stands_in_for else ""
         runs = max(line.runs for line in self.lines)
         seeds = f"means over {runs} seeds" if runs > 1 else "one seed"
-        return f"{self.dataset} {self.split}, {self.queries:,} queries{stand_in}; {seeds}; p against {self.against}"
-
-    @property
-    def against(self) -> str:
-        """The baseline point in words."""
-        return label_point(self.baseline)
+        against = label_point(self.baseline)
+        return f"{self.dataset} {self.split}, {self.queries:,} queries{stand_in}; {seeds}; p against {against}"
 
     def to_json(self) -> str:
         """For programs; `read_result` reads it back."""
@@ -145,74 +134,73 @@ def compute(plan: SweepPlan) -> Result:
     measures = plan.measures or measures_of(next(iter(artifacts.values())))
     queries, values = read_aligned(list(artifacts.values()), measures)
     at = {folder: place for place, folder in enumerate(artifacts)}
-    points, cells = _cells(plan.rows)
-    by_cell = {cell: values[[at[folder] for folder in folders]] for cell, folders in cells.items()}
-    means = np.stack([runs.mean(axis=0) for runs in by_cell.values()])  # (cells, queries, measures)
+    # Of each point and system the different runs: where no seed touches a system, all seeds have one.
+    points, cells = dict[str, Point](), dict[tuple[str, str], list[str]]()
+    for row in plan.rows:
+        points.setdefault(_key(row.point), row.point)
+        folders = cells.setdefault((_key(row.point), row.system), [])
+        folders += [row.scores] if row.scores not in folders else []
+    by_cell = [values[[at[folder] for folder in folders]] for folders in cells.values()]
+    means = np.stack([runs.mean(axis=0) for runs in by_cell])  # (cells, queries, measures)
     places = {cell: place for place, cell in enumerate(cells)}
     base = _key(plan.baseline)
-    against = {cell: places[base, cell[1]] for cell in cells if cells[cell] != cells[base, cell[1]]}
-    intervals = _by_parts(lambda part: np.stack(bootstrap_interval(part)), _columns(means))
-    low, high = intervals.reshape(2, len(means), -1)  # each (cells, measures)
-    p = _tests(means, {places[cell]: baseline for cell, baseline in against.items()})
+    baselines = {
+        places[cell]: places[base, cell[1]] for cell, folders in cells.items() if folders != cells[base, cell[1]]
+    }
+    low, high = _in_parts(lambda part: np.stack(bootstrap_interval(part)), means)
+    p = _corrected(means, baselines)
+    keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
     lines = []
-    for cell, folders in cells.items():
-        place, baseline, runs = places[cell], against.get(cell), by_cell[cell].mean(axis=1)  # runs: (runs, measures)
+    for place, ((key, system), folders) in enumerate(cells.items()):
+        runs, own, baseline = by_cell[place].mean(axis=1), means[place].mean(axis=0), baselines.get(place)
         for m, measure in enumerate(measures):
-            mean = means[place, :, m].mean()
             lines.append(
                 Line(
-                    points[cell[0]], cell[1], measure, len(folders), percent(mean),
-                    percent(runs[:, m].std(ddof=1)) if len(folders) > 1 else None,
-                    percent(low[place, m]), percent(high[place, m]),
-                    None if baseline is None else percent(mean - means[baseline, :, m].mean()),
-                    None if baseline is None else round(float(p[place][m]), 6),
-                    _printed_value(plan.printed, points[cell[0]], cell[1], measure),
-                    [_run_key(artifacts[folder]) for folder in folders],
+                    point=points[key],
+                    system=system,
+                    measure=measure,
+                    runs=len(folders),
+                    value=percent(own[m]),
+                    sd=percent(runs[:, m].std(ddof=1)) if len(folders) > 1 else None,
+                    low=percent(low[place, m]),
+                    high=percent(high[place, m]),
+                    change=None if baseline is None else percent(own[m] - means[baseline, :, m].mean()),
+                    p=None if baseline is None else round(float(p[place][m]), 6),
+                    printed=_printed_value(plan.printed, points[key], system, measure),
+                    stages=[keys[folder] for folder in folders],
                 )
-            )  # fmt: skip
-    return Result(
-        plan.name, plan.title or plan.name, plan.paths, plan.x, plan.scale, plan.baseline, plan.note, plan.dataset,
-        plan.split, plan.stands_in_for, len(queries), measures, lines,
-        {_run_key(artifact): origin(artifact) for artifact in artifacts.values()},
-    )  # fmt: skip
+            )
+    known = {name: getattr(plan, name) for name in Sweep.model_fields} | {"title": plan.title or plan.name}
+    origins = {keys[folder]: origin(artifact) for folder, artifact in artifacts.items()}
+    return Result(**known, queries=len(queries), measures=measures, lines=lines, runs=origins)
 
 
 def _key(point: Point) -> str:
     return json.dumps(point, sort_keys=True)
 
 
-def _run_key(scores: Artifact) -> str:
-    return Path(run_folder(scores)).name
+def _in_parts(compute: Callable[[Floats64], Floats64], values: Floats64) -> Floats64:
+    """`compute` of columns of queries, a part of them at a time.
+
+    Args:
+        compute: from shape (queries, columns) to (…, columns).
+        values: shape (cells, queries, measures).
+    Returns:
+        Shape (…, cells, measures).
+    """
+    cells, queries, measures = values.shape
+    columns = values.transpose(1, 0, 2).reshape(queries, -1)
+    parts = [compute(columns[:, start : start + PART]) for start in range(0, columns.shape[1], PART)]
+    joined = np.concatenate(parts, axis=-1)
+    return joined.reshape(*joined.shape[:-1], cells, measures)
 
 
-def _cells(rows: Iterable[SweepRow]) -> tuple[dict[str, Point], dict[Cell, list[str]]]:
-    """The points by their key, and of each point and system the folders of its different runs."""
-    points: dict[str, Point] = {}
-    cells: dict[Cell, list[str]] = {}
-    for row in rows:
-        points.setdefault(_key(row.point), row.point)
-        folders = cells.setdefault((_key(row.point), row.system), [])
-        folders += [row.scores] if row.scores not in folders else []
-    return points, cells
-
-
-def _by_parts(compute: Callable[[Floats64], Floats64], columns: Floats64) -> Floats64:
-    starts = range(0, columns.shape[1], PART)
-    return np.concatenate([compute(columns[:, start : start + PART]) for start in starts], axis=-1)
-
-
-def _columns(means: Floats64) -> Floats64:
-    return means.transpose(1, 0, 2).reshape(means.shape[1], -1)
-
-
-def _tests(means: Floats64, against: dict[int, int]) -> dict[int, Floats64]:
-    """Corrected p per measure of each tested cell, by its place; `against` holds the place of its baseline."""
-    if not against:
+def _corrected(means: Floats64, baselines: dict[int, int]) -> dict[int, Floats64]:
+    """Corrected p per measure of each cell that has a baseline, by their places."""
+    if not baselines:
         return {}
-    differences = means[list(against)] - means[list(against.values())]
-    p = _by_parts(randomisation_test, _columns(differences)).reshape(len(against), -1)
-    corrected = np.stack([holm(p[:, measure]) for measure in range(p.shape[1])], axis=1)
-    return dict(zip(against, corrected, strict=True))
+    p = _in_parts(randomisation_test, means[list(baselines)] - means[list(baselines.values())])
+    return dict(zip(baselines, np.apply_along_axis(holm, 0, p), strict=True))
 
 
 def _printed_value(printed: Sequence[PrintedPoint], point: Point, system: str, measure: str) -> float | None:

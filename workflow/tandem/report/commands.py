@@ -11,19 +11,19 @@ from pathlib import Path
 
 from tandem.cluster.progress import duration
 from tandem.errors import UserError
-from tandem.evaluation.layouts import System, TablePlan, system_name
+from tandem.evaluation.layouts import PlannedRow, System, TablePlan, system_name
 from tandem.report.charts import bundle
 from tandem.report.compare import compare, explore
 from tandem.report.figures import draw_graph, group_by_box, overview
 from tandem.report.filling import fill
-from tandem.report.flags import csv_out, parse_rows, read_flags, read_plan
+from tandem.report.flags import csv_out, read_flags, read_plan
 from tandem.report.formats import latex_grid, markdown_grid, table_csv, text_grid
 from tandem.report.grid import aligned, latex, markdown
 from tandem.report.page import render
 from tandem.report.results import Row, Table, read_table
 from tandem.report.scored import Scored, open_scores, read_scored
 from tandem.report.sections import (
-    Extra,
+    Addition,
     cost_chart,
     describe_dataset,
     stage_costs,
@@ -98,15 +98,18 @@ def show(table: Path, /) -> None:
     print(aligned(text_grid(read_table(table.with_suffix(".json")))))
 
 
-def write_report(words: list[str], extras: Sequence[Extra] = ()) -> int:
-    """`report --tables a.csv,b.csv --rows JSON --out results/report.html`, and a flag of each extra."""
-    flags = read_flags(words, ("tables", "rows", "out"), tuple(extra.flag for extra in extras))
-    tables = [read_table(Path(file).with_suffix(".json")) for file in flags["tables"].split(",") if file]
-    systems = open_systems(flags["rows"])
+def write_report(
+    tables: Sequence[Table], compared: Sequence[PlannedRow], out: Path, additions: Sequence[Addition] = ()
+) -> None:
+    """Write the page: tables, the systems that are compared query by query, and what extras add.
+
+    Raises:
+        UserError: no system, or one that is there twice.
+    """
+    systems = open_systems(compared)
     rows = [row for table in tables for row in table.rows]
     folders = [folder for row in rows for folder in ([run.folder for run in row.lineage] or [row.folder]) if folder]
     runs = [open_artifact(Path(folder), verify=False) for folder in dict.fromkeys(folders)]
-    additions = [extra.read(flags[extra.flag]) for extra in extras if extra.flag in flags]
     stages = walk([*systems.values(), *runs, *(artifact for addition in additions for artifact in addition.artifacts)])
     sections = [addition.section(stages) for addition in additions if addition.section]
     first = next(iter(systems.values()))
@@ -140,14 +143,15 @@ def write_report(words: list[str], extras: Sequence[Extra] = ()) -> int:
         total=duration(sum(stage.seconds for stage in stages.values())),
         commits=sorted(f"{(commit or 'unknown')[:10]}{'+' if dirty else ''}" for commit, dirty in commits),
     )
-    write_text(Path(flags["out"]), page)
-    return 0
+    write_text(out, page)
 
 
-def open_systems(rows: str) -> dict[System, Artifact]:
+def open_systems(rows: Sequence[PlannedRow]) -> dict[System, Artifact]:
     """The score artifact of each system, verified."""
+    if not rows:
+        raise UserError("--rows: is empty; name at least one system with its scores")
     systems: dict[System, Artifact] = {}
-    for row in parse_rows(rows):
+    for row in rows:
         if row.id in systems:
             raise UserError(f"--rows: {system_name(row.id)} is there twice; each system and first stage once")
         systems[row.id] = open_scores(row.scores)

@@ -1,16 +1,16 @@
-"""Flags of the commands that are not stages: `--name value`, each at most once."""
+"""Flags of the commands that are not stages: `--name value`, each at most once; types of those that others have."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar
 
+from cyclopts import Parameter, Token
 from pydantic import TypeAdapter, ValidationError
 
 from tandem.config.base import Model
 from tandem.errors import UserError
-from tandem.evaluation.layouts import PlannedRow
 
-T = TypeVar("T")
 M = TypeVar("M", bound=Model)
 
 
@@ -38,29 +38,29 @@ def read_flags(words: list[str], required: tuple[str, ...], optional: tuple[str,
 def csv_out(flags: dict[str, str]) -> Path:
     """`--out`: a CSV; a `UserError` for another ending, since other formats go beside it under the same name."""
     out = Path(flags["out"])
-    if out.suffix != ".csv":
-        raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
+    _require_csv(Path, out)
     return out
 
 
-def parse_json(flag: str, text: str, kind: type[T], expected: str) -> T:
-    """The JSON value of a flag; a `UserError` where it is not valid or not `expected`."""
+def _require_csv(_: Any, out: Path) -> None:
+    if out.suffix != ".csv":
+        raise UserError(f"--out: is {out}; it must end in .csv, the other formats go beside it")
+
+
+def _parse_json(kind: Any, tokens: Sequence[Token]) -> Any:
+    (token,) = tokens
     try:
-        return TypeAdapter(kind).validate_json(text)
+        return TypeAdapter(kind).validate_json(token.value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        if first["type"] == "json_invalid":
-            raise UserError(f"--{flag}: not valid JSON ({first['msg']})") from None
-        raise UserError(f"--{flag}: is not {expected}") from None
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(f"{token.keyword}: {f'{where}: ' if where else ''}{first['msg']}") from None
 
 
-def parse_rows(text: str) -> list[PlannedRow]:
-    """`--rows`: a JSON list of systems with the folders of their scores."""
-    expected = 'a JSON list, not empty, of {"system": …, "first_stage": …, "scores": "<folder>"}'
-    rows = parse_json("rows", text, list[PlannedRow], expected)
-    if not rows:
-        raise UserError(f"--rows: is not {expected}")
-    return rows
+CsvOut = Annotated[Path, Parameter(validator=_require_csv)]  # the other formats go beside it
+Files = Annotated[tuple[Path, ...], Parameter(consume_multiple=True, negative="")]
+# A value that pydantic reads.
+JSON = Parameter(converter=_parse_json, n_tokens=1, accepts_keys=False, json_list=False, negative="")
 
 
 def read_plan(flag: str, path: Path, kind: type[M], expected: str) -> M:

@@ -51,14 +51,6 @@ class Addition:
 
 
 @dataclass(frozen=True)
-class Extra:
-    """An extra of the page: the flag of the command `report` that it reads, and the function that reads its value."""
-
-    flag: str
-    read: Callable[[str], Addition]
-
-
-@dataclass(frozen=True)
 class TrainedModel:
     """A training: its stage, seconds with those of its checkpoints, charts, steps, and mean tokens per second."""
 

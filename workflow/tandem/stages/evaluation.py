@@ -106,8 +106,8 @@ KINDS = (
         gpu=("judge",), box="Audits"),
     Kind("relabel", "extras.audits.false_negatives:relabel", RelabelParams, box="Audits"),
     Kind("errors", "extras.analysis.errors:run", ErrorsParams, box="Scores"),
-    Kind("dynamics", "extras.analysis.dynamics:run", DynamicsParams, env="models", threads="all",
+    Kind("dynamics", "extras.analysis.training:dynamics", DynamicsParams, env="models", threads="all",
         gpu=("point", "start", "retriever", "reranker"), box="Scores"),
-    Kind("hardness", "extras.analysis.hardness:run", HardnessParams, env="models", threads="all", gpu=("judge",),
+    Kind("hardness", "extras.analysis.training:hardness", HardnessParams, env="models", threads="all", gpu=("judge",),
         box="Scores"),
 )  # fmt: skip

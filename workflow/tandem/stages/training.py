@@ -105,10 +105,10 @@ class ModelParams(Learning):
 
 KINDS = (
     Kind("encoder", "models.hub:run", EncoderParams, env="models", box="Encoder"),
-    Kind("vocabulary", "extras.pretraining.vocabulary:run", VocabularyParams, env="models", threads="all",
+    Kind("vocabulary", "extras.pretraining.stage:vocabulary", VocabularyParams, env="models", threads="all",
         box="Encoder"),
     Kind("tokens", "models.tokens:run", TokensParams, env="models", threads="all", box="Encoder"),
-    Kind("pretrain", "extras.pretraining.stage:run", PretrainParams, env="models", threads="all", retries=2,
+    Kind("pretrain", "extras.pretraining.stage:pretrain", PretrainParams, env="models", threads="all", retries=2,
         gpu=STARTS, ranks=True, box="Encoder"),
     Kind("model", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=STARTS, ranks=True,
         box="Training"),

@@ -1,34 +1,45 @@
-"""The command `error-table`: DuReader-retrieval's Table 10, printed and own shares of wrong results by type."""
+"""Table 10 of DuReader-retrieval: types of wrong results, printed and own; and the report's section on them.
 
-import json
+The own types are those of an annotator's sheet, or, until one is filled in, guesses.
+"""
+
 import os
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+from markupsafe import Markup
+from pydantic import TypeAdapter
 
 from tandem.errors import UserError
 from tandem.evaluation.layouts import read_printed
-from tandem.extras.analysis.errors import SUMMARY, TYPES, Summary, read_types
-from tandem.report.flags import csv_out, read_flags
-from tandem.report.grid import Grid, latex, markdown
-from tandem.report.grid import csv_text as write_csv
-from tandem.report.page import render
-from tandem.store.artifact import Artifact, open_artifact
+from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES, Summary, read_types
+from tandem.extras.sheets import shortened
+from tandem.report import page
+from tandem.report.charts import bars
+from tandem.report.flags import CsvOut
+from tandem.report.grid import Grid, csv_text, latex, markdown
+from tandem.report.sections import Addition, Section
+from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_text
+from tandem.store.lineage import Stage
 
+page.FOLDERS.append(Path(__file__).parent / "assets")
 SOURCE, TABLE = "dureader_retrieval", "Table 10"
 PRINTED_PAIRS = 500  # 100 queries with their top 5 (§3.5)
-HEADER = ("category", "type", "printed", "printed_pairs", "pairs", "share", "difference")
 HEAD = ("Category", "Type", "printed %", "printed pairs", "own pairs", "own %", "Δ")
 TITLE = "Types of wrong results (DuReader-retrieval, Table 10)"
+MOST, CHARACTERS = 200, 400  # pairs of a sheet on the report's page, and of each text
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A type, or the sum of a category (an empty type) or of all (both empty); shares in percent.
 
-    `printed_pairs` is what the printed share means in pairs; `share` and `difference` are None without any pair.
+    `printed_pairs` is what the printed share means in pairs.
     """
 
     category: str
@@ -36,39 +47,48 @@ class Line:
     printed: float
     printed_pairs: float
     pairs: int
-    share: float | None
-    difference: float | None
+    share: float
+    difference: float
 
     @property
     def cells(self) -> list[str]:
         """The line for a person."""
         name = self.type or (f"{self.category}, all" if self.category else "All")
-        numbers = [_number(self.printed), f"{self.printed_pairs:g}", f"{self.pairs:,}", _number(self.share)]
-        return [self.category if self.type else "", name, *numbers, _number(self.difference, "+")]
+        shares = [f"{self.printed:.1f}", f"{self.printed_pairs:g}", f"{self.pairs:,}", f"{self.share:.1f}"]
+        return [self.category if self.type else "", name, *shares, f"{self.difference:+.1f}"]
 
 
-def main(words: list[str]) -> int:
-    """`error-table --errors FOLDER --printed printed.csv --out …/table10.csv [--sheet FILLED]`.
+def error_table(*, errors: Path, printed: Path, out: CsvOut, sheet: Path | None = None) -> None:
+    """Write the table of error types; without a filled sheet the types are guesses, and the table says so.
 
-    Writes .csv, .md, .tex and .html. Without a filled sheet the types are the guesses, and the table says so.
+    Args:
+        errors: folder of the stage that collected the wrong results.
+        printed: the papers' printed numbers.
+        out: the table as CSV; the others go beside it as .md, .tex and .html.
+        sheet: the annotators' filled sheet.
     """
-    flags = read_flags(words, ("errors", "printed", "out"), ("sheet",))
-    errors, out = open_artifact(Path(flags["errors"]), "errors"), csv_out(flags)
-    summary = Summary(**json.loads(errors.path(SUMMARY).read_text(encoding="utf-8")))
-    guessed = list(Counter(summary.guesses).elements())
-    types = read_types(Path(flags["sheet"]), errors) if "sheet" in flags else guessed
+    artifact = open_artifact(errors, "errors")
+    summary = read_summary(artifact)
+    types = read_types(sheet, artifact) if sheet else list(Counter(summary.guesses).elements())
     if not types:
-        raise UserError(f"{flags['sheet']}: no row has a type yet; fill in the column `type`")
-    printed = printed_shares(Path(flags["printed"]))
-    lines = table(printed, types)
-    notes = [arithmetic(printed), _caption(errors, summary, types, annotated="sheet" in flags)]
-    write_text(out, csv_text(lines))
-    source = os.path.relpath(errors.folder / "stage.json", out.parent)
+        raise UserError(f"{sheet}: no row has a type yet; fill in the column `type`")
+    shares = printed_shares(printed)
+    lines = table(shares, types)
+    notes = [arithmetic(shares), _caption(artifact, summary, types, annotated=sheet is not None)]
+    source = os.path.relpath(artifact.folder / MANIFEST, out.parent)
     grid = Grid(TITLE, HEAD, [line.cells for line in lines], named_by=1, align="llrrrrr", notes=notes)
+    html = page.render("grid.html", title=TITLE, grid=grid, notes=notes, source=source)
+    write_text(
+        out, csv_text(Line._fields, [[*line[:5], f"{line.share:.4f}", f"{line.difference:.4f}"] for line in lines])
+    )
     write_text(out.with_suffix(".md"), markdown(grid))
     write_text(out.with_suffix(".tex"), latex(grid))
-    write_text(out.with_suffix(".html"), render("grid.html", title=TITLE, grid=grid, notes=notes, source=source))
-    return 0
+    write_text(out.with_suffix(".html"), html)
+
+
+def read_summary(errors: Artifact) -> Summary:
+    """The counts of an error analysis."""
+    return TypeAdapter(Summary).validate_json(errors.path(SUMMARY).read_bytes())
 
 
 def printed_shares(path: Path) -> dict[str, float]:
@@ -97,9 +117,8 @@ def table(printed: dict[str, float], types: Iterable[str]) -> list[Line]:
 
 def _line(category: str, name: str, types: list[str], printed: dict[str, float], counts: Counter[str]) -> Line:
     percent, pairs = round(sum(printed[part] for part in types), 4), sum(counts[part] for part in types)
-    share = 100 * pairs / counts.total() if counts.total() else None
-    difference = None if share is None else share - percent
-    return Line(category, name, percent, round(percent * PRINTED_PAIRS / 100, 4), pairs, share, difference)
+    share = 100 * pairs / counts.total()
+    return Line(category, name, percent, round(percent * PRINTED_PAIRS / 100, 4), pairs, share, share - percent)
 
 
 def arithmetic(printed: dict[str, float]) -> str:
@@ -117,14 +136,39 @@ def _caption(errors: Artifact, summary: Summary, types: list[str], annotated: bo
     return f"Own: {len(types):,} pairs, {who}. {queries} have no positive in {top}."
 
 
-def csv_text(lines: list[Line]) -> str:
-    """The table as CSV; shares in percent with four decimals."""
-    numbers = [("" if n is None else f"{n:.4f}" for n in (line.share, line.difference)) for line in lines]
-    return write_csv(HEADER, [[*astuple(line)[:5], *own] for line, own in zip(lines, numbers, strict=True)])
+@dataclass(frozen=True)
+class ErrorAnalysis:
+    """An error analysis for the page, with a chart of the guessed types and the first rows of its sheet."""
+
+    stage: Stage
+    summary: Summary
+    guesses: Grid
+    chart: Markup
+    rows: list[dict[str, object]]
 
 
-def _number(value: float | None, sign: str = "") -> str:
-    return "–" if value is None else f"{value:{sign}.1f}"
+def error_analysis(stage: Stage) -> ErrorAnalysis:
+    """What the page shows of an error analysis."""
+    summary = read_summary(stage.artifact)
+    counts = {name: str(count) for name, count in summary.guesses.items()}
+    chart = bars("Guessed types of wrong results", {**summary.guesses}, "pairs", counts)
+    with pq.ParquetFile(stage.artifact.path(PAIRS)) as file:
+        first = islice((row for batch in file.iter_batches(batch_size=MOST) for row in batch.to_pylist()), MOST)
+        rows = [{name: _shortened(value) for name, value in row.items()} for row in first]
+    shares = [(name, f"{n:,}", f"{100 * n / max(summary.pairs, 1):.1f}") for name, n in summary.guesses.items()]
+    return ErrorAnalysis(stage, summary, Grid("Guessed types", ["Type", "pairs", "%"], shares), chart, rows)
 
 
-HEAD = ("Category", "Type", "printed %", "printed pairs", "own pairs", "own %", "Δ")
+def _shortened(value: object) -> object:
+    return shortened(value, CHARACTERS) if isinstance(value, str) else value
+
+
+def add_analyses(manifests: Sequence[Path]) -> Addition:
+    """The report's section of error analyses."""
+
+    def section(stages: dict[str, Stage]) -> Section | None:
+        analyses = [error_analysis(stage) for stage in stages.values() if stage.kind == "errors"]
+        body = page.fragment("_analyses.html", "analysed", analyses)
+        return Section("analyses", "Errors", body, "checks") if analyses else None
+
+    return Addition([open_artifact(path, verify=False) for path in manifests], section)

@@ -17,7 +17,6 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
 from tandem.errors import UserError
-from tandem.report.flags import read_flags
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_text
 
@@ -28,20 +27,20 @@ LOADED = ("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url", "merm
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def main(words: list[str]) -> int:
-    """`notebook --notebook FILE.ipynb --artifact FOLDER --out …/<name>.ipynb`; the page goes beside it as .html.
+def notebook(*, notebook: Path, artifact: Path, out: Path) -> None:
+    """Execute a notebook on an artifact.
 
-    The cell tagged `parameters` is followed by one that sets `artifact`.
+    Args:
+        notebook: the cell tagged `parameters` is followed by one that sets `artifact`.
+        artifact: folder of a stage.
+        out: the executed copy, .ipynb; the page goes beside it as .html.
     """
-    flags = read_flags(words, ("notebook", "artifact", "out"))
-    out = Path(flags["out"])
     if out.suffix != ".ipynb":
         raise UserError(f"--out: is {out}; it must end in .ipynb, the page goes beside it")
-    artifact = open_artifact(Path(flags["artifact"]))
-    notebook = execute(read(Path(flags["notebook"])), {"artifact": str(artifact.folder)}, flags["notebook"])
-    write_text(out.with_suffix(".html"), page(notebook, out.stem))
-    write_text(out, nbformat.writes(notebook) + "\n")
-    return 0
+    folder = open_artifact(artifact).folder
+    executed = execute(read(notebook), {"artifact": str(folder)}, str(notebook))
+    write_text(out.with_suffix(".html"), page(executed, out.stem))
+    write_text(out, nbformat.writes(executed) + "\n")
 
 
 def read(path: Path) -> Any:

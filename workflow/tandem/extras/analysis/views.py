@@ -6,13 +6,12 @@ from typing import Any
 import altair
 import pandas as pd
 
-from tandem.extras.analysis.errors import TYPES
+from tandem.extras.analysis.errors import PAIRS, SUMMARY, TYPES
 from tandem.store.artifact import Artifact
 
 WIDTH, HEIGHT = 420, 220
 BINS = 20
-# Names of files: the stages that write them import torch and more.
-SUMMARY, PAIRS, DYNAMICS, NEGATIVES = "summary.json", "pairs.parquet", "dynamics.parquet", "negatives.parquet"
+DYNAMICS, NEGATIVES = "dynamics.parquet", "negatives.parquet"  # of stages that import torch
 NAMES = {
     "entropy_de": "entropy, dual encoder",
     "entropy_ce": "entropy, cross-encoder",
@@ -26,16 +25,11 @@ def summary(artifact: Artifact) -> dict[str, Any]:
     return dict(json.loads(artifact.path(SUMMARY).read_text(encoding="utf-8")))
 
 
-def pairs(errors: Artifact) -> pd.DataFrame:
-    """The sheet of wrong results, a row a pair."""
-    return pd.read_parquet(errors.path(PAIRS))
-
-
 def guesses(errors: Artifact) -> pd.DataFrame:
     """How often each type was guessed: category, type, pairs, share in percent."""
-    counts = summary(errors)["guesses"]
-    rows = [(TYPES[name], name, count, round(100 * count / sum(counts.values()), 1)) for name, count in counts.items()]
-    return pd.DataFrame(rows, columns=["category", "type", "pairs", "share"])
+    counts = pd.Series(summary(errors)["guesses"], name="pairs").rename_axis("type").reset_index()
+    counts.insert(0, "category", counts["type"].map(TYPES))
+    return counts.assign(share=(100 * counts["pairs"] / counts["pairs"].sum()).round(1))
 
 
 def guesses_plot(errors: Artifact) -> Any:
@@ -51,7 +45,7 @@ def guesses_plot(errors: Artifact) -> Any:
 
 def examples(errors: Artifact, each: int = 2) -> pd.DataFrame:
     """The first pairs of each guessed type: query, passage, the labelled positive, and why."""
-    rows = pairs(errors).groupby("guess", sort=False).head(each)
+    rows = pd.read_parquet(errors.path(PAIRS)).groupby("guess", sort=False).head(each)
     order = rows["guess"].map(list(TYPES).index)
     return rows.loc[order.sort_values(kind="stable").index, ["guess", "why", "query", "passage", "positive"]]
 
@@ -120,8 +114,8 @@ def hardness_plot(hardness: Artifact, column: str) -> Any:
 
 def edges(values: "pd.Series[Any]", whole: bool) -> list[float]:
     """Edges of at most BINS bins that hold all values; of whole numbers each bin takes equally many."""
-    if whole:
-        last = int(values.max()) if len(values) else 1
-        width = -(-last // BINS)
-        return [0.5 + width * at for at in range(-(-last // width) + 1)]
-    return [at / BINS for at in range(BINS + 1)]
+    if not whole:
+        return [at / BINS for at in range(BINS + 1)]
+    last = int(values.max()) if len(values) else 1
+    width = -(-last // BINS)
+    return [0.5 + width * at for at in range(-(-last // width) + 1)]

@@ -1,25 +1,37 @@
-"""Which passages repeat others: equal texts by their hash, similar ones by a common bucket, and the groups they form.
+"""Which passages repeat others: sketch every passage, sort into buckets, compare what meets in one, group what repeats.
 
-Arrays over all passages are few: 8 bytes for hashes, 4 for the first of each text, 28 while something is sorted.
+Linear in the corpus, but for the sorting of one band at a time. Band keys and the shingle sets of candidates lie on
+disk: 8 bytes a band and passage, 8 a shingle of a candidate. In memory are 8 bytes a candidate pair (as much again
+while a band's are added); of each bucket a passage has at most `WINDOW`.
 """
 
+import hashlib
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from tandem.cluster.progress import Progress
 from tandem.data import tables
+from tandem.data.collection import contents
 from tandem.data.rows import IdRows, Rows
-from tandem.extras.audits.minhash import Hashes
+from tandem.data.sources import ordered_map
+from tandem.data.tables import streaming
+from tandem.extras.audits.minhash import Hashes, Shingling, Sketcher, normalised, pieces
 
 Firsts = np.ndarray[Any, np.dtype[np.uint32]]
 Similarities = np.ndarray[Any, np.dtype[np.float32]]
 
+SETS, BAND = "shingles.u64", "band-{}.u64"  # in the scratch folder
+COMPARED = 20_000  # pairs of one task
 # A passage is compared with at most so many that follow it in a bucket. Buckets are almost always smaller; in a large
 # one (thousands of passages from one template) all pairs would be quadratic, and neighbours still join the group.
 WINDOW = 32
@@ -48,12 +60,8 @@ def first_of_equal(hashes: Hashes) -> Firsts:
 
     Two different texts share a 64-bit hash with odds of about 1 to 500,000 in a corpus of 8.8 million.
     """
-    order = np.argsort(hashes, kind="stable").astype(np.uint32)
-    ordered = hashes[order]
-    begins = np.ones(len(hashes), bool)
-    begins[1:] = ordered[1:] != ordered[:-1]
-    first = np.empty(len(hashes), np.uint32)
-    first[order] = order[np.maximum.accumulate(np.where(begins, np.arange(len(hashes)), 0))]
+    _, begins, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    first: Firsts = begins.astype(np.uint32)[inverse]
     empty = np.flatnonzero(hashes == 0)
     first[empty] = empty
     return first
@@ -66,29 +74,14 @@ def bucket_pairs(keys: Hashes, rows: Firsts) -> tuple[Hashes, int]:
     """
     order = np.argsort(keys, kind="stable")
     ordered, members = keys[order], rows[order]
-    del order
     pairs = [np.empty(0, np.uint64)]
     for step in range(1, WINDOW + 1):
         same = ordered[step:] == ordered[:-step]
         if not same.any():
             break
         pairs.append(pack(members[:-step][same], members[step:][same]))
-    edges = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1], [True]])) if len(ordered) else [0]
-    beyond = np.maximum(np.diff(edges) - WINDOW - 1, 0)
+    beyond = np.maximum(np.unique(ordered, return_counts=True)[1] - WINDOW - 1, 0)
     return np.concatenate(pairs), int((beyond * (beyond + 1) // 2).sum())
-
-
-@dataclass(frozen=True)
-class CorpusCounts:
-    """Numbers of passages, of texts that several have, of pairs of near-duplicates, and of groups of either."""
-
-    passages: int
-    empty: int
-    exact_groups: int
-    exact_passages: int
-    near_pairs: int
-    groups: int
-    group_passages: int
 
 
 @dataclass(frozen=True)
@@ -116,22 +109,21 @@ class Duplicates:
         edges = (np.searchsorted(rows, lower), np.searchsorted(rows, higher))
         graph = coo_array((np.ones(len(lower), bool), edges), shape=(len(rows), len(rows)))
         labels = connected_components(graph, directed=False)[1] if len(rows) else rows
-        _, begins, labels = np.unique(labels, return_index=True, return_inverse=True)
-        return rows, np.argsort(np.argsort(begins))[labels]
+        return rows, pd.factorize(labels)[0]
 
-    def counts(self) -> CorpusCounts:
-        """Numbers as the summary gives them."""
+    def counts(self) -> dict[str, int]:
+        """Numbers of passages, of texts that several have, of pairs of near-duplicates, and of groups of either."""
         rows, groups = self.groups
         exact = len(np.unique(self.first[self.copies]))
-        return CorpusCounts(
-            passages=len(self.first),
-            empty=int(self.empty.sum()),
-            exact_groups=exact,
-            exact_passages=exact + len(self.copies),
-            near_pairs=len(self.pairs),
-            groups=int(groups.max(initial=-1)) + 1,
-            group_passages=len(rows) + len(self.copies),
-        )
+        return {
+            "passages": len(self.first),
+            "empty": int(self.empty.sum()),
+            "exact_groups": exact,
+            "exact_passages": exact + len(self.copies),
+            "near_pairs": len(self.pairs),
+            "groups": int(groups.max(initial=-1)) + 1,
+            "group_passages": len(rows) + len(self.copies),
+        }
 
     def likeness(self, some: Rows, others: Rows) -> Similarities:
         """`EXACT` for each pair (some[i], others[i]) with the same text, the similarity of near-duplicates, else 0."""
@@ -169,3 +161,135 @@ class Duplicates:
 
         parts = np.split(order, range(tables.ROWS, len(order), tables.ROWS))
         tables.write(path, map(batch, parts), SCHEMA)
+
+
+class SearchCounts(NamedTuple):
+    """Numbers of pairs that a search compared, and skipped: once for each large bucket that holds them."""
+
+    candidates: int
+    skipped: int
+
+
+class Search:
+    """A search for exact and near-duplicates among the passages of a corpus; the same for any number of workers.
+
+    Args:
+        scratch: an empty folder.
+        label: names the search in lines of progress.
+    """
+
+    def __init__(self, corpus: Path, sketcher: Sketcher, scratch: Path, workers: int, label: str) -> None:
+        self.corpus, self.sketcher, self.scratch, self.workers, self.label = corpus, sketcher, scratch, workers, label
+        metadata = pq.read_metadata(corpus)
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        self.starts: list[int] = np.cumsum([0, *sizes]).tolist()  # of the row groups; then the number of passages
+        self.bands = [scratch / BAND.format(band) for band in range(sketcher.bands[0])]
+
+    def run(self) -> tuple[Duplicates, SearchCounts]:
+        """All duplicates, and how many pairs were compared."""
+        hashes = self._sketches()
+        first, empty = first_of_equal(hashes), hashes == 0
+        pairs, skipped = self._candidates(np.flatnonzero((first == np.arange(len(first))) & ~empty).astype(np.uint32))
+        similarity = self._compare(pairs)
+        near = similarity >= np.float32(self.sketcher.threshold)
+        return Duplicates(first, empty, pairs[near], similarity[near]), SearchCounts(len(pairs), skipped)
+
+    def _sketches(self) -> Hashes:
+        """Hashes of all passages; band keys go to files."""
+        hashes = np.empty(self.starts[-1], np.uint64)
+        tasks = ((self.corpus, group, self.sketcher) for group in range(len(self.starts) - 1))
+        with ExitStack() as stack, Progress(f"{self.label} sketches", len(hashes), "passages") as progress:
+            files = [stack.enter_context(open(path, "wb")) for path in self.bands]
+            for some, keys in ordered_map(sketch, tasks, self.workers, chunk_size=1):
+                hashes[progress.done : progress.done + len(some)] = some
+                for file, band in zip(files, keys, strict=True):
+                    file.write(band.tobytes())
+                progress.add(len(some))
+        return hashes
+
+    def _candidates(self, single: Firsts) -> tuple[Hashes, int]:
+        """Packed pairs that share a bucket in any band, ascending, each once; and the number left out."""
+        pairs, skipped = np.empty(0, np.uint64), 0
+        for path in self.bands:
+            met, left_out = bucket_pairs(np.fromfile(path, np.uint64)[single], single)
+            path.unlink()
+            pairs, skipped = np.union1d(pairs, met), skipped + left_out
+        return pairs, skipped
+
+    def _compare(self, pairs: Hashes) -> Similarities:
+        lower, higher = unpack(pairs)
+        rows = np.union1d(lower, higher)
+        bounds = self._write_sets(rows)
+        at = np.searchsorted(rows, np.stack([lower, higher], axis=1))
+        some = (at[start : start + COMPARED] for start in range(0, len(at), COMPARED))
+        tasks = ((self.scratch / SETS, np.stack([bounds[of], bounds[of + 1]], axis=2).reshape(-1, 4)) for of in some)
+        parts = [np.empty(0, np.float32)]
+        with Progress(f"{self.label} comparisons", len(pairs), "pairs") as progress:
+            for part in ordered_map(similarities, tasks, self.workers, chunk_size=1):
+                parts.append(part)
+                progress.add(len(part))
+        return np.concatenate(parts)
+
+    def _write_sets(self, rows: Rows) -> Rows:
+        """Write the shingle sets of some passages to one file; where each begins in it, and where the last ends."""
+        cuts = np.split(rows, np.searchsorted(rows, self.starts[1:-1]))
+        tasks = (
+            (self.corpus, group, own - self.starts[group], self.sketcher.shingling)
+            for group, own in enumerate(cuts)
+            if len(own)
+        )
+        counts = [np.zeros(1, np.int64)]
+        with open(self.scratch / SETS, "wb") as file:
+            for values, some in ordered_map(shingle_sets, tasks, self.workers, chunk_size=1):
+                file.write(values.tobytes())
+                counts.append(some)
+        return np.cumsum(np.concatenate(counts))
+
+
+def read_group(corpus: Path, group: int) -> list[str]:
+    """Normalised contents (title and text) of the passages of a row group; empty where a passage has none."""
+    with streaming(corpus) as file:
+        table = file.read_row_group(group, columns=["title", "text"])
+    rows = zip(table["title"].to_pylist(), table["text"].to_pylist(), strict=True)
+    return [normalised(contents(title, text)) for title, text in rows]
+
+
+def sketch(task: tuple[Path, int, Sketcher]) -> tuple[Hashes, Hashes]:
+    """The hash of each passage of a row group, shape (passages,), and its band keys, (bands, passages); 0 if empty."""
+    corpus, group, sketcher = task
+    texts = read_group(corpus, group)
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    full = np.asarray([text != "" for text in texts], bool)
+    hashes = np.frombuffer(digests, "<u8") * full
+    keys = np.zeros((sketcher.bands[0], len(texts)), np.uint64)
+    keys[:, full] = sketcher.keys([text for text in texts if text])
+    return hashes, keys
+
+
+def shingle_sets(task: tuple[Path, int, Rows, Shingling]) -> tuple[Hashes, Rows]:
+    """The distinct shingles of some passages of a row group: sorted hashes, passage after passage, and their numbers.
+
+    The task is the corpus, the row group, rows within it, and how texts are cut.
+    """
+    corpus, group, rows, shingling = task
+    texts = read_group(corpus, group)
+    sets: list[Hashes] = []
+    for part in pieces([texts[row] for row in rows.tolist()]):
+        hashes, counts = shingling.hashes(part)
+        sets += [np.unique(some) for some in np.split(hashes, np.cumsum(counts)[:-1])]
+    return np.concatenate(sets), np.asarray([len(shingles) for shingles in sets], np.int64)
+
+
+def similarities(task: tuple[Path, Rows]) -> Similarities:
+    """Jaccard similarity of pairs of shingle sets: common shingles over all shingles of the two; shape (pairs,).
+
+    The task is the file of all sets' hashes, and where in it the two sets of each pair begin and end, shape (pairs, 4);
+    pairs with the same first set stand together.
+    """
+    path, bounds = task
+    values: Hashes = np.memmap(path, np.uint64, "r")
+    result = np.empty(len(bounds), np.float32)
+    for at, (first, first_end, second, second_end) in enumerate(bounds.tolist()):
+        both = len(np.intersect1d(values[first:first_end], values[second:second_end], assume_unique=True))
+        result[at] = both / (first_end - first + second_end - second - both)
+    return result

@@ -6,7 +6,7 @@ DuReader-retrieval §2.3 and A.1: the union of five systems' top 50 is ranked by
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby, islice
+from itertools import accumulate, groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,8 +75,9 @@ def run(job: Job[FalseNegativesParams]) -> None:
         looked_at = {"query_id": list(queries), "split": [params.split] * len(queries)}
         pq.write_table(pa.table(looked_at), draft.path(QUERIES))
         head = {"split": params.split, "scored_by": scored_by, "judges": judges}
-        tail = {"depth": params.depth, "top": params.top, "threshold": params.threshold}
-        write_json(draft.path("summary.json"), head | summary | tail)
+        write_json(
+            draft.path("summary.json"), head | summary | params.model_dump(include={"depth", "top", "threshold"})
+        )
         draft.facts |= {"queries": summary["queries"], "asked": summary["asked"], "scored_by": scored_by}
 
 
@@ -168,12 +169,9 @@ def write_sheets(draft: Draft, rows: list[SheetRow], key: str, scored_by: str) -
     """Write sheet.csv, and sheet.html, a page with buttons that stores the answers under `key` and saves the CSV."""
     write_sheet(draft.path("sheet.csv"), COLUMNS, ([*row[:2], *map(safe, row[2:5]), *row[5:], ""] for row in rows))
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row.query_id)]
-    shown, passages = 0, 0
-    while shown < len(groups) and passages + len(groups[shown]) <= PAGE:
-        passages += len(groups[shown])
-        shown += 1
+    ends = [end for end in accumulate(map(len, groups), initial=0) if end <= PAGE]
     how = {"key": key, "scored_by": scored_by, "columns": COLUMNS, "formula": FORMULA}
-    page = render("sheet.html", groups=groups[:shown], total=len(rows), shown=passages, **how)
+    page = render("sheet.html", groups=groups[: len(ends) - 1], total=len(rows), shown=ends[-1], **how)
     write_text(draft.path("sheet.html"), page)
 
 

@@ -21,22 +21,6 @@ from tandem.extras.audits.minhash import normalised
 QUERIES_AT_ONCE = 1000
 
 
-@dataclass(frozen=True)
-class SplitCounts:
-    """Numbers of queries and judgements of a split, and of faulty ones."""
-
-    queries: int
-    unjudged: int
-    judged: int
-    without_positive: int
-    judgements: int
-    unknown: int
-    missing: int
-    missing_all: int
-    repeated_groups: int
-    repeated: int
-
-
 @dataclass
 class Split:
     """One split: texts of its queries, judgements (query → document → relevance) of those that have any."""
@@ -70,21 +54,21 @@ class Split:
         """Groups of queries with the same normalised text."""
         return [group for group in by_text(self.queries).values() if len(group) > 1]
 
-    def counts(self) -> SplitCounts:
-        """Numbers as the summary gives them."""
+    def counts(self) -> dict[str, int]:
+        """Numbers of queries and judgements, and of faulty ones."""
         missing, repeated = self.missing(), self.repeated()
-        return SplitCounts(
-            queries=len(self.queries),
-            unjudged=len(self.queries) - len(self.judged),
-            judged=len(self.judged),
-            without_positive=len(self.without_positive()),
-            judgements=sum(map(len, self.judged.values())),
-            unknown=sum(self.rows[doc] < 0 for docs in self.judged.values() for doc in docs),
-            missing=len(missing),
-            missing_all=sum(not self.known(query) for query in missing),
-            repeated_groups=len(repeated),
-            repeated=sum(map(len, repeated)),
-        )
+        return {
+            "queries": len(self.queries),
+            "unjudged": len(self.queries) - len(self.judged),
+            "judged": len(self.judged),
+            "without_positive": len(self.without_positive()),
+            "judgements": sum(map(len, self.judged.values())),
+            "unknown": sum(self.rows[doc] < 0 for docs in self.judged.values() for doc in docs),
+            "missing": len(missing),
+            "missing_all": sum(not self.known(query) for query in missing),
+            "repeated_groups": len(repeated),
+            "repeated": sum(map(len, repeated)),
+        }
 
 
 def by_text(queries: dict[str, str]) -> dict[str, list[str]]:

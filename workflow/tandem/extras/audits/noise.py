@@ -6,12 +6,10 @@ so 8.8 million take about 5 minutes of one core, shared out among the workers. M
 and 150 MiB a process, about 1 GiB for 8.8 million; on disk meanwhile, 8 bytes a band and passage (0.7 GB).
 """
 
-import csv
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,15 +19,24 @@ from tandem.data.rows import IdRows, doc_rows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.extras.audits import labels
-from tandem.extras.audits.duplicate_search import Search, search
-from tandem.extras.audits.duplicates import EXACT, CorpusCounts, Duplicates, unpack
+from tandem.extras.audits.duplicates import EXACT, Duplicates, Search, SearchCounts, unpack
 from tandem.extras.audits.labels import Holes, Overlap, Split
 from tandem.extras.audits.minhash import Shingling, Sketcher
 from tandem.extras.audits.pools import require_split
+from tandem.report.grid import csv_text
 from tandem.stages.evaluation import NoiseParams
-from tandem.store.files import write_json
+from tandem.store.files import write_json, write_text
 from tandem.store.job import Job, writing
 
+Line = tuple[str, str, int, str]  # of noise.csv: finding, where, count, share
+OF_SPLITS = (  # finding, its number among a split's counts, and of what it is a share
+    ("queries without judgement", "unjudged", "queries"),
+    ("judged queries without a positive", "without_positive", "judged"),
+    ("judgements of passages that the corpus lacks", "unknown", "judgements"),
+    ("judged queries with a positive that the corpus lacks", "missing", "judged"),
+    ("judged queries all of whose positives the corpus lacks", "missing_all", "judged"),
+    ("queries asked more than once", "repeated", "queries"),
+)
 MOST = 5  # examples of a finding, and passages of an example
 CHARACTERS = 200  # of an example's text
 
@@ -39,8 +46,8 @@ class Findings:
     """All findings of an audit."""
 
     split: str  # of the runs
-    corpus: CorpusCounts
-    splits: dict[str, labels.SplitCounts]
+    corpus: dict[str, int]
+    splits: dict[str, dict[str, int]]
     # (split, another split, (query of the latter, query of the former with its text))
     repeated: list[tuple[str, str, list[tuple[str, str]]]]
     overlaps: dict[str, Overlap]  # positives that train has too, by split
@@ -70,7 +77,7 @@ def run(job: Job[NoiseParams]) -> None:
     with writing(job) as draft:
         corpus, workers = collection.artifact.path(CORPUS), job.execution.workers or 1
         (scratch := draft.path("scratch")).mkdir()
-        duplicates, searched = search(corpus, sketcher, scratch, workers, f"noise {job.key}")
+        duplicates, searched = Search(corpus, sketcher, scratch, workers, f"noise {job.key}").run()
         shutil.rmtree(scratch)
         findings = Findings(
             split=params.split or "",
@@ -88,80 +95,56 @@ def run(job: Job[NoiseParams]) -> None:
         duplicates.write(draft.path("duplicates.parquet"), ids)
         write_json(draft.path("summary.json"), summary(findings, sketcher, searched))
         write_json(draft.path("examples.json"), with_texts(examples(findings, splits, duplicates, ids), collection))
-        write_lines(draft.path("noise.csv"), lines(findings))
-        draft.facts.update(asdict(findings.corpus))
+        write_text(draft.path("noise.csv"), csv_text(["finding", "where", "count", "share"], lines(findings)))
+        draft.facts.update(findings.corpus)
 
 
-def summary(findings: Findings, sketcher: Sketcher, searched: Search) -> dict[str, object]:
+def summary(findings: Findings, sketcher: Sketcher, searched: SearchCounts) -> dict[str, object]:
     """summary.json: all counts, and how duplicates were searched for."""
     bands, rows = sketcher.bands
     return {
         "normalisation": "title and text; Unicode NFKC, case folded, white space one space each",
         "search": {"bands": bands, "rows": rows, "recall_at_threshold": sketcher.recall, **searched._asdict()},
-        "corpus": asdict(findings.corpus),
-        "splits": {name: asdict(counts) for name, counts in findings.splits.items()},
+        "corpus": findings.corpus,
+        "splits": findings.splits,
         "repeated_queries": [{"split": a, "other": b, "queries": len(pairs)} for a, b, pairs in findings.repeated],
         "overlap": [{"split": name, **part.counts()} for name, part in findings.overlaps.items()],
         "runs": {key: {"split": findings.split, **part.counts()} for key, part in findings.holes.items()},
     }
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of noise.csv; the share (0 to 1) is None where there is no natural whole."""
-
-    finding: str
-    where: str
-    count: int
-    share: float | None
-
-
 def lines(findings: Findings) -> Iterator[Line]:
-    """All findings, zeros included."""
+    """All findings, zeros included; the share (0 to 1, six decimals) is empty where there is no natural whole."""
 
     def share(finding: str, where: str, count: int, whole: int) -> Line:
-        return Line(finding, where, count, count / whole if whole else None)
+        return finding, where, count, f"{count / whole:.6f}" if whole else ""
 
-    corpus, passages = findings.corpus, findings.corpus.passages
-    yield share("empty passages", "corpus", corpus.empty, passages)
-    yield Line("texts that several passages have", "corpus", corpus.exact_groups, None)
-    yield share("passages that have such a text", "corpus", corpus.exact_passages, passages)
-    yield Line("pairs of near-duplicate texts", "corpus", corpus.near_pairs, None)
-    yield Line("groups of duplicates and near-duplicates", "corpus", corpus.groups, None)
-    yield share("passages in such a group", "corpus", corpus.group_passages, passages)
-    for name, split in findings.splits.items():
-        judged = split.judged
-        yield share("queries without judgement", name, split.unjudged, split.queries)
-        yield share("judged queries without a positive", name, split.without_positive, judged)
-        yield share("judgements of passages that the corpus lacks", name, split.unknown, split.judgements)
-        yield share("judged queries with a positive that the corpus lacks", name, split.missing, judged)
-        yield share("judged queries all of whose positives the corpus lacks", name, split.missing_all, judged)
-        yield share("queries asked more than once", name, split.repeated, split.queries)
+    corpus, passages = findings.corpus, findings.corpus["passages"]
+    yield share("empty passages", "corpus", corpus["empty"], passages)
+    yield "texts that several passages have", "corpus", corpus["exact_groups"], ""
+    yield share("passages that have such a text", "corpus", corpus["exact_passages"], passages)
+    yield "pairs of near-duplicate texts", "corpus", corpus["near_pairs"], ""
+    yield "groups of duplicates and near-duplicates", "corpus", corpus["groups"], ""
+    yield share("passages in such a group", "corpus", corpus["group_passages"], passages)
+    for name, counts in findings.splits.items():
+        for finding, number, of in OF_SPLITS:
+            yield share(finding, name, counts[number], counts[of])
     for name, other, pairs in findings.repeated:
-        queries = findings.splits[other].queries
+        queries = findings.splits[other]["queries"]
         yield share("queries that another split asks too", f"{other} in {name}", len(pairs), queries)
     for name, part in findings.overlaps.items():
-        whole = len(part.positives)
+        whole, judged = len(part.positives), findings.splits[name]["judged"]
         yield share("positives that are positives of train", name, len(part.shared), whole)
         yield share("positives that have the text of a positive of train", name, len(part.exact), whole)
         yield share("positives that are near-duplicates of one of train", name, len(part.near), whole)
-        yield share("judged queries with any of these positives", name, part.queries, findings.splits[name].judged)
+        yield share("judged queries with any of these positives", name, part.queries, judged)
     for key, unjudged in findings.holes.items():
         for at, depth in unjudged.depths.items():
             top = f"in the top {at}"
-            yield Line(f"unjudged {top}", key, depth.unjudged, depth.hole)
+            yield f"unjudged {top}", key, depth.unjudged, "" if depth.hole is None else f"{depth.hole:.6f}"
             yield share(f"unjudged {top} with the text of a positive", key, depth.exact, depth.unjudged)
             yield share(f"unjudged {top}, near-duplicates of a positive", key, depth.near, depth.unjudged)
             yield share(f"queries with such a result {top}", key, depth.queries, unjudged.queries)
-
-
-def write_lines(path: Path, rows: Iterable[Line]) -> None:
-    """Write noise.csv: shares with six decimals, empty where there is none."""
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([field.name for field in fields(Line)])
-        for row in rows:
-            writer.writerow([*astuple(row)[:3], "" if row.share is None else f"{row.share:.6f}"])
 
 
 class Example(NamedTuple):

@@ -1,6 +1,5 @@
 """Pools: what any system retrieved for a query, ranked by judges or by the systems' ranks; and counts over them."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from tandem.data.runs import iter_run, ranked_order
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
+from tandem.store.lineage import stage_name
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Results = dict[str, Array]  # query id → rows of its passages, best first
@@ -106,7 +106,7 @@ def pools(
 def system_names(job: Job) -> list[str]:
     """What to call the runs: their keys without digests, or the keys where two names are the same."""
     keys = [run.key for run in job.many("run")]
-    names = [key.rpartition("-")[0] or key for key in keys]
+    names = list(map(stage_name, keys))
     return names if len(set(names)) == len(names) else keys
 
 
@@ -116,7 +116,7 @@ class Counts:
     def __init__(self, systems: Sequence[str], top: int, threshold: float | None) -> None:
         self.systems, self.top, self.threshold = systems, top, threshold
         self.counts: Counter[str] = Counter()
-        self.retrieved, self.alone = Counter[str](), Counter[str]()
+        self.retrieved, self.alone = (np.zeros(len(systems), np.int64) for _ in range(2))
         self.sizes: list[int] = []
         self.scores: dict[str, list[Array]] = {"labelled positives": [], "unlabelled, asked about": []}
 
@@ -131,15 +131,14 @@ class Counts:
         self.counts["positives"] += len(pool.positives)
         self.counts["with positive"] += len(pool.positives) > 0
         self.counts["pooled positives"] += int(pooled.sum())
-        if not math.isnan(pool.best):
-            self.counts["above best positive"] += bool((likely > pool.best).any())
+        self.counts["above best positive"] += bool((likely > pool.best).any())  # never above NaN
         if self.threshold is not None:
             likely_positive = int((likely.astype(np.float64) > self.threshold).sum())
             self.counts["above threshold"] += likely_positive > 0
             self.counts["machine positives"] += likely_positive
-        for system, ranks in zip(self.systems, pool.ranks, strict=True):
-            self.retrieved[system] += int((ranks > 0).sum())
-            self.alone[system] += int(((ranks > 0) & ((pool.ranks > 0).sum(axis=0) == 1)).sum())
+        retrieved = pool.ranks > 0
+        self.retrieved += retrieved.sum(axis=1)
+        self.alone += (retrieved & (retrieved.sum(axis=0) == 1)).sum(axis=1)
         self.scores["labelled positives"].append(pool.scores[pooled])
         self.scores["unlabelled, asked about"].append(likely)
 
@@ -154,7 +153,10 @@ class Counts:
             "candidates": statistics.distribution(self.sizes),
             "unlabelled": counts["unlabelled"],
             "asked": counts["asked"],
-            "systems": {name: {"found": self.retrieved[name], "alone": self.alone[name]} for name in self.systems},
+            "systems": {
+                name: {"found": int(retrieved), "alone": int(alone)}
+                for name, retrieved, alone in zip(self.systems, self.retrieved, self.alone, strict=True)
+            },
             "positives": positives,
             "above_best_positive": _share(counts["above best positive"], counts["with positive"]),
         }

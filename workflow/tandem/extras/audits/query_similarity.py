@@ -75,8 +75,11 @@ class Proposer(Protocol):
 
     name: str  # for people
 
-    def block(self, others: slice, train: slice, depth: int, floors: Array) -> Array:
-        """Similarities, shape (others, train), float32.
+    def columns(self, train: slice) -> Any:
+        """What `block` needs of some training queries."""
+
+    def block(self, others: slice, columns: Any, depth: int, floors: Array) -> Array:
+        """Similarities of others to the training queries of `columns`, shape (others, train), float32.
 
         Exact for the best `depth` of each row that reach the row's floor; anything else may be -inf.
         """
@@ -103,13 +106,14 @@ class WordCosine:
         df = np.bincount(counts[0].indices, minlength=len(numbers))
         idf = 1 + np.log((1 + counts[0].shape[0]) / (1 + df))
         self.train, self.others = (_unit_rows(part, idf) for part in counts)
-        self._columns: tuple[slice, sparse.csr_array] | None = None
 
-    def block(self, others: slice, train: slice, depth: int, floors: Array) -> Array:
+    def columns(self, train: slice) -> sparse.csr_array:
+        """Vectors of training queries as columns."""
+        return self.train[train].T.tocsr()
+
+    def block(self, others: slice, columns: sparse.csr_array, depth: int, floors: Array) -> Array:
         """All similarities of a block, float32."""
-        if self._columns is None or self._columns[0] != train:
-            self._columns = train, self.train[train].T.tocsr()
-        return np.asarray((self.others[others] @ self._columns[1]).toarray(), np.float32)
+        return np.asarray((self.others[others] @ columns).toarray(), np.float32)
 
     def pairs(self, others: Array, train: Array) -> Array:
         """Similarities of pairs, float32; rounding may not exceed 1."""
@@ -150,17 +154,18 @@ class VectorCosine:
         self.others = np.concatenate([unit(part.take(0, part.rows)) for part in others])
         # Sums of d products of unit vectors: each is off by at most d round-offs, the cut and the pair beside it.
         self.margin = 2 * (train.dimension + 8) * ROUNDING
-        self._columns: tuple[slice, Array] | None = None
 
-    def block(self, others: slice, train: slice, depth: int, floors: Array) -> Array:
+    def columns(self, train: slice) -> Array:
+        """Vectors of training queries, of length 1."""
+        return unit(self.train.take(train.start, train.stop))
+
+    def block(self, others: slice, columns: Array, depth: int, floors: Array) -> Array:
         """Similarities of what may be among the best `depth` of a row, -inf elsewhere; float32."""
-        if self._columns is None or self._columns[0] != train:
-            self._columns = train, unit(self.train.take(train.start, train.stop))
-        queries, vectors = self.others[others], self._columns[1]
-        products = queries @ vectors.T
+        queries = self.others[others]
+        products = queries @ columns.T
         row, column = reaching(products, depth, floors, self.margin)
         scores = np.full(products.shape, -np.inf, np.float32)
-        scores[row, column] = cosines(queries, vectors, row, column)
+        scores[row, column] = cosines(queries, columns, row, column)
         return scores
 
     def pairs(self, others: Array, train: Array) -> Array:
@@ -202,48 +207,41 @@ def reaching(block: Array, depth: int, floors: Array, margin: float = 0.0) -> tu
     return np.nonzero(above)  # type: ignore[return-value]
 
 
-class Best:
-    """The best `depth` training queries of each other query so far, of equal ones the first, none of similarity 0."""
-
-    def __init__(self, others: int, depth: int) -> None:
-        self.depth = depth
-        self.scores = np.full((others, depth), -np.inf, np.float32)
-        self.rows = np.full((others, depth), -1, np.int64)
-
-    def add(self, at: slice, first: int, block: Array) -> None:
-        """Merge a block of scores, shape (others of `at`, train), whose columns begin at the row `first`.
-
-        Blocks come by ascending rows, so that a later equal never takes an earlier one's place.
-        """
-        other, column = reaching(block, self.depth, self.scores[at, -1])
-        if not len(other):
-            return
-        counts = np.bincount(other, minlength=len(block))
-        place = np.arange(len(other)) - np.repeat(np.cumsum(counts) - counts, counts)
-        scores = np.full((len(block), int(counts.max())), -np.inf, np.float32)
-        rows = np.full(scores.shape, -1, np.int64)
-        scores[other, place], rows[other, place] = block[other, column], first + column
-        both, rows = np.hstack([self.scores[at], scores]), np.hstack([self.rows[at], rows])
-        order = np.argsort(-both, axis=1, kind="stable")[:, : self.depth]
-        self.scores[at] = np.take_along_axis(both, order, axis=1)
-        self.rows[at] = np.take_along_axis(rows, order, axis=1)
-
-
 def nearest(proposer: Proposer, others: int, train: int, depth: int, label: str) -> tuple[Array, Array]:
-    """The `depth` training queries most similar to each other query, those of similarity 0 left out.
+    """The `depth` training queries most similar to each other query, of equal ones the first, none of similarity 0.
 
     Positions of the other and of the training query, each of shape (pairs,), by the first and then the best first.
     """
-    best = Best(others, depth)
+    scores, rows = np.full((others, depth), -np.inf, np.float32), np.full((others, depth), -1, np.int64)
     blocks = [slice(at, min(at + OTHERS_BLOCK, others)) for at in range(0, others, OTHERS_BLOCK)]
     with Progress(label, others * train, "pairs") as progress:
         for first in range(0, train, TRAIN_BLOCK):
-            columns = slice(first, min(first + TRAIN_BLOCK, train))
+            columns = proposer.columns(slice(first, min(first + TRAIN_BLOCK, train)))
             for at in blocks:
-                best.add(at, first, proposer.block(at, columns, depth, best.scores[at, -1]))
-                progress.add((at.stop - at.start) * (columns.stop - first))
-    other, place = np.nonzero(best.scores > 0)
-    return other.astype(np.int64), best.rows[other, place]
+                block = proposer.block(at, columns, depth, scores[at, -1])
+                scores[at], rows[at] = _best(scores[at], rows[at], block, first)
+                progress.add(block.size)
+    other, place = np.nonzero(scores > 0)
+    return other.astype(np.int64), rows[other, place]
+
+
+def _best(scores: Array, rows: Array, block: Array, first: int) -> tuple[Array, Array]:
+    """Merge a block of scores, whose columns begin at the row `first`, into the best so far, shape (others, depth).
+
+    Blocks come by ascending rows, so that a later equal never takes an earlier one's place.
+    """
+    depth = scores.shape[1]
+    other, column = reaching(block, depth, scores[:, -1])
+    if not len(other):
+        return scores, rows
+    counts = np.bincount(other, minlength=len(block))
+    place = np.arange(len(other)) - np.repeat(np.cumsum(counts) - counts, counts)
+    new = np.full((len(block), int(counts.max())), -np.inf, np.float32)
+    new_rows = np.full(new.shape, -1, np.int64)
+    new[other, place], new_rows[other, place] = block[other, column], first + column
+    both, both_rows = np.hstack([scores, new]), np.hstack([rows, new_rows])
+    order = np.argsort(-both, axis=1, kind="stable")[:, :depth]
+    return np.take_along_axis(both, order, axis=1), np.take_along_axis(both_rows, order, axis=1)
 
 
 def in_parts(proposer: Proposer, others: Array, train: Array) -> Array:

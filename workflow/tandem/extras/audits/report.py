@@ -2,9 +2,10 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,9 +16,10 @@ from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_scores, read_summary
 from tandem.report import page
 from tandem.report.charts import before_after, histogram
-from tandem.report.flags import parse_json, read_flags
+from tandem.report.flags import Files
+from tandem.report.formats import number
 from tandem.report.grid import Grid, csv_text
-from tandem.report.sections import Addition, Extra, Section, describe_dataset
+from tandem.report.sections import Addition, Section, describe_dataset
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_text
@@ -27,9 +29,8 @@ page.FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["audit", "finding", "where", "count", "share", "stage"]
 SETTINGS = ("histogram", "depth", "top", "threshold")  # of summary.json: how it was searched, and drawings
 PLOTTED = 2  # measures
-Findings = dict[str, str]  # finding → how often, and which share that is
-Means = list[float | None]  # in percent, with and without; None where there is nothing to average
-Examples = dict[str, list[dict[str, object]]]  # finding → examples
+Means = list[float | None]  # of a measure in percent: before and after, or with and without; None of nothing
+Examples = dict[str, list[dict[str, Any]]]  # finding → examples
 
 
 class Summary(BaseModel):
@@ -40,6 +41,11 @@ class Summary(BaseModel):
     histogram: dict[str, list[int | float]] = {}
     scored_by: str = ""
     decided_by: str = ""
+    splits: dict[str, Any] = {}
+    systems: dict[str, Any] = {}
+    above_best_positive: dict[str, Any] = {}
+    above_threshold: dict[str, Any] = {}
+    threshold: float | None = None
 
 
 def read_audit(artifact: Artifact, name: str = "summary.json") -> Summary:
@@ -53,86 +59,101 @@ def read_examples(artifact: Artifact) -> Examples:
 
 
 @dataclass(frozen=True)
-class Effect:
-    """A system's run and its means of each measure, before and after, or with and without."""
+class Audit:
+    """An audit or a relabelling as the page shows it.
 
-    run: Stage
-    means: list[Means]
-
-
-@dataclass(frozen=True)
-class SimilarEffect(Effect):
-    """A system on the queries with a similar training query and on the others (DuReader-retrieval Table 6).
-
-    `removed` says whether its dataset lacks the similar queries; `queries` how many there are of each.
+    Attributes:
+        effects: the scores that it concerns; None without any.
+        relabelled: of unlabelled passages, the new labels.
     """
 
-    removed: bool
-    queries: list[int]
-
-
-@dataclass(frozen=True)
-class SimilarAudit:
-    """An audit of similar queries: counts, examples, a histogram of the pairs' scores, and the systems it concerns."""
-
     stage: Stage
     summary: Summary
-    examples: Examples
-    chart: Markup
-    measures: list[str]
-    effects: list[SimilarEffect]
+    grids: list[Grid] = field(default_factory=list)
+    charts: list[Markup] = field(default_factory=list)
+    effects: Grid | None = None
+    examples: Examples = field(default_factory=dict)
+    relabelled: list["Audit"] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Relabelling:
-    """New labels: changes.json, and every system's scores by the old labels and by the new (DuReader Figure 2)."""
+class Audits(NamedTuple):
+    """All audits among some stages."""
 
-    stage: Stage
-    changes: Summary
-    measures: list[str]
-    effects: list[Effect]
-    charts: list[Markup]
+    noise: list[Audit]
+    similar: list[Audit]
+    false_negatives: list[Audit]
 
 
-@dataclass(frozen=True)
-class FalseNegativesAudit:
-    """An audit of unlabelled passages that are likely relevant: counts, a histogram of scores, relabellings."""
-
-    stage: Stage
-    summary: Summary
-    chart: Markup | None
-    relabelled: list[Relabelling]
-
-
-def similar_audits(stages: Iterable[Stage]) -> list[SimilarAudit]:
-    """The audits of similar queries among some stages."""
-    by_key = {stage.key: stage for stage in stages}
-    return [_similar(stage, by_key) for stage in by_key.values() if stage.kind == "similar_queries"]
+def audits_among(stages: dict[str, Stage]) -> Audits:
+    """The audits among some stages, which also hold the scores that show their effect."""
+    by_kind: dict[str, list[Stage]] = {}
+    for stage in stages.values():
+        by_kind.setdefault(stage.kind, []).append(stage)
+    return Audits(
+        [noise(stage) for stage in by_kind.get("noise", ())],
+        [similar_queries(stage, stages) for stage in by_kind.get("similar_queries", ())],
+        [false_negatives(stage, stages) for stage in by_kind.get("false_negatives", ())],
+    )
 
 
-def _similar(audit: Stage, stages: dict[str, Stage]) -> SimilarAudit:
+def audits(*, parts: Files, out: Path, table: Path) -> None:
+    """Write the page and the table of the findings of a dataset's audits.
+
+    Args:
+        parts: manifests: of audits, relabellings, and of the scores that show their effect.
+        out: the page.
+        table: every number, as CSV.
+    """
+    stages = walk([open_artifact(part) for part in parts])
+    dataset = next(stage for stage in stages.values() if stage.kind == "dataset")
+    facts = describe_dataset(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
+    html = page.render("audits.html", dataset=dataset, facts=facts, stages=stages, audits=audits_among(stages))
+    write_text(table, audits_csv(stages.values()))
+    write_text(out, html)
+
+
+def add_audits(manifests: Sequence[Path]) -> Addition:
+    """The report's section of audits."""
+
+    def section(stages: dict[str, Stage]) -> Section | None:
+        body = page.fragment("_audits.html", "findings", audits_among(stages))
+        return Section("audits", "Audits", body, "checks") if manifests else None
+
+    return Addition([open_artifact(path, verify=False) for path in manifests], section)
+
+
+def similar_queries(audit: Stage, stages: dict[str, Stage]) -> Audit:
+    """Training queries that are similar to others, and systems on such queries (DuReader-retrieval Table 6)."""
     summary = read_audit(audit.artifact)
+    head = ["Split", "queries", "with a similar one", "%", "training queries"]
+    splits = [
+        [split, f"{n['queries']:,}", f"{n['similar']:,}", number(n["percent"]), f"{n['train_similar']:,}"]
+        for split, n in summary.splits.items()
+    ]
     bins = summary.histogram
-    title = "Scores of the proposed pairs"
-    chart = histogram(title, bins["edges"], {"pairs": list(map(int, bins["pairs"]))}, summary.decided_by)
+    counts = {"pairs": list(map(int, bins["pairs"]))}
     known = set(pq.read_table(audit.artifact.path("queries.parquet"))["query_id"].to_pylist())
     scores = [stage for stage in stages.values() if stage.kind == "score" and _concerns(stage, audit, stages)]
     measures = measures_of(scores[0].artifact) if scores else []
-    effects = []
+    rows = []
     for score in scores:
         shared = [name for name in measures if name in measures_of(score.artifact)]
         queries, values = read_scores(score.artifact, shared)
         similar = np.array([query in known for query in queries], bool)
         means = {name: [_mean(v[similar]), _mean(v[~similar])] for name, v in zip(shared, values.T, strict=True)}
-        effects.append(
-            SimilarEffect(
-                stages[score.upstream["run"]],
-                [means.get(name, [None, None]) for name in measures],
-                removed=score.upstream["dataset"] != audit.upstream["dataset"],
-                queries=[int(similar.sum()), int((~similar).sum())],
-            )
-        )
-    return SimilarAudit(audit, summary, read_examples(audit.artifact), chart, measures, effects)
+        removed = score.upstream["dataset"] != audit.upstream["dataset"]
+        among = f"{'removed' if removed else 'trained on'}, {similar.sum():,} · {(~similar).sum():,} queries"
+        rows.append((stages[score.upstream["run"]], [among], [means.get(name, [None, None]) for name in measures]))
+    return Audit(
+        audit,
+        summary,
+        [Grid("Queries with a similar training query", head, splits)],
+        [histogram("Scores of the proposed pairs", bins["edges"], counts, summary.decided_by)],
+        _effects(
+            "Scores on similar queries and on the others", ("similar", "others"), ["similar queries"], measures, rows
+        ),
+        read_examples(audit.artifact),
+    )
 
 
 def _concerns(score: Stage, audit: Stage, stages: dict[str, Stage]) -> bool:
@@ -146,117 +167,79 @@ def _mean(values: Floats64) -> float | None:
     return 100 * float(values.mean()) if len(values) else None
 
 
-def false_negative_audits(stages: Iterable[Stage]) -> list[FalseNegativesAudit]:
-    """The audits of unlabelled relevant passages among some stages."""
-    by_key = {stage.key: stage for stage in stages}
-    return [_false_negatives(stage, by_key) for stage in by_key.values() if stage.kind == "false_negatives"]
+def _effects(
+    title: str,
+    sides: tuple[str, str],
+    more: list[str],
+    measures: list[str],
+    rows: Sequence[tuple[Stage, list[str], list[Means]]],
+) -> Grid | None:
+    """A row a run: cells under the heads `more`, and both sides of each measure; None without any run."""
+    head = ["Run", *more, *(f"{measure}, {side}" for measure in measures for side in sides)]
+    cells = [[run.key, *own, *(number(mean) for pair in means for mean in pair)] for run, own, means in rows]
+    links = {(at, 0): f"#stage-{run.key}" for at, (run, _, _) in enumerate(rows)}
+    return Grid(title, head, cells, links=links) if rows else None
 
 
-def _false_negatives(audit: Stage, stages: dict[str, Stage]) -> FalseNegativesAudit:
+def false_negatives(audit: Stage, stages: dict[str, Stage]) -> Audit:
+    """Unlabelled passages that are likely relevant, and what new labels changed."""
     summary = read_audit(audit.artifact)
     groups = {name: list(map(int, bins)) for name, bins in summary.histogram.items() if name != "edges" and any(bins)}
-    edges, unit = summary.histogram["edges"], f"score: {summary.scored_by}"
-    chart = histogram("Scores in the pool", edges, groups, unit) if groups else None
-    relabelled = [
-        _relabelling(stage, stages)
-        for stage in stages.values()
-        if stage.kind == "relabel" and stage.upstream.get("pool") == audit.key
-    ]
-    return FalseNegativesAudit(audit, summary, chart, relabelled)
+    unit = f"score: {summary.scored_by}"
+    verdicts = [("that scores above their best positive", summary.above_best_positive)]
+    if summary.above_threshold:
+        verdicts.insert(0, (f"that scores above {summary.threshold:g}", summary.above_threshold))
+    head = ["Queries with an unlabelled passage", "queries", "of", "%"]
+    likely = [[name, f"{n['queries']:,}", f"{n['of']:,}", number(n["percent"])] for name, n in verdicts]
+    systems = [[name, f"{n['found']:,}", f"{n['alone']:,}"] for name, n in summary.systems.items()]
+    return Audit(
+        audit,
+        summary,
+        [
+            Grid("Queries with an unlabelled passage that is likely relevant", head, likely),
+            Grid("What each system found", ["System", "passages found", "by it alone"], systems),
+        ],
+        [histogram("Scores in the pool", summary.histogram["edges"], groups, unit)] if groups else [],
+        relabelled=[
+            relabelling(stage, stages)
+            for stage in stages.values()
+            if stage.kind == "relabel" and stage.upstream.get("pool") == audit.key
+        ],
+    )
 
 
-def _relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Relabelling:
+def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
+    """New labels, and every system's scores by the old labels and by the new (DuReader-retrieval Figure 2)."""
     scores = [stage for stage in stages.values() if stage.kind == "score"]
     before = {_target(score): score for score in scores if "labels" not in score.upstream}
     after = [score for score in scores if score.upstream.get("labels") == relabelled.key]
     pairs = [(before[_target(score)], score) for score in after if _target(score) in before]
     measures = measures_of(pairs[0][1].artifact) if pairs else []
-    effects = []
+    rows: list[tuple[Stage, list[str], list[Means]]] = []
     for pair in pairs:
         means = [read_summary(score.artifact).mean for score in pair]
-        percents = [[100 * mean[name] if name in mean else None for mean in means] for name in measures]
-        effects.append(Effect(stages[pair[1].upstream["run"]], percents))
-    changes = read_audit(relabelled.artifact, "changes.json")
-    return Relabelling(relabelled, changes, measures, effects, _plots(measures, effects))
-
-
-def _plots(measures: list[str], effects: list[Effect]) -> list[Markup]:
-    """Means before and after, of the systems of which both are known, by the first PLOTTED measures."""
-    runs = [effect.run for effect in effects]
-    unique = len({run.name for run in runs}) == len(runs)
-    plots = []
+        percents: list[Means] = [[100 * mean[name] if name in mean else None for mean in means] for name in measures]
+        rows.append((stages[pair[1].upstream["run"]], [], percents))
+    effects = _effects("Scores by the old labels and the new", ("before", "after"), [], measures, rows)
+    charts = []
+    unique = len({run.name for run, _, _ in rows}) == len(rows)
     for at, measure in enumerate(measures[:PLOTTED]):
         known: dict[str, tuple[float, float]] = {}
-        for effect in effects:
-            before, after = effect.means[at]
-            if before is not None and after is not None:
-                known[effect.run.name if unique else effect.run.key] = before, after
-        plots += [before_after(f"{measure} by the old labels and the new", known, f"{measure}, %")] if known else []
-    return plots
+        for run, _, percents in rows:
+            old, new = percents[at]
+            if old is not None and new is not None:
+                known[run.name if unique else run.key] = old, new
+        charts += [before_after(f"{measure} by the old labels and the new", known, f"{measure}, %")] if known else []
+    return Audit(relabelled, read_audit(relabelled.artifact, "changes.json"), charts=charts, effects=effects)
 
 
 def _target(score: Stage) -> tuple[str | None, ...]:
     return tuple(score.upstream.get(role) for role in ("run", "dataset", "subset"))
 
 
-@dataclass(frozen=True)
-class NoiseAudit:
-    """An audit of leakage and noise: a grid for the corpus, the splits, pairs of them and the runs, with examples."""
-
-    stage: Stage
-    grids: list[Grid]
-    examples: Examples
-    summary: Summary
-
-
-def main(words: list[str]) -> int:
-    """`audits --parts JSON --out results/audits.html --table results/tables/audits.csv`.
-
-    `--parts` is a JSON list of manifests: of audits, relabellings, and of the scores that show their effect.
-    """
-    flags = read_flags(words, ("parts", "out", "table"))
-    parts = parse_json("parts", flags["parts"], list[str], "a JSON list of files")
-    stages = walk([open_artifact(Path(part)) for part in parts])
-    dataset = next(stage for stage in stages.values() if stage.kind == "dataset")
-    facts = describe_dataset(json.loads(dataset.artifact.path("statistics.json").read_text(encoding="utf-8")))
-    every = stages.values()
-    html = page.render(
-        "audits.html",
-        dataset=dataset,
-        facts=facts,
-        stages=stages,
-        noise=noise_audits(every),
-        similar=similar_audits(every),
-        false_negatives=false_negative_audits(every),
-    )
-    write_text(Path(flags["table"]), audits_csv(every))
-    write_text(Path(flags["out"]), html)
-    return 0
-
-
-def read_audits(text: str) -> Addition:
-    """`--audits`: a JSON list of manifests of audits whose findings the page has too."""
-    parts = parse_json("audits", text, list[str], "a JSON list of files")
-
-    def section(stages: dict[str, Stage]) -> Section | None:
-        every = stages.values()
-        audits = noise_audits(every), similar_audits(every), false_negative_audits(every)
-        body = page.fragment("_audits.html", "audits", *audits)
-        return Section("audits", "Audits", body, "checks") if parts else None
-
-    return Addition([open_artifact(Path(part), verify=False) for part in parts], section)
-
-
-EXTRA = Extra("audits", read_audits)
-
-
-def noise_audits(stages: Iterable[Stage]) -> list[NoiseAudit]:
-    """The audits of leakage and noise among some stages."""
-    return [
-        NoiseAudit(stage, _grids(stage.artifact), read_examples(stage.artifact), read_audit(stage.artifact))
-        for stage in stages
-        if stage.kind == "noise"
-    ]
+def noise(stage: Stage) -> Audit:
+    """Leakage and noise: a table for the corpus, the splits, pairs of them and the runs."""
+    return Audit(stage, read_audit(stage.artifact), _grids(stage.artifact), examples=read_examples(stage.artifact))
 
 
 def _noise_lines(artifact: Artifact) -> Iterator[dict[str, str]]:
@@ -266,16 +249,16 @@ def _noise_lines(artifact: Artifact) -> Iterator[dict[str, str]]:
 
 def _grids(artifact: Artifact) -> list[Grid]:
     """Findings below one another, places side by side; places that share a finding stand together."""
-    places: dict[str, Findings] = {}
+    places: dict[str, dict[str, str]] = {}  # place → finding → how often, and which share that is
     for line in _noise_lines(artifact):
         share = f" · {100 * float(line['share']):.2f} %" if line["share"] else ""
         places.setdefault(line["where"], {})[line["finding"]] = f"{int(line['count']):,}{share}"
-    groups: list[dict[str, Findings]] = []
+    groups: list[dict[str, dict[str, str]]] = []
     for where, own in places.items():
-        fitting = [group for group in groups if any(own.keys() & other.keys() for other in group.values())]
-        if not fitting:
-            groups.append({})
-        (fitting[0] if fitting else groups[-1])[where] = own
+        fitting = (group for group in groups if any(own.keys() & other.keys() for other in group.values()))
+        if (group := next(fitting, None)) is None:
+            groups.append(group := {})
+        group[where] = own
     grids = []
     for group in groups:
         findings = dict.fromkeys(finding for place in group.values() for finding in place)
@@ -288,12 +271,11 @@ def audits_csv(stages: Iterable[Stage]) -> str:
     """Every number of every audit, a line each."""
     lines: list[list[str]] = []
     for stage in stages:
+        rows: Iterable[list[str]] = ()
         if stage.kind == "noise":
-            rows = iter([[line[name] for name in HEAD[1:5]] for line in _noise_lines(stage.artifact)])
+            rows = ([line[name] for name in HEAD[1:5]] for line in _noise_lines(stage.artifact))
         elif stage.kind in ("similar_queries", "false_negatives"):
             rows = _summary_rows(stage.artifact)
-        else:
-            continue
         lines += [[stage.kind, *row, stage.key] for row in rows]
     return csv_text(HEAD, lines)
 

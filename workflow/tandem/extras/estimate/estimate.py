@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from tandem.cluster.progress import duration
 from tandem.config.execution import ExecutionSettings
 from tandem.config.loading import gathered
 from tandem.config.settings import Settings
+from tandem.data.fetch import readable
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.resources import WORK, Hardware, Setting, Volumes, cost, params_of
@@ -33,28 +35,17 @@ class Cost:
     measured: float | None = None  # seconds it took, where it is finished
 
 
-def main(words: list[str]) -> int:
-    """`estimate [--config FILE] [--hardware NAME] [FILE.yaml …]`: prints a table of what a configuration would cost.
+def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> None:
+    """Print a table of what a configuration would cost on a machine.
 
     Args:
-        words: YAML files laid upon config/config.yaml; `--config` a whole configuration as JSON, as the Snakefile has
-            it; `--hardware` an entry of config/hardware/, else `execution.hardware`.
+        files: YAML files laid upon config/config.yaml.
+        config: a whole configuration as JSON instead, as the Snakefile has it.
+        hardware: an entry of config/hardware/; `execution.hardware` by default.
     """
-    flags: dict[str, str] = {}
-    files, rest = [], list(words)
-    while rest:
-        word = rest.pop(0)
-        if word in ("--config", "--hardware") and rest:
-            flags[word] = rest.pop(0)
-        elif word.startswith("--"):
-            raise UserError(f"estimate: {word} is not a flag, or has no value; allowed: --hardware NAME, FILE.yaml …")
-        else:
-            files.append(Path(word))
-    config = json.loads(Path(flags["--config"]).read_text()) if "--config" in flags else gathered(files, ROOT)
-    plan = FullPlan(config, ROOT)
-    hardware = flags.get("--hardware") or plan.settings.execution.hardware
-    print(render(plan, Hardware.load(ROOT / "config/hardware", hardware)), end="")
-    return 0
+    plan = FullPlan(json.loads(config.read_text()) if config else gathered(files, ROOT), ROOT)
+    machine = Hardware.load(ROOT / "config/hardware", hardware or plan.settings.execution.hardware)
+    print(render(plan, machine), end="")
 
 
 def new_setting(settings: Settings, hardware: Hardware) -> Setting:
@@ -66,13 +57,11 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
     @cache
     def sizes(stage: Stage) -> Volumes:
         """The collection of a dataset stage; a derived one's follows from what it is made of."""
-        size = resources.volumes(stage, settings.datasets.get(stage.name))
-        for role in ("of", "corpus") if size is None else ():
-            if role in stage.upstream:
-                return derived(stage, sizes(stage.upstream[role]))
-        if size is None:
-            raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
-        return size
+        if size := resources.volumes(stage, settings.datasets.get(stage.name)):
+            return size
+        if whole := stage.upstream.get("of") or stage.upstream.get("corpus"):
+            return derived(stage, sizes(whole))
+        raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
 
     memory = (hardware.activation_bytes, hardware.held)
     return Setting(sizes, lambda stage: shape_of(stage, settings.encoders), settings.execution, *memory)
@@ -95,7 +84,7 @@ def derived(stage: Stage, whole: Volumes) -> Volumes:
     return whole
 
 
-def estimate(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
+def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | None:
     """What a stage costs; None for kinds that take a moment."""
     if stage.kind not in cost:
         return None
@@ -125,8 +114,8 @@ def processes(stage: Stage, execution: ExecutionSettings) -> int:
 
 def total(costs: Iterable[Cost]) -> Cost:
     """Sums over stages; the largest memory."""
-    columns = [*zip(*((c.operations, c.seconds, c.wall, c.memory, c.disk) for c in costs), strict=True)] or [(0.0,)] * 5
-    operations, seconds, wall, memory, disk = columns
+    none = Cost(0.0, 0.0, 0.0, 0.0, 0.0)
+    operations, seconds, wall, memory, disk, _ = zip(*map(astuple, [none, *costs]), strict=True)
     return Cost(sum(operations), sum(seconds), sum(wall), max(memory), sum(disk))
 
 
@@ -135,7 +124,7 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
     setting = new_setting(plan.settings, hardware)
     plan.tables.files()
     stages = upstream_first(plan.tables.wanted_scores())
-    costs = {stage: whole for stage in stages if (whole := estimate(stage, setting, hardware))}
+    costs = {stage: whole for stage in stages if (whole := stage_cost(stage, setting, hardware))}
     rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
     rows.append(["**all**", *_cells(total(costs.values()))])
     lines = [f"| {' | '.join(row)} |" for row in [list(HEAD), ["---", *["--:"] * (len(HEAD) - 1)], *rows]]
@@ -149,26 +138,12 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
 
 def _cells(total: Cost) -> list[str]:
     operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
-    device = format_seconds(total.seconds) if total.seconds else ""
-    sizes = format_bytes(total.memory), format_bytes(total.disk)
-    return [operations, device, format_seconds(total.wall), *sizes, format_seconds(total.measured)]
+    device = duration(total.seconds) if total.seconds else ""
+    took = "" if total.measured is None else duration(total.measured)
+    return [operations, device, duration(total.wall), readable(int(total.memory)), readable(int(total.disk)), took]
 
 
 def _size(volume: Volumes) -> str:
     queries = ", ".join(f"{count:,} {split}" for split, count in volume.queries.items())
     origin = "counted" if volume.counted else "as the catalogue says, with typical lengths"
     return f"{volume.passages:,} passages, queries: {queries} ({origin})"
-
-
-def format_seconds(seconds: float | None) -> str:
-    """`12 s`, `3.4 min`, `13.1 h`; empty where it is not known."""
-    if seconds is None:
-        return ""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:,.1f} h"
-
-
-def format_bytes(count: float) -> str:
-    """Bytes as MiB or GiB."""
-    return f"{count / (1 << 20):,.0f} MiB" if count < 1 << 30 else f"{count / (1 << 30):,.1f} GiB"

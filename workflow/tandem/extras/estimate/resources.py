@@ -104,8 +104,7 @@ def finished(folder: str) -> JSON | None:
 def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
     """The size of a dataset stage's collection: its artifact's statistics, else its catalogue entry's; None without."""
     typical = TYPICAL.get(entry.language if entry else "", OTHERWISE)
-    path = Path(stage.folder) / "statistics.json"
-    if finished(stage.folder) and path.is_file():
+    if finished(stage.folder) and (path := Path(stage.folder) / "statistics.json").is_file():
         statistics = json.loads(path.read_text())
         queries = {name: split["queries"] for name, split in statistics["splits"].items()}
         sides = {"passage": statistics["passages"], "query": next(iter(statistics["splits"].values()), {})}

@@ -1,7 +1,6 @@
 """Objectives of pre-training over passages alone: masked language modelling, crops, RetroMAE and coCondenser."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.encoding import pool
 from tandem.models.ragged import Ids, Ragged, token_batches
 from tandem.models.tokens import Template, Tokens
-from tandem.training.distributed import ALONE, World
+from tandem.training.distributed import World
 from tandem.training.forward import MULTIPLE, Budget, Replayed, Seeds
 from tandem.training.lists import Batch, Positives
 from tandem.training.objectives import add, backward
@@ -35,7 +34,7 @@ class Crop:
     The encoder is both towers of `model`.
     """
 
-    def __init__(self, model: DualEncoder, tokens: Tokens, train: Spans, budget: Budget, world: World = ALONE) -> None:
+    def __init__(self, model: DualEncoder, tokens: Tokens, train: Spans, budget: Budget, world: World) -> None:
         self.models = nn.ModuleDict({"dual": model})
         self.model, self.tokens, self.train, self.budget, self.world = model, tokens, train, budget, world
         self.contrast = DualTrain(loss="listwise", in_batch=True, precision=train.precision)
@@ -59,17 +58,10 @@ class Pretraining(ABC, Generic[T]):
     """An encoder, both towers of `model`, with a head that predicts hidden tokens; `vocabulary` says which may be."""
 
     def __init__(
-        self,
-        model: DualEncoder,
-        tokens: Tokens,
-        train: T,
-        vocabulary: Vocabulary,
-        budget: Budget,
-        world: World = ALONE,
+        self, model: DualEncoder, tokens: Tokens, train: T, vocabulary: Vocabulary, budget: Budget, world: World
     ) -> None:
-        self.model, self.tokens, self.vocabulary = model, tokens, vocabulary
+        self.model, self.tokens, self.vocabulary, self.budget, self.world = model, tokens, vocabulary, budget, world
         self.train: T = train
-        self.budget, self.world = budget, world
         self.encoder: Any = model.towers["passage"]
         self.head = LanguageHead(self.encoder)
         self.models = nn.ModuleDict({"dual": model, "head": self.head, **self.further()})
@@ -89,29 +81,13 @@ class Pretraining(ABC, Generic[T]):
     def predict(self, hidden: Tensor, labels: Ragged) -> Tensor:
         """The head's loss of each passage, shape (passages,)."""
         at = aligned(labels, len(self.tokens.template.single[0]), hidden.shape[1])
-        loss: Tensor = self.head(
-            hidden, torch.from_numpy(at).to(hidden.device), self.encoder.get_input_embeddings().weight
-        )
+        embeddings = self.encoder.get_input_embeddings().weight
+        loss: Tensor = self.head(hidden, torch.from_numpy(at).to(hidden.device), embeddings)
         return loss
 
     def scores(self, batch: Batch) -> dict[str, Tensor]:
         """See `Objective`: no lists are ranked."""
         return {}
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some passages of a batch.
-
-    Attributes:
-        places: where the passages stand in the whole batch, shape (passages,).
-    """
-
-    texts: Ragged
-    seen: Ragged
-    labels: Ragged
-    places: Ids
-    seeds: Seeds
 
 
 class Separable(Pretraining[T]):
@@ -128,16 +104,15 @@ class Separable(Pretraining[T]):
         lengths = texts.lengths(own) + self.tokens.template.extra[0]
         for number, rows in enumerate(token_batches(lengths, self.budget.micro_tokens)):
             seeds.child(number).set()
-            at = own[rows]
-            part = Part(texts.take(at), seen.take(at), labels.take(at), at, seeds)
+            places = own[rows]
             with precision(self.train.precision):
-                terms = self.terms(part)
+                terms = self.terms(texts.take(places), seen.take(places), labels.take(places), places, seeds)
             add(totals, backward(terms, count))
         return totals
 
     @abstractmethod
-    def terms(self, part: Part) -> dict[str, Tensor]:
-        """The loss's terms by name, each a sum over the passages."""
+    def terms(self, texts: Ragged, seen: Ragged, labels: Ragged, places: Ids, seeds: Seeds) -> dict[str, Tensor]:
+        """The loss's terms by name, each a sum over some passages; `places` are theirs in the whole batch."""
 
 
 class Mlm(Separable[Masking]):
@@ -148,10 +123,10 @@ class Mlm(Separable[Masking]):
 
     names = ("mlm",)
 
-    def terms(self, part: Part) -> dict[str, Tensor]:
+    def terms(self, texts: Ragged, seen: Ragged, labels: Ragged, places: Ids, seeds: Seeds) -> dict[str, Tensor]:
         """See `Separable`."""
-        hidden = self.encoder(**self.inputs(part.seen)).last_hidden_state
-        return {"mlm": self.predict(hidden, part.labels).sum()}
+        hidden = self.encoder(**self.inputs(seen)).last_hidden_state
+        return {"mlm": self.predict(hidden, labels).sum()}
 
 
 def views(lengths: Ids, width: int, template: Template, share: float, draws: list[np.random.Generator]) -> Ids:
@@ -199,18 +174,18 @@ class RetroMae(Separable[RetroMaeTrain]):
         self.decoder = Block(self.encoder.config)
         return {"decoder": self.decoder}
 
-    def terms(self, part: Part) -> dict[str, Tensor]:
+    def terms(self, texts: Ragged, seen: Ragged, labels: Ragged, places: Ids, seeds: Seeds) -> dict[str, Tensor]:
         """See `Separable`."""
-        inputs = self.inputs(part.seen)
+        inputs = self.inputs(seen)
         hidden = self.encoder(**inputs).last_hidden_state
         vector = pool(hidden, inputs["attention_mask"], self.model.pooling)[:, None].to(hidden.dtype)
-        width, lengths = hidden.shape[1], np.diff(part.texts.offsets)
-        draws = [generator(part.seeds, 1, place) for place in part.places]
+        width, lengths = hidden.shape[1], np.diff(texts.offsets)
+        draws = [generator(seeds, 1, place) for place in places]
         share = self.train.decoder_mask_probability
         visible = torch.from_numpy(views(lengths, width, self.tokens.template, share, draws)).to(hidden.device)
-        tokens = self.embeddings(self.inputs(part.texts)["input_ids"])
+        tokens = self.embeddings(self.inputs(texts)["input_ids"])
         decoded = self.decoder(vector + self.positions(width), torch.cat([vector, tokens[:, 1:]], 1), visible)
-        mlm, decoder = self.predict(hidden, part.labels), self.predict(decoded, part.texts)
+        mlm, decoder = self.predict(hidden, labels), self.predict(decoded, texts)
         return {"mlm": mlm.sum(), "decoder": decoder.sum()}
 
     def positions(self, width: int) -> Tensor:
@@ -256,11 +231,9 @@ class CoCondenser(Pretraining[CoCondenserTrain]):
         layers = self.encoder.config.num_hidden_layers
         self.early = layers // 2 if self.train.skip_from is None else self.train.skip_from
         if self.early >= layers:
-            raise UserError(
-                f"train.skip_from is {self.early}, but the encoder has {layers} layers; name an earlier one"
-            )
-        blocks = [Block(self.encoder.config) for _ in range(self.train.head_layers)]
-        self.condenser = nn.ModuleList(blocks)
+            problem = f"train.skip_from is {self.early}, but the encoder has {layers} layers"
+            raise UserError(f"{problem}; name an earlier one")
+        self.condenser = nn.ModuleList(Block(self.encoder.config) for _ in range(self.train.head_layers))
         return {"condenser": self.condenser}
 
     def backward(self, batch: Batch, seeds: Seeds) -> dict[str, float]:

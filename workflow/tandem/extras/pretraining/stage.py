@@ -1,14 +1,30 @@
-"""Stage `pretrain`: an encoder learns from a corpus alone, from random weights or further."""
+"""Stages `vocabulary`, an untrained encoder with a tokenizer learned from a corpus, and `pretrain`, which trains one.
 
+The tokenizer is BERT's (Devlin et al. 2019): controls cleaned, Chinese characters stand alone, punctuation splits,
+WordPiece below. Accents are kept: stripping them, as BERT does where it lowers the case, damages scripts whose vowels
+are combining marks.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.trainers import WordPieceTrainer
+from transformers import BertConfig, BertModel, BertTokenizer
 
+from tandem.cluster.progress import Progress
 from tandem.config.encoders import CoCondenserTrain, Masking, RetroMaeTrain, Spans
 from tandem.config.execution import Execution
 from tandem.config.training import Optimisation, Train
+from tandem.data.collection import Collection, contents
+from tandem.errors import UserError
 from tandem.extras.pretraining.masking import Vocabulary
 from tandem.extras.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
 from tandem.models.acceleration import accelerate
@@ -18,7 +34,7 @@ from tandem.models.hub import check_length, load_tokenizer, save_encoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import describe_encoder
 from tandem.models.tokens import Tokens
-from tandem.stages.training import PretrainParams
+from tandem.stages.training import PretrainParams, VocabularyParams
 from tandem.store.job import Job, writing
 from tandem.training.checkpoints import Checkpoints, State
 from tandem.training.distributed import ALONE, World
@@ -28,10 +44,101 @@ from tandem.training.loop import Training
 from tandem.training.objectives import Objective
 from tandem.training.stage import prepare, write_log
 
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+INNER = "##"  # begins a piece that continues a word
+LEAST = 2  # a character or a pair of pieces that occurs less often is no piece
+Texts = Callable[[], Iterator[str]]
 PretrainJob = Job[PretrainParams]
 
 
-def run(job: PretrainJob) -> None:
+def pieces(texts: Texts, size: int, lowercase: bool) -> list[str]:
+    """Learn WordPiece from texts: the pieces in the order of their ids, the same in every run.
+
+    The library numbers the characters inside words as a hash map happens to yield them, and breaks ties of counts by
+    these numbers. So a first pass counts the characters and finds those inside words; the second learns with all of
+    them numbered beforehand.
+
+    Args:
+        texts: yields the texts anew at each call; none is held in memory.
+        size: number of pieces, special tokens included; fewer from a small corpus. At most half are characters.
+    """
+    normal, seen = BertNormalizer(lowercase=lowercase, strip_accents=False), Counter[str]()
+
+    def counted() -> Iterator[str]:
+        for text in texts():
+            seen.update(normal.normalize_str(text))
+            yield text
+
+    inside = {piece for piece in _learn(counted(), normal, 0, [], None) if piece.startswith(INNER)}
+    ranked = sorted((-count, letter) for letter, count in seen.items() if count >= LEAST and not letter.isspace())
+    alphabet = sorted(letter for _, letter in ranked[: (size - len(SPECIAL)) // 2])
+    return _learn(texts(), normal, size, [INNER + letter for letter in alphabet if INNER + letter in inside], alphabet)
+
+
+def _learn(texts: Iterable[str], normal: Any, size: int, inner: list[str], alphabet: list[str] | None) -> list[str]:
+    """One run of the library's trainer: the pieces by id, special tokens and `inner` first."""
+    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normal, BertPreTokenizer()
+    options: dict[str, Any] = (
+        {} if alphabet is None else {"initial_alphabet": alphabet, "limit_alphabet": len(alphabet)}
+    )
+    options |= {"vocab_size": size, "min_frequency": LEAST, "special_tokens": [*SPECIAL, *inner]}
+    tokenizer.train_from_iterator(texts, WordPieceTrainer(**options, show_progress=False))
+    ids = tokenizer.get_vocab()
+    return sorted(ids, key=ids.__getitem__)
+
+
+def untrained(params: VocabularyParams, vocabulary: int) -> Any:
+    """A BERT with random weights; without layers close to a bag of words' vectors.
+
+    Its layer norm would give every word the same length, and a mean over them cannot weigh words: a large epsilon makes
+    it nearly linear. Position and segment vectors start at zero.
+    """
+    config = BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=params.hidden,
+        num_hidden_layers=params.layers,
+        num_attention_heads=params.heads,
+        intermediate_size=params.feed_forward,
+        max_position_embeddings=params.positions,
+        pad_token_id=SPECIAL.index("[PAD]"),
+        layer_norm_eps=1e-12 if params.layers else 1.0,
+    )
+    torch.manual_seed(params.seed)
+    model = BertModel(config, add_pooling_layer=False)
+    if not params.layers:
+        for vectors in (model.embeddings.position_embeddings, model.embeddings.token_type_embeddings):
+            torch.nn.init.zeros_(vectors.weight)
+    return model
+
+
+def vocabulary(job: Job[VocabularyParams]) -> None:
+    """Learn the tokenizer, draw the weights, write both as a Hugging Face folder `hf/`."""
+    collection, params = Collection(job.inputs["dataset"]), job.params
+
+    passes = iter(("characters", "pieces"))
+
+    def texts() -> Iterator[str]:
+        """Title and text of every passage, streamed."""
+        with Progress(f"vocabulary {job.key} · {next(passes)}", collection.passages, "passages") as progress:
+            for batch in collection.batches(columns=("title", "text")):
+                yield from (contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True))
+                progress.add(batch.num_rows)
+
+    learned = pieces(texts, params.vocabulary, params.lowercase)
+    if len(learned) <= len(SPECIAL):
+        raise UserError(
+            f"{job.inputs['dataset'].folder}: its passages hold no character twice, too little for a vocabulary"
+        )
+    numbered = {piece: number for number, piece in enumerate(learned)}
+    tokenizer = BertTokenizer(vocab=numbered, do_lower_case=params.lowercase, strip_accents=False)
+    with writing(job) as draft:
+        untrained(params, len(learned)).save_pretrained(draft.folder / "hf")
+        tokenizer.save_pretrained(draft.folder / "hf")
+        draft.facts |= {"vocabulary": len(learned), "passages": collection.passages}
+
+
+def pretrain(job: PretrainJob) -> None:
     """Train and write the encoder as a Hugging Face folder `hf/`, and `log.parquet`; heads are dropped."""
     with World.current().joined() as world:
         use_workers(job.execution.workers)
