@@ -57,13 +57,12 @@ def render_table(table: Table, folder: Path) -> dict[str, str]:
         return os.path.relpath(Path(run) / MANIFEST, folder)
 
     grid = formats.table_grid(table)
-    page = {"title": table.heading, "table": table, "formats": formats, "address": address}
     return {
         ".csv": formats.table_csv(table),
         ".md": markdown(grid),
         ".tex": latex(grid),
         ".json": table.to_json(),
-        ".html": render("table.html", **page),
+        ".html": render("table.html", title=table.heading, table=table, address=address),
     }
 
 
@@ -109,7 +108,6 @@ def write_report(words: list[str], extras: Sequence[Extra] = ()) -> int:
     commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
     page = render(
         "report.html",
-        formats=formats,
         tables=tables,
         dataset=first.folder.parts[-3],
         split=first.params_as(ScoreParams).split,

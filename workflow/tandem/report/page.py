@@ -24,7 +24,9 @@ def asset(name: str) -> str:
 
 @cache
 def environment() -> jinja2.Environment:
-    """Templates of `assets/`; those of HTML are autoescaped."""
+    """Templates of `assets/`, those of HTML autoescaped; the functions of `formats` are at hand in each."""
+    from tandem.report import formats  # whose tables are rendered here
+
     env = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
         autoescape=lambda name: name is None or name.endswith(".html"),
@@ -34,7 +36,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     env.filters["prose"] = prose
-    env.globals.update(asset=lambda name: Markup(asset(name)), embedded=embedded, duration=duration)
+    env.globals.update(asset=lambda name: Markup(asset(name)), embedded=embedded, duration=duration, formats=formats)
     return env
 
 

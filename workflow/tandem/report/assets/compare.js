@@ -37,7 +37,7 @@
     const place = make("div");
     const drawn = structuredClone(spec);
     drawing = drawing.then(() => page.embed(place, drawn)).then(({ view }) => {
-      view.addEventListener("click", (_, item) => item?.datum?.index >= 0 && select(item.datum.index, true));
+      view.addEventListener("click", (_, item) => item?.datum?.index >= 0 && open(item.datum.index, true));
       plot.replaceChildren(place);
     }).catch(console.error);
   };
@@ -109,7 +109,7 @@
     const mark = make("span", { className: outcomeOf(query), title: meaning, "aria-label": meaning, role: "img" }, sign);
     const item = make("div", { role: "option", id: `query-${index}` }, query.text, make("small", {}, mark, ` ${x} against ${y}`));
     item.dataset.query = index;
-    item.addEventListener("click", () => { select(index, false); remember(); });
+    item.addEventListener("click", () => open(index, false));
     return item;
   };
 
@@ -136,13 +136,16 @@
     state.set("query", data.queries[selected]?.id ?? "");
     history.replaceState(null, "", `?${state}${location.hash}`);
   };
+  const open = (index, reveal) => {
+    select(index, reveal);
+    remember();
+  };
 
   list.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity }[event.key];
     if (!step || !listed.length) return;
     event.preventDefault();
-    select(listed[Math.min(listed.length - 1, Math.max(0, listed.indexOf(selected) + step))], true);
-    remember();
+    open(listed[Math.min(listed.length - 1, Math.max(0, listed.indexOf(selected) + step))], true);
   });
   for (const control of [a, b, measure]) control.addEventListener("change", count);
   for (const control of controls) control.addEventListener("input", () => { refresh(); remember(); });
