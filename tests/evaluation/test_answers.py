@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 import regex
 
-from tandem.evaluation.answers import RULES, Matcher, _token, words
+from tandem.evaluation.matching import RULES, Matcher, _token, words
 
 
 def records(path):
@@ -144,7 +144,7 @@ def test_any_answer_will_do_and_each_question_has_its_own():
 
 
 def test_a_pattern_that_would_take_years_is_given_up(monkeypatch):
-    monkeypatch.setattr("tandem.evaluation.answers.TIMEOUT", 0.05)
+    monkeypatch.setattr("tandem.evaluation.matching.TIMEOUT", 0.05)
     matcher = Matcher("regex", [["(a|aa)+$", "b!"], ["b"]])
     assert matcher.matches("a" * 80 + "b!", [0, 1]) == [True, True]  # the question's other pattern is still tried
     assert matcher.matches("a" * 80 + "c", [0]) == [False]

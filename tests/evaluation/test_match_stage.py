@@ -127,7 +127,7 @@ def test_patterns_and_kilt(toy, matched):
 
 
 def test_a_hanging_pattern_is_counted_and_the_rest_is_done(toy, matched, monkeypatch):
-    monkeypatch.setattr("tandem.evaluation.answers.TIMEOUT", 0.02)
+    monkeypatch.setattr("tandem.evaluation.matching.TIMEOUT", 0.02)
     inputs = toy(answers={"q1": ["(a|aa)+$"], "q2": ["crabs"]}, passages=[("d1", "", "a" * 90 + "b"), *PASSAGES[1:]])
     made = matched(inputs, match="regex")
     assert ([row[:2] for row in rows(made) if row[3]], made.manifest.facts["timeouts"]) == ([("q2", "d4")], 1)

@@ -2,20 +2,20 @@
 
 import pytest
 
-from tandem.report.grid import Grid, worth
+from tandem.report.grid import Grid
 from tandem.report.page import environment, prose
 
 
 @pytest.mark.parametrize(
     ("cell", "number"),
     [
-        ("41.27 ± 0.30† [38.10, 44.20]", 41.27), ("2e-05", 2e-5), ("11,884", 11884.0), ("<0.001", 0.001),
-        ("-5.0", -5.0), ("+44.2", 44.2), ("10.4M", 10.4e6), ("94.53 %", 94.53), ("–", None), ("", None),
+        ("41.27 ± 0.30 ▲ [38.10, 44.20]", 41.27), ("2e-05", 2e-5), ("11,884", 11884.0), ("<0.001", 0.001),
+        ("−5.0", -5.0), ("+44.2", 44.2), ("10.4M", 10.4e6), ("94.53 %", 94.53), ("–", None), ("", None),
         ("paper", None),
     ],
 )  # fmt: skip
 def test_a_cell_is_sorted_by_the_number_that_it_begins_with(cell, number):
-    assert worth(cell) == number
+    assert Grid.worth(cell) == number
 
 
 def test_a_column_of_numbers_may_have_empty_cells_but_no_words():

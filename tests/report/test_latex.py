@@ -7,11 +7,11 @@ import subprocess
 import pytest
 
 from tandem.config.tables import Band, Paper, PrintedOn
-from tandem.report.formats import latex_grid
+from tandem.report.formats import table_grid
 from tandem.report.grid import SPECIAL, escape_latex, latex
-from tandem.report.results import Cell, Row, Table
+from tandem.report.results import Cell, FilledColumn, Row, Table
 
-ODD = "100 % & $5_a #1 {b} ~^ \\x <y> † ‡ Δ – — ± ‖ … “q” ‘r’ [1] ≥ → ·"
+ODD = "100 % & $5_a #1 {b} ~^ \\x <y> ▲ ▼ † ‡ Δ – — ± ‖ … “q” ‘r’ [1] ≥ → ·"
 ENGINES = ("pdflatex", "tectonic", "xelatex", "lualatex")
 
 
@@ -28,7 +28,11 @@ def table():
         Row("Theirs", "", "", "", "", [wrong, none], quoted=True),
     ]
     paper, on = Paper(citation=ODD, table="Table 1"), PrintedOn(dataset="a", name=ODD, split="test")
-    return Table(ODD, paper, on, 1, ODD, ["MRR@10 (RR@10)", "Success@1"], "a", "test", 4, rows, [], [1, 2])
+    columns = [
+        FilledColumn(measure, name, label, "", "", "", "a", "test", 4)
+        for measure, name, label in (("RR@10", "MRR@10", "MRR@10 (RR@10)"), ("Success@1", "R@1", "Success@1"))
+    ]
+    return Table(ODD, paper, on, 1, ODD, columns, rows, [1, 2])
 
 
 def test_every_special_character_is_escaped():
@@ -38,31 +42,30 @@ def test_every_special_character_is_escaped():
 
 
 def test_no_bare_special_character_is_left(table):
-    text = latex(latex_grid(table))
+    text = latex(table_grid(table))
     assert text.isascii()
     for line in text.splitlines()[1:]:
         bare = re.sub(r"\\[&%$#_{}]", "", line)
-        assert "%" not in bare.removesuffix("{!}{%").removesuffix("%"), line
+        assert "%" not in bare, line
         assert "#" not in bare, line
-        assert bare.count("{") == bare.count("}") + (line.startswith(r"\resizebox")) - (line == r"\end{tabular}}"), line
+        assert bare.count("{") == bare.count("}"), line
 
 
 def test_as_many_cells_in_every_row_as_columns(table):
-    lines = latex(latex_grid(table)).splitlines()
+    lines = latex(table_grid(table)).splitlines()
     columns = re.search(r"\\begin\{tabular\}\{(l+r+l)\}", "\n".join(lines))[1]
     body = [line for line in lines[lines.index(r"\midrule") - 1 : lines.index(r"\bottomrule")] if "&" in line]
     assert len(body) == 3
     for line in body:
         assert len(re.sub(r"\\&", "", line).split("&")) == len(columns) == 10
-    assert r"\cmidrule(lr){3-7} \cmidrule(lr){8-9}" in lines
 
 
 def test_a_page_compiles(table, tmp_path):
     engine = next((name for name in ENGINES if shutil.which(name)), None)
     if engine is None:
         pytest.skip(f"no TeX is installed: none of {', '.join(ENGINES)}")
-    (tmp_path / "table.tex").write_text(latex(latex_grid(table)))
-    head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}\input{table.tex}\end{document}"
+    (tmp_path / "table.tex").write_text(latex(table_grid(table)))
+    head = r"\documentclass{article}\usepackage{booktabs,adjustbox}\begin{document}\input{table.tex}\end{document}"
     (tmp_path / "page.tex").write_text(head)
     how = [] if engine == "tectonic" else ["-interaction=nonstopmode", "-halt-on-error"]
     done = subprocess.run([engine, *how, "page.tex"], cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -2,7 +2,7 @@
 
 import shutil
 
-from tandem.report.figures import direct_inputs, draw_graph, layers
+from tandem.report.graph import direct_inputs, draw_graph, layers
 from tandem.stages.base import flatten
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import stage_name, tree, walk
@@ -66,7 +66,7 @@ def test_picture_leaves_out_what_follows(empty_world):
     assert kept == {a.key: [], b.key: [a.key], c.key: [b.key]}
     assert layers(stages, kept) == [[a.key], [b.key], [c.key]]
     picture = draw_graph(stages)
-    assert picture.count("<path") == 2
+    assert picture.count("<line") == 2
     assert "&lt;c&gt;" in picture
     assert "<c>" not in picture
     assert f'href="#stage-{a.key}"' in picture

@@ -73,8 +73,8 @@ def test_mean_and_deviation_over_seeds(tmp_path, rows):
     assert (bm25.value, bm25.sd, bm25.seeds) == (50.0, None, [50.0, 50.0, 50.0])
     assert made.seeds == [1, 2, 3]
     text = out.with_suffix(".md").read_text()
-    assert "**87.50 ± 12.50**" in text
-    assert "**50.00** [" in text
+    assert "**87.50 ± 12.50 " in text
+    assert "| 50.00 " in text
     assert "over the seeds 1, 2, 3" in text
     assert "87.50 ± 12.50" in out.with_suffix(".html").read_text()
     assert r"87.50 \ensuremath{\pm} 12.50" in out.with_suffix(".tex").read_text()

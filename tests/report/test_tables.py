@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from table_plans import make_table
 
 from tandem.errors import UserError
 from tandem.report.commands import show, write_table
-from tandem.report.formats import mark, probability
-from tandem.report.results import Cell, percent, read_table
+from tandem.report.formats import answer, mark, probability
+from tandem.report.results import Best, Cell, FilledColumn, Row, Table, percent, read_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 ODD = "Same <b>& 1_%"
@@ -47,14 +48,14 @@ def test_csv_to_the_letter(four_queries):
     # its sum, p = 1/8, and 1/4 after Holm's correction for two comparisons.
     old, new, same = (run_of(four_queries, system) for system in ("Old", "New", ODD))
     assert table(four_queries).read_text() == (
-        "system,first_stage,dataset,split,measure,printed,value,low,high,p,stage,"
+        "system,first_stage,dataset,split,measure,printed,value,low,high,change,p,mark,stage,"
         "name,sd,seeds,verdict,printed_dataset,printed_split\n"
-        f"Old,,toy,test,RR@10,40.0,50.0000,50.0000,50.0000,,{old},MRR@10,,,,real,test\n"
-        f"Old,,toy,test,Success@1,,0.0000,0.0000,0.0000,,{old},Success@1,,,,real,test\n"
-        f"New,,toy,test,RR@10,,100.0000,100.0000,100.0000,0.250000,{new},MRR@10,,,,real,test\n"
-        f"New,,toy,test,Success@1,,100.0000,100.0000,100.0000,0.250000,{new},Success@1,,,,real,test\n"
-        f"{ODD},,toy,test,RR@10,,50.0000,50.0000,50.0000,1.000000,{same},MRR@10,,,,real,test\n"
-        f"{ODD},,toy,test,Success@1,,0.0000,0.0000,0.0000,1.000000,{same},Success@1,,,,real,test\n"
+        f"Old,,toy,test,RR@10,40.0,50.0000,50.0000,50.0000,,,,{old},MRR@10,,,,real,test\n"
+        f"Old,,toy,test,Success@1,,0.0000,0.0000,0.0000,,,,{old},Success@1,,,,real,test\n"
+        f"New,,toy,test,RR@10,,100.0000,100.0000,100.0000,50.0000,0.250000,,{new},MRR@10,,,,real,test\n"
+        f"New,,toy,test,Success@1,,100.0000,100.0000,100.0000,100.0000,0.250000,,{new},Success@1,,,,real,test\n"
+        f"{ODD},,toy,test,RR@10,,50.0000,50.0000,50.0000,0.0000,1.000000,,{same},MRR@10,,,,real,test\n"
+        f"{ODD},,toy,test,Success@1,,0.0000,0.0000,0.0000,0.0000,1.000000,,{same},Success@1,,,,real,test\n"
     )
 
 
@@ -62,9 +63,9 @@ def test_markdown_says_what_stands_in(four_queries):
     text = table(four_queries).with_suffix(".md").read_text()
     lines = text.splitlines()
     assert "printed: The Real One test; ours: toy test, 4 queries (a stand-in" in lines[0]
-    assert lines[2] == "| System | re-ranks | MRR@10 (RR@10) printed | ours | Δ | p | Success@1 | p | p against |"
-    assert lines[4] == "| Old |  | 40.0 | **50.00** [50.00, 50.00] | +10.00 | – | **0.00** [0.00, 0.00] | – | – |"
-    assert "| – | **100.00** [100.00, 100.00] | – | 0.250 (+50.00) |" in lines[5]
+    assert lines[2] == "| System | re-ranks | MRR@10 (RR@10) | printed | Δ | p | Success@1 | p | p against |"
+    assert lines[4] == r"| Old | – | 50.00 \[50.00, 50.00\] | 40.0 | +10.00 | – | 0.00 \[0.00, 0.00\] | – | – |"
+    assert r"| **100.00 \[100.00, 100.00\]** | – | – | 0.250 (+50.00) |" in lines[5]
     assert lines[6].startswith(r"| Same \<b\>& 1\_% |")
     assert "<b>" not in text
 
@@ -76,17 +77,18 @@ def test_html_escapes_and_links_the_runs_manifest(four_queries):
     assert "Same &lt;b&gt;&amp; 1_%" in text
     assert "http" not in text.replace("http-equiv", "")
     anchor = text.split('data-value="100.0"><a href="#')[1].split('"')[0]
-    behind = text.split(f'<details id="{anchor}">')[1].split("</details>")[0]
+    behind = text.split(f'<tr id="{anchor}">')[1].split("</tr>")[0]
     link = behind.split('<a href="')[1].split('"')[0]
     assert json.loads((path.parent / link).read_text())["key"] == run_of(four_queries, "New")
-    assert "Differs from Old in:" in behind
 
 
 def test_latex_escapes(four_queries):
     text = table(four_queries).with_suffix(".tex").read_text()
     assert r"Same \ensuremath{<}b\ensuremath{>}\& 1\_\%" in text
-    assert r"\multicolumn{4}{c}{MRR@10 (RR@10)} & \multicolumn{2}{c}{Success@1}" in text
-    assert r"\cmidrule(lr){3-6} \cmidrule(lr){7-8}" in text
+    assert (
+        r"System & re-ranks & MRR@10 (RR@10) & printed & \ensuremath{\Delta} & p & Success@1 & p & p against \\" in text
+    )
+    assert r"\textbf{100.00 {[}100.00, 100.00{]}}" in text
 
 
 def test_same_bytes_twice(four_queries):
@@ -112,16 +114,15 @@ def test_show_is_aligned_and_tells_every_p(four_queries, capsys):
         "MRR@10",
         "(RR@10)",
         "printed",
-        "ours",
         "p",
         "Success@1",
         "p",
         "p",
         "against",
     ]
-    assert lines[5].split() == ["2", "New", "–", "–", "100.00", "0.250", "100.00", "0.250", "#1"]
+    assert lines[5].split() == ["2", "New", "–", "100.00", "–", "0.250", "100.00", "0.250", "#1"]
     assert lines[2].index("p against") == lines[5].rindex("#")
-    assert " ".join(lines[-2:]).endswith("better or worse.")
+    assert "▲ significantly better and ▼ significantly worse" in " ".join(lines)
 
 
 def test_the_papers_layouts_fill_from_a_whole_run(world, tmp_path):
@@ -199,7 +200,8 @@ def test_percent_is_stable_against_the_last_bits():
 
 
 def test_marks_and_probabilities():
-    assert [mark(p) for p in (None, 0.05, 0.049, 0.01, 0.0099)] == ["", "", "†", "†", "‡"]
+    assert [mark(1.0, p) for p in (None, 0.05, 0.049)] == ["", "", "▲"]
+    assert [mark(-1.0, p) for p in (None, 0.05, 0.049)] == ["", "", "▼"]
     assert [probability(p) for p in (None, 0.00099, 0.001, 1.0)] == ["–", "<0.001", "0.001", "1.000"]
 
 
@@ -235,13 +237,13 @@ def test_quoted_and_absent_rows_have_printed_values_and_no_run(four_queries):
     rows.append({"system": "Missing", "first_stage": "", "absent": "toy has no split unlabelled"})
     path = table(four_queries, rows=json.dumps(rows), layout=layout)
     lines = path.with_suffix(".md").read_text().splitlines()
-    assert lines[7] == "| Theirs |  | 77.7 | – | – | – | – | – | quoted |"
-    assert lines[8] == "| Missing |  | 66.6 | – | – | – | – | – | quoted |"
+    assert lines[7] == "| Theirs | – | – | 77.7 | – | – | – | – | quoted |"
+    assert lines[8] == "| Missing | – | – | 66.6 | – | – | – | – | quoted |"
     assert "Missing is only printed: toy has no split unlabelled." in path.with_suffix(".md").read_text()
     filled = read_table(path.with_suffix(".json"))
     assert [row.quoted for row in filled.rows] == [False, False, False, True, True]
     assert filled.rows[3].cells[0].value is None
-    assert "Theirs,,,,RR@10,77.7,,,,,,MRR@10,,,,real,test" in path.read_text().splitlines()
+    assert "Theirs,,,,RR@10,77.7,,,,,,,,MRR@10,,,,real,test" in path.read_text().splitlines()
     assert '<a href="#row-' not in path.with_suffix(".html").read_text().split("Theirs")[1]
 
 
@@ -290,3 +292,44 @@ rows:
     assert [cell.printed for cell in filled.rows[0].cells] == [50, 60]
     assert filled.caption == "printed: One test, Two test; ours: one test, 4 queries, two test, 4 queries"
     assert not filled.stands_in
+
+
+def row(system, value, change=None, p=None, first_stage="", against="BM25"):
+    """A row of one measure."""
+    cell = Cell("RR@10", None, value, value, value, change, p)
+    return Row(system, first_stage, against if change is not None else "", "k-0", "x", [cell])
+
+
+def answered(rows, best):
+    column = FilledColumn("RR@10", "RR@10", "RR@10", "", "", "", "toy", "test", 4)
+    return answer(Table("T", None, None, 2, "", [column], rows, best=best))
+
+
+def test_the_answer_says_significant_only_of_what_is():
+    base, dual = row("BM25", 40.0), row("DE", 46.9, 6.9, 0.003)
+    worse, unsure = row("CE", 37.1, -2.9, 0.012, "BM25"), row("CE 2", 39.6, -0.4, 0.41, "BM25")
+    best = Best("DE", "RR@10", 46.9, "BM25", 6.9, 0.003)
+    assert answered([base, dual, worse, unsure], best) == [
+        "DE is best: RR@10 46.9, +6.9 over BM25 (p = 0.003).",
+        "CE on BM25 (−2.9 against BM25, p = 0.012) hurts.",
+        "CE 2 on BM25 (−0.4 against BM25, p = 0.410) is lower, but not significantly.",
+    ]
+    assert answered([base, dual], replace(best, p=0.3)) == [
+        "DE is best: RR@10 46.9, not significantly, +6.9 over BM25 (p = 0.300)."
+    ]
+    assert answered([base, worse, worse], Best("BM25", "RR@10", 40.0)) == [
+        "BM25 is best: RR@10 40.0.",
+        "CE on BM25 (−2.9 against BM25, p = 0.012) and CE on BM25 (−2.9 against BM25, p = 0.012) hurt.",
+    ]
+
+
+def test_the_best_system_is_tested_against_the_reference(world, four_queries, tmp_path):
+    # 100 against 50 on each of four queries: 2 of 16 sign patterns, and Holm's factor 2 for the table's comparisons.
+    filled = read_table(table(four_queries).with_suffix(".json"))
+    assert filled.best == Best("New", "MRR@10 (RR@10)", 100.0, "Old", 50.0, 0.25)
+    # The joint re-ranker's own baseline is another: its test against BM25 is corrected over the six other systems.
+    rows = json.dumps(world.rows)
+    make_table(tmp_path, PAPERS / "summary.yaml", rows, tmp_path / "summary.csv")
+    best = read_table(tmp_path / "summary.json").best
+    assert (best.system, best.over) == ("RocketQAv2 (re-ranker) on RocketQAv2 (retriever)", "BM25")
+    assert best.p < 0.001 < best.gain

@@ -11,7 +11,7 @@ from tandem.cli import run
 from tandem.config.execution import Execution
 from tandem.extras.operations.configurations import Configuration, full_plan, stages_of_all
 from tandem.plan.graph import Stage
-from tandem.report.results import Cell, Lineage, Row, Table
+from tandem.report.results import Cell, FilledColumn, Lineage, Row, Table
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -86,7 +86,8 @@ def table_of(*rows) -> Table:
         keys = [run.key for run in runs]
         cell = Cell("RR@10", 36.0, 12.34, 10.0, 14.0, None, None, stages=keys, dataset="toy", split="test")
         filled.append(Row(system, "", "", keys[0], runs[0].folder, [cell], lineage=told))
-    return Table("Tiny", None, None, 2, "", ["MRR@10 (RR@10)"], "toy", "test", 20, filled)
+    column = FilledColumn("RR@10", "MRR@10", "MRR@10 (RR@10)", "", "", "", "toy", "test", 20)
+    return Table("Tiny", None, None, 2, "", [column], filled)
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from tandem.cluster.progress import duration, say
 from tandem.errors import UserError
+from tandem.store.files import try_lock
 
 VISIBLE, IDS, FOLDER = "CUDA_VISIBLE_DEVICES", "TANDEM_GPUS", "TANDEM_LEASES"
 HIDDEN = ("", "-1", "NoDevFiles")  # what hides every GPU from CUDA; the last is slurm's word
@@ -100,7 +101,7 @@ def _wait(folder: Path, ids: list[str], count: int, label: str) -> list[str]:
 def _take(folder: Path, ids: list[str], count: int) -> list[str]:
     taken: dict[str, FileLock] = {}
     for name in ids:
-        if len(taken) < count and (lock := _try_lock(folder / f"{name.replace('/', '_')}.lock")):
+        if len(taken) < count and (lock := try_lock(folder / f"{name.replace('/', '_')}.lock")):
             taken[name] = lock
     if len(taken) < count:
         for lock in taken.values():
@@ -115,17 +116,8 @@ def _is_next(ticket: Path) -> bool:
     for path in sorted(ticket.parent.glob("[0-9]*")):
         if path == ticket:
             break
-        if (lock := _try_lock(path)) is None:
+        if (lock := try_lock(path)) is None:
             return False
         path.unlink(missing_ok=True)
         lock.release()
     return True
-
-
-def _try_lock(path: Path) -> FileLock | None:
-    lock = FileLock(path)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return None
-    return lock

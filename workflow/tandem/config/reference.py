@@ -78,7 +78,7 @@ def _configuration() -> type[Settings]:
 def _by_name(sections: tuple[type[Section] | None, ...]) -> Any:
     """The type of a mapping from names to any of some sections."""
     entry: Any = functools.reduce(operator.or_, sections)
-    return dict[str, entry]  # type: ignore[valid-type]
+    return dict[str, entry]
 
 
 def _without(schema: Any, key: str, kind: type) -> Any:

@@ -161,11 +161,10 @@ def _alone(target: Path, label: str) -> Iterator[None]:
     """Let one process at a time download a file; the lock file goes when the file is there."""
     lock = target.with_name(f".{target.name}.lock")
     target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = try_lock(lock)
-    if descriptor is None:
+    if (free := try_lock(lock)) is None:
         say(f"{label} · another process is at it: waiting")
     else:
-        os.close(descriptor)
+        free.release()
     with locked(lock):
         yield
         lock.unlink(missing_ok=True)  # whoever waits for it, or makes another, sees the target

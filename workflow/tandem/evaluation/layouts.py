@@ -6,10 +6,10 @@ resolves a layout once and writes it, with the scores of its rows, as a `TablePl
 
 import csv
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -18,12 +18,11 @@ from tandem.config.loading import read_layout
 from tandem.config.tables import Band, PrintedSystem, TableColumn, TableLayout, TableRow
 from tandem.errors import UserError
 
-COLUMNS = ["source", "table", "dataset", "split", "system", "setting", "metric", "value", "unit", "note"]
 WRONG = "wrong: "  # how the note of a number known to be wrong begins
 
 
 class Printed(NamedTuple):
-    """A line of config/papers/printed.csv: what a paper prints about a system; see `COLUMNS`."""
+    """A line of config/papers/printed.csv: what a paper prints about a system."""
 
     source: str
     table: str
@@ -72,9 +71,10 @@ class PrintedTable:
         """
         own = [line for line in self.lines if line.system == system and setting in ("", line.setting)]
         if not own:
-            known = [(line.system, line.setting if setting else "") for line in self.lines]
-            problem = f"{where}: {self.name} prints no {_describe((system, setting))}"
-            raise UserError(f"{problem}; it has {_nearest((system, setting), known)}")
+            names = list(dict.fromkeys(_describe(line.system, line.setting if setting else "") for line in self.lines))
+            name = _describe(system, setting)
+            near = ", ".join(difflib.get_close_matches(name, names, 3) or names)
+            raise UserError(f"{where}: {self.name} prints no {name}; it has {near}")
         values: dict[str, float | None] = {}
         wrong = {}
         for column in columns:
@@ -94,13 +94,8 @@ class PrintedTable:
         return values, wrong
 
 
-def _describe(system: tuple[str, str]) -> str:
-    return " in the setting ".join(filter(None, system))
-
-
-def _nearest(system: tuple[str, str], known: Iterable[tuple[str, str]]) -> str:
-    names = list(dict.fromkeys(map(_describe, known)))
-    return ", ".join(difflib.get_close_matches(_describe(system), names, 3) or names)
+def _describe(system: str, setting: str) -> str:
+    return " in the setting ".join(filter(None, (system, setting)))
 
 
 def _fits(line: Printed, column: Column) -> bool:
@@ -114,13 +109,11 @@ def read_printed(path: Path, source: str, table: str) -> PrintedTable:
     Raises:
         UserError: no such file, source or table, or other columns.
     """
-    rows = csv_rows(path, COLUMNS)
-    lines = [line for line in (Printed(**row) for row in rows) if line.unit == "percent"]
+    lines = [line for row in csv_rows(path, list(Printed._fields)) if (line := Printed(**row)).unit == "percent"]
     known = dict.fromkeys(f"{line.source}, {line.table}" for line in lines)
-    own = [line for line in lines if (line.source, line.table) == (source, table)]
-    if not own:
-        raise UserError(f"{path}: has no {source}, {table}; it has {'; '.join(known)}")
-    return PrintedTable(f"{source}, {table}", own)
+    if own := [line for line in lines if (line.source, line.table) == (source, table)]:
+        return PrintedTable(f"{source}, {table}", own)
+    raise UserError(f"{path}: has no {source}, {table}; it has {'; '.join(known)}")
 
 
 def csv_rows(path: Path, columns: list[str]) -> "csv.DictReader[str]":
@@ -135,7 +128,6 @@ def csv_rows(path: Path, columns: list[str]) -> "csv.DictReader[str]":
     return rows
 
 
-M = TypeVar("M", bound=Model)
 System = tuple[str, str]  # (system, first stage); the first stage is empty where nothing is re-ranked
 
 
@@ -241,13 +233,8 @@ def load_layout(path: Path) -> Layout:
             raise UserError(f"{path}: printed_from: there is no printed.csv beside it or in the folder above")
         printed = read_printed(file, source.printed_from.source, source.printed_from.table)
     rows = _resolve_rows(path, source, columns, printed)
-    return source_as(Layout, source, columns=columns, rows=rows, baseline=None, printed_from=None)
-
-
-def source_as(model: type[M], source: Model, **changes: object) -> M:
-    """A part of a file as its resolved model, some fields changed."""
-    values: dict[str, Any] = {**dict(source), **changes}
-    return cast(M, model.model_construct(**values))
+    changes = {"columns": columns, "rows": rows, "baseline": None, "printed_from": None}
+    return Layout.model_construct(**{**dict(source), **changes})
 
 
 def _resolve_rows(
@@ -267,8 +254,8 @@ def _resolve_rows(
         baseline = None if row.quoted else _baseline(where, layout, row, ids)
         if baseline in quoted:
             raise UserError(f"{where}: baseline {system_name(baseline)} is quoted; a test needs its run")
-        baseline = None if baseline == own else baseline
-        rows.append(source_as(LayoutRow, row, run=row.run or "", printed=printed, wrong=wrong, baseline=baseline))
+        changes = {"printed": printed, "wrong": wrong, "baseline": None if baseline == own else baseline}
+        rows.append(LayoutRow.model_construct(**{**dict(row), "run": row.run or "", **changes}))
     return tuple(rows)
 
 

@@ -1,15 +1,23 @@
 """The stage `match`: which passages at the top of a run hold an answer of their question.
 
+Answers are found by three rules, as DPR's dpr/data/qa_validation.py defines them. One thing differs: an answer without
+a token (an empty one, or for `kilt` one of articles and punctuation) matches nothing, where DPR's loop and substring
+test find it in every passage. Tokens are those of DrQA's SimpleTokenizer as DPR and Pyserini use it, lower-cased.
+Python's own `re` knows no Unicode categories, hence the package `regex`.
+
 A run is turned over: each passage is read and prepared once and tried on the questions that found it. A search over
 21 million passages finds a few million of them. Instead of gathering their texts, the corpus streams by and each
 passage is tried, as it comes, on the questions whose lists name it. Held are arrays only: about 30 bytes a (question,
 passage) pair, and 60 for each distinct passage.
 """
 
+import string
+import unicodedata
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -17,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import regex
 from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress, say
@@ -24,7 +33,6 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run, ranked_order
 from tandem.errors import UserError
-from tandem.evaluation.answers import Matcher
 from tandem.stages.evaluation import MatchParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -39,6 +47,88 @@ ROW_GROUP = 131_072
 ROWS = 4096  # passages of the corpus that are read, and handed to a process, at a time
 QUERIES = 100  # whose lists are Python objects at a time
 AHEAD = 4  # pieces per process that wait for it or for being fetched
+TIMEOUT = 1.0  # seconds of processor time for one search by a user's pattern; some would take years
+
+
+@cache
+def _token() -> "regex.Pattern[str]":
+    return regex.compile(r"[\p{L}\p{N}\p{M}]+|[^\p{Z}\p{C}]")
+
+
+def decompose(text: str) -> str:
+    """Unicode's canonical decomposition (NFD): `é` becomes `e` and an accent, both part of one token."""
+    return unicodedata.normalize("NFD", text)
+
+
+def words(text: str) -> list[str]:
+    """Lower-cased tokens of a text, after NFD; none holds white space.
+
+    Source: facebookresearch/DPR, dpr/utils/tokenizers.py: `tokenize(text).words(uncased=True)` on NFD text.
+    """
+    return [token.lower() for token in _token().findall(decompose(text))]
+
+
+def join_words(text: str) -> str:
+    """The tokens between spaces: no token holds one, so that a list inside a list is a text inside a text."""
+    return f" {' '.join(words(text))} "
+
+
+def normalise(text: str) -> str:
+    """SQuAD's normalisation: lower case; ASCII punctuation out, then `a`, `an`, `the`, then all but single spaces."""
+    bare = text.lower().translate(str.maketrans("", "", string.punctuation))
+    return " ".join(regex.sub(r"\b(?:a|an|the)\b", " ", bare).split())
+
+
+# How a rule prepares passages and answers. The prepared answer is then found in the passage:
+#   string: its tokens one after another; case and spaces do not matter.
+#   regex: as a regular expression, in the text's own case (CuratedTREC). With the package `regex`, as DPR; Pyserini
+#     takes Python's `re`, for which `½` is part of a word: `\b5\b` is found in `5½` here and not there.
+#   kilt: as a substring, word borders or not: `art` is found in `party`.
+RULES = {"string": join_words, "regex": decompose, "kilt": normalise}
+
+
+class Matcher:
+    """The answers of all questions, prepared by a rule of `RULES`.
+
+    Attributes:
+        empty: answers that match nothing because they have no token.
+        broken: answers that are no regular expression; DPR counts them as no match, too.
+        timeouts: searches that were given up; each counts as no match.
+    """
+
+    def __init__(self, rule: str, answers: Sequence[Sequence[str]]) -> None:
+        self.rule = rule
+        self.empty = self.broken = self.timeouts = 0
+        self.needles = [[n for answer in own if (n := self._needle(answer)) is not None] for own in answers]
+
+    def _needle(self, answer: str) -> "str | regex.Pattern[str] | None":
+        needle = RULES[self.rule](answer)
+        if not needle.strip():
+            self.empty += 1
+            return None
+        if self.rule != "regex":
+            return needle
+        try:
+            return regex.compile(needle, regex.IGNORECASE | regex.UNICODE | regex.MULTILINE)
+        except Exception:  # whatever it is: beside its own error the package raises RecursionError and others
+            self.broken += 1
+            return None
+
+    def matches(self, text: str, questions: Sequence[int]) -> list[bool]:
+        """Whether a passage holds an answer to each of some questions, by their numbers; it is prepared once."""
+        passage = RULES[self.rule](text)
+        return [any(self._contains(needle, passage) for needle in self.needles[q]) for q in questions]
+
+    def _contains(self, needle: "str | regex.Pattern[str]", passage: str) -> bool:
+        if isinstance(needle, str):
+            return needle in passage
+        try:  # processor time, so that a busy machine changes nothing
+            return needle.search(passage, timeout=TIMEOUT) is not None
+        except TimeoutError:
+            self.timeouts += 1
+            return False
+
+
 _worker: dict[str, Matcher] = {}  # where a worker process keeps its matcher
 
 
@@ -67,8 +157,13 @@ def run(job: Job[MatchParams]) -> None:
     if problems:
         say(f"match {job.key} · {', '.join(problems)}: no match")
     with writing(job) as draft:
-        table = match_table(results, relevant, list(answers))
-        pq.write_table(table, draft.path(MATCHES), row_group_size=ROW_GROUP, compression="zstd")
+        columns = {
+            "query_id": pa.array(list(answers), pa.string()).take(pa.array(results.questions)),
+            "doc_id": results.ids.take(pa.array(results.docs)).cast(pa.string()),
+            "rank": pa.array(results.ranks),
+            "relevant": pa.array(relevant),
+        }
+        pq.write_table(pa.table(columns), draft.path(MATCHES), row_group_size=ROW_GROUP, compression="zstd")
         draft.facts.update(questions=len(answers), pairs=len(results), passages=len(results.ids), **counts)
         draft.facts["missing"] = len(answers) - len(np.unique(results.questions))
         draft.facts["success"] = success(results, relevant, len(answers), params.depth)
@@ -80,18 +175,6 @@ def run_path(run: Artifact, split: str) -> Path:
     if searched != split:
         raise UserError(f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}")
     return run.path("run.trec")
-
-
-def match_table(results: "Results", relevant: Booleans, queries: list[str]) -> pa.Table:
-    """Columns query_id, doc_id, rank and relevant, a row a pair."""
-    return pa.table(
-        {
-            "query_id": pa.array(queries, pa.string()).take(pa.array(results.questions)),
-            "doc_id": results.ids.take(pa.array(results.docs)).cast(pa.string()),
-            "rank": pa.array(results.ranks),
-            "relevant": pa.array(relevant),
-        }
-    )
 
 
 def success(results: "Results", relevant: Booleans, questions: int, depth: int) -> dict[str, float]:

@@ -104,11 +104,10 @@ def _by_matches(
         raise UserError(f"{problem}, but scored is {run.key} on split {split}; give its own matches")
     _require_matchable(measures, params.depth)
     hits = pq.read_table(match.path(MATCHES), columns=["query_id", "doc_id"], filters=[("relevant", "==", True)])
-    queries = list(collection.answers(split))
-    qrels: Qrels = {query: {} for query in queries}
-    for query, doc in zip(hits["query_id"].to_pylist(), hits["doc_id"].to_pylist(), strict=True):
-        qrels[query][doc] = 1
-    return Relevance(queries, qrels, "match")
+    qrels: Qrels = {query: {} for query in collection.answers(split)}
+    for hit in hits.to_pylist():
+        qrels[hit["query_id"]][hit["doc_id"]] = 1
+    return Relevance(list(qrels), qrels, "match")
 
 
 def _require_matchable(measures: Sequence[ir_measures.Measure], depth: int) -> None:

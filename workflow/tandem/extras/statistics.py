@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from tandem.config.loading import read_section
-from tandem.config.tables import CountedDataset, StatisticsLayout
+from tandem.config.tables import StatisticsLayout
 from tandem.errors import UserError
 from tandem.evaluation.layouts import WRONG, csv_rows
 from tandem.report.flags import JSON, CsvOut

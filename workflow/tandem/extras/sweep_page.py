@@ -27,7 +27,8 @@ MEASURED = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "sta
 LEGEND = (
     "Values in percent, ± their standard deviation over seeds; in brackets the 95 % bootstrap interval over queries. "
     "p: paired two-sided randomisation test of the queries' means over seeds against the same system at the baseline "
-    "point, Holm-corrected over the sweep's comparisons per measure; † p < 0.05, ‡ p < 0.01, better or worse."
+    "point, Holm-corrected over the sweep's comparisons per measure. ▲ significantly better, ▼ significantly "
+    "worse: p < 0.05."
 )
 BANDS = "Bands of the plots: ± one standard deviation over seeds, with one seed the interval over queries."
 MOST_NAMED = 16  # series in a legend
@@ -79,7 +80,11 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
         row = [*(format_value(lines[0].point[path]) for path in result.paths), lines[0].system]
         for line, column in zip(lines, columns, strict=True):
             row += [number(line.printed, 1)] if line.measure in with_printed else []
-            row += [f"{value_text(line)}{mark(line.p)} [{number(line.low)}, {number(line.high)}]", probability(line.p)]
+            row += [
+                f"{value_text(line)} {mark(line.change, line.p)}".rstrip()
+                + f" [{number(line.low)}, {number(line.high)}]",
+                probability(line.p),
+            ]
             if line.stages[0] in result.runs:
                 links[len(rows), column] = f"#run-{result.name}-{line.stages[0]}"
         rows.append(row)

@@ -16,7 +16,8 @@ import numpy as np
 import vl_convert
 from markupsafe import Markup
 
-from tandem.report.page import embedded
+from tandem.report.grid import Grid
+from tandem.report.page import fragment
 
 Datum = dict[str, Any]  # a row of a plot's data
 Specification = dict[str, object]  # a plot as Vega-Lite reads it
@@ -24,7 +25,8 @@ WIDTH, HEIGHT = 400, 190
 SIZE = {"width": WIDTH, "height": HEIGHT}  # in pixels; the page scales it
 COLOURS = [f"var(--c{at})" for at in range(8)]  # of the style sheet; more series begin again
 MOST_ROWS = 12  # of the numbers below a plot
-MOST_COLUMNS, LETTER, LEGEND_LETTER = 4, 6.0, 6.8  # of a legend; the mean width of a letter of an axis and of a legend
+MOST_COLUMNS, LETTER, SYMBOL = 4, 6.8, 30  # of a legend; the widths of a letter and of a symbol, in pixels
+FIT = altair.AutoSizeParams(type="fit-x", contains="padding")  # names beside the axis count as part of the width
 MOST_POINTS = 300
 DOTS = 24  # a line of no more points has them marked
 
@@ -70,21 +72,19 @@ def thinned(series: Series) -> Series:
 def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, log: bool = False) -> Markup:
     """Lines over a common x, logarithmic with `log`; the legend stands below."""
     lines = [thinned(line) for line in series]
-    data = [point for line in lines for point in _points(line)]
-    names = list(dict.fromkeys(line.name for line in lines))
+    data = _points(lines)
     scale = altair.Scale(type="log", nice=False) if log else altair.Scale(type="linear", zero=False, nice=False)
     whole = all(float(point["x"]).is_integer() for point in data)
     chosen = altair.selection_point(name="chosen", fields=["series"], bind="legend")
     tiny = max((abs(point["y"]) for point in data), default=1) < 1e-3
     axis = altair.Axis(labelExpr="datum.value === 0 ? '0' : format(datum.value, '~e')") if tiny else altair.Axis()
-    value = altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False), axis=axis)
     tooltip = ["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")]
     dotted = max((len(line.x) for line in lines), default=0) <= DOTS
     chart = altair.Chart(inline(data)).mark_line(point=dotted, strokeWidth=2)
     chart = chart.encode(
         x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
-        y=value,
-        color=colours("series", names),
+        y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False), axis=axis),
+        color=colours("series", [line.name for line in lines]),
         tooltip=tooltip,
         opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15)),
     )
@@ -94,12 +94,12 @@ def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str,
 
 def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Markup:
     """Points, each series in its colour; the legend stands below."""
-    data = [point for points in series for point in _points(points)]
+    data = _points(series)
     chart = altair.Chart(inline(data)).mark_point(filled=True, size=60, opacity=0.9)
     chart = chart.encode(
         x=altair.X("x:Q", title=x_label, scale=altair.Scale(zero=False)),
         y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False)),
-        color=colours("series", list(dict.fromkeys(points.name for points in series))),
+        color=colours("series", [points.name for points in series]),
         tooltip=["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label)],
     )
     summary = f"{len(data)} points of {len(series)} series"
@@ -143,7 +143,7 @@ def bars(title: str, values: dict[str, float], x_label: str, words: dict[str, st
         tooltip=["name:N", altair.Tooltip("text:N", title=x_label)],
     )
     summary = "; ".join(f"{name} {words[name]}" for name in values)
-    chart = chart.properties(width=_beside(list(values)), height=max(40, 20 * len(data)))
+    chart = chart.properties(width=WIDTH, height=max(40, 20 * len(data)), autosize=FIT)
     return figure(title, chart, summary, ["", x_label], [[name, words[name]] for name in values])
 
 
@@ -155,26 +155,22 @@ def before_after(title: str, values: dict[str, tuple[float, float]], x_label: st
         for name, pair in values.items()
         for word, value in zip(when, pair, strict=True)
     ]
-    width = _beside(list(values))
     chart = altair.Chart(inline(data)).mark_bar()
     chart = chart.encode(
         x=altair.X("value:Q", title=x_label),
         y=altair.Y("name:N", title=None, sort=None),
         yOffset=altair.YOffset("when:N", sort=list(when)),
-        color=colours("when", when, width),
+        color=colours("when", when),
         tooltip=["name:N", "when:N", altair.Tooltip("value:Q", title=x_label, format=".2f")],
     )
     summary = "; ".join(f"{name}: {old:.2f} before, {new:.2f} after" for name, (old, new) in values.items())
     numbers = [[name, f"{old:.2f}", f"{new:.2f}"] for name, (old, new) in values.items()]
-    return figure(title, chart.properties(width=width, height=max(60, 30 * len(values))), summary, ["", *when], numbers)
+    chart = chart.properties(width=WIDTH, height=max(60, 30 * len(values)), autosize=FIT)
+    return figure(title, chart, summary, ["", *when], numbers)
 
 
-def _beside(names: Sequence[str]) -> float:
-    return max(WIDTH / 2, WIDTH - label_width(names, LETTER, -20))
-
-
-def _points(series: Series) -> list[Datum]:
-    return [{"x": x, "y": y, "series": series.name} for x, y in zip(series.x, series.y, strict=True)]
+def _points(series: Sequence[Series]) -> list[Datum]:
+    return [{"x": x, "y": y, "series": line.name} for line in series for x, y in zip(line.x, line.y, strict=True)]
 
 
 def _course(line: Series, x_label: str) -> str:
@@ -193,14 +189,11 @@ def _columns(lines: Sequence[Series], x_label: str) -> tuple[list[str], list[lis
 
 def colours(field: str, names: Sequence[str], width: float = WIDTH, legend: bool = True) -> Any:
     """Colour by a field, in the order of `names`; the legend is no wider than the plot where its words allow it."""
-    scale = altair.Scale(domain=list(names), range=[COLOURS[at % len(COLOURS)] for at in range(len(names))])
-    columns = max(1, min(MOST_COLUMNS, int(width / label_width(names, LEGEND_LETTER, 30))))
-    return altair.Color(f"{field}:N", scale=scale, legend=altair.Legend(columns=columns) if legend else None)
-
-
-def label_width(names: Sequence[str], letter: float, more: float) -> float:
-    """About how wide the longest of some labels is, in pixels, with `more` for what stands beside it."""
-    return max((len(name) for name in names), default=0) * letter + more
+    names = list(dict.fromkeys(names))
+    scale = altair.Scale(domain=names, range=[COLOURS[at % len(COLOURS)] for at in range(len(names))])
+    entry = LETTER * max(map(len, names), default=0) + SYMBOL
+    shown = altair.Legend(columns=max(1, min(MOST_COLUMNS, int(width / entry)))) if legend else None
+    return altair.Color(f"{field}:N", scale=scale, legend=shown)
 
 
 def inline(points: Sequence[Mapping[str, object]]) -> Any:
@@ -229,30 +222,14 @@ def bundle() -> Markup:
 
 def figure(title: str, chart: Any, summary: str, head: Sequence[str], numbers: Sequence[Sequence[str]]) -> Markup:
     """An Altair chart with its caption, a summary for those who cannot see it, and MOST_ROWS of its numbers."""
-    spec = specification(chart)
-    return Markup(
-        '<figure class="chart"><figcaption>{}</figcaption><div class="plot" role="img" aria-label="{}">{}</div>'
-        '<script type="application/json" class="spec">{}</script>{}</figure>'
-    ).format(title, f"{title}. {summary}", draw_svg(spec), embedded(spec), _numbers(title, head, numbers))
-
-
-def _numbers(title: str, head: Sequence[str], numbers: Sequence[Sequence[str]]) -> Markup:
-    """The numbers as a table that unfolds."""
-    selected = evenly(numbers)
+    spec, selected = specification(chart), evenly(numbers)
     some = f", {len(selected)} of {len(numbers):,} rows" if len(selected) < len(numbers) else ""
-    titles = Markup().join(Markup('<th scope="col" class="num">{}</th>').format(word) for word in head)
-    lines = Markup().join(
-        Markup("<tr>{}</tr>").format(Markup().join(Markup('<td class="num">{}</td>').format(word) for word in row))
-        for row in selected
-    )
-    return Markup(
-        '<details class="numbers"><summary>Numbers<span class="unseen"> of {0}</span></summary><div class="scroll">'
-        "<table><caption>{0}{1}</caption><thead><tr>{2}</tr></thead><tbody>{3}</tbody></table></div></details>"
-    ).format(title, some, titles, lines)
+    grid = Grid(f"{title}{some}", head, selected)
+    return fragment("_figure.html", "drawn", title, summary, draw_svg(spec), spec, grid)
 
 
 def evenly(numbers: Sequence[Sequence[str]], most: int = MOST_ROWS) -> list[Sequence[str]]:
     """At most so many of the rows, evenly chosen, the first and the last among them."""
     if len(numbers) <= most:
         return list(numbers)
-    return [numbers[round(at * (len(numbers) - 1) / (most - 1))] for at in range(most)]
+    return [numbers[at] for at in np.linspace(0, len(numbers) - 1, most).round().astype(int)]

@@ -12,24 +12,17 @@ from pathlib import Path
 from tandem.cluster.progress import duration
 from tandem.errors import UserError
 from tandem.evaluation.layouts import PlannedRow, System, TablePlan, system_name
+from tandem.report import formats
 from tandem.report.charts import bundle
 from tandem.report.compare import compare, explore
-from tandem.report.figures import draw_graph, group_by_box, overview
 from tandem.report.filling import fill
 from tandem.report.flags import csv_out, read_flags, read_plan
-from tandem.report.formats import latex_grid, markdown_grid, table_csv, text_grid
+from tandem.report.graph import draw_graph, group_by_box, stage_costs
 from tandem.report.grid import aligned, latex, markdown
 from tandem.report.page import render
-from tandem.report.results import Row, Table, read_table
+from tandem.report.results import Table, read_table
 from tandem.report.scored import Scored, open_scores, read_scored
-from tandem.report.sections import (
-    Addition,
-    cost_chart,
-    describe_dataset,
-    stage_costs,
-    trained_models,
-    training_lists,
-)
+from tandem.report.sections import Addition, describe_dataset, trained_models, training_lists
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
 from tandem.store.files import write_text
@@ -63,16 +56,13 @@ def render_table(table: Table, folder: Path) -> dict[str, str]:
         """A manifest's place as seen from the page."""
         return os.path.relpath(Path(run) / MANIFEST, folder)
 
-    def anchor(row: Row) -> str:
-        """A row's place on the page; two may show one run."""
-        return f"row-{table.rows.index(row) + 1}"
-
+    grid = formats.table_grid(table)
     return {
-        ".csv": table_csv(table),
-        ".md": markdown(markdown_grid(table)),
-        ".tex": latex(latex_grid(table)),
+        ".csv": formats.table_csv(table),
+        ".md": markdown(grid),
+        ".tex": latex(grid),
         ".json": table.to_json(),
-        ".html": render("table.html", title=table.heading, table=table, anchor=anchor, address=address),
+        ".html": render("table.html", title=table.heading, table=table, address=address),
     }
 
 
@@ -95,7 +85,7 @@ def show(table: Path, /) -> None:
     Args:
         table: a file results/tables/<table>.csv, written by Snakemake.
     """
-    print(aligned(text_grid(read_table(table.with_suffix(".json")))))
+    print(aligned(formats.table_grid(read_table(table.with_suffix(".json")), terminal=True)))
 
 
 def write_report(
@@ -117,27 +107,25 @@ def write_report(
     statistics = {} if is_group else json.loads(input_of(first, "dataset").path("statistics.json").read_text("utf-8"))
     numbers = {stages[scores.key].upstream.get("run", scores.key): system_name(s) for s, scores in systems.items()}
     numbers |= {row.stage: system_name(row.id) for row in rows if row.stage}
-    boxes = group_by_box(stages.values())
+    grid, chart = (None, None) if is_group else compare(systems)
     commits = {(stage.artifact.manifest.commit, stage.artifact.manifest.dirty) for stage in stages.values()}
     page = render(
         "report.html",
         tables=tables,
         dataset=first.folder.parts[-3],
-        systems=len(systems),
         split=first.params_as(ScoreParams).split,
         passages=statistics.get("passages", {}).get("count"),
         facts=describe_dataset(statistics),
         stages=stages,
         trees=[(title, tree(stages, key)) for key, title in numbers.items()],
-        overview=overview(boxes),
-        boxes=boxes,
-        dag=draw_graph(stages),
+        boxes=group_by_box(stages),
+        graph=draw_graph(stages),
         training=trained_models(stages.values(), [charts for addition in additions for charts in addition.training]),
         negatives=training_lists(stages.values()),
         cost=stage_costs(stages.values()),
-        cost_chart=cost_chart(boxes),
         sections=[section for section in sections if section],
-        comparison=None if is_group else compare(systems),
+        wins=grid,
+        differences=chart,
         explorer=None if is_group else explore(systems),
         vega=bundle,
         total=duration(sum(stage.seconds for stage in stages.values())),

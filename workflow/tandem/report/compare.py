@@ -1,10 +1,9 @@
 """Systems against one another: wins and losses of every pair, and single queries with their passages."""
 
 import hashlib
-from dataclasses import dataclass
+from itertools import chain
 
 import altair
-import numpy as np
 from markupsafe import Markup
 
 from tandem.data.collection import Collection
@@ -12,6 +11,7 @@ from tandem.data.runs import iter_run
 from tandem.evaluation.layouts import System, system_name
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.report.charts import HEIGHT, figure, inline
+from tandem.report.grid import Grid
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import input_of
@@ -24,72 +24,45 @@ MEASURES = 4
 NUMBERS, WORDS = 600_000, 160  # values and characters of a query's line in the list of all
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Every pair of systems by the first measure that all have.
+def compare(systems: dict[System, Artifact]) -> tuple[Grid, Markup | None]:
+    """Compare score artifacts of one dataset and split on all queries, by the first measure that all have.
 
-    `wins` tells per system and other system on how many queries it is better; `chart` shows the differences between the
-    second system and the first, None for a single system.
+    Returns:
+        On how many queries each system is better than each other one, and a plot of the differences between the second
+        system and the first; None for a single system.
     """
-
-    measure: str
-    systems: list[str]
-    wins: list[list[int]]
-    queries: int
-    chart: Markup | None
-
-
-def compare(systems: dict[System, Artifact]) -> Comparison:
-    """Compare score artifacts of one dataset and split on all queries."""
     artifacts, names = list(systems.values()), [system_name(system) for system in systems]
     measure = shared_measures(artifacts)[0]
     _, values = read_aligned(artifacts, [measure])
     rounded = values[:, :, 0].round(DIGITS)  # as the page's list of queries has them: the last bits are no win
-    wins = [[int((a > b).sum()) for b in rounded] for a in rounded]
-    chart = differences(names[1], names[0], measure, (rounded[1] - rounded[0]).tolist()) if len(names) > 1 else None
-    return Comparison(measure, names, wins, rounded.shape[1], chart)
-
-
-def difference_steps(values: list[float]) -> list[dict[str, float]]:
-    """Differences in falling order as steps: how many queries stand before, what A wins, what it loses.
-
-    The last one ends its step by standing there again. `compare.js` does the same for other pairs.
-    """
-    falling = np.round(np.sort(values)[::-1], DIGITS).tolist()
-    return [
-        {"before": at, "won": max(value, 0), "lost": min(value, 0)} for at, value in enumerate([*falling, falling[-1]])
+    wins = (rounded[:, None] > rounded[None]).sum(axis=2).tolist()
+    rows = [
+        [name, *("–" if at == other else f"{count:,}" for other, count in enumerate(counts))]
+        for at, (name, counts) in enumerate(zip(names, wins, strict=True))
     ]
+    title = f"On how many of {rounded.shape[1]:,} queries the row's system has a higher {measure} than the column's"
+    grid = Grid(title, ["better", *(f"than {name}" for name in names)], rows)
+    return grid, differences(names[1], names[0], measure, (rounded[1] - rounded[0]).tolist()) if names[1:] else None
 
 
 def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
-    """Differences A − B of all queries in falling order, as a plot."""
+    """Differences A − B of all queries in falling order, as a plot; `compare.js` gives it those of other pairs."""
     summary = f"{a} is better on {sum(v > 0 for v in values)} queries, {b} on {sum(v < 0 for v in values)}"
-    steps = difference_steps(values)
-    base = altair.Chart(inline(steps)).encode(
-        x=altair.X("before:Q", title="queries, by difference", scale=altair.Scale(nice=False)),
-        tooltip=[altair.Tooltip("won:Q", title="A better by"), altair.Tooltip("lost:Q", title="B better by")],
+    chart = altair.Chart(inline([{"difference": round(value, DIGITS)} for value in values]))
+    chart = chart.transform_window(rank="row_number()", sort=[altair.SortField("difference", order="descending")])
+    chart = chart.transform_calculate(before="datum.rank - 1").transform_filter("datum.difference !== 0")
+    won, lost = altair.value("var(--good)"), altair.value("var(--bad)")
+    chart = chart.mark_rect(opacity=0.75, cursor="pointer").encode(
+        x=altair.X("before:Q", title="queries, by difference", scale=altair.Scale(nice=False, domainMin=0)),
+        x2="rank",
+        y=altair.Y("difference:Q", title=f"{measure}, A − B"),
+        y2=altair.datum(0),
+        color=altair.when("datum.difference > 0").then(won).otherwise(lost),
+        tooltip=["query:N", "difference:Q"],
     )
-    area = {"interpolate": "step-after", "opacity": 0.75}
-    won = base.mark_area(color="var(--good)", **area).encode(y=altair.Y("won:Q", title=f"{measure}, A − B"))
-    lost = base.mark_area(color="var(--bad)", **area).encode(y=altair.Y("lost:Q", title=f"{measure}, A − B"))
-    numbers = [[str(int(step["before"]) + 1), f"{step['won'] + step['lost']:+.4f}"] for step in steps[:-1]]
-    chart = altair.layer(won, lost).properties(width=820, height=HEIGHT - 30)
-    return figure(f"{a} (A) against {b} (B): A is better above 0, B below", chart, summary, ["query", "A − B"], numbers)
-
-
-@dataclass(frozen=True)
-class ShownQuery:
-    """A query: the passages that each system ranks first, and those that are relevant."""
-
-    query: str
-    text: str
-    values: list[list[float]]
-    top: list[list[str]]
-    relevant: list[str]
-
-    def passages(self) -> list[str]:
-        """Every passage it shows, each once."""
-        return list(dict.fromkeys([doc for docs in self.top for doc in docs] + self.relevant[:RELEVANT]))
+    numbers = [[str(at), f"{value:+.4f}"] for at, value in enumerate(sorted(values, reverse=True), start=1)]
+    title = f"{a} (A) against {b} (B): A is better above 0, B below"
+    return figure(title, chart.properties(width=820, height=HEIGHT - 30), summary, ["query", "A − B"], numbers)
 
 
 def select_queries(queries: list[str], count: int = QUERIES) -> list[str]:
@@ -108,67 +81,48 @@ def explore(systems: dict[System, Artifact]) -> Json:
     artifacts = list(systems.values())
     measures = shared_measures(artifacts)[:MEASURES]
     scored, values = read_aligned(artifacts, measures)
-    rows = {query: row for row, query in enumerate(scored)}
-    queries = select_queries(scored)
-    some = set(queries)
+    lines = dict(zip(scored, values.transpose(1, 0, 2).round(DIGITS).tolist(), strict=True))
+    chosen = select_queries(scored)
+    some = set(chosen)
     runs = (iter_run(input_of(artifact, "run").path("run.trec")) for artifact in artifacts)
-    tops = [{query: docs[:DEPTH] for query, docs, _ in run if query in some} for run in runs]
+    tops = [{query: list(docs[:DEPTH]) for query, docs, _ in run if query in some} for run in runs]
     collection, split = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams).split
     texts, qrels = collection.queries(split), collection.qrels(split)
-    shown = [
-        ShownQuery(
-            query,
-            texts[query],
-            values[:, rows[query]].round(DIGITS).tolist(),
-            [top.get(query, []) for top in tops],
-            [doc for doc, relevance in qrels[query].items() if relevance > 0],
-        )
-        for query in queries
-    ]
-    packed, passages = _pack(shown, collection)
-    with_passages = {query["id"] for query in packed}
-    most = max(0, NUMBERS // (len(artifacts) * len(measures)) - len(packed))
-    others: list[Json] = [
-        {"id": query, "text": shortened(texts[query], WORDS), "values": values[:, rows[query]].round(DIGITS).tolist()}
-        for query in select_queries([query for query in scored if query not in with_passages], most)
-    ]
-    return {
-        "systems": [system_name(system) for system in systems],
-        "measures": measures,
-        "total": len(scored),
-        "shown": len(packed),
-        "queries": [*packed, *others],
-        "passages": passages,
+    relevant = {query: [doc for doc, relevance in qrels[query].items() if relevance > 0] for query in chosen}
+    docs = {
+        query: dict.fromkeys([*chain(*(top.get(query, ()) for top in tops)), *relevant[query][:RELEVANT]])
+        for query in chosen
     }
-
-
-def _pack(shown: list[ShownQuery], collection: Collection) -> tuple[list[Json], list[tuple[str, ...]]]:
-    """Queries and the passages they show, as many queries as the budget of bytes allows."""
-    texts = collection.texts({doc for query in shown for doc in query.passages()})
+    passage_texts = collection.texts(set().union(*docs.values()))
     passages: list[tuple[str, ...]] = []
     at: dict[str, int] = {}
     queries: list[Json] = []
     spent = 0
-    for query in shown:
-        new = [(doc, *map(shortened, texts.get(doc, ("", "")))) for doc in query.passages() if doc not in at]
-        spent += len(query.text.encode()) + sum(len("".join(passage).encode()) for passage in new)
+    for query in chosen:
+        new = [(doc, *map(shortened, passage_texts.get(doc, ("", "")))) for doc in docs[query] if doc not in at]
+        spent += len(texts[query].encode()) + sum(len("".join(passage).encode()) for passage in new)
         if spent > BUDGET:
             break
-        for passage in new:
-            at[passage[0]] = len(passages)
-            passages.append(passage)
-        relevant = set(query.relevant)
+        at |= {passage[0]: number for number, passage in enumerate(new, start=len(passages))}
+        passages += new
         queries.append(
             {
-                "id": query.query,
-                "text": shortened(query.text),
-                "values": query.values,
-                "top": [[at[doc] for doc in docs] for docs in query.top],
-                "relevant": [at[doc] for doc in query.passages() if doc in relevant],
-                "positives": len(relevant),
+                "id": query,
+                "text": shortened(texts[query]),
+                "values": lines[query],
+                "top": [[at[doc] for doc in top.get(query, [])] for top in tops],
+                "relevant": [at[doc] for doc in docs[query] if doc in set(relevant[query])],
+                "positives": len(relevant[query]),
             }
         )
-    return queries, passages
+    shown = len(queries)
+    most = max(0, NUMBERS // (len(artifacts) * len(measures)) - shown)
+    with_passages = set(chosen[:shown])
+    others = select_queries([query for query in scored if query not in with_passages], most)
+    queries += [{"id": query, "text": shortened(texts[query], WORDS), "values": lines[query]} for query in others]
+    names = [system_name(system) for system in systems]
+    counts: Json = {"total": len(scored), "shown": shown}
+    return {"systems": names, "measures": measures, **counts, "queries": queries, "passages": passages}
 
 
 def shortened(text: str, most: int | None = None) -> str:

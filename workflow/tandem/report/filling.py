@@ -1,6 +1,4 @@
-"""A layout made into a table: means, intervals and tests of its systems, and verdicts by tolerance bands.
-
-bands.yaml holds a list of tolerances; docs/papers.md explains their keys."""
+"""A layout made into a table: means, intervals and tests of its systems, and verdicts by tolerance bands."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,14 +10,14 @@ import numpy as np
 from tandem.config.tables import Band
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, system_name
-from tandem.evaluation.measures import Floats64
-from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test
-from tandem.report.results import Cell, FilledColumn, Lineage, Row, Table, percent
+from tandem.evaluation.significance import holm
+from tandem.report.results import Best, Cell, FilledColumn, Lineage, Row, Table, percent
 from tandem.report.scored import Block, Scored, origin, read_block, run_folder
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import causes, open_upstream, stage_name
 
-CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "measure")  # keys that select an entry
+CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "measure")  # keys that select a band
+MOST_DIFFERENCES = 12  # of a row from its neighbour
 
 
 @dataclass(frozen=True)
@@ -75,94 +73,17 @@ def verdict(value: float | None, printed: float | None, band: Band | None, wrong
     return "match" if distance <= band.tolerance else "near" if distance <= band.near else "off"
 
 
-MOST_DIFFERENCES = 12  # of a row from its neighbour
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """A block with what follows from it: bootstrap bounds of shape (systems, measures), uncorrected p by system."""
+class Position(NamedTuple):
+    """Where a row's number of a column stands: the block of its place, and the indices of system and measure."""
 
     block: Block
-    low: Floats64
-    high: Floats64
-    p: dict[System, Floats64]
-
-
-class Position(NamedTuple):
-    """Where a row's number of a column stands: the numbers of its place, and the indices of system and measure."""
-
-    numbers: Numbers
     system: int
     measure: int
 
-
-class Filling:
-    """The numbers of a table's systems, place by place; `scored` are those of `fill`."""
-
-    def __init__(self, layout: Layout, scored: Sequence[Scored]) -> None:
-        self.layout = layout
-        places = dict.fromkeys(score.place for score in scored)
-        self.numbers = {at: _numbers(layout, [score for score in scored if score.place == at]) for at in places}
-        self.columns = _columns(layout, self.numbers)
-        self.corrected = {column.id: self._corrected(column) for column in self.columns}
-
-    def position(self, row: System, column: Column) -> Position | None:
-        """Where a row's number of a column stands; None where it has none."""
-        for (dataset, _, _), numbers in self.numbers.items():
-            block = numbers.block
-            if dataset == column.dataset and row in block.systems and column.measure in block.measures:
-                return Position(numbers, block.systems.index(row), block.measures.index(column.measure))
-        return None
-
-    def _corrected(self, column: Column) -> dict[System, float]:
-        """Holm-corrected p of a column by row."""
-        p = {}
-        for row in self.layout.rows:
-            position = self.position(row.id, column)
-            if position and row.id in position.numbers.p:
-                p[row.id] = position.numbers.p[row.id][position.measure]
-        return dict(zip(p, holm(np.array(list(p.values()))).tolist(), strict=True)) if p else {}
-
-    def cell(self, row: LayoutRow, column: Column) -> Cell:
-        """A row's number in a column, without its verdict."""
-        printed, position = row.printed.get(column.id), self.position(row.id, column)
-        if position is None:
-            return Cell(column.measure, printed)
-        numbers, system, measure = position
-        block, means = numbers.block, numbers.block.values.mean(axis=1)
-        base = block.systems.index(row.baseline) if row.baseline in block.systems else None
-        deviation, scored, p = block.deviation(system), block.scored[system], self.corrected[column.id].get(row.id)
-        on = self.layout.printed_on
-        paper = row.dataset or column.dataset or (on.dataset if on else "")
-        split = column.split or (on.split if on and not column.dataset else "")
-        first = scored[0].row
-        elsewhere = bool(paper) and (first.collection != paper or split not in ("", first.split))
-        return Cell(
-            column.measure,
-            printed,
-            percent(means[system, measure]),
-            percent(numbers.low[system, measure]),
-            percent(numbers.high[system, measure]),
-            percent(means[system, measure] - means[base, measure]) if base is not None else None,
-            None if p is None else round(p, 6),
-            sd=None if deviation is None else percent(deviation[measure]),
-            seeds=[percent(mean) for mean in block.means[:, system, measure]],
-            stages=[Path(run_folder(score.artifact)).name for score in scored],
-            dataset=first.dataset,
-            split=first.split,
-            stands_in=elsewhere or any(score.row.instead for score in scored),
-        )
-
-    def describe(self, column: Column) -> FilledColumn:
-        """A column with the paper's dataset and split, and ours."""
-        own = [(place, numbers.block) for place, numbers in self.numbers.items() if place[0] == column.dataset]
-        (_, dataset, split), queries = (own[0][0], own[0][1].queries) if own else (("", "", ""), 0)
-        name, printed_dataset, printed_split = column.dataset_name, column.dataset, column.split
-        if (on := self.layout.printed_on) and not column.dataset:
-            name, printed_dataset, printed_split = "", on.dataset, on.split
-        return FilledColumn(
-            column.measure, column.name, column.label, name, printed_dataset, printed_split, dataset, split, queries
-        )
+    @property
+    def mean(self) -> float:
+        """Over queries and seeds."""
+        return float(self.block.values[self.system, :, self.measure].mean())
 
 
 def fill(
@@ -184,52 +105,39 @@ def fill(
         bands: tolerances.
         absent: rows without scores, and why.
     """
-    filling = Filling(layout, scored)
+    places = dict.fromkeys(score.place for score in scored)
+    blocks = [read_block([score for score in scored if score.place == place], layout) for place in places]
+    columns = _columns(layout, blocks)
+    positions = [_positions(layout, column, blocks) for column in columns]
+    corrected = [_corrected(own) for own in positions]
     rows: list[Row] = []
     previous: Scored | None = None
     for row in layout.rows:
         if row.hidden:
             continue
         own = [score for score in scored if score.system == row.id]
-        cells = [_judge(filling.cell(row, c), layout, row, c, table, bands, own) for c in filling.columns]
+        cells = []
+        for column, own_positions, p in zip(columns, positions, corrected, strict=True):
+            cell = _cell(layout, row, column, own_positions, p.get(row.id))
+            cells.append(_judge(cell, layout, row, column, table, bands, own))
         rows.append(_row(row, cells, own, previous, (absent or {}).get(row.id, "")))
         previous = own[0] if own else previous
-    first = next(iter(filling.numbers.values())).block
     return Table(
         title=layout.title,
         paper=layout.paper,
         printed_on=layout.printed_on,
         decimals=layout.decimals,
         note=layout.note,
-        names=[column.label for column in filling.columns],
-        dataset=first.scored[0][0].row.dataset,
-        split=first.scored[0][0].row.split,
-        queries=first.queries,
+        columns=[_describe(layout, column, blocks) for column in columns],
         rows=rows,
-        columns=[filling.describe(column) for column in filling.columns],
         seeds=list(dict.fromkeys(score.row.seed for score in scored)),
+        best=_best(layout, columns[0], positions[0], rows),
     )
 
 
-def _numbers(layout: Layout, scored: list[Scored]) -> Numbers:
-    """The intervals and tests of the systems of one place."""
-    block = read_block(scored, [row.id for row in layout.rows])
-    systems, queries, measures = block.values.shape
-    flat = block.values.transpose(1, 0, 2).reshape(queries, systems * measures)
-    low, high = (bound.reshape(systems, measures) for bound in bootstrap_interval(flat))
-    at = {system: i for i, system in enumerate(block.systems)}
-    tested = [(r.id, r.baseline) for r in layout.rows if r.baseline in at and r.id in at and not r.hidden]
-    p: dict[System, Floats64] = {}
-    if tested:
-        differences = np.stack([block.values[at[own]] - block.values[at[base]] for own, base in tested if base], axis=1)
-        by_test = randomisation_test(differences.reshape(queries, -1)).reshape(len(tested), measures)
-        p = {own: by_test[i] for i, (own, _) in enumerate(tested)}
-    return Numbers(block, low, high, p)
-
-
-def _columns(layout: Layout, numbers: dict[tuple[str, str, str], Numbers]) -> list[Column]:
+def _columns(layout: Layout, blocks: Sequence[Block]) -> list[Column]:
     """The layout's columns that are measured or printed (answers give no recall); all measures without columns."""
-    measured = {(place[0], measure): None for place, own in numbers.items() for measure in own.block.measures}
+    measured = {(block.place[0], measure): None for block in blocks for measure in block.measures}
     if not layout.columns:
         return [Column(measure=measure, name=measure) for _, measure in measured]
     printed = {column for row in layout.rows for column, value in row.printed.items() if value is not None}
@@ -238,6 +146,90 @@ def _columns(layout: Layout, numbers: dict[tuple[str, str, str], Numbers]) -> li
         computed = ", ".join(dict.fromkeys(measure for _, measure in measured))
         raise UserError(f"{layout.title}: none of its measures was computed, only {computed}")
     return columns
+
+
+def _positions(layout: Layout, column: Column, blocks: Sequence[Block]) -> dict[System, Position]:
+    """Where the numbers of a column stand, by row."""
+    positions: dict[System, Position] = {}
+    for block in blocks:
+        if block.place[0] == column.dataset and column.measure in block.measures:
+            for at, system in enumerate(block.systems):
+                positions.setdefault(system, Position(block, at, block.measures.index(column.measure)))
+    return {row.id: positions[row.id] for row in layout.rows if row.id in positions}
+
+
+def _corrected(positions: dict[System, Position]) -> dict[System, float]:
+    """Holm-corrected p of a column by row."""
+    p = {row: at.block.p[row][at.measure] for row, at in positions.items() if row in at.block.p}
+    return dict(zip(p, holm(np.array(list(p.values()))).tolist(), strict=True)) if p else {}
+
+
+def _cell(layout: Layout, row: LayoutRow, column: Column, positions: dict[System, Position], p: float | None) -> Cell:
+    """A row's number in a column, without its verdict."""
+    printed, position = row.printed.get(column.id), positions.get(row.id)
+    if position is None:
+        return Cell(column.measure, printed)
+    block, system, measure = position
+    scored, seeds = block.scored[system], block.seeds[:, system, measure]
+    base = _other(position, row.baseline)
+    touched = len({score.artifact.key for score in scored}) > 1  # by the seeds
+    on = layout.printed_on
+    paper = row.dataset or column.dataset or (on.dataset if on else "")
+    split = column.split or (on.split if on and not column.dataset else "")
+    first = scored[0].row
+    elsewhere = bool(paper) and (first.collection != paper or split not in ("", first.split))
+    return Cell(
+        column.measure,
+        printed,
+        percent(position.mean),
+        percent(block.low[system, measure]),
+        percent(block.high[system, measure]),
+        percent(position.mean - base.mean) if base else None,
+        None if p is None else round(p, 6),
+        sd=percent(seeds.std(ddof=1)) if touched else None,
+        seeds=[percent(mean) for mean in seeds],
+        stages=[Path(run_folder(score.artifact)).name for score in scored],
+        dataset=first.dataset,
+        split=first.split,
+        stands_in=elsewhere or any(score.row.instead for score in scored),
+    )
+
+
+def _other(position: Position, system: System | None) -> Position | None:
+    """The same number of another system of the same place; None where it has none."""
+    systems = position.block.systems
+    return position._replace(system=systems.index(system)) if system in systems else None
+
+
+def _describe(layout: Layout, column: Column, blocks: Sequence[Block]) -> FilledColumn:
+    """A column with the paper's dataset and split, and ours."""
+    block = next((block for block in blocks if block.place[0] == column.dataset), None)
+    (_, dataset, split), queries = (block.place, block.queries) if block else (("", "", ""), 0)
+    printed = column.dataset_name, column.dataset, column.split
+    if (on := layout.printed_on) and not column.dataset:
+        printed = "", on.dataset, on.split
+    return FilledColumn(column.measure, column.name, column.label, *printed, dataset, split, queries)
+
+
+def _best(layout: Layout, column: Column, positions: dict[System, Position], rows: Sequence[Row]) -> Best | None:
+    """The best row of a column; its reference is the first row that is not itself tested against another."""
+    cells = {row.id: row.cells[0] for row in rows if row.cells[0].value is not None}
+    if not cells:
+        return None
+    system = max(cells, key=lambda row: cells[row].value or 0.0)
+    best = Best(system_name(system), column.label, cells[system].value or 0.0)
+    baselines = {row.id: row.baseline for row in layout.rows if row.id in positions}
+    reference = next((row for row, baseline in baselines.items() if baseline is None), system)
+    position = positions[system]
+    base = _other(position, reference)
+    if reference == system or base is None:
+        return best
+    p = cells[system].p
+    if baselines[system] != reference:
+        others = [row for row in cells if row in position.block.systems and row != reference]
+        tests = position.block.p_against([reference] * len(others), others)[:, position.measure]
+        p = round(float(holm(tests)[others.index(system)]), 6)
+    return replace(best, over=system_name(reference), gain=percent(position.mean - base.mean), p=p)
 
 
 def _judge(

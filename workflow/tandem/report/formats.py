@@ -1,28 +1,23 @@
 """How a table's numbers are written: the same in CSV, Markdown, LaTeX, HTML and on a terminal."""
 
-from collections.abc import Callable
-from itertools import chain
-
-from markupsafe import Markup
-
 from tandem.evaluation.layouts import system_name
-from tandem.report.grid import Grid, csv_text, escape_latex
+from tandem.report.grid import Grid, csv_text
 from tandem.report.results import Cell, Row, Table
 
+LEVEL, LEAST = 0.05, 0.001  # of p: significant below the first; below the second, not written out
 LEGEND = (
-    "Values in percent. p: paired two-sided randomisation test against the row's baseline, Holm-corrected over the "
-    "table's comparisons per measure; † p < 0.05, ‡ p < 0.01, better or worse."
+    "Values in percent, the best in bold. ▲ significantly better and ▼ significantly worse than the row's baseline: "
+    "p < 0.05 in a paired two-sided randomisation test, Holm-corrected over the table's comparisons per measure."
 )
 BRACKETS = "In brackets the 95 % bootstrap interval over queries."
-CHANGE = "In parentheses the difference from that baseline."
 SEEDS = "Mean ± standard deviation over the seeds {seeds}; intervals and tests on per-query means over them."
 VERDICTS = (
     "Verdict: match within the band's tolerance, near, or off; none where another dataset stands in without a band."
 )
 WRONG = "printed number is wrong"  # how a verdict on such a number begins
 CSV_HEAD = [
-    *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"),
-    *("name", "sd", "seeds", "verdict", "printed_dataset", "printed_split"),
+    *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
+    *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split"),
 ]
 
 
@@ -36,14 +31,9 @@ def ours(cell: Cell) -> str:
     return number(cell.value) + ("" if cell.sd is None else f" ± {number(cell.sd)}")
 
 
-def interval(cell: Cell) -> str:
-    """`[50.12, 57.80]`; nothing without a value."""
-    return "" if cell.value is None else f"[{number(cell.low)}, {number(cell.high)}]"
-
-
-def signed(difference: float | None) -> str:
+def signed(difference: float | None, decimals: int = 2) -> str:
     """`+1.25`; a dash without a value."""
-    return "–" if difference is None else f"{difference:+.2f}"
+    return "–" if difference is None else f"{difference:+.{decimals}f}".replace("-", "−")
 
 
 def delta(cell: Cell) -> str:
@@ -55,14 +45,14 @@ def probability(p: float | None) -> str:
     """`0.012`, `<0.001`; a dash where nothing was tested."""
     if p is None:
         return "–"
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    return f"<{LEAST}" if p < LEAST else f"{p:.3f}"
 
 
-def mark(p: float | None) -> str:
-    """‡ for p < 0.01, † for p < 0.05."""
-    if p is None or p >= 0.05:
+def mark(change: float | None, p: float | None) -> str:
+    """▲ for significantly better, ▼ for significantly worse than the baseline; else nothing."""
+    if change is None or p is None or p >= LEVEL:
         return ""
-    return "‡" if p < 0.01 else "†"
+    return "▲" if change > 0 else "▼"
 
 
 def short_verdict(cell: Cell) -> str:
@@ -75,17 +65,77 @@ def against(row: Row) -> str:
     return "quoted" if row.quoted else row.against or "–"
 
 
+def is_best(table: Table, row: Row, at: int) -> bool:
+    """Whether a row has the highest value of a column that has others."""
+    values = {cell.value for cell in table.column(at) if cell.value is not None}
+    return len(values) > 1 and row.cells[at].value == max(values)
+
+
+def ranked(table: Table) -> list[Row]:
+    """The rows in falling order of the first measure; those without a value last."""
+    return sorted(table.rows, key=lambda row: -1.0 if row.cells[0].value is None else row.cells[0].value, reverse=True)
+
+
+def anchor(table: Table, row: Row) -> str:
+    """The id of what is behind a row; two rows may show one run."""
+    return f"row-{table.rows.index(row) + 1}"
+
+
+def bar(cell: Cell, column: list[Cell]) -> str:
+    """Style of the bar of an interval: its ends and its value, in percent of the range of all of a column."""
+    lows, highs = [c.low for c in column if c.low is not None], [c.high for c in column if c.high is not None]
+    low, width = min(lows), max(highs) - min(lows) or 1.0
+    ends = zip(("low", "at", "high"), (cell.low, cell.value, cell.high), strict=True)
+    return "; ".join(f"--{name}: {100 * (end - low) / width:.1f}%" for name, end in ends if end is not None)
+
+
+def answer(table: Table) -> list[str]:
+    """What a table says, in sentences: the best system, then the systems that are worse than their baselines."""
+    if (best := table.best) is None:
+        return []
+    sentence = f"{best.system} is best: {best.measure} {number(best.value, 1)}"
+    if best.gain is not None:
+        surely = "" if best.p is not None and best.p < LEVEL else " not significantly,"
+        sentence += f",{surely} {signed(best.gain, 1)} over {best.over} ({p_text(best.p)})"
+    lower = [row for row in table.rows if (row.cells[0].change or 0.0) < 0]
+    hurt = [row for row in lower if mark(row.cells[0].change, row.cells[0].p)]
+    unsure = [row for row in lower if row not in hurt]
+    sentences = [f"{sentence}."]
+    if hurt:
+        sentences.append(f"{_losses(hurt)} {'hurt' if len(hurt) > 1 else 'hurts'}.")
+    if unsure:
+        sentences.append(f"{_losses(unsure)} {'are' if len(unsure) > 1 else 'is'} lower, but not significantly.")
+    return sentences
+
+
+def _losses(rows: list[Row]) -> str:
+    """`CE on BM25 (−2.9 against BM25, p = 0.012) and DE (…)`."""
+    texts = [
+        f"{system_name(row.id)} ({signed(row.cells[0].change, 1)} against {row.against}, {p_text(row.cells[0].p)})"
+        for row in rows
+    ]
+    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+
+
+def p_text(p: float | None) -> str:
+    """`p = 0.012`, `p < 0.001`."""
+    return f"p < {LEAST}" if p is not None and p < LEAST else f"p = {probability(p)}"
+
+
 def table_notes(table: Table) -> list[str]:
     """The notes below a table: how it was made, and why printed numbers are wrong."""
-    several = [SEEDS.format(seeds=", ".join(map(str, table.seeds)))] if len(table.seeds) > 1 else []
-    absent = [f"{row.system} is only printed: {row.absent}." for row in table.rows if row.absent]
-    wrong = [
+    notes = [table.note.strip()] if table.note.strip() else []
+    if len(table.seeds) > 1:
+        notes.append(SEEDS.format(seeds=", ".join(map(str, table.seeds))))
+    notes += [f"{row.system} is only printed: {row.absent}." for row in table.rows if row.absent]
+    if any(map(table.has_verdict, range(len(table.columns)))):
+        notes.append(VERDICTS)
+    return notes + [
         f"{row.system}, {label}: {cell.verdict}."
         for row in table.rows
         for cell, label in zip(row.cells, table.names, strict=True)
         if cell.verdict.startswith(WRONG)
     ]
-    return [*several, *absent, *([VERDICTS] if any(table.has_verdict) else []), *wrong]
 
 
 def band_notes(table: Table) -> list[str]:
@@ -106,19 +156,24 @@ def band_notes(table: Table) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
+def source_note(table: Table) -> list[str]:
+    """Where the printed values come from."""
+    return [f"Printed values: {table.paper.citation.strip()}, {table.paper.table}."] if table.paper else []
+
+
 def table_csv(table: Table) -> str:
     """One line per system and measure: values in percent with four decimals, p with six, empty without a value."""
     lines = []
     for row in table.rows:
         for cell, column in zip(row.cells, table.columns, strict=True):
             printed = "" if cell.printed is None else f"{cell.printed:.{table.decimals}f}"
-            numbers = [four_decimals(value) for value in (cell.value, cell.low, cell.high)]
+            numbers = [four_decimals(value) for value in (cell.value, cell.low, cell.high, cell.change)]
             p = "" if cell.p is None else f"{cell.p:.6f}"
             known = [row.system, row.first_stage, cell.dataset, cell.split, cell.measure]
             seeds = " ".join(map(four_decimals, cell.seeds)) if len(table.seeds) > 1 else ""
-            stage = (cell.stages or [row.stage])[0]
+            test = [p, mark(cell.change, cell.p), (cell.stages or [row.stage])[0]]
             more = [column.name, four_decimals(cell.sd), seeds, cell.verdict]
-            lines.append([*known, printed, *numbers, p, stage, *more, column.printed_dataset, column.printed_split])
+            lines.append([*known, printed, *numbers, *test, *more, column.printed_dataset, column.printed_split])
     return csv_text(CSV_HEAD, lines)
 
 
@@ -127,109 +182,43 @@ def four_decimals(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def markdown_grid(table: Table) -> Grid:
-    """Per measure: printed, ours with its interval, their difference, the verdict, p with the difference it tests."""
+def table_grid(table: Table, terminal: bool = False) -> Grid:
+    """Per measure: ours with mark and interval, the printed value and the difference, the verdict, p and change.
 
-    def value(cell: Cell) -> str:
-        return Markup("–" if cell.value is None else f"**{ours(cell)}**{mark(cell.p)} {interval(cell)}")
-
-    def p(cell: Cell) -> str:
-        return Markup(probability(cell.p) + ("" if cell.change is None else f" ({signed(cell.change)})"))
-
-    head, rows = _columns(table, value, p, deltas=True, heads=(("{} printed", "ours"), "{}"))
-    notes = [f"{LEGEND} {BRACKETS} {CHANGE}", *([table.note.strip()] if table.note else [])]
-    notes += [*table_notes(table), *band_notes(table)]
-    notes += [f"Source of the printed values: {table.paper.citation.strip()}."] if table.paper else []
-    return Grid(
-        table.heading,
-        [Markup(title) for title in ["System", "re-ranks", *head, "p against"]],
-        [[row.system, row.first_stage, *cells, against(row)] for row, cells in zip(table.rows, rows, strict=True)],
-        align=f"ll{'r' * len(head)}l",
-        caption=table.caption,
-        notes=notes,
-    )
-
-
-def latex_grid(table: Table) -> Grid:
-    """A group of columns per measure under its printed name."""
-
-    def value(cell: Cell) -> str:
-        text = escape_latex(ours(cell) + mark(cell.p))
-        return Markup(text if cell.value is None else f"{text} {{\\scriptsize {interval(cell)}}}")
-
-    head, rows = _columns(table, value, _p, deltas=True, heads=(("printed", "ours"), "ours"), minus="${}$")
-    widths = [2 + 2 * printed + judged for printed, judged in zip(table.has_printed, table.has_verdict, strict=True)]
-    notes = [LEGEND, BRACKETS, table.note.strip(), *table_notes(table), *band_notes(table)]
-    return Grid(
-        table.heading,
-        ["System", "re-ranks", *head, "p against"],
-        [
-            [row.system, row.first_stage or "–", *cells, against(row)]
-            for row, cells in zip(table.rows, rows, strict=True)
-        ],
-        align=f"ll{'r' * len(head)}l",
-        caption=table.caption,
-        notes=notes,
-        groups=list(zip(table.names, widths, strict=True)),
-    )
-
-
-def text_grid(table: Table) -> Grid:
-    """A line per system; per measure the printed value, if any, ours with its mark, and p; rows named by number."""
-
-    def value(cell: Cell) -> str:
-        return f"{ours(cell)}{mark(cell.p) or ' '}"
-
-    # The blank in the heads leaves room for a mark.
-    head, rows = _columns(table, value, _p, deltas=False, heads=(("{} printed", "ours "), "{} "))
-    numbers = {system_name(row.id): f"#{n}" for n, row in enumerate(table.rows, start=1)}
-    lines = []
-    for n, (row, cells) in enumerate(zip(table.rows, rows, strict=True), start=1):
-        first_stage = numbers.get(row.first_stage, row.first_stage) or "–"
-        lines.append([str(n), row.system, first_stage, *cells, numbers.get(row.against) or against(row)])
-    return Grid(
-        table.heading,
-        ["#", "System", "re-ranks", *head, "p against"],
-        lines,
-        align=f"rll{'r' * len(head)}l",
-        caption=table.caption,
-        notes=[LEGEND, *table_notes(table), *band_notes(table)],
-    )
-
-
-def _p(cell: Cell) -> str:
-    return probability(cell.p)
-
-
-def _columns(
-    table: Table,
-    value: Callable[[Cell], str],
-    p: Callable[[Cell], str],
-    deltas: bool,
-    heads: tuple[tuple[str, str], str],
-    minus: str = "{}",
-) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells of all measures; `value` and `p` write a cell, `minus` sets a signed number.
-
-    `deltas` adds a column of ours minus printed. `heads` are those of the printed and our value beside it, and that of
-    our value alone; `{}` is the measure's name.
+    On a terminal, intervals and differences are left out, and rows are named by their number.
     """
+    numbers = {system_name(row.id): f"#{at}" for at, row in enumerate(table.rows, 1)} if terminal else {}
+    head = [*(["#"] if terminal else []), "System", "re-ranks"]
+    words = len(head)
+    rows = [
+        [*([str(at)] if terminal else []), row.system, numbers.get(row.first_stage, row.first_stage) or "–"]
+        for at, row in enumerate(table.rows, 1)
+    ]
+    best = []
+    for at, name in enumerate(table.names):
+        best += [(line, len(head)) for line, row in enumerate(table.rows) if is_best(table, row, at)]
+        has_printed, has_verdict = table.has_printed(at), table.has_verdict(at)
+        head += [name, *(["printed"] if has_printed else []), *(["Δ"] if has_printed and not terminal else [])]
+        head += [*(["verdict"] if has_verdict else []), "p"]
+        for line, row in zip(rows, table.rows, strict=True):
+            line += _cells(row.cells[at], table.decimals, has_printed, has_verdict, terminal)
+    for line, row in zip(rows, table.rows, strict=True):
+        line.append(numbers.get(row.against) or against(row))
+    align = "r" * terminal + "ll" + "r" * (len(head) - words) + "l"
+    notes = [LEGEND, *([] if terminal else [BRACKETS, "In parentheses the difference from the baseline."])]
+    notes += [*table_notes(table), *band_notes(table), *source_note(table)]
+    return Grid(
+        table.heading, [*head, "p against"], rows, align=align, caption=table.caption, notes=notes, best=frozenset(best)
+    )
 
-    def cells(row: Row) -> list[str]:
-        words = []
-        for cell, printed, judged in zip(row.cells, table.has_printed, table.has_verdict, strict=True):
-            difference = delta(cell)
-            words += [number(cell.printed, table.decimals)] if printed else []
-            words += [value(cell)]
-            difference = difference if difference == "–" else Markup(minus.format(difference))
-            words += [difference] if printed and deltas else []
-            words += [*([short_verdict(cell)] if judged else []), p(cell)]
-        return words
 
-    def titles(name: str, printed: bool, judged: bool) -> list[str]:
-        both, alone = heads
-        own = [*(head.format(name) for head in both), *(["Δ"] if deltas else [])] if printed else [alone.format(name)]
-        return [*own, *(["verdict"] if judged else []), "p"]
-
-    columns = zip(table.names, table.has_printed, table.has_verdict, strict=True)
-    return list(chain.from_iterable(titles(*column) for column in columns)), [cells(row) for row in table.rows]
+def _cells(cell: Cell, decimals: int, has_printed: bool, has_verdict: bool, terminal: bool) -> list[str]:
+    """The cells of one measure."""
+    value, p = f"{ours(cell)} {mark(cell.change, cell.p)}".rstrip(), probability(cell.p)
+    if terminal:
+        value = value if mark(cell.change, cell.p) else f"{value}  "  # so that numbers stand below one another
+    elif cell.value is not None:
+        value += f" [{number(cell.low)}, {number(cell.high)}]"
+        p += "" if cell.change is None else f" ({signed(cell.change)})"
+    printed = [number(cell.printed, decimals), *([] if terminal else [delta(cell)])] if has_printed else []
+    return [value, *printed, *([short_verdict(cell)] if has_verdict else []), p]

@@ -1,4 +1,4 @@
-"""Templates: one environment for every page, which escapes whatever it shows, and pages that load nothing."""
+"""Templates: one environment for every page and table. Pages escape whatever they show and load nothing."""
 
 import json
 import re
@@ -10,7 +10,6 @@ import jinja2
 from markupsafe import Markup, escape
 
 from tandem.cluster.progress import duration
-from tandem.report import formats, grid
 
 FOLDERS = [Path(__file__).parent / "assets"]  # of templates; extras append theirs
 
@@ -25,27 +24,24 @@ def asset(name: str) -> str:
 
 @cache
 def environment() -> jinja2.Environment:
-    """Templates of `assets/`, autoescaped; the functions of `formats` are at hand in each."""
+    """Templates of `assets/`, those of HTML autoescaped; the functions of `formats` are at hand in each."""
+    from tandem.report import formats  # whose tables are rendered here
+
     env = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
-        autoescape=True,
+        autoescape=lambda name: name is None or name.endswith(".html"),
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
     env.filters["prose"] = prose
-    env.globals.update(
-        formats=formats,
-        worth=grid.worth,
-        asset=lambda name: Markup(asset(name)),
-        embedded=embedded,
-        duration=duration,
-    )
+    env.globals.update(asset=lambda name: Markup(asset(name)), embedded=embedded, duration=duration, formats=formats)
     return env
 
 
 def prose(text: str) -> Markup:
-    """Escaped text, what stands between backticks as code: `rerank.depth`."""
+    """Escaped text with code between backticks: `rerank.depth`."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 

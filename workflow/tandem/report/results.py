@@ -1,9 +1,8 @@
 """A table with its numbers, as `tandem table` writes it and the report reads it."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -111,21 +110,39 @@ class FilledColumn:
 
 
 @dataclass(frozen=True)
+class Best:
+    """The best system by the first measure, and by how much it is `over` another, the reference of the table.
+
+    `gain` in percent points; `p` is that of the best system's own comparison where its baseline is the reference, else
+    Holm-corrected over the tests of all systems against the reference. Both are None where there is no such test.
+    """
+
+    system: str
+    measure: str
+    value: float
+    over: str = ""
+    gain: float | None = None
+    p: float | None = None
+
+
+@dataclass(frozen=True)
 class Table:
-    """A filled layout; `names` are the headings of its columns."""
+    """A filled layout."""
 
     title: str
     paper: Paper | None
     printed_on: PrintedOn | None
     decimals: int
     note: str
-    names: list[str]
-    dataset: str
-    split: str
-    queries: int
+    columns: list[FilledColumn]
     rows: list[Row]
-    columns: list[FilledColumn] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
+    best: Best | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The headings of its columns."""
+        return [column.label for column in self.columns]
 
     @property
     def stands_in(self) -> bool:
@@ -140,9 +157,10 @@ class Table:
     @property
     def caption(self) -> str:
         """What the printed numbers and ours were measured on."""
-        own = [(column.dataset, column.split, column.queries) for column in self.columns if column.queries]
-        searched = list(dict.fromkeys(own)) or [(self.dataset, self.split, self.queries)]
-        ours = "ours: " + ", ".join(f"{name} {split}, {queries:,} queries" for name, split, queries in searched)
+        own = [
+            f"{column.dataset} {column.split}, {column.queries:,} queries" for column in self.columns if column.queries
+        ]
+        ours = f"ours: {', '.join(dict.fromkeys(own))}"
         ours += f", {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
         if instead := list(dict.fromkeys(row.instead for row in self.rows if row.instead)):
             ours += f", trained on {'; '.join(instead)}"
@@ -153,16 +171,17 @@ class Table:
         stand_in = " (a stand-in: not comparable in level)" if self.stands_in else ""
         return f"printed: {printed}; {ours}{stand_in}"
 
-    @property
-    def has_printed(self) -> list[bool]:
-        """Per column, whether any of its cells has a printed value."""
-        columns = zip(*(row.cells for row in self.rows), strict=True)
-        return [any(cell.printed is not None for cell in column) for column in columns]
+    def column(self, at: int) -> list[Cell]:
+        """The cells of a column."""
+        return [row.cells[at] for row in self.rows]
 
-    @property
-    def has_verdict(self) -> list[bool]:
-        """Per column, whether any of its cells has a verdict."""
-        return [any(cell.verdict for cell in column) for column in zip(*(row.cells for row in self.rows), strict=True)]
+    def has_printed(self, at: int) -> bool:
+        """Whether any cell of a column has a printed value."""
+        return any(cell.printed is not None for cell in self.column(at))
+
+    def has_verdict(self, at: int) -> bool:
+        """Whether any cell of a column has a verdict."""
+        return any(cell.verdict for cell in self.column(at))
 
     def to_json(self) -> str:
         """The table for programs; `read_table` reads it back."""
@@ -171,8 +190,7 @@ class Table:
 
 def to_json(kind: type[T], value: T) -> str:
     """A dataclass as indented JSON with a final newline."""
-    content: Any = TypeAdapter(kind).dump_python(value, mode="json")
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    return TypeAdapter(kind).dump_json(value, indent=1).decode() + "\n"
 
 
 def read_json(kind: type[T], path: Path, missing: str, broken: str) -> T:

@@ -1,4 +1,4 @@
-"""Scores of a table's rows, query by query: the mean over seeds for tests, each seed's mean for their deviation."""
+"""Scores of a table's rows, query by query, with intervals and tests of the systems searched in one place."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from tandem.errors import UserError
-from tandem.evaluation.layouts import PlannedRow, System, system_name
+from tandem.evaluation.layouts import Layout, PlannedRow, System, system_name
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
+from tandem.evaluation.significance import bootstrap_interval, randomisation_test
 from tandem.report.results import Origin
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
@@ -40,10 +41,9 @@ def run_folder(scores: Artifact) -> str:
 def origin(scores: Artifact) -> Origin:
     """Where scores come from, by their manifest and that of their run."""
     run = open_upstream(scores).get("run", scores)
-    made = run.manifest
-    return Origin(
-        scores.key, run.key, run_folder(scores), made.commit, made.dirty, made.finished, made.machine.node, made.seconds
-    )
+    manifest = run.manifest
+    how = manifest.commit, manifest.dirty, manifest.finished, manifest.machine.node, manifest.seconds
+    return Origin(scores.key, run.key, run_folder(scores), *how)
 
 
 @dataclass(frozen=True)
@@ -86,38 +86,46 @@ class Block:
     """What is compared query by query: the systems searched in one place, in the layout's order.
 
     Attributes:
+        place: column, dataset and split.
         scored: of each system, its scores by seed.
         measures: those that all of them have.
         values: the mean over seeds of each query's value, shape (systems, queries, measures).
-        means: each seed's mean over queries, shape (seeds, systems, measures).
+        seeds: each seed's mean over queries, shape (seeds, systems, measures).
+        low, high: bounds of the bootstrap interval, shape (systems, measures).
+        p: of each tested system, that of the test against its baseline by measure, uncorrected.
     """
 
+    place: tuple[str, str, str]
     systems: list[System]
     scored: list[list[Scored]]
     measures: list[str]
-    queries: int
     values: Floats64
-    means: Floats64
+    seeds: Floats64
+    low: Floats64
+    high: Floats64
+    p: dict[System, Floats64]
 
-    def deviation(self, system: int) -> Floats64 | None:
-        """Standard deviation over seeds of a system's means (n - 1 in the denominator), shape (measures,).
+    @property
+    def queries(self) -> int:
+        """How many queries were scored."""
+        return int(self.values.shape[1])
 
-        None with one seed, and for a system that no seed touches.
-        """
-        if len({scored.artifact.key for scored in self.scored[system]}) < 2:
-            return None
-        return np.asarray(self.means[:, system].std(axis=0, ddof=1))
+    def p_against(self, base: Sequence[System], systems: Sequence[System]) -> Floats64:
+        """Uncorrected p of the tests of systems, each against its own base, shape (systems, measures)."""
+        own, bases = ([self.systems.index(system) for system in named] for named in (systems, base))
+        differences = (self.values[own] - self.values[bases]).transpose(1, 0, 2)
+        return randomisation_test(differences.reshape(self.queries, -1)).reshape(len(systems), -1)
 
 
-def read_block(scored: Sequence[Scored], systems: Sequence[System]) -> Block:
-    """Read the scores of one place, of every seed; `systems` is the layout's order.
+def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
+    """Read the scores of one place, of every seed.
 
     Raises:
         UserError: a system lacks a seed that another has, or systems were scored on different queries.
     """
     seeds = list(dict.fromkeys(score.row.seed for score in scored))
-    present = [system for system in systems if any(score.system == system for score in scored)]
     by_seed = {(score.system, score.row.seed): score for score in scored}
+    present = [row.id for row in layout.rows if any(score.system == row.id for score in scored)]
     for system in present:
         for seed in seeds:
             if (system, seed) not in by_seed:
@@ -127,6 +135,14 @@ def read_block(scored: Sequence[Scored], systems: Sequence[System]) -> Block:
     if any(queries != read[0][0] for queries, _ in read):
         folder = by_seed[present[0], seeds[0]].artifact.folder
         raise UserError(f"{folder}: seeds were scored on different queries")
-    values = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
+    by_query = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
+    values, shape = by_query.mean(axis=0), (len(present), len(measures))
+    low, high = bootstrap_interval(values.transpose(1, 0, 2).reshape(values.shape[1], -1))
     by_system = [[by_seed[system, seed] for seed in seeds] for system in present]
-    return Block(present, by_system, measures, len(read[0][0]), values.mean(axis=0), values.mean(axis=2))
+    bounds = low.reshape(shape), high.reshape(shape)
+    p: dict[System, Floats64] = {}
+    block = Block(scored[0].place, present, by_system, measures, values, by_query.mean(axis=2), *bounds, p)
+    tested = {r.id: r.baseline for r in layout.rows if r.baseline in present and r.id in present and not r.hidden}
+    if tested:
+        p.update(zip(tested, block.p_against([base for base in tested.values() if base], list(tested)), strict=True))
+    return block

@@ -1,4 +1,4 @@
-"""Parts of the report: training curves, training lists, cost, the dataset; and what an extra adds to the page."""
+"""Parts of the report: training curves, training lists, the dataset; and what an extra adds to the page."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -9,14 +9,12 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel
 
-from tandem.cluster.progress import duration
-from tandem.report.charts import Series, bars, histogram, line_chart
-from tandem.report.figures import Part, bytes_of
+from tandem.report.charts import Series, histogram, line_chart
+from tandem.report.grid import Grid
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import Stage
 
-DEV = ("dev/", "dev ")  # how a log names what was measured on dev
 LOSSES = ("loss", "kl", "sup")
 OF_SCORES = {"hinge", "mse", "margin_mse"}  # losses in the scores' own unit; all others are in nats
 FOLLOWED = ("after", "checkpoint")  # roles of checkpoints that a training went on from
@@ -99,13 +97,12 @@ def _checkpoints(stage: Stage, stages: dict[str, Stage]) -> set[str]:
 
 
 def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
-    """Loss parts, dev measures and learning rate against the step."""
+    """Loss parts and dev measures against the step."""
     losses = [log[name] for name in LOSSES if name in log]
-    dev = [Series(name[len(DEV[0]) :], line.x, line.y) for name, line in sorted(log.items()) if name.startswith(DEV)]
+    dev = [Series(name[len("dev ") :], line.x, line.y) for name, line in sorted(log.items()) if name.startswith("dev")]
     unit = "loss, in scores" if OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
     charts = [line_chart("Loss and its parts", losses, "step", unit)] if losses else []
     charts += [line_chart("On the dev queries", dev, "step", "mean over queries")] if dev else []
-    charts += [line_chart("Learning rate", [log["lr"]], "step", "learning rate")] if "lr" in log else []
     return charts
 
 
@@ -147,6 +144,21 @@ class TrainingList:
     judged: bool
     chart: Markup | None
 
+    @property
+    def grids(self) -> list[Grid]:
+        """What each rule dropped, and percentiles of the scores."""
+        dropped = [[rule, f"{count:,}"] for rule, count in self.report.dropped.items()]
+        groups = self.report.percentiles or {}
+        levels = dict.fromkeys(level for group in groups.values() for level in group or ())
+        values = [[level, *(_number((group or {}).get(level)) for group in groups.values())] for level in levels]
+        head = ["Judge's score" if self.judged else "Score in the run", *groups]
+        grids = [Grid(f"What was dropped from {self.stage.key}", ["Dropped by rule", "passages"], dropped)]
+        return grids + [Grid(f"Percentiles of the scores of {self.stage.key}", head, values)] * bool(values)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
 
 def training_lists(stages: Iterable[Stage]) -> list[TrainingList]:
     """The candidates among some stages, with the scores of positives and negatives."""
@@ -187,47 +199,17 @@ def count_negatives(candidates: Artifact, edges: Sequence[float], column: str) -
     return counts.tolist()
 
 
-@dataclass(frozen=True)
-class StageCost:
-    """A stage with its share of the computing time in percent, peak memory in MiB and bytes on disk."""
-
-    stage: Stage
-    share: float
-    memory: int | None
-    bytes: int
-
-
-def stage_costs(stages: Iterable[Stage]) -> list[StageCost]:
-    """What each stage cost."""
-    listed = list(stages)
-    total = sum(stage.seconds for stage in listed) or 1.0
-    return [StageCost(s, 100 * s.seconds / total, s.artifact.manifest.peak_memory_mib, bytes_of(s)) for s in listed]
-
-
-def cost_chart(boxes: dict[str, Part]) -> Markup:
-    """Wall time of each kind of work, the longest first."""
-    ordered = sorted(boxes.values(), key=lambda part: -part.seconds)
-    seconds = {part.name: round(part.seconds, 3) for part in ordered}
-    return bars("Computing time", seconds, "seconds", {part.name: duration(part.seconds) for part in ordered})
-
-
-@dataclass(frozen=True)
-class DatasetFacts:
-    """A dataset's statistics by name: those of the corpus, and `of_splits` the value in each split."""
-
-    corpus: list[tuple[str, str]]
-    splits: list[str]
-    of_splits: list[tuple[str, list[str]]]
-
-
-def describe_dataset(statistics: dict[str, object]) -> DatasetFacts:
+def describe_dataset(statistics: dict[str, object]) -> list[Grid]:
     """The content of statistics.json in words: the corpus as a list, the splits side by side."""
     corpus = flatten({name: value for name, value in statistics.items() if name != "splits"})
     by_split = statistics.get("splits", {})
     splits = {name: flatten(values) for name, values in by_split.items()} if isinstance(by_split, dict) else {}
     names = dict.fromkeys(name for values in splits.values() for name in values)
-    rows = [(_title(name), [_text(values.get(name)) for values in splits.values()]) for name in names]
-    return DatasetFacts([(_title(name), _text(value)) for name, value in corpus.items()], list(splits), rows)
+    rows = [[_title(name), *(_text(values.get(name)) for values in splits.values())] for name in names]
+    return [
+        Grid("The corpus", ["Statistic", "Value"], [[_title(name), _text(value)] for name, value in corpus.items()]),
+        Grid("The splits", ["Statistic", *splits], rows),
+    ]
 
 
 def _title(path: str) -> str:

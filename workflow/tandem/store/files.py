@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from tandem.errors import UserError
 
@@ -53,6 +53,16 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """`write_text` of indented JSON with a final newline."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def try_lock(path: Path) -> FileLock | None:
+    """Lock a file for this process, until it is released or the process ends; None where another holds it."""
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return None
+    return lock
 
 
 @contextmanager

@@ -8,15 +8,14 @@ page.embed = (plot, spec) =>
 
 (() => {
   const draw = (figure) => {
-    if (figure.dataset.live) return;
-    figure.dataset.live = "yes";
-    const spec = JSON.parse(figure.querySelector("script.spec").textContent);
-    const plot = figure.querySelector(".plot");
+    seen.unobserve(figure);
     const place = page.make("div");
-    page.embed(place, spec).then(() => plot.replaceChildren(place), (error) => console.error(error));
+    const spec = JSON.parse(figure.querySelector("script.spec").textContent);
+    page.embed(place, spec).then(() => figure.querySelector(".plot").replaceChildren(place)).catch(console.error);
   };
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
-  }, { rootMargin: "200px" });
+  const seen = new IntersectionObserver(
+    (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => draw(entry.target)),
+    { rootMargin: "200px" },
+  );
   for (const figure of document.querySelectorAll(":not(#differences) > figure.chart")) seen.observe(figure);
 })();

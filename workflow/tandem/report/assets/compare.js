@@ -3,29 +3,19 @@
 (() => {
   const { $, make } = page;
   const data = JSON.parse($("data").textContent);
-  const [a, b, measure, outcome, order, search] = ["system-a", "system-b", "measure", "outcome", "order", "search"].map($);
+  const controls = ["system-a", "system-b", "measure", "outcome", "order", "search"].map($);
+  const [a, b, measure, outcome, order, search] = controls;
   const list = $("queries");
   const LISTED = 500; // queries in the list at once
   let selected = -1;
   let listed = [];
 
-  const fillSelect = (select, names, chosen) => {
-    select.replaceChildren(...names.map((name, at) => make("option", { value: at, textContent: name })));
-    select.value = chosen;
-  };
-  const difference = (query) => {
-    const at = Number(measure.value);
-    return query.values[a.value][at] - query.values[b.value][at];
-  };
-  const outcomeOf = (query) => {
-    const d = difference(query);
-    return d > 0 ? "win" : d < 0 ? "loss" : "tie";
-  };
+  const difference = (query) => query.values[a.value][measure.value] - query.values[b.value][measure.value];
+  const outcomeOf = (query) => ({ 1: "win", "-1": "loss", 0: "tie" })[Math.sign(difference(query))];
   const matches = (query, words) => {
     const text = `${query.id} ${query.text}`.toLowerCase();
     if (!words.every((word) => text.includes(word))) return false;
-    const at = Number(measure.value);
-    if (outcome.value === "miss") return query.values[a.value][at] === 0 && query.values[b.value][at] === 0;
+    if (outcome.value === "miss") return [a, b].every((system) => query.values[system.value][measure.value] === 0);
     return outcome.value === "all" || outcome.value === outcomeOf(query);
   };
 
@@ -37,18 +27,19 @@
   const redraw = (won, lost) => {
     if (!figure) return;
     const [nameA, nameB, named] = [data.systems[a.value], data.systems[b.value], data.measures[measure.value]];
-    const falling = data.queries.map(difference).sort((x, y) => y - x);
-    const steps = [...falling, falling[falling.length - 1]]; // the last one again, to end its step
-    const points = steps.map((value, at) => ({ before: at, won: Math.max(value, 0), lost: Math.min(value, 0) }));
-    spec.datasets = { [Object.keys(spec.datasets)[0]]: points };
-    for (const layer of spec.layer) layer.encoding.y.title = `${named}, A − B`;
+    const values = data.queries.map((query, index) => ({ difference: difference(query), query: query.text, index }));
+    spec.datasets = { [Object.keys(spec.datasets)[0]]: values };
+    spec.encoding.y.title = `${named}, A − B`;
     figure.querySelector("figcaption").textContent = `${nameA} (A) against ${nameB} (B): A is better above 0, B below`;
     figure.querySelector(".numbers")?.remove(); // they are of the pair that the page was made with
     const plot = figure.querySelector(".plot");
     plot.setAttribute("aria-label", `Differences of ${named} in falling order: A better on ${won} queries, B on ${lost}`);
     const place = make("div");
     const drawn = structuredClone(spec);
-    drawing = drawing.then(() => page.embed(place, drawn)).then(() => plot.replaceChildren(place), (error) => console.error(error));
+    drawing = drawing.then(() => page.embed(place, drawn)).then(({ view }) => {
+      view.addEventListener("click", (_, item) => item?.datum?.index >= 0 && open(item.datum.index, true));
+      plot.replaceChildren(place);
+    }).catch(console.error);
   };
 
   const count = () => {
@@ -59,58 +50,45 @@
   };
 
   // ---- one query -----------------------------------------------------------------------------------------------------
-  const passageBox = (index, rank, relevant) => {
-    const [id, title, text] = data.passages[index];
-    const head = make("header", {}, rank ? make("b", { textContent: rank }) : "", make("span", { className: "code", textContent: id }));
-    if (relevant) head.append(make("span", { className: "tag", textContent: "✓ relevant" }));
-    const body = make("p", {}, title ? make("strong", { textContent: `${title} ` }) : "", text);
-    const box = make("article", { className: relevant ? "passage relevant" : "passage", "aria-label": `${rank ? `rank ${rank}, ` : ""}${id}` }, head, body);
-    const more = make("button", { type: "button", textContent: "more", "aria-expanded": "false" });
-    more.addEventListener("click", () => {
-      const open = box.classList.toggle("open");
-      more.textContent = open ? "less" : "more";
-      more.setAttribute("aria-expanded", open);
-    });
-    box.append(more);
-    return box;
+  // A text with the query's words marked.
+  const marked = (text, query) => {
+    const words = new Set(query.text.toLowerCase().match(/[\p{L}\p{N}]{3,}/gu));
+    return text.split(/([\p{L}\p{N}]+)/u).map((part) => (words.has(part.toLowerCase()) ? make("mark", {}, part) : part));
   };
 
-  const worth = (query, system) => data.measures.map((name, at) => `${name} ${query.values[system][at].toFixed(3)}`).join(" · ");
+  const passageBox = (query, index, rank) => {
+    const [id, title, text] = data.passages[index];
+    const relevant = query.relevant.includes(index);
+    const head = make("header", {}, rank ? make("b", {}, rank) : "", make("span", { className: "code" }, id));
+    if (relevant) head.append(make("span", { className: "tag" }, "✓ relevant"));
+    const body = make("details", {}, make("summary", {}, ...marked(title || text.slice(0, 60), query)), make("p", {}, ...marked(text, query)));
+    body.open = rank <= 3;
+    return make("article", { className: relevant ? "passage relevant" : "passage" }, head, body);
+  };
 
   const side = (query, system) => {
-    const boxes = (query.top?.[system] ?? []).map((index, at) => passageBox(index, at + 1, query.relevant.includes(index)));
-    const empty = !query.top || boxes.length ? [] : [make("p", { className: "quiet", textContent: "No passage was returned." })];
-    return make("div", {}, make("h4", { textContent: data.systems[system] }), make("p", { className: "quiet", textContent: worth(query, system) }), ...boxes, ...empty);
+    const boxes = (query.top?.[system] ?? []).map((index, at) => passageBox(query, index, at + 1));
+    const empty = query.top && !boxes.length ? [make("p", { className: "quiet" }, "No passage was returned.")] : [];
+    const worth = data.measures.map((name, at) => `${name} ${query.values[system][at].toFixed(3)}`).join(" · ");
+    return make("div", {}, make("h4", {}, data.systems[system]), make("p", { className: "quiet" }, worth), ...boxes, ...empty);
   };
 
   const showDetail = () => {
     const query = data.queries[selected];
-    if (!query) return $("detail").replaceChildren(make("p", { className: "quiet", textContent: "No query is like this." }));
+    if (!query) return $("detail").replaceChildren(make("p", { className: "quiet" }, "No query is like this."));
     const known = query.top ? ` · ${query.positives} relevant` : " · its passages are not part of this page";
-    const parts = [
-      make("h3", { textContent: query.text }),
-      make("div", { className: "quiet" }, make("span", { className: "code", textContent: query.id }), known),
+    const seen = new Set([a, b].flatMap((system) => query.top?.[system.value] ?? []));
+    const unseen = (query.relevant ?? []).filter((index) => !seen.has(index));
+    $("detail").replaceChildren(
+      make("h3", {}, query.text),
+      make("div", { className: "quiet" }, make("span", { className: "code" }, query.id), known),
       make("div", { className: "sides" }, side(query, a.value), side(query, b.value)),
-    ];
-    if (query.top) {
-      const seen = new Set([...query.top[a.value], ...query.top[b.value]]);
-      const unseen = query.relevant.filter((index) => !seen.has(index));
-      if (unseen.length) parts.push(make("h4", { textContent: "Relevant, but in neither top ten" }), ...unseen.map((i) => passageBox(i, 0, true)));
-    }
-    $("detail").replaceChildren(...parts);
-    for (const text of $("detail").querySelectorAll(".passage p")) {
-      if (text.scrollHeight <= text.clientHeight + 1) text.nextElementSibling.remove(); // nothing more to show
-    }
+      ...(unseen.length ? [make("h4", {}, "Relevant, but in neither top ten")] : []),
+      ...unseen.map((index) => passageBox(query, index, 0)),
+    );
   };
 
   // ---- the list ------------------------------------------------------------------------------------------------------
-  // Scrolls the list only: scrollIntoView would move the page too.
-  const revealIn = (box, item) => {
-    const [outer, inner] = [box.getBoundingClientRect(), item.getBoundingClientRect()];
-    if (inner.top < outer.top) box.scrollTop -= outer.top - inner.top;
-    if (inner.bottom > outer.bottom) box.scrollTop += inner.bottom - outer.bottom;
-  };
-
   const select = (index, reveal) => {
     selected = index;
     list.removeAttribute("aria-activedescendant");
@@ -119,47 +97,67 @@
       option.setAttribute("aria-selected", chosen);
       if (!chosen) continue;
       list.setAttribute("aria-activedescendant", option.id);
-      if (reveal) revealIn(list, option);
+      if (reveal) list.scrollTop = option.offsetTop - list.clientHeight / 2; // scrollIntoView would move the page too
     }
     showDetail();
   };
 
   const option = (index) => {
     const query = data.queries[index];
-    const [x, y] = [a.value, b.value].map((s) => query.values[s][Number(measure.value)].toFixed(2));
+    const [x, y] = [a.value, b.value].map((system) => query.values[system][measure.value].toFixed(2));
     const [sign, meaning] = { win: ["▲", "A better"], loss: ["▼", "B better"], tie: ["=", "equal"] }[outcomeOf(query)];
-    const mark = make("span", { className: outcomeOf(query), title: meaning, "aria-label": meaning, role: "img", textContent: sign });
+    const mark = make("span", { className: outcomeOf(query), title: meaning, "aria-label": meaning, role: "img" }, sign);
     const item = make("div", { role: "option", id: `query-${index}` }, query.text, make("small", {}, mark, ` ${x} against ${y}`));
     item.dataset.query = index;
-    item.addEventListener("click", () => select(index, false));
+    item.addEventListener("click", () => open(index, false));
     return item;
   };
 
+  const orders = {
+    size: (x, y) => Math.abs(difference(y)) - Math.abs(difference(x)),
+    won: (x, y) => difference(y) - difference(x),
+    lost: (x, y) => difference(x) - difference(y),
+  };
   const refresh = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     listed = [...data.queries.keys()].filter((index) => matches(data.queries[index], words));
-    const sign = { won: -1, lost: 1 }[order.value];
-    if (sign) listed.sort((x, y) => sign * (difference(data.queries[x]) - difference(data.queries[y])));
-    const found = listed.length;
+    const compared = orders[order.value];
+    if (compared) listed.sort((x, y) => compared(data.queries[x], data.queries[y]));
+    const total = listed.length;
     listed = listed.slice(0, LISTED);
     list.replaceChildren(...listed.map(option));
-    $("count").textContent = `${found.toLocaleString("en")} ${found === 1 ? "query" : "queries"}${found > LISTED ? `, the first ${LISTED} listed` : " listed"}.`;
+    $("count").textContent = `${total.toLocaleString("en")} ${total === 1 ? "query" : "queries"}${total > LISTED ? `, the first ${LISTED} listed` : " listed"}.`;
     select(listed.includes(selected) ? selected : (listed[0] ?? -1), true);
+  };
+
+  // ---- the address: it reopens what is shown -------------------------------------------------------------------------
+  const remember = () => {
+    const state = new URLSearchParams(controls.map((control) => [control.id, control.value]));
+    state.set("query", data.queries[selected]?.id ?? "");
+    history.replaceState(null, "", `?${state}${location.hash}`);
+  };
+  const open = (index, reveal) => {
+    select(index, reveal);
+    remember();
   };
 
   list.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10, Home: -Infinity, End: Infinity }[event.key];
     if (!step || !listed.length) return;
     event.preventDefault();
-    select(listed[Math.min(listed.length - 1, Math.max(0, listed.indexOf(selected) + step))], true);
+    open(listed[Math.min(listed.length - 1, Math.max(0, listed.indexOf(selected) + step))], true);
   });
-  for (const control of [a, b, measure]) control.addEventListener("change", () => { count(); refresh(); });
-  for (const control of [outcome, order]) control.addEventListener("change", refresh);
-  search.addEventListener("input", refresh);
+  for (const control of [a, b, measure]) control.addEventListener("change", count);
+  for (const control of controls) control.addEventListener("input", () => { refresh(); remember(); });
 
-  fillSelect(a, data.systems, Math.min(1, data.systems.length - 1));
-  fillSelect(b, data.systems, 0);
-  fillSelect(measure, data.measures, 0);
+  const names = [[a, data.systems, Math.min(1, data.systems.length - 1)], [b, data.systems, 0], [measure, data.measures, 0]];
+  for (const [control, options, chosen] of names) {
+    control.replaceChildren(...options.map((name, value) => make("option", { value }, name)));
+    control.value = chosen;
+  }
+  const state = new URLSearchParams(location.search);
+  for (const control of controls) if (state.has(control.id)) control.value = state.get(control.id);
+  selected = data.queries.findIndex((query) => query.id === state.get("query"));
   count();
   refresh();
 })();

@@ -17,23 +17,20 @@ const page = {
 
 // ---- light and dark: as the system says until the button is pressed; kept in this browser ----------------------------
 (() => {
-  const button = page.$("theme");
+  const [button, root] = [page.$("theme"), document.documentElement.dataset];
   const system = window.matchMedia("(prefers-color-scheme: dark)");
-  const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
-  const showTheme = () => {
-    button.textContent = isDark() ? "Light" : "Dark";
-    button.setAttribute("aria-label", `Show the page ${isDark() ? "light" : "dark"}`);
-  };
-  let stored = null;
-  try { stored = localStorage.getItem("tandem-theme"); } catch { /* a browser may forbid storage to files */ }
-  if (stored === "dark" || stored === "light") document.documentElement.dataset.theme = stored;
+  const isDark = () => (root.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  try {
+    const stored = localStorage.getItem("tandem-theme");
+    if (stored) root.theme = stored;
+  } catch { /* a browser may forbid storage to files: then the choice lasts as long as the page */ }
   if (!button) return;
+  const showTheme = () => (button.textContent = isDark() ? "Light" : "Dark");
   button.hidden = false;
   button.addEventListener("click", () => {
-    const theme = isDark() ? "light" : "dark";
-    document.documentElement.dataset.theme = theme;
-    try { localStorage.setItem("tandem-theme", theme); } catch { /* then it lasts as long as the page */ }
+    root.theme = isDark() ? "light" : "dark";
     showTheme();
+    try { localStorage.setItem("tandem-theme", root.theme); } catch { /* as above */ }
   });
   system.addEventListener("change", showTheme);
   showTheme();
@@ -42,30 +39,24 @@ const page = {
 // ---- tables: the heads of `table.sortable` become buttons ------------------------------------------------------------
 (() => {
   const cellValue = (row, column) => {
-    const cell = row.cells[column];
-    const value = cell.dataset.value;
-    if (value === undefined) return cell.textContent.trim().toLowerCase();
-    return value === "" ? null : Number(value);
+    const { dataset, textContent } = row.cells[column];
+    if (dataset.value === undefined) return textContent.trim().toLowerCase();
+    return dataset.value === "" ? null : Number(dataset.value);
   };
-
   const sortBy = (table, heading) => {
-    const column = Number(heading.dataset.column);
     const was = heading.getAttribute("aria-sort");
     const descending = was === "none" ? heading.classList.contains("num") : was === "ascending";
     for (const other of table.tHead.querySelectorAll("[aria-sort]")) other.setAttribute("aria-sort", "none");
     heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
-    const rows = [...table.tBodies[0].rows];
-    rows.sort((a, b) => {
-      const [x, y] = [cellValue(a, column), cellValue(b, column)];
+    const rows = [...table.tBodies[0].rows].sort((a, b) => {
+      const [x, y] = [a, b].map((row) => cellValue(row, heading.cellIndex));
       if (x === null || y === null) return (x === null) - (y === null); // empty cells stay last
-      const order = x < y ? -1 : x > y ? 1 : 0;
-      return descending ? -order : order;
+      return (x < y ? -1 : x > y ? 1 : 0) * (descending ? -1 : 1);
     });
     table.tBodies[0].append(...rows);
   };
-
   for (const table of document.querySelectorAll("table.sortable")) {
-    for (const heading of table.tHead.querySelectorAll("[data-column]")) {
+    for (const heading of table.tHead.querySelectorAll("th")) {
       const button = page.make("button", { type: "button", title: "sort by this column" }, ...heading.childNodes);
       button.addEventListener("click", () => sortBy(table, heading));
       heading.setAttribute("aria-sort", "none");
@@ -91,10 +82,11 @@ const page = {
 (() => {
   const update = (box) => {
     const wide = box.scrollWidth > box.clientWidth + 1;
-    const set = (name, value) => (wide ? box.setAttribute(name, value) : box.removeAttribute(name));
-    set("tabindex", "0");
-    set("role", "region");
-    set("aria-label", box.dataset.label ?? box.querySelector("caption")?.textContent ?? "a wide table");
+    const label = box.dataset.label ?? box.querySelector("caption")?.textContent ?? "a wide table";
+    for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": label })) {
+      if (wide) box.setAttribute(name, value);
+      else box.removeAttribute(name);
+    }
   };
   const sizes = new ResizeObserver((entries) => entries.forEach((entry) => update(entry.target)));
   for (const box of document.querySelectorAll(".scroll")) sizes.observe(box);

@@ -1,0 +1,137 @@
+"""The stages of a run: kinds of work and what each took, the cost of each stage, and their graph."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import altair
+from jinja2.filters import do_filesizeformat
+from markupsafe import Markup
+
+from tandem.cluster.progress import duration
+from tandem.report.charts import colours, draw_svg, inline, specification
+from tandem.report.grid import Grid
+from tandem.stages import KINDS
+from tandem.store.lineage import Stage
+
+BOXES = (
+    "Collection", "Encoder", "Sparse search", "Training lists", "Training", "Encoding", "Retrieval", "Fusion",
+    "Re-ranking", "Audits", "Scores",
+)  # fmt: skip
+PURPOSES = {
+    ("Retrieval", "Training lists"): "negatives of the next model",
+    ("Training", "Training lists"): "denoising",
+    ("Training", "Training"): "starts from another",
+}
+STAGE_WIDTH, STAGE_HEIGHT = 200, 70  # of the graph of all stages, in pixels
+LETTERS = 25  # of a stage's name in the graph
+
+
+@dataclass(frozen=True)
+class Box:
+    """A kind of work: its stages, how many of them there are, their time and bytes, and what it takes from others."""
+
+    name: str
+    stages: list[Stage]
+    inputs: list[str]
+
+    @property
+    def cost(self) -> str:
+        """`3 stages · 2 min 10 s · 4.1 MB`."""
+        count = f"{len(self.stages)} stage{'s' * (len(self.stages) > 1)}"
+        size = sum(stage.artifact.manifest.bytes for stage in self.stages)
+        seconds = sum(stage.seconds for stage in self.stages)
+        return f"{count} · {duration(seconds)} · {do_filesizeformat(size, True)}"
+
+
+def box_of(stage: Stage) -> str:
+    """The kind of work that a stage belongs to."""
+    box = KINDS[stage.kind].box if stage.kind in KINDS else ""
+    return box if box in BOXES else "Scores"
+
+
+def group_by_box(stages: dict[str, Stage]) -> list[Box]:
+    """The kinds of work that a run has, in the order in which it passes them."""
+    boxes = []
+    for name in BOXES:
+        own = [stage for stage in stages.values() if box_of(stage) == name]
+        sources = {box_of(stages[key]) for stage in own for key in stage.upstream.values()}
+        purposes = {source: PURPOSES.get((source, name), "") for source in sorted(sources, key=BOXES.index)}
+        inputs = [f"{source} ({why})" if why else source for source, why in purposes.items() if why or source != name]
+        boxes += [Box(name, own, inputs)] if own else []
+    return boxes
+
+
+def stage_costs(stages: Iterable[Stage]) -> Grid:
+    """Time, memory and bytes of each stage."""
+    listed = list(stages)
+    total = sum(stage.seconds for stage in listed) or 1.0
+    head = ["Stage", "Work", "Seconds", "% of the time", "Peak memory, MiB", "On disk, kB"]
+    rows = []
+    for stage in listed:
+        manifest = stage.artifact.manifest
+        memory = f"{manifest.peak_memory_mib:,}" if manifest.peak_memory_mib else "–"
+        time = [f"{stage.seconds:,.1f}", f"{100 * stage.seconds / total:.1f}"]
+        rows.append([stage.key, box_of(stage), *time, memory, f"{manifest.bytes / 1000:,.1f}"])
+    links = {(row, 0): f"#stage-{stage.key}" for row, stage in enumerate(listed)}
+    return Grid("Cost of each stage", head, rows, links=links)
+
+
+def direct_inputs(stages: dict[str, Stage]) -> dict[str, list[str]]:
+    """Key → its inputs, without those that are inputs of its other inputs: the dataset is above everything."""
+    above: dict[str, set[str]] = {}
+    direct: dict[str, list[str]] = {}
+    for key, stage in stages.items():
+        inputs = sorted(set(stage.upstream.values()))
+        above[key] = set(inputs).union(*(above[other] for other in inputs))
+        direct[key] = [own for own in inputs if not any(own in above[other] for other in inputs)]
+    return direct
+
+
+def layers(stages: dict[str, Stage], inputs: dict[str, list[str]]) -> list[list[str]]:
+    """Keys by their longest way from a source; within a layer ordered by the mean place of their inputs."""
+    depth: dict[str, int] = {}
+    for key in stages:
+        depth[key] = 1 + max((depth[other] for other in inputs[key]), default=-1)
+    rows: list[list[str]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
+    for key in stages:
+        rows[depth[key]].append(key)
+    place: dict[str, float] = {}
+    for row in rows:
+        middle = {key: sum(place[o] for o in inputs[key]) / max(1, len(inputs[key])) for key in row}
+        row.sort(key=lambda key: (middle[key], key))
+        place.update({key: at - (len(row) - 1) / 2 for at, key in enumerate(row)})
+    return rows
+
+
+def draw_graph(stages: dict[str, Stage]) -> Markup:
+    """The graph: inputs above, each box a link to its stage; edges that follow from others are left out."""
+    inputs = direct_inputs(stages)
+    rows = layers(stages, inputs)
+    at = {key: (n - (len(row) - 1) / 2, y) for y, row in enumerate(rows) for n, key in enumerate(row)}
+    edges = [
+        {"x": at[other][0], "y": at[other][1] + 0.3, "x2": at[key][0], "y2": at[key][1] - 0.3}
+        for key, own in inputs.items()
+        for other in own
+    ]
+    boxes = [
+        {"x": x, "left": x - 0.46, "right": x + 0.46, "low": y - 0.3, "high": y + 0.3, "y": y, "href": f"#stage-{key}"}
+        | {"box": box_of(stage), "name": stage.name[:LETTERS], "kind": f"{stage.kind} · {duration(stage.seconds)}"}
+        for key, stage in stages.items()
+        for x, y in [at[key]]
+    ]
+    x, left = (altair.X(f"{name}:Q").axis(None).scale(nice=False, zero=False) for name in ("x", "left"))
+    y, low = (altair.Y(f"{name}:Q").axis(None).scale(nice=False, zero=False, reverse=True) for name in ("y", "low"))
+    base = altair.Chart(inline(boxes)).encode(href="href:N")
+    names = [box for box in BOXES if any(row["box"] == box for row in boxes)]
+    chart = altair.layer(
+        altair.Chart(inline(edges)).mark_rule(stroke="var(--quiet)", opacity=0.5).encode(x=x, y=y, x2="x2", y2="y2"),
+        base.mark_rect(fill="var(--card)", cornerRadius=8, strokeWidth=1.5).encode(
+            x=left, x2="right", y=low, y2="high", stroke=colours("box", names, len(names) * STAGE_WIDTH)
+        ),
+        base.mark_text(dy=-7, fontSize=12.5, fill="var(--ink)").encode(x=x, y=y, text="name:N"),
+        base.mark_text(dy=10, fontSize=11, fill="var(--quiet)").encode(x=x, y=y, text="kind:N"),
+    )
+    size = {"width": max(map(len, rows)) * STAGE_WIDTH, "height": len(rows) * STAGE_HEIGHT}
+    drawing = draw_svg(specification(chart.properties(**size)))
+    return Markup(re.sub(r'xlink:href="[^"#]*#', 'href="#', drawing))  # drawn without a page, links get a base address
