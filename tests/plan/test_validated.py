@@ -34,7 +34,7 @@ def of_kind(made, kind):
 
 
 def test_four_segments_and_four_validations_on_one_reduced_dataset(plan):
-    made = plan({f"{DE}/checkpoints": 4, f"{DE}/select": "best"})
+    made = plan({f"{DE}/checkpoints": 4, f"{DE}/choose": "best"})
     chain = of_kind(made, "checkpoint")
     assert [stage.name for stage in chain] == [f"de_bm25neg.{n}" for n in (1, 2, 3, 4)]
     assert [stage.values["until"] for stage in chain] == [[1, 4], [2, 4], [3, 4], [4, 4]]
@@ -70,7 +70,7 @@ def test_choosing_otherwise_trains_nothing_again(plan):
         return [stage.folder for stage in of_kind(plan({f"{DE}/checkpoints": 2} | more), "checkpoint")]
 
     there = chain({})
-    assert chain({f"{DE}/select": "best"}) == there
+    assert chain({f"{DE}/choose": "best"}) == there
     assert chain({"validation": {"measure": "nDCG@10", "depth": 50}}) == there
     assert chain({f"{DE}/lr": 1e-6}) != there
 
@@ -85,7 +85,7 @@ def test_no_checkpoints_is_as_before(plan, configured):
 
 
 def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_model_are_validated(plan):
-    joint = {"models/rocketqav2/train/checkpoints": 2, "models/rocketqav2/train/select": "best"}
+    joint = {"models/rocketqav2/train/checkpoints": 2, "models/rocketqav2/train/choose": "best"}
     made = plan(joint | {"models/rocketqav2/validation": {"part": "cross", "queries": 50}})
     rows = made.validations()
     assert [(row["part"], Path(row["reduced"]).name.rpartition("-")[0]) for row in rows] == [
@@ -106,7 +106,7 @@ def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_mode
 
 
 def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
-    keys = {f"{DE}/checkpoints": 2, f"{DE}/select": "best"}
+    keys = {f"{DE}/checkpoints": 2, f"{DE}/choose": "best"}
     made = plan(keys | {"validation": {"method": "average_rank", "depth": 30, "others": 30}})
     model = made.planner.ctx.models["de_bm25neg"]
     value = model.upstream["validation.2"]
@@ -154,7 +154,7 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
             {f"{DE}/checkpoints": 2, "models/de_bm25neg.2": {"like": "de_bm25neg"}},
             "models.de_bm25neg.2 has the name of checkpoint 2 of models.de_bm25neg; name it otherwise",
         ),
-        ({f"{DE}/select": "best"}, f"{DOTTED}.select is best, which needs {DOTTED}.validate_every (or checkpoints)"),
+        ({f"{DE}/choose": "best"}, f"{DOTTED}.select is best, which needs {DOTTED}.validate_every (or checkpoints)"),
     ],
 )
 def test_a_mistake_is_one_line(plan, keys, line):

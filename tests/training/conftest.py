@@ -93,7 +93,7 @@ def quick_job(model_job, tmp_path):
     """`quick_job(objective, name, train, shape, **execution)`: `model_job` with other parameters, of four steps."""
 
     def make(objective, name="quick", train=None, shape=None, **execution):
-        train = {"steps": 4, "select": "last"} | (train or {})
+        train = {"steps": 4, "choose": "last"} | (train or {})
         return model_job(objective, tmp_path / f"{name}-0123456789", train, shape, **execution)
 
     return make

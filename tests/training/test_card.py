@@ -24,7 +24,7 @@ def card():
 
 
 def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
-    job = quick_job("dual", train={"select": "best"}, shape={"temperature": 0.5})
+    job = quick_job("dual", train={"choose": "dev"}, shape={"temperature": 0.5})
     run(job)
     front, body, _ = card(job.out / "dual/shared")
     assert front["library_name"] == "sentence-transformers"
@@ -33,7 +33,7 @@ def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
     assert not {"base_model", "license"} & front.keys()  # a folder of random weights has neither
     assert "# quick-0123456789: dual encoder" in body
     assert "- `listwise`: " in body
-    for row in ("train.lr | 0.001", "train.queries_per_batch | 4", "temperature | 0.5", 'train.select | "best"'):
+    for row in ("train.lr | 0.001", "train.queries_per_batch | 4", "temperature | 0.5", 'train.choose | "dev"'):
         assert f"| {row} |" in body
     for row in ("dataset | tiny-0000000001", "passages | 60", "training lists | 20", "negatives: depth | 9"):
         assert f"| {row} |" in body

@@ -34,7 +34,7 @@ def segment(model_job, make_job):
     def make(objective, folder, number, of=4, **execution):
         out, until = folder / f"{objective}.{number}-0000000000", {"until": [number, of]}
         after = {"after": open_artifact(folder / f"{objective}.{number - 1}-0000000000")} if number > 1 else {}
-        return model_job(objective, out, {"select": "last"}, until, after, "checkpoint", **execution)
+        return model_job(objective, out, {"choose": "last"}, until, after, "checkpoint", **execution)
 
     return make
 
@@ -55,7 +55,7 @@ def chains(segment, tmp_path_factory):
 def test_four_segments_are_the_training_in_one_piece(objective, model_job, chains, tmp_path):
     from tandem.training.stage import run
 
-    job = model_job(objective, tmp_path / f"{objective}-0123456789", {"select": "last"})
+    job = model_job(objective, tmp_path / f"{objective}-0123456789", {"choose": "last"})
     run(job)
     made = [chains / f"{objective}.{number}-0000000000" for number in (1, 2, 3, 4)]
     assert [open_artifact(one).manifest.facts["steps"] for one in made] == STEPS

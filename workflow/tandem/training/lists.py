@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tandem.data.tables import streaming
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, ranges
+from tandem.models.ragged import Ids, ends, ranges
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,13 @@ class Lists:
         """Query row and passage row of every positive."""
         first = self.offsets[:-1]
         return np.repeat(self.queries, self.positives), self.passages[ranges(first, self.positives)]
+
+    def taken(self, which: Ids) -> "Lists":
+        """Some of the lists, in this order."""
+        sizes = np.diff(self.offsets)[which]
+        rows = ranges(self.offsets[which], sizes)
+        scores = None if self.scores is None else self.scores[rows]
+        return Lists(self.queries[which], ends(sizes), self.positives[which], self.passages[rows], scores)
 
     def pairs(self, start: int, stop: int) -> tuple[Ids, Ids]:
         """Query row and passage row of the rows from start to stop, whatever lists they belong to."""

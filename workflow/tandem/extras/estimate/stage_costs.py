@@ -123,9 +123,9 @@ def steps_of(stage: Stage, setting: Setting) -> int:
 
 @cost("checkpoint")
 def checkpoint(stage: Stage, setting: Setting) -> Work:
-    """One of the equal parts of a training, with the state that the next one resumes from beside its weights."""
-    whole = _training(stage, setting)
-    return replace(whole, operations=whole.operations / params_of(stage).until[1], disk=4 * whole.disk)
+    """One of the equal parts of a training, or its start, with the state to resume from beside its weights."""
+    whole, (number, parts) = _training(stage, setting), params_of(stage).until
+    return replace(whole, operations=whole.operations / parts if number else 0.0, disk=4 * whole.disk)
 
 
 @cost("model")

@@ -50,10 +50,6 @@ class Crop:
         objective = Dual(self.model, spans, self.contrast, same, self.budget, self.world)
         return objective.backward(Batch(places, places[:, None]), seeds)
 
-    def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """See `Objective`: no lists are ranked."""
-        return {}
-
 
 class Pretraining(ABC, Generic[T]):
     """An encoder, both towers of `model`, with a head that predicts hidden tokens; `vocabulary` says which may be."""
@@ -93,10 +89,6 @@ class Pretraining(ABC, Generic[T]):
             hidden, torch.from_numpy(at).to(hidden.device), self.encoder.get_input_embeddings().weight
         )
         return loss
-
-    def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """See `Objective`: no lists are ranked."""
-        return {}
 
 
 @dataclass(frozen=True)
