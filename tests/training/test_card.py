@@ -41,7 +41,7 @@ def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
     log = {(row["step"], row["name"]): row["value"] for row in pq.read_table(job.out / "log.parquet").to_pylist()}
     for row in ("steps | 4", f"last loss | {log[4, 'loss']:.6g}", f"validation lists from | {runs['dev'].key}"):
         assert f"| {row} |" in body
-    values = {step: value for (step, name), value in log.items() if name == "dev RR@10 (dual)"}
+    values = {step: value for (step, name), value in log.items() if name == "dev nDCG@10 (dual)"}
     assert f"| best validation | {max(values.values()):.6g} at step {max(values, key=values.get)} |" in body
     assert f"| start | {encoder.key} |" in body
     assert f"| its weights' sha256 | {encoder.manifest.facts['weights_sha256']} |" in body

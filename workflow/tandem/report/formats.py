@@ -76,7 +76,7 @@ def against(row: Row) -> str:
 
 
 def table_notes(table: Table) -> list[str]:
-    """The notes below a table: how it was made, and why printed numbers are wrong."""
+    """The notes below a table: how it was made, why printed numbers are wrong, and what the stages warn of."""
     several = [SEEDS.format(seeds=", ".join(map(str, table.seeds)))] if len(table.seeds) > 1 else []
     absent = [f"{row.system} is only printed: {row.absent}." for row in table.rows if row.absent]
     wrong = [
@@ -85,7 +85,8 @@ def table_notes(table: Table) -> list[str]:
         for cell, label in zip(row.cells, table.names, strict=True)
         if cell.verdict.startswith(WRONG)
     ]
-    return [*several, *absent, *([VERDICTS] if any(table.has_verdict) else []), *wrong]
+    warnings = [f"Warning: {line}." for line in table.warnings]
+    return [*several, *absent, *([VERDICTS] if any(table.has_verdict) else []), *wrong, *warnings]
 
 
 def band_notes(table: Table) -> list[str]:

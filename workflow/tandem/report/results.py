@@ -112,7 +112,7 @@ class FilledColumn:
 
 @dataclass(frozen=True)
 class Table:
-    """A filled layout; `names` are the headings of its columns."""
+    """A filled layout; `names` are the headings of its columns, `warnings` those of the stages behind its numbers."""
 
     title: str
     paper: Paper | None
@@ -126,6 +126,7 @@ class Table:
     rows: list[Row]
     columns: list[FilledColumn] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def stands_in(self) -> bool:

@@ -34,7 +34,7 @@ from tandem.training.forward import Budget
 from tandem.training.history import chosen_of, points
 from tandem.training.lists import Lists, Positives, joined, read_lists
 from tandem.training.loop import Training
-from tandem.training.objectives import Cross, Joint, Objective
+from tandem.training.objectives import Cross, Joint, Objective, Ranker
 from tandem.training.objectives.dual import Dual
 from tandem.training.selection import take_over
 from tandem.training.validation import Validation, read_validation, set_apart, validate
@@ -94,12 +94,12 @@ def split_lists(
     return lists, validation
 
 
-def build(job: ModelJob, positives: Positives, budget: Budget, world: World = ALONE) -> Objective:
+def build(job: ModelJob, positives: Positives, budget: Budget, world: World = ALONE) -> Ranker:
     """The objective with its models on the device, before any step."""
     params, train, inputs = job.params, job.params.train, job.inputs
     tokens = Tokens.open(inputs["tokens"])
     torch.manual_seed(train.seed)  # a cross-encoder's new head
-    objective: Objective
+    objective: Ranker
     match train:
         case DualTraining():
             objective = Dual(start_dual(inputs["start"], params), tokens, train, positives, budget, world)

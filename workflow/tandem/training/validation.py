@@ -7,10 +7,8 @@ and belong in no table.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
-from torch import Tensor, nn
 
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
@@ -19,6 +17,7 @@ from tandem.models.ragged import Ids, ranges
 from tandem.store.artifact import Artifact
 from tandem.training.distributed import ALONE, World
 from tandem.training.lists import Batch, Lists
+from tandem.training.objectives import Ranker
 
 CUT = 10
 MEASURE = f"nDCG@{CUT}"
@@ -32,7 +31,7 @@ class Validation:
     """Queries and what their passages are worth.
 
     Attributes:
-        batch: the queries and the lists that a cross-encoder re-ranks; of equal scores the earlier passage wins.
+        batch: the queries and the lists that a cross-encoder re-ranks.
         grades: of each query.
         origin: where they come from, in words.
         ordered: whether the lists' order is that of a first stage, which a cross-encoder should improve.
@@ -77,8 +76,7 @@ def set_apart(
 ) -> tuple[Lists, Validation | None]:
     """The lists without those of a tenth of their queries, at most `most`, and these to validate on.
 
-    A query that is set apart is validated on its first list, the negatives first, so that equal scores gain nothing.
-    Its grades are those of the qrels, else 1 for each positive of the list.
+    A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each positive of the list.
 
     Returns:
         The lists that are trained on and the validation; None where there are fewer than two queries.
@@ -94,7 +92,7 @@ def set_apart(
     for i, query in enumerate(queries.ids(apart)):
         start, positives = int(held.offsets[i]), int(held.positives[i])
         own = held.passages[start : held.offsets[i + 1]].astype(np.int64)
-        tops.append(np.concatenate([own[positives:], own[:positives]]))
+        tops.append(own)
         grades_of.append(dict.fromkeys(own[:positives].tolist(), 1) | graded(qrels.get(query, {}), rows))
     origin = f"{count:,} of {len(known):,} training queries, which are set apart"
     validation = Validation(Batch(apart, padded(tops)), grades_of, origin, ordered=False)
@@ -117,21 +115,6 @@ def padded(lists: tuple[Ids, ...] | list[Ids]) -> Ids:
     return grid
 
 
-class Ranker(Protocol):
-    """An objective that ranks: `models` has its parts, `dual` and `cross`."""
-
-    models: nn.ModuleDict
-
-    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
-        """Scores without gradient by part: `dual` of each query against the pool, `cross` of its own list.
-
-        Args:
-            batch: this process' queries; `pool` is the same in all processes.
-        Returns:
-            Shapes (queries, pool) and (queries, list).
-        """
-
-
 def validate(ranker: Ranker, validation: Validation, world: World = ALONE) -> dict[str, float]:
     """nDCG@10 of each model part, by part; each process ranks a share of the queries."""
     ranker.models.eval()
@@ -146,13 +129,16 @@ def validate(ranker: Ranker, validation: Validation, world: World = ALONE) -> di
 
 
 def best(scores: Ids, passages: Ids) -> Ids:
-    """The ten best passages of each query, shape (queries, at most 10); of equal scores the earlier stands first.
+    """The ten best passages of each query, shape (queries, at most 10).
+
+    Of equal scores the later stands first, so that a model that tells nothing apart gains nothing from the lists' order.
 
     Args:
         scores: shape (queries, passages).
         passages: their rows, -1 where none stands, same shape.
     """
-    order = np.argsort(np.where(passages >= 0, -scores, np.inf), axis=1, kind="stable")[:, :CUT]
+    scores, passages = np.where(passages >= 0, scores, -np.inf)[:, ::-1], passages[:, ::-1]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :CUT]
     return np.take_along_axis(passages, order, 1)
 
 

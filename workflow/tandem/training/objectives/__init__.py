@@ -44,6 +44,19 @@ class Objective(Protocol):
         """
 
 
+class Ranker(Objective, Protocol):
+    """An objective whose parts rank passages."""
+
+    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
+        """Scores without gradient by part: `dual` of each query against the pool, `cross` of its own list.
+
+        Args:
+            batch: this process' queries; `pool` is the same in all processes.
+        Returns:
+            Shapes (queries, pool) and (queries, list).
+        """
+
+
 def mask_of(batch: Batch, like: Tensor) -> Tensor:
     """The batch's mask as a tensor on the scores' device."""
     return torch.from_numpy(batch.mask).to(like.device)
