@@ -7,7 +7,7 @@ import yaml
 from tiny_project import TRAIN, Project, write_beir
 
 SAID = (
-    "de_bm25neg: training did not help, its start is kept: dev nDCG@10",
+    "ce_bm25neg: training did not help, its start is kept: dev nDCG@10",
     "ce_bm25neg: stays at chance",
     "de_bm25neg: ce_bm25neg, which judges, stays at chance: it denoises nothing",
 )

@@ -76,7 +76,8 @@ def set_apart(
 ) -> tuple[Lists, Validation | None]:
     """The lists without those of a tenth of their queries, at most `most`, and these to validate on.
 
-    A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each positive of the list.
+    A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each positive
+    of the list.
 
     Returns:
         The lists that are trained on and the validation; None where there are fewer than two queries.
@@ -131,7 +132,7 @@ def validate(ranker: Ranker, validation: Validation, world: World = ALONE) -> di
 def best(scores: Ids, passages: Ids) -> Ids:
     """The ten best passages of each query, shape (queries, at most 10).
 
-    Of equal scores the later stands first, so that a model that tells nothing apart gains nothing from the lists' order.
+    Of equal scores the later stands first: a model that tells nothing apart gains nothing from the lists' order.
 
     Args:
         scores: shape (queries, passages).
