@@ -76,8 +76,8 @@ def set_apart(
 ) -> tuple[Lists, Validation | None]:
     """The lists without those of a tenth of their queries, at most `most`, and these to validate on.
 
-    A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each positive
-    of the list.
+    A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each of the
+    list's positives.
 
     Returns:
         The lists that are trained on and the validation; None where there are fewer than two queries.
