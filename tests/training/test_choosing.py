@@ -99,3 +99,14 @@ def test_the_start_is_a_checkpoint_that_dev_may_choose(model_job, make_job, enco
         "training did not help, its start is kept: dev RR@10 0.5000 at the start, 0.4000 after 6 steps"
     ]
     assert json.loads((job.out / "model.json").read_text())["best"] == [0.5, 0]
+
+
+def test_a_budget_decides_the_steps_and_stands_in_the_facts(model_job, tmp_path):
+    # the tiny encoder does 20 epochs of 20 lists in batches of 4 in far less than a minute
+    job = model_job(
+        "cross", tmp_path / "ce-0123456789", {"budget_minutes": 1, "choose": "dev", "patience": 1, "lr": 0.5}
+    )
+    stage.run(job)
+    facts = open_artifact(job.out).manifest.facts
+    assert facts["planned_steps"] == 100
+    assert facts["steps"] < 100

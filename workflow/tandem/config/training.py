@@ -156,6 +156,9 @@ class Train(Optimisation):
 
     queries_per_batch: int = Field(32, ge=1, description="queries per step, over all devices")
     list_size: int = Field(2, ge=2, description="passages per query: positives and negatives")
+    budget_minutes: float | None = Field(
+        None, gt=0, description="as many steps as fit, of two CPU cores, at most 20 epochs; null: `steps` or `epochs`"
+    )
     choose: Literal["dev", "last"] = Field("dev", description="dev: the best checkpoint, the start too; last: the end")
     patience: int | None = Field(3, ge=1, description="of `choose: dev`: end after so many validations without a gain")
     checkpoints: int | None = Field(None, ge=1, description="train in this many stages, each validated during the next")

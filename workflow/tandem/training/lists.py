@@ -16,6 +16,9 @@ from tandem.data.tables import streaming
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, ends, ranges
 
+RATE = 0.18e12  # operations a second of training on two cores with AVX-512 and bf16 (config/hardware/cpu.yaml)
+MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
+
 
 @dataclass(frozen=True)
 class Lists:
@@ -142,6 +145,18 @@ def draw(lists: Lists, index: int, size: int, seed: int, epoch: int) -> Ids:
 def visits_in(lists: int, per_batch: int, epochs: float, steps: int | None) -> int:
     """How many lists training visits: `steps` full batches if set, else `epochs` passes (the last batch uneven)."""
     return steps * per_batch if steps is not None else max(1, int(np.ceil(epochs * lists)))
+
+
+def steps_within(minutes: float, operations: float, lists: int, per_batch: int) -> int:
+    """The steps that fit into a budget at a constant rate, but no more than `MOST_EPOCHS` over the lists; at least one.
+
+    No clock is read and no machine asked, so that a training is the same wherever it runs.
+
+    Args:
+        operations: of one step.
+    """
+    affordable, useful = minutes * 60 * RATE / operations, MOST_EPOCHS * lists / per_batch
+    return max(1, int(min(affordable, useful)))
 
 
 @lru_cache(maxsize=2)

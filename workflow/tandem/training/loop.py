@@ -18,11 +18,12 @@ from tandem.errors import UserError
 from tandem.models.device import be_deterministic, keep_memory
 from tandem.models.ragged import Ids
 from tandem.store.job import Job
+from tandem.training.budget import operations_per_step
 from tandem.training.checkpoints import Checkpoints, Segment, State, stopping
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Seeds
 from tandem.training.history import Point, chosen_of, is_exhausted, log_rows, points
-from tandem.training.lists import Batch, Lists, batches, visits_in
+from tandem.training.lists import Batch, Lists, batches, steps_within, visits_in
 from tandem.training.objectives import Objective
 from tandem.training.validation import MEASURE
 
@@ -88,7 +89,11 @@ class Training:
         if train.seed is None:
             raise ValueError("train.seed is None: planning resolves it")
         self.seed = train.seed
-        self.visits = visits_in(len(self.lists), train.queries_per_batch, train.epochs, train.steps)
+        steps = train.steps
+        if train.budget_minutes is not None:
+            operations = operations_per_step(self.objective.models, self.objective.tokens, self.lists, train)
+            steps = steps_within(train.budget_minutes, operations, len(self.lists), train.queries_per_batch)
+        self.visits = visits_in(len(self.lists), train.queries_per_batch, train.epochs, steps)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         self.segment = Segment(self.job, self.until)
         self.last = self.segment.last(self.steps)

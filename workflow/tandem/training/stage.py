@@ -70,7 +70,7 @@ def train_in(job: ModelJob, world: World) -> None:
     training = Training(job, train, objective, lists, measure, world, until=job.params.until, names=queries.ids)
     state = training.run()
     if world.first:
-        write(job, objective, state, lists, validation)
+        write(job, objective, state, lists, validation, training.steps)
         Checkpoints(job.out / "checkpoints").remove()
 
 
@@ -168,8 +168,14 @@ def known_positives(collection: Collection, rows: IdRows, queries: IdRows, lists
     return Positives(*(np.concatenate(side) for side in zip(*parts, strict=True)))
 
 
-def write(job: ModelJob, objective: Objective, state: State, lists: Lists, validation: Validation | None) -> None:
-    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`; what warns of it stands in its facts."""
+def write(
+    job: ModelJob, objective: Objective, state: State, lists: Lists, validation: Validation | None, planned: int
+) -> None:
+    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`; what warns of it stands in its facts.
+
+    Args:
+        planned: steps of the whole training, of which fewer are done where it ends early.
+    """
     parts = {"dual": "tokens", "cross": "cross_tokens" if "cross_tokens" in job.inputs else "tokens"}
     params, until = job.params, job.params.until
     effect = outcome(params.train, state.log, lists, validation) if until is None or until[0] == until[1] else {}
@@ -186,7 +192,7 @@ def write(job: ModelJob, objective: Objective, state: State, lists: Lists, valid
         write_log(state, draft.path("log.parquet"))
         precision = resolve_precision(params.train.precision)
         draft.facts |= {"lists": len(lists), "steps": state.step, "precision": precision, "device": device().type}
-        draft.facts |= effect
+        draft.facts |= {"planned_steps": planned} | effect
         if until is not None:
             draft.facts[STATE] = state_files(job.out / STATE)
 
