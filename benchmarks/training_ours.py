@@ -85,7 +85,7 @@ def train(what: str, folder: Path, out: Path, made: Made, precision: str, steps:
     goal, lists = objective(what, folder, made, precision, budget)
     config = goal.train.model_copy(update={"steps": steps})  # type: ignore[attr-defined]
     params = {"objective": {"de": "dual", "ce": "cross", "joint": "joint"}[what], "train": config}
-    Training(Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None, budget).run()
+    Training(Job("model", out, params, {}, {"checkpoint_seconds": 1e9}), config, goal, lists, None).run()
 
 
 def gradients(what: str, folder: Path, made: Made) -> dict[str, torch.Tensor]:

@@ -8,10 +8,11 @@ import pytest
 
 from tandem.config.training import Denoising
 from tandem.errors import UserError
-from tandem.negatives.candidates import run, subset
+from tandem.negatives.candidates import judge_warnings, run, subset
 from tandem.negatives.lists import denoised, make_pool, undenoised
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
+from tandem.store.job import writing
 
 TEXTS = {1: b"cat", 2: b"dog", 3: b"cat", 4: b"cow", 5: b"hen", 6: b"ewe", 7: b"ram"}
 RUN = (np.array([2, 1, 3, 4, 5, 6, 7]), np.array([7, 6, 5, 4, 3, 2, 1], np.float32))
@@ -140,3 +141,16 @@ def test_lists_without_negatives_are_a_mistake(make_job, dataset, tokens, train_
     with pytest.raises(UserError, match="no query has a positive and a negative"):
         stage(make_job, tmp_path / "e-0123456789", inputs, first_rank=3, depth=3)
     assert not (tmp_path / "e-0123456789" / "stage.json").exists()
+
+
+def test_a_judge_at_chance_is_named(make_job, tmp_path, capfd):
+    judges = {}
+    for name, at_chance in (("ce_good", False), ("ce_lost", True)):
+        job = make_job("model", tmp_path / f"{name}-0123456789", {"objective": "cross", "train": {}})
+        with writing(job) as draft:
+            draft.facts["at_chance"] = at_chance
+        judges[f"judge.{len(judges)}"] = job.out
+    job = make_job("candidates", tmp_path / "lists-0123456789", {"split": "train"}, judges)
+    line = "ce_lost, which judges, stays at chance: it denoises nothing"
+    assert judge_warnings(job) == [line]
+    assert f"candidates lists-0123456789 · warning: {line}" in capfd.readouterr().err

@@ -54,7 +54,6 @@ def mistakes(config):
             128,
             "models.rocketqav2.train.list_size is 128, but its candidates give at most 20 negatives per query",
         ),
-        (f"{CE}.train.select", "best", f"{CE}.train.select is best, which needs {CE}.train.validate_every"),
         ("score.measures", ["RR@10"], "shows Success@1; add it to score.measures (RR@10)"),
     ],
 )

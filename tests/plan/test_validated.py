@@ -35,15 +35,15 @@ def of_kind(made, kind):
     return [stage for (k, _), stage in made.stages.items() if k == kind and id(stage) in needed]
 
 
-def test_four_segments_and_four_validations_on_one_reduced_dataset(plan):
-    made = plan({f"{DE}/checkpoints": 4, f"{DE}/select": "best"})
+def test_four_segments_and_the_start_are_validated_on_one_reduced_dataset(plan):
+    made = plan({f"{DE}/checkpoints": 4, f"{DE}/choose": "dev"})
     chain = of_kind(made, "checkpoint")
-    assert [stage.name for stage in chain] == [f"de_bm25neg.{n}" for n in (1, 2, 3, 4)]
-    assert [stage.values["until"] for stage in chain] == [[1, 4], [2, 4], [3, 4], [4, 4]]
-    assert [stage.upstream.get("after") for stage in chain] == [None, *chain[:3]]
+    assert [stage.name for stage in chain] == [f"de_bm25neg.{n}" for n in range(5)]
+    assert [stage.values["until"] for stage in chain] == [[n, 4] for n in range(5)]
+    assert [stage.upstream.get("after") for stage in chain] == [None, None, *chain[1:4]]
     model = made.planner.ctx.models["de_bm25neg"]
-    assert list(model.upstream) == [f"{role}.{n}" for role in ("checkpoint", "validation") for n in (1, 2, 3, 4)]
-    scores = [model.upstream[f"validation.{n}"] for n in (1, 2, 3, 4)]
+    assert list(model.upstream) == [f"{role}.{n}" for role in ("checkpoint", "validation") for n in range(5)]
+    scores = [model.upstream[f"validation.{n}"] for n in range(5)]
     (reduced,) = {score.upstream["dataset"] for score in scores}
     assert reduced.name == "pydocs-reduced-bm25-100"
     assert reduced.params == DatasetParams(source="reduced", depth=100, others=0)
@@ -70,7 +70,7 @@ def test_choosing_otherwise_trains_nothing_again(plan):
         return [stage.folder for stage in of_kind(plan({f"{DE}/checkpoints": 2} | more), "checkpoint")]
 
     there = chain({})
-    assert chain({f"{DE}/select": "best"}) == there
+    assert chain({f"{DE}/choose": "dev"})[1:] == there  # after the start, which is validated too
     assert chain({"validation": {"measure": "nDCG@10", "depth": 50}}) == there
     assert chain({f"{DE}/lr": 1e-6}) != there
 
@@ -85,28 +85,30 @@ def test_no_checkpoints_is_as_before(plan, configured):
 
 
 def test_cross_encoders_re_rank_the_reference_run_and_both_parts_of_a_joint_model_are_validated(plan):
-    joint = {"models/rocketqav2/train/checkpoints": 2, "models/rocketqav2/train/select": "best"}
+    joint = {"models/rocketqav2/train/checkpoints": 2, "models/rocketqav2/train/choose": "dev"}
     made = plan(joint | {"models/rocketqav2/validation": {"part": "cross", "queries": 50}})
     rows = made.validations()
     assert [(row["part"], Path(row["reduced"]).name.rpartition("-")[0]) for row in rows] == [
+        ("cross", "given+rocketqav2.0.dev"),
         ("cross", "given+rocketqav2.1.dev"),
         ("cross", "given+rocketqav2.2.dev"),
+        ("dual", "rocketqav2.0.dev"),
         ("dual", "rocketqav2.1.dev"),
         ("dual", "rocketqav2.2.dev"),
     ]
     model = made.planner.ctx.models["rocketqav2"]
-    assert model.upstream["validation.1"].folder == rows[0]["reduced"]
+    assert model.upstream["validation.1"].folder == rows[1]["reduced"]
     run = model.upstream["validation.1"].upstream["run"]
     assert run.upstream["model"].name == "rocketqav2.1"
-    assert (run.upstream["run"].kind, run.dataset) == ("given", "pydocs-reduced-bm25-100-queries50")
+    assert (run.upstream["run"].kind, run.dataset) == ("given", "pydocs-reduced-de_bm25neg-100-queries50")
     # on the full corpus: the reference run itself, on the same fifty queries
-    whole = made.stages.find("score", Path(rows[0]["full"]).name)
-    assert (whole.dataset, whole.upstream["run"].upstream["run"].name) == ("pydocs", "bm25.dev")
+    whole = made.stages.find("score", Path(rows[1]["full"]).name)
+    assert (whole.dataset, whole.upstream["run"].upstream["run"].name) == ("pydocs", "de_bm25neg.dev")
     assert whole.upstream["subset"].values["dev_queries"] == 50
 
 
 def test_the_average_rank_reads_the_vectors_and_searches_nothing(plan):
-    keys = {f"{DE}/checkpoints": 2, f"{DE}/select": "best"}
+    keys = {f"{DE}/checkpoints": 2, f"{DE}/choose": "dev"}
     made = plan(keys | {"validation": {"method": "average_rank", "depth": 30, "others": 30}})
     model = made.planner.ctx.models["de_bm25neg"]
     value = model.upstream["validation.2"]
@@ -154,10 +156,34 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
             {f"{DE}/checkpoints": 2, "models/de_bm25neg.2": {"like": "de_bm25neg"}},
             "models.de_bm25neg.2 has the name of checkpoint 2 of models.de_bm25neg; name it otherwise",
         ),
-        ({f"{DE}/select": "best"}, f"{DOTTED}.select is best, which needs {DOTTED}.validate_every (or checkpoints)"),
     ],
 )
 def test_a_mistake_is_one_line(plan, keys, line):
     with pytest.raises(UserError) as error:
         plan(keys)
     assert any(line in one for one in str(error.value).splitlines()), str(error.value)
+
+
+def test_a_training_in_one_piece_validates_on_the_run_of_its_negatives(plan):
+    def validation(**keys):
+        models = {f"{DE}/{key}": value for key, value in keys.items()}
+        stage = plan(models | {"models/de_bm25neg/candidates": keys.pop("candidates", {"from": "bm25"})})
+        return stage.planner.ctx.models["de_bm25neg"].upstream.get("validation")
+
+    assert validation() is None  # the recipe's: the end counts
+    assert validation(choose="dev").name == "bm25.dev"
+    assert validation(validate_every=5).name == "bm25.dev"
+    made = plan({f"{DE}/choose": "dev", "models/de_bm25neg/candidates": {"from": "random", "depth": 50}})
+    assert made.planner.ctx.models["de_bm25neg"].upstream["validation"].name == "bm25.dev"
+    joint = plan({"models/rocketqav2/train/choose": "dev"}).planner.ctx.models["rocketqav2"]
+    assert joint.upstream["validation"].name == "de_bm25neg.dev"
+
+
+def test_without_a_dev_split_training_queries_are_set_apart(plan, tmp_path):
+    (tmp_path / "qrels").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / f"qrels/{split}.tsv").touch()
+    keys = {"datasets/mine": {"source": "beir", "path": str(tmp_path)}, "dataset": "mine", f"{DE}/choose": "dev"}
+    assert "validation" not in plan(keys).planner.ctx.models["de_bm25neg"].upstream
+    with pytest.raises(UserError, match=r"de_bm25neg.train.choose is dev and checkpoints is 2: they are validated on"):
+        plan(keys | {f"{DE}/checkpoints": 2}).planner.model("de_bm25neg", "here")

@@ -1,5 +1,7 @@
 """Lists over tiny texts, and objectives with fresh tiny models."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -93,7 +95,21 @@ def quick_job(model_job, tmp_path):
     """`quick_job(objective, name, train, shape, **execution)`: `model_job` with other parameters, of four steps."""
 
     def make(objective, name="quick", train=None, shape=None, **execution):
-        train = {"steps": 4, "select": "last"} | (train or {})
+        train = {"steps": 4, "choose": "last"} | (train or {})
         return model_job(objective, tmp_path / f"{name}-0123456789", train, shape, **execution)
+
+    return make
+
+
+@pytest.fixture
+def validation(make_job, tmp_path):
+    """`validation(kind, number, measure, mean)`: an artifact with the statistics of a validation."""
+
+    def make(kind, number, measure, mean):
+        params = {"split": "dev"} | ({"measures": [measure]} if kind == "score" else {})
+        job = make_job(kind, tmp_path / kind / f"v.{number}-0000000000", params)
+        with writing(job) as draft:
+            draft.path("statistics.json").write_text(json.dumps({"mean": {measure: mean}}))
+        return open_artifact(job.out)
 
     return make

@@ -24,7 +24,7 @@ def card():
 
 
 def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
-    job = quick_job("dual", train={"select": "best"}, shape={"temperature": 0.5})
+    job = quick_job("dual", train={"choose": "dev"}, shape={"temperature": 0.5})
     run(job)
     front, body, _ = card(job.out / "dual/shared")
     assert front["library_name"] == "sentence-transformers"
@@ -33,7 +33,7 @@ def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
     assert not {"base_model", "license"} & front.keys()  # a folder of random weights has neither
     assert "# quick-0123456789: dual encoder" in body
     assert "- `listwise`: " in body
-    for row in ("train.lr | 0.001", "train.queries_per_batch | 4", "temperature | 0.5", 'train.select | "best"'):
+    for row in ("train.lr | 0.001", "train.queries_per_batch | 4", "temperature | 0.5", 'train.choose | "dev"'):
         assert f"| {row} |" in body
     for row in ("dataset | tiny-0000000001", "passages | 60", "training lists | 20", "negatives: depth | 9"):
         assert f"| {row} |" in body
@@ -41,7 +41,7 @@ def test_a_dual_encoders_card_tells_of_its_job(quick_job, card, encoder, runs):
     log = {(row["step"], row["name"]): row["value"] for row in pq.read_table(job.out / "log.parquet").to_pylist()}
     for row in ("steps | 4", f"last loss | {log[4, 'loss']:.6g}", f"validation lists from | {runs['dev'].key}"):
         assert f"| {row} |" in body
-    values = {step: value for (step, name), value in log.items() if name == "dev RR@10 (dual)"}
+    values = {step: value for (step, name), value in log.items() if name == "dev nDCG@10 (dual)"}
     assert f"| best validation | {max(values.values()):.6g} at step {max(values, key=values.get)} |" in body
     assert f"| start | {encoder.key} |" in body
     assert f"| its weights' sha256 | {encoder.manifest.facts['weights_sha256']} |" in body

@@ -11,7 +11,6 @@ from tiny_stages import OBJECTIVES
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
-from tandem.store.job import writing
 
 STEPS = [2, 3, 5, 6]  # six steps in four parts: 1.5, 3, 4.5 and 6, rounded up
 
@@ -34,7 +33,7 @@ def segment(model_job, make_job):
     def make(objective, folder, number, of=4, **execution):
         out, until = folder / f"{objective}.{number}-0000000000", {"until": [number, of]}
         after = {"after": open_artifact(folder / f"{objective}.{number - 1}-0000000000")} if number > 1 else {}
-        return model_job(objective, out, {"select": "last"}, until, after, "checkpoint", **execution)
+        return model_job(objective, out, {"choose": "last"}, until, after, "checkpoint", **execution)
 
     return make
 
@@ -55,7 +54,7 @@ def chains(segment, tmp_path_factory):
 def test_four_segments_are_the_training_in_one_piece(objective, model_job, chains, tmp_path):
     from tandem.training.stage import run
 
-    job = model_job(objective, tmp_path / f"{objective}-0123456789", {"select": "last"})
+    job = model_job(objective, tmp_path / f"{objective}-0123456789", {"choose": "last"})
     run(job)
     made = [chains / f"{objective}.{number}-0000000000" for number in (1, 2, 3, 4)]
     assert [open_artifact(one).manifest.facts["steps"] for one in made] == STEPS
@@ -103,20 +102,6 @@ def test_more_checkpoints_than_steps_are_refused(segment, tmp_path):
 
     with pytest.raises(UserError, match="train.checkpoints is 7, but there are only 6 steps"):
         run(segment("cross", tmp_path, 1, of=7))
-
-
-@pytest.fixture
-def validation(make_job, tmp_path):
-    """`validation(kind, number, measure, mean)`: an artifact with the statistics of a validation."""
-
-    def make(kind, number, measure, mean):
-        params = {"split": "dev"} | ({"measures": [measure]} if kind == "score" else {})
-        job = make_job(kind, tmp_path / kind / f"v.{number}-0000000000", params)
-        with writing(job) as draft:
-            draft.path("statistics.json").write_text(json.dumps({"mean": {measure: mean}}))
-        return open_artifact(job.out)
-
-    return make
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ TRAIN = {
     "schedule": "linear",
     "clip": 1.0,
     "seed": 5,
-    "select": "last",
+    "choose": "last",
     "validate_every": None,
 }
 CURVES = {
@@ -64,7 +64,7 @@ def curve(make_objective, make_job, lists, tmp_path):
         (objective, own), budget = CURVES[name], Budget(200, 400)
         job = make_job("model", tmp_path / "golden-0000000000", {"objective": objective, "train": TRAIN | own})
         made = make_objective(objective, budget, torch.float64, **TRAIN | own)
-        state = Training(job, job.params.train, made, lists, None, budget).run()
+        state = Training(job, job.params.train, made, lists, None).run()
         return [value for _, what, value in state.log if what == "loss"]
 
     return make

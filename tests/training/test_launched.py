@@ -44,7 +44,7 @@ def dual(model_job, tmp_path):
     """`dual(name, **execution)`: four steps with in-batch negatives, which ranks exchange, and no dropout."""
 
     def make(name, **execution):
-        train = {"dropout": 0.0, "steps": 4, "select": "last"}
+        train = {"dropout": 0.0, "steps": 4, "choose": "last"}
         return model_job("dual", tmp_path / f"{name}-0123456789", train, **execution)
 
     return make

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.errors import UserError
-from tandem.training.lists import batches, draw, read_lists, visits_in
+from tandem.training.lists import batches, draw, read_lists, steps_within, visits_in
 
 
 def write(path, rows):
@@ -127,3 +127,11 @@ def test_rows_know_their_query_whatever_the_group(lists):
         queries, passages = lists.pairs(start, stop)
         assert queries.tolist() == whole[0][start:stop].tolist()
         assert passages.tolist() == whole[1][start:stop].tolist()
+
+
+def test_a_budget_of_minutes_by_hand():
+    # 60 s at 0.18e12 operations a second, a step of 0.9e12: 12 steps
+    assert steps_within(1.0, 0.9e12, lists=1000, per_batch=8) == 12
+    # 20 epochs of 16 lists in batches of 8 are 40 steps
+    assert steps_within(60.0, 0.9e12, lists=16, per_batch=8) == 40
+    assert steps_within(0.001, 0.9e12, lists=16, per_batch=8) == 1

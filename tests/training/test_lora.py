@@ -92,7 +92,8 @@ def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective
     job = lora_job(objective)
     made = stage.build(job, Positives(np.array([0]), np.array([2])), Budget())
     before = {name: p.detach().clone() for name, p in made.models.named_parameters()}
-    training = Training(job, job.params.train, made, stage.training_lists(job), None, Budget())
+    drawn = stage.training_lists(job)
+    training = Training(job, job.params.train, made, drawn, None)
     training.run()
     learned = {name for name, p in made.models.named_parameters() if not torch.equal(p, before[name])}
     expected = {name for name in before if ".lora_" in name or name.startswith("cross.head")}
@@ -102,7 +103,7 @@ def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective
     state = training.optimizer.state_dict()["state"]
     assert sum(moments["exp_avg"].numel() for moments in state.values()) == sum(before[n].numel() for n in expected)
 
-    stage.write(job, made, State(4, None, [(4, "loss", 1.0)]), 20)
+    stage.write(job, made, State(4, [(4, "loss", 1.0)]), drawn, None, 4)
     unmerged, loaded = numbers(job, made, tokens), numbers(job, None, tokens)
     assert unmerged.keys() == loaded.keys()
     for name, values in unmerged.items():

@@ -43,7 +43,7 @@ def test_cached_gradients_meet_the_same_dropout_in_packed_rows(make_objective, g
 def test_the_stage_trains_packed_and_ends_the_same(model_job, tmp_path):
     made = []
     for attention in ("padded", "packed"):
-        train = {"dropout": 0.0, "steps": 3, "validate_every": None, "select": "last"}
+        train = {"dropout": 0.0, "steps": 3, "validate_every": None, "choose": "last"}
         job = model_job("joint", tmp_path / f"{attention}-0123456789", train, attention=attention)
         run(job)
         names, values = (pq.read_table(job.out / "log.parquet")[column].to_pylist() for column in ("name", "value"))

@@ -107,7 +107,7 @@ def test_passages_without_a_score_and_lists_with_one_teach_nothing(loss):
 @pytest.fixture
 def taught_job(model_job, dual_model, stored, tmp_path):
     """A training of one step by the stored scores alone, from the tiny dual encoder."""
-    train = {"distil": DISTIL, "dropout": 0.0, "in_batch": False, "steps": 1, "validate_every": None, "select": "last"}
+    train = {"distil": DISTIL, "dropout": 0.0, "in_batch": False, "steps": 1, "validate_every": None, "choose": "last"}
     inputs = {"start": dual_model, "teacher": stored}
     return model_job("dual", tmp_path / "student-0123456789", train, more=inputs)
 

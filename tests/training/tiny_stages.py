@@ -14,7 +14,8 @@ TRAIN = {
     "dropout": 0.1,
     "precision": "fp32",
     "seed": 5,
-    "select": "best",
+    "choose": "dev",
+    "patience": None,
     "validate_every": 2,
     "validation_queries": 10,
     "validation_depth": 5,
@@ -22,7 +23,7 @@ TRAIN = {
 JOINT = {"semantics": "paper", "teacher": "dynamic", "supervision": "listwise", "in_batch": False}
 OBJECTIVES = {
     "dual": TRAIN | {"in_batch": True, "loss": "listwise"},
-    "cross": TRAIN | {"loss": "listwise", "select": "last"},
+    "cross": TRAIN | {"loss": "listwise", "choose": "last"},
     "joint": TRAIN | JOINT,
 }
 TOWERS = {"shared": True, "pooling": "mean", "normalize": False, "temperature": 1.0}

@@ -110,7 +110,7 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
         de = MINE["models"]["de"]
         return FullPlan(MINE | {"models": {"de": de | {"train": de["train"] | train}}}, ROOT)
 
-    whole, parts = planned(), planned(checkpoints=4, select="best")
+    whole, parts = planned(), planned(checkpoints=4, choose="dev")
     one = stage_cost(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
     stages = upstream_first([parts.planner.model("de", "test")])
     about = new_setting(parts.settings, machine)

@@ -67,9 +67,11 @@ class Candidates(Draw):
 
 
 class Validation(Section):
-    """How checkpoints are validated (`train.checkpoints`)."""
+    """How models are validated: each checkpoint by other jobs (`train.checkpoints`), else within the training."""
 
-    from_: str = Field("bm25", alias="from", description="run whose top makes the reduced corpus")
+    from_: str | None = Field(
+        None, alias="from", description="run whose top is validated on; null: that of the negatives, else bm25"
+    )
     depth: int = Field(100, ge=1, description="its passages per query in the reduced corpus, beside all relevant ones")
     others: int = Field(0, ge=0, description="further passages per query, drawn by a hash of their ids")
     queries: int | None = Field(None, ge=1, description="number of dev queries, chosen by their ids' hash; null: all")
@@ -164,11 +166,17 @@ class Train(Optimisation):
 
     queries_per_batch: int = Field(32, ge=1, description="queries per step, over all devices")
     list_size: int = Field(2, ge=2, description="passages per query: positives and negatives")
-    select: Literal["last", "best"] = Field("last", description="best: by `validation`, else by `validate_every`")
+    budget_minutes: float | None = Field(
+        None, gt=0, description="as many steps as fit, of two CPU cores, at most 20 epochs; null: `steps` or `epochs`"
+    )
+    choose: Literal["dev", "last"] = Field("dev", description="dev: the best checkpoint, the start too; last: the end")
+    patience: int | None = Field(3, ge=1, description="of `choose: dev`: end after so many validations without a gain")
     checkpoints: int | None = Field(None, ge=1, description="train in this many stages, each validated during the next")
-    validate_every: int | None = Field(None, ge=1, description="validate after every this many steps; null: never")
-    validation_queries: int = Field(100, ge=1, description="dev queries of `validate_every`")
-    validation_depth: int = Field(20, ge=1, description="passages per query of `validate_every`")
+    validate_every: int | None = Field(
+        None, ge=1, description="steps between validations; null: a tenth of all where `choose` is dev, else none"
+    )
+    validation_queries: int = Field(100, ge=1, description="queries validated on, without `checkpoints`")
+    validation_depth: int = Field(20, ge=1, description="passages per query validated on, without `checkpoints`")
 
 
 class SingleTrain(Train, TakesLosses):

@@ -164,7 +164,8 @@ class Analyses:
         model = self.planner.model(entry.model, at, ("joint",))
         if model.kind != "model":
             raise UserError(f"{at}: {entry.model} is a checkpoint; name its model, all of them are looked at")
-        points = self.ctx.checkpoints.get(self.ctx.model_name(entry.model), [model])
+        chain = self.ctx.checkpoints.get(self.ctx.model_name(entry.model), {1: model})
+        points = [stage for number, stage in chain.items() if number]
         roles = ("dataset", "candidates", "tokens", "cross_tokens", "retriever", "reranker")
         upstream = {role: points[0].upstream[role] for role in roles}
         upstream |= {f"point.{i}": point for i, point in enumerate(points)}
@@ -201,7 +202,7 @@ class Analyses:
     def _lists(self, name: str, where: str) -> Stage:
         """The stage that drew a model's training lists."""
         model = self.planner.model(name, where)
-        return self.ctx.checkpoints.get(self.ctx.model_name(name), [model])[0].upstream["candidates"]
+        return self.ctx.checkpoints.get(self.ctx.model_name(name), {1: model})[1].upstream["candidates"]
 
 
 # Notebook → the analysis that it shows.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
@@ -23,6 +23,7 @@ from tandem.retrieval.pair_scores import PairScores, Requests, mean_probability,
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
+from tandem.store.lineage import stage_name
 
 GROUP = 1024  # queries judged together
 PERCENTILES = (5, 25, 50, 75, 95)
@@ -224,4 +225,13 @@ def run(job: Job[CandidatesParams]) -> None:
             )
         result = report.finish()
         write_json(draft.path("report.json"), result)
-        draft.facts |= {"queries": result["queries"], "lists": result["lists"]}
+        draft.facts |= {"queries": result["queries"], "lists": result["lists"], "warnings": judge_warnings(job)}
+
+
+def judge_warnings(job: Job[CandidatesParams]) -> list[str]:
+    """A warning, which is printed too, for every judge that has learned nothing."""
+    guessing = [model for model in job.many("judge") if model.manifest.facts.get("at_chance")]
+    lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
+    for line in lines:
+        say(f"candidates {job.key} · warning: {line}")
+    return lines

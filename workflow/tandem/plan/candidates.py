@@ -24,8 +24,6 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
     lists = entry.candidates
     if lists.also and getattr(entry.train, "distil", None):
         raise UserError(f"{at}.train.distil: a teacher scores one set of lists; leave {at}.candidates.also out")
-    if is_source(lists.from_) and entry.train.validate_every:
-        raise UserError(f"{at}.train.validate_every: random is no run to validate on; use train.checkpoints")
     for i, more in enumerate(lists.also):
         if more.also:
             raise UserError(f"{at}.candidates.also.{i}.also: lists are joined once; name them side by side")

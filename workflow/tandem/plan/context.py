@@ -65,7 +65,7 @@ class Context:
         stages: where stages are registered; shared with other variants.
         datasets: its datasets, and those that planning itself enters.
         models: name → stage of each model.
-        checkpoints: name → stages of a model that is trained in several.
+        checkpoints: name → number → stage of a model that is trained in several; 0 is its start.
         validated: name → its checkpoints with their values on a reduced dataset, part by part.
         derived: name → stage of each dataset that is made by a run or by models.
         similar: dataset → the audit of its similar queries, where another variant's is taken.
@@ -78,7 +78,7 @@ class Context:
     stages: Stages
     datasets: dict[str, Dataset] = field(init=False)
     models: dict[str, Stage] = field(default_factory=dict)
-    checkpoints: dict[str, list[Stage]] = field(default_factory=dict)
+    checkpoints: dict[str, dict[int, Stage]] = field(default_factory=dict)
     validated: dict[str, list[Validated]] = field(default_factory=dict)
     derived: dict[str, Stage] = field(default_factory=dict)
     similar: dict[str, Stage] = field(default_factory=dict)
@@ -143,9 +143,11 @@ class Context:
         """Model and number of a checkpoint's name, `<model>.<number>`; None for any other name."""
         stem, _, number = name.rpartition(".")
         models = self.settings.models
-        if name in models or stem not in models or not re.fullmatch(r"[1-9]\d*", number):
+        if name in models or stem not in models or not re.fullmatch(r"0|[1-9]\d*", number):
             return None
-        return (stem, int(number)) if int(number) <= (models[stem].train.checkpoints or 0) else None
+        train = models[stem].train
+        first, last = int(train.choose == "last"), train.checkpoints or -1
+        return (stem, int(number)) if first <= int(number) <= last else None
 
     def model_name(self, part: str) -> str:
         """A model's name without `.retriever`, `.reranker` or the number of a checkpoint."""
@@ -160,7 +162,7 @@ class Context:
         stem = checkpoint[0] if checkpoint else self.model_name(name)
         self.model_entry(stem, where, objectives)
         if checkpoint and stem in self.checkpoints:  # also while the model's own validations are planned
-            return self.checkpoints[stem][checkpoint[1] - 1]
+            return self.checkpoints[stem][checkpoint[1]]
         if error := self.failed.get(("models", stem)):
             raise error
         return self.models[stem]

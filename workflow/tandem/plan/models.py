@@ -1,7 +1,8 @@
 """Models as stages: what they start from, are trained on and learn from; their checkpoints and how those are validated.
 
 With `train.checkpoints: N` a training is a chain of N stages `<model>.1` … `<model>.N`, each a system like any other;
-the stage `model` takes one of them over. Checkpoints are validated as such systems on a reduced dataset, by other jobs.
+the stage `model` takes one of them over, or its start `<model>.0`. Checkpoints are validated as such systems on a
+reduced dataset, by other jobs.
 """
 
 import re
@@ -11,7 +12,7 @@ from tandem.config.losses import option_takers
 from tandem.config.training import JointModel, ModelEntry, Validation
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
-from tandem.plan.candidates import check_lists, teacher, training_lists
+from tandem.plan.candidates import check_lists, is_source, teacher, training_lists
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
 from tandem.plan.datasets import cutoff, dataset, make_dataset, notes_of, require_split, run_depth, splits
 from tandem.plan.encoders import encoder, tokens, towers
@@ -52,10 +53,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
     if distil := getattr(train, "distil", None):
         upstream["teacher"] = teacher(ctx, at, distil, lists["candidates"], data)
         params["train"]["distil"] = json_of(distil, without=("from_",))  # the teacher's stage says it
-    if train.validate_every:
-        upstream["validation"] = run(ctx, entry.candidates.from_, "dev", f"{at}.candidates.from", data)
-    elif train.select == "best" and not train.checkpoints:
-        raise UserError(f"{at}.train.select is best, which needs {at}.train.validate_every (or checkpoints)")
+    if validates_in_process(ctx, name):
+        upstream["validation"] = run(ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data)
     if train.checkpoints:
         return _train_in_stages(ctx, name, data, params, upstream)
     return ctx.stage("model", data, name, params, upstream, ctx.execution(*TRAINING))
@@ -116,30 +115,34 @@ def _train_in_stages(ctx: Context, name: str, data: str, params: JSON, upstream:
     train = ctx.settings.models[name].train
     count = train.checkpoints or 0
     _check_checkpoints(ctx, name, data, count)
-    chain: list[Stage] = []
     # Which one is taken over, and how many there are in all, is no part of a segment but its end.
-    segment = {key: value for key, value in params["train"].items() if key != "checkpoints"} | {"select": "last"}
-    for number in range(1, count + 1):
-        after = {"after": chain[-1]} if chain else {}
+    segment = {key: value for key, value in params["train"].items() if key not in ("checkpoints", "patience")}
+    segment["choose"] = "last"
+    chain: dict[int, Stage] = {}
+    for number in range(0 if train.choose == "dev" else 1, count + 1):
+        after = {"after": chain[number - 1]} if number > 1 else {}
         own = params | {"train": segment, "until": [number, count]}
         options = ctx.execution(*TRAINING)
-        chain.append(ctx.stage("checkpoint", data, f"{name}.{number}", own, upstream | after, options))
+        chain[number] = ctx.stage("checkpoint", data, f"{name}.{number}", own, upstream | after, options)
     ctx.checkpoints[name] = chain
     ctx.validated[name] = [
         Validated(name, part, stage, _reduced_value(ctx, name, number, part))
         for part in (validated_parts(ctx, name) if is_validated(ctx, name) else ())
-        for number, stage in enumerate(chain, 1)
+        for number, stage in chain.items()
     ]
-    taken = {f"checkpoint.{number}": stage for number, stage in enumerate(chain, 1)}
-    if train.select == "best":
-        values = ctx.validated[name][:count]
-        taken |= {f"validation.{number}": value.reduced for number, value in enumerate(values, 1)}
+    taken = {f"checkpoint.{number}": stage for number, stage in chain.items()}
+    if train.choose == "dev":
+        values = ctx.validated[name][: len(chain)]
+        taken |= {f"validation.{number}": value.reduced for number, value in zip(chain, values, strict=True)}
     return ctx.stage("model", data, name, params, taken)
 
 
 def _check_checkpoints(ctx: Context, name: str, data: str, count: int) -> None:
     """Refuse checkpoints whose names are taken, more than there are steps, or that cannot be validated."""
     validation, train = validation_of(ctx, name), ctx.settings.models[name].train
+    if train.choose == "dev":
+        what = f"models.{name}.train.choose is dev and checkpoints is {count}: they are validated"
+        require_split(ctx, data, VALIDATED, what)
     for number in range(1, count + 1):
         if f"{name}.{number}" in ctx.settings.models:
             raise UserError(
@@ -162,6 +165,26 @@ def validation_of(ctx: Context, name: str) -> Validation:
     return ctx.settings.validation.overridden(ctx.settings.models[name].validation)
 
 
+def reference(ctx: Context, name: str) -> str:
+    """The run whose top a model is validated on: `validation.from`, else that of its negatives, if it exists on dev."""
+    if own := validation_of(ctx, name).from_:
+        return own
+    source = ctx.settings.models[name].candidates.from_
+    entry = ctx.settings.runs.get(source)
+    is_imported = entry is not None and not entry.stage and VALIDATED not in entry.paths
+    return "bm25" if is_source(source) or source == "given" or is_imported else source
+
+
+def validates_in_process(ctx: Context, name: str) -> bool:
+    """Whether a training validates on lists of dev queries itself; training queries are set apart where it cannot."""
+    entry = ctx.settings.models[name]
+    data, train = ctx.trained_on(entry), entry.train
+    if train.validate_every is None and (train.choose == "last" or train.checkpoints):
+        return False
+    known = splits(ctx, data)
+    return ctx.dataset_entry(data).relevance == "qrels" and (known is None or VALIDATED in known)
+
+
 def validated_parts(ctx: Context, name: str) -> tuple[str, ...]:
     """A model's parts, the one that decides first."""
     parts, first = PARTS[ctx.settings.models[name].objective], validation_of(ctx, name).part
@@ -174,18 +197,19 @@ def is_validated(ctx: Context, name: str) -> bool:
     if not entry.train.checkpoints:
         return False
     known = splits(ctx, ctx.trained_on(entry))
-    return entry.train.select == "best" or known is None or VALIDATED in known
+    return entry.train.choose == "dev" or known is None or VALIDATED in known
 
 
 def reduced_dataset(ctx: Context, name: str) -> str:
     """The reduced dataset that a model's checkpoints are validated on, which is entered if it is not there."""
     validation, base = validation_of(ctx, name), ctx.trained_on(ctx.settings.models[name])
+    source = reference(ctx, name)
     size = [f"{key}{value}" for key in ("others", "queries") if (value := getattr(validation, key))]
-    label = re.sub(r"[^\w.-]", "-", "-".join([base, "reduced", validation.from_, str(validation.depth), *size]))
+    label = re.sub(r"[^\w.-]", "-", "-".join([base, "reduced", source, str(validation.depth), *size]))
     entry = Reduced(
         source="reduced",
         of=base,
-        from_=validation.from_,
+        from_=source,
         depth=validation.depth,
         others=validation.others,
         dev_queries=validation.queries,
@@ -223,7 +247,7 @@ def full_value(ctx: Context, validated: Validated) -> Stage:
     """The stage that measures the same checkpoint on the full corpus, on the same queries."""
     validation, data = validation_of(ctx, validated.model), ctx.trained_on(ctx.settings.models[validated.model])
     system = validated.checkpoint.name
-    system = f"{validation.from_}+{system}" if validated.part == "cross" else system
+    system = f"{reference(ctx, validated.model)}+{system}" if validated.part == "cross" else system
     subset = dataset(ctx, reduced_dataset(ctx, validated.model)) if validation.queries else None
     where = f"models.{validated.model}.validation"
     return score_by(ctx, system, where, data, [validation.measure], VALIDATED, subset=subset)

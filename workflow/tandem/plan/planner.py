@@ -91,7 +91,7 @@ class Planner:
     def full_value(self, validated: Validated) -> Stage:
         """The stage that measures a checkpoint on the full corpus; see `models.full_value`."""
         data = self.ctx.trained_on(self.settings.models[validated.model])
-        self.prepare(run_needs(self.ctx, models.validation_of(self.ctx, validated.model).from_, data))
+        self.prepare(run_needs(self.ctx, models.reference(self.ctx, validated.model), data))
         self.prepare([("datasets", models.reduced_dataset(self.ctx, validated.model))])
         return models.full_value(self.ctx, validated)
 
@@ -207,6 +207,8 @@ def model_needs(ctx: Context, name: str) -> Iterator[Name]:
     if distil := getattr(entry.train, "distil", None):
         for teacher in distil.from_:
             yield from run_needs(ctx, teacher, data)
+    if models.validates_in_process(ctx, name):
+        yield from run_needs(ctx, models.reference(ctx, name), data)
     if models.is_validated(ctx, name):
         yield "datasets", models.reduced_dataset(ctx, name)
 

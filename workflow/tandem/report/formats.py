@@ -123,19 +123,20 @@ def p_text(p: float | None) -> str:
 
 
 def table_notes(table: Table) -> list[str]:
-    """The notes below a table: how it was made, and why printed numbers are wrong."""
+    """The notes below a table: how it was made, why printed numbers are wrong, and what the stages warn of."""
     notes = [table.note.strip()] if table.note.strip() else []
     if len(table.seeds) > 1:
         notes.append(SEEDS.format(seeds=", ".join(map(str, table.seeds))))
     notes += [f"{row.system} is only printed: {row.absent}." for row in table.rows if row.absent]
     if any(map(table.has_verdict, range(len(table.columns)))):
         notes.append(VERDICTS)
-    return notes + [
+    notes += [
         f"{row.system}, {label}: {cell.verdict}."
         for row in table.rows
         for cell, label in zip(row.cells, table.names, strict=True)
         if cell.verdict.startswith(WRONG)
     ]
+    return notes + [f"Warning: {line}." for line in table.warnings]
 
 
 def band_notes(table: Table) -> list[str]:

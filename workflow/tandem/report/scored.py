@@ -1,6 +1,6 @@
 """Scores of a table's rows, query by query, with intervals and tests of the systems searched in one place."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tandem.evaluation.significance import bootstrap_interval, randomisation_tes
 from tandem.report.results import Origin
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
-from tandem.store.lineage import open_upstream
+from tandem.store.lineage import Stage, open_upstream
 
 
 def open_scores(folder: str, run: str = "") -> Artifact:
@@ -62,6 +62,12 @@ class Scored:
     def place(self) -> tuple[str, str, str]:
         """What scores share that can be compared query by query: column, dataset and split."""
         return self.row.column, self.row.dataset, self.row.split
+
+
+def collect_warnings(stages: Iterable[Stage]) -> list[str]:
+    """What stages warn of in their manifests, each line once, after the stage's name."""
+    lines = (f"{stage.name}: {line}" for stage in stages for line in stage.artifact.manifest.facts.get("warnings", ()))
+    return list(dict.fromkeys(lines))
 
 
 def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:

@@ -20,6 +20,7 @@ from tandem.store.environment import provenance
 from tandem.store.files import write_text
 from tandem.store.job import Job, plain
 from tandem.training.checkpoints import State
+from tandem.training.history import chosen_of, points
 from tandem.training.losses import distillation, supervision
 
 NAMES = {"dual": "dual encoder", "cross": "cross-encoder"}
@@ -103,8 +104,8 @@ def _numbers(job: Job[ModelParams], state: State) -> str:
     """What the training itself measured."""
     last = {name: value for step, name, value in state.log if step == state.step and name != "tokens_per_second"}
     rows: list[tuple[str, Any]] = [("steps", state.step), *((f"last {name}", f"{v:.6g}") for name, v in last.items())]
-    if state.best:
-        rows.append(("best validation", f"{state.best[0]:.6g} at step {state.best[1]}"))
+    if chosen := chosen_of(job.params.train, points(state.log)):
+        rows.append(("best validation", f"{chosen.mean:.6g} at step {chosen.step}"))
     validation = job.inputs.get("validation")
     rows += [("validation lists from", validation.key)] if validation else []
     where = "Scores on test queries are computed after this card: see the tables of the report, by the model's name."

@@ -36,14 +36,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # scancel, preemption, shutdown; and
 
 @dataclass
 class State:
-    """Where the training stands.
-
-    Attributes:
-        best: best validation value so far, and the step it was reached at.
-    """
+    """Where the training stands; validations are rows of the log, `dev <measure> (<part>)`."""
 
     step: int = 0
-    best: tuple[float, int] | None = None
     log: list[LogRow] = field(default_factory=list)
 
 
@@ -94,7 +89,7 @@ class Checkpoints:
         save_file(weights(models), partial / "weights.safetensors")
         moments = {name: t.detach().cpu().contiguous() for name, t in optimizer_tensors(optimizer, models).items()}
         save_file(moments, partial / "optimizer.safetensors")
-        write_json(partial / "state.json", {"step": state.step, "best": state.best, "log": state.log})
+        write_json(partial / "state.json", {"step": state.step, "log": state.log})
         final = self.folder / f"step-{state.step:08d}"
         shutil.rmtree(final, ignore_errors=True)
         os.replace(partial, final)
@@ -102,11 +97,14 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def save_best(self, models: nn.Module, step: int) -> None:
-        """Write the weights of the best validation so far, under their step."""
+        """Write the weights of the best validation so far, under their step; remove those that no resumption needs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / f".best-{os.getpid()}"
         save_file(weights(models), partial)
         os.replace(partial, self.folder / f"best-{step:08d}.safetensors")
+        newest = f"best-{self._complete()[-1].name[5:]}.safetensors" if self.exist() else ""
+        for old in sorted(path for path in self.folder.glob("best-*") if path.name <= newest)[:-1]:
+            old.unlink()
 
     def load(self, models: nn.Module, optimizer: torch.optim.Optimizer) -> State:
         """Continue from the newest checkpoint; without one, a fresh state."""
@@ -116,8 +114,7 @@ class Checkpoints:
         values = json.loads((complete[-1] / "state.json").read_text())
         load_weights(models, load_file(complete[-1] / "weights.safetensors"))
         load_optimizer_tensors(optimizer, models, load_file(complete[-1] / "optimizer.safetensors"))
-        best = tuple(values["best"]) if values["best"] else None
-        return State(values["step"], best, [(step, name, value) for step, name, value in values["log"]])
+        return State(values["step"], [(step, name, value) for step, name, value in values["log"]])
 
     def load_best(self, models: nn.Module, step: int) -> None:
         """Put the weights of the best validation into the models."""

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.ragged import Ids, Ragged, micro_batches
+from tandem.models.ragged import Ids, micro_batches
 from tandem.models.tokens import Tokens
+from tandem.training.distributed import World
 from tandem.training.lists import Batch
 
 MULTIPLE = 4  # lengths are padded to one: in odd shapes the last bits of a forward pass depend on the threads
@@ -153,21 +154,45 @@ def on_lists(scores: Tensor, batch: Batch) -> Tensor:
     return scores.new_zeros(batch.passages.shape).index_put((at[:, 0], at[:, 1]), scores)
 
 
+def text_vectors(
+    model: DualEncoder, tokens: Tokens, side: str, rows: Ids, mode: str, budget: Budget, seeds: Seeds
+) -> Replayed:
+    """E(text) of some rows of a side, `query` or `passage`, by that side's tower."""
+    texts = (tokens.queries if side == "query" else tokens.passages).take(rows)
+
+    def compute(part: Ids) -> Tensor:
+        return model.encode(side, texts.take(part), tokens.template, mode, MULTIPLE)
+
+    empty = next(model.parameters()).new_zeros(0, model.dimension)
+    lengths = np.diff(texts.offsets) + tokens.template.extra[0]
+    return Replayed(compute, lengths, empty, budget, seeds, model.packed)
+
+
 def batch_texts(
     model: DualEncoder, tokens: Tokens, batch: Batch, mode: str, budget: Budget, seeds: Seeds
 ) -> tuple[Replayed, Replayed]:
     """Vectors of the batch's queries, and of its lists' passages in the order of `batch.mask`."""
+    sides = {"query": batch.queries, "passage": batch.passages[batch.mask]}
+    queries, passages = (
+        text_vectors(model, tokens, side, rows, mode, budget, seeds.child(number))
+        for number, (side, rows) in enumerate(sides.items())
+    )
+    return queries, passages
 
-    def side(number: int, name: str, texts: Ragged) -> Replayed:
-        def compute(rows: Ids) -> Tensor:
-            return model.encode(name, texts.take(rows), tokens.template, mode, MULTIPLE)
 
-        empty = next(model.parameters()).new_zeros(0, model.dimension)
-        lengths = np.diff(texts.offsets) + tokens.template.extra[0]
-        return Replayed(compute, lengths, empty, budget, seeds.child(number), model.packed)
+def pool_scores(
+    model: DualEncoder, tokens: Tokens, queries: Ids, pool: Ids, mode: str, budget: Budget, world: World
+) -> Tensor:
+    """s_de(q, p) of this process' queries against a pool, of which each process encodes a share.
 
-    queries, passages = tokens.queries.take(batch.queries), tokens.passages.take(batch.passages[batch.mask])
-    return side(0, "query", queries), side(1, "passage", passages)
+    Returns:
+        Shape (queries, pool).
+    """
+    share, seeds = pool[world.slice(len(pool))], Seeds((0,))
+    passages = world.gather(text_vectors(model, tokens, "passage", share, mode, budget, seeds).values())
+    return dot_scores(
+        text_vectors(model, tokens, "query", queries, mode, budget, seeds).values(), passages, model.temperature
+    )
 
 
 def list_scores(queries: Tensor, passages: Tensor, batch: Batch, temperature: float) -> Tensor:

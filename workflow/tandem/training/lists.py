@@ -14,7 +14,10 @@ import pyarrow.compute as pc
 
 from tandem.data.tables import streaming
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, ranges
+from tandem.models.ragged import Ids, ends, ranges
+
+RATE = 0.18e12  # operations a second of training on two cores with AVX-512 and bf16 (config/hardware/cpu.yaml)
+MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,13 @@ class Lists:
         """Query row and passage row of every positive."""
         first = self.offsets[:-1]
         return np.repeat(self.queries, self.positives), self.passages[ranges(first, self.positives)]
+
+    def taken(self, which: Ids) -> "Lists":
+        """Some of the lists, in this order."""
+        sizes = np.diff(self.offsets)[which]
+        rows = ranges(self.offsets[which], sizes)
+        scores = None if self.scores is None else self.scores[rows]
+        return Lists(self.queries[which], ends(sizes), self.positives[which], self.passages[rows], scores)
 
     def pairs(self, start: int, stop: int) -> tuple[Ids, Ids]:
         """Query row and passage row of the rows from start to stop, whatever lists they belong to."""
@@ -135,6 +145,18 @@ def draw(lists: Lists, index: int, size: int, seed: int, epoch: int) -> Ids:
 def visits_in(lists: int, per_batch: int, epochs: float, steps: int | None) -> int:
     """How many lists training visits: `steps` full batches if set, else `epochs` passes (the last batch uneven)."""
     return steps * per_batch if steps is not None else max(1, int(np.ceil(epochs * lists)))
+
+
+def steps_within(minutes: float, operations: float, lists: int, per_batch: int) -> int:
+    """The steps that fit into a budget at a constant rate, but no more than `MOST_EPOCHS` over the lists; at least one.
+
+    No clock is read and no machine asked, so that a training is the same wherever it runs.
+
+    Args:
+        operations: of one step.
+    """
+    affordable, useful = minutes * 60 * RATE / operations, MOST_EPOCHS * lists / per_batch
+    return max(1, int(min(affordable, useful)))
 
 
 @lru_cache(maxsize=2)

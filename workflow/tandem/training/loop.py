@@ -18,12 +18,16 @@ from tandem.errors import UserError
 from tandem.models.device import be_deterministic, keep_memory
 from tandem.models.ragged import Ids
 from tandem.store.job import Job
+from tandem.training.budget import operations_per_step
 from tandem.training.checkpoints import Checkpoints, Segment, State, stopping
 from tandem.training.distributed import ALONE, World
-from tandem.training.forward import Budget, Seeds
-from tandem.training.lists import Batch, Lists, batches, visits_in
+from tandem.training.forward import Seeds
+from tandem.training.history import Point, chosen_of, is_exhausted, log_rows, points
+from tandem.training.lists import Batch, Lists, batches, steps_within, visits_in
 from tandem.training.objectives import Objective
-from tandem.training.validation import Validation, validate
+from tandem.training.validation import MEASURE
+
+VALIDATIONS = 10  # of a training, beside that of its start, where `train.validate_every` does not say
 
 
 def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimizer:
@@ -66,7 +70,7 @@ class Training:
     """One training.
 
     Attributes:
-        validation: dev lists, or None.
+        validate: measures the models on dev, by part; None: nothing to validate on.
         world: the processes that train together; the first one writes and reports.
         until: the part of the training that this job does; None: all of it.
     """
@@ -75,8 +79,7 @@ class Training:
     train: Train
     objective: Objective
     lists: Lists
-    validation: Validation | None
-    budget: Budget
+    validate: Callable[[], dict[str, float]] | None
     world: World = ALONE
     until: tuple[int, int] | None = None
     names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
@@ -86,12 +89,19 @@ class Training:
         if train.seed is None:
             raise ValueError("train.seed is None: planning resolves it")
         self.seed = train.seed
-        self.visits = visits_in(len(self.lists), train.queries_per_batch, train.epochs, train.steps)
+        steps = train.steps
+        if train.budget_minutes is not None:
+            operations = operations_per_step(self.objective.models, self.objective.tokens, self.lists, train)
+            steps = steps_within(train.budget_minutes, operations, len(self.lists), train.queries_per_batch)
+        self.visits = visits_in(len(self.lists), train.queries_per_batch, train.epochs, steps)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         self.segment = Segment(self.job, self.until)
         self.last = self.segment.last(self.steps)
+        usual = math.ceil(self.steps / VALIDATIONS) if train.choose == "dev" else None
+        self.validate_every = train.validate_every or usual
         self.optimizer = make_optimizer(self.objective.models, train)
         self.checkpoints = Checkpoints(self.job.out / "checkpoints")
+        self.history: list[Point] = []
 
     def run(self) -> State:
         """Train to the end, or to that of this job's segment; from the newest checkpoint if there is one.
@@ -101,6 +111,9 @@ class Training:
         be_deterministic()
         keep_memory()
         state = self.resumed()
+        self.history = points(state.log)
+        if not self.history:
+            self.maybe_validate(state)
         seconds, saved = self.job.execution.checkpoint_seconds, time.monotonic()
         label, quiet = f"train {self.job.key}", not self.world.first
         with (
@@ -115,6 +128,8 @@ class Training:
                 state.log.append((state.step, "tokens_per_second", tokens / (time.monotonic() - began)))
                 progress.add(1, tokens, " ".join(f"{name} {value:.4g}" for name, value in values.items()))
                 self.maybe_validate(state)
+                if is_exhausted(self.train, self.history):
+                    break
                 stopped = state.step < self.last and stop.requested()
                 due = stopped or time.monotonic() - saved >= seconds
                 if self.world.first and state.step < self.last and due:
@@ -127,8 +142,8 @@ class Training:
             if self.segment.until is not None:
                 self.check_weights(state)
             self.segment.leave(state, self.objective.models, self.optimizer)
-            if self.train.select == "best" and state.best:
-                self.checkpoints.load_best(self.objective.models, state.best[1])
+            if chosen := chosen_of(self.train, self.history):
+                self.checkpoints.load_best(self.objective.models, chosen.step)
             self.check_weights(state)
         return state
 
@@ -187,19 +202,18 @@ class Training:
         return {**values, "lr": lr}
 
     def maybe_validate(self, state: State) -> None:
-        """Validate every so many steps and after the last; save the weights where the value is the best so far."""
-        every = self.train.validate_every
-        if self.validation is None or not every or (state.step % every and state.step != self.steps):
+        """Validate the start, every so many steps and the end; save the weights that are the best so far."""
+        every = self.validate_every
+        if self.validate is None or not every or (state.step % every and state.step != self.steps):
             return
-        values = validate(self.objective, self.validation, self.budget.graph_tokens, self.world)
-        state.log += [(state.step, f"dev RR@10 ({part})", value) for part, value in values.items()]
-        text = ", ".join(f"{part} {value:.4f}" for part, value in values.items())
+        point = Point(state.step, self.validate())
+        self.history.append(point)
+        state.log += log_rows(point)
         if self.world.first:
-            say(f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev RR@10 of lists: {text}")
-        value = values.get("dual", values.get("cross", 0.0))
-        if self.train.select == "best" and (state.best is None or value > state.best[0]):
+            text = ", ".join(f"{part} {value:.4f}" for part, value in point.values.items())
+            say(f"train {self.job.key} · step {state.step:,}/{self.steps:,} · dev {MEASURE}: {text}")
+        if chosen_of(self.train, self.history) is point:
             self.check_weights(state)
-            state.best = (value, state.step)
             if self.world.first:
                 self.checkpoints.save_best(self.objective.models, state.step)
 

@@ -1,4 +1,4 @@
-"""Which checkpoint becomes the model: the last, or the one that validates best."""
+"""Which checkpoint becomes the model: the last, or the one that validates best, the start among them."""
 
 import json
 import os
@@ -11,6 +11,8 @@ from tandem.stages.training import ModelParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
+from tandem.training.effect import no_gain, warn
+from tandem.training.history import Point
 
 LOWER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
 FACTS = ("lists", "steps", "precision", "device")
@@ -43,17 +45,23 @@ def take_over(job: Job[ModelParams]) -> None:
     if validations and len(validations) != len(checkpoints):
         counts = f"{len(checkpoints)} checkpoints, but {len(validations)} validations"
         raise UserError(f"model: {counts}; one each is needed")
+    steps = [int(checkpoint.manifest.facts["steps"]) for checkpoint in checkpoints]
     worths = [worth(validation) for validation in validations]
+    history = [Point(step, {"": value}) for step, value in zip(steps, worths, strict=False)]
     at = best(worths) if worths else len(checkpoints) - 1
     selected, last = checkpoints[at], checkpoints[-1]
     with writing(job) as draft:
         for name in selected.manifest.files:
             link(selected.path(name) if name != "log.parquet" else last.path(name), draft.path(name))
         model = json.loads(selected.path("model.json").read_text(encoding="utf-8"))
-        value = [validated(validations[at])[1], selected.manifest.facts["steps"]] if validations else None
+        measure, value = validated(validations[at]) if validations else ("", 0.0)
         draft.path("model.json").unlink()
-        write_json(draft.path("model.json"), model | {"best": value, "checkpoint": selected.key})
+        chosen = [value, steps[at]] if validations else None
+        write_json(draft.path("model.json"), model | {"best": chosen, "checkpoint": selected.key})
         draft.facts |= {name: selected.manifest.facts[name] for name in FACTS} | {"checkpoint": selected.key}
+        draft.facts["at_chance"] = last.manifest.facts.get("at_chance", False)
+        draft.facts["warnings"] = [line] if (line := no_gain(history, "dev", f"dev {measure}")) else []
+        warn(job.key, draft.facts["warnings"])
 
 
 def link(source: Path, target: Path) -> None:

@@ -1,6 +1,7 @@
 """Stages `model` and `checkpoint`: train a dual encoder, a cross-encoder or both together, or a part of the way."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
+from tandem.cluster.progress import say
 from tandem.config.training import JointTrain, Lora
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
@@ -27,13 +29,15 @@ from tandem.store.job import Job, writing
 from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
 from tandem.training.distributed import ALONE, World
+from tandem.training.effect import outcome, warn
 from tandem.training.forward import Budget
+from tandem.training.history import chosen_of, points
 from tandem.training.lists import Lists, Positives, joined, read_lists
 from tandem.training.loop import Training
-from tandem.training.objectives import Cross, Joint, Objective
+from tandem.training.objectives import Cross, Joint, Objective, Ranker
 from tandem.training.objectives.dual import Dual
 from tandem.training.selection import take_over
-from tandem.training.validation import read_validation
+from tandem.training.validation import Validation, read_validation, set_apart, validate
 
 ModelJob = Job[ModelParams]
 
@@ -59,26 +63,43 @@ def train_in(job: ModelJob, world: World) -> None:
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
     positives = known_positives(collection, rows, queries, lists_with_own_labels(job))
     objective = build(job, positives, budget, world)
-    validation = None
-    if "validation" in job.inputs:
-        count, depth = train.validation_queries, train.validation_depth
-        validation = read_validation(collection, job.inputs["validation"], rows, queries, count, depth)
-    lists = training_lists(job)
-    training = Training(
-        job, train, objective, lists, validation, budget, world, until=job.params.until, names=queries.ids
-    )
+    lists, validation = split_lists(job, training_lists(job), collection, rows, queries)
+    if world.first:
+        say(f"train {job.key} · " + (f"validates on {validation.origin}" if validation else "is not validated"))
+    measure = partial(validate, objective, validation, world) if validation else None
+    training = Training(job, train, objective, lists, measure, world, until=job.params.until, names=queries.ids)
     state = training.run()
     if world.first:
-        write(job, objective, state, len(lists))
+        write(job, objective, state, lists, validation, training.steps)
         Checkpoints(job.out / "checkpoints").remove()
 
 
-def build(job: ModelJob, positives: Positives, budget: Budget, world: World = ALONE) -> Objective:
+def split_lists(
+    job: ModelJob, lists: Lists, collection: Collection, rows: IdRows, queries: IdRows
+) -> tuple[Lists, Validation | None]:
+    """The lists that are trained on, and what is validated on: dev queries, else training queries that are set apart.
+
+    Raises:
+        UserError: `train.choose` is dev, and there are neither.
+    """
+    train, validation = job.params.train, None
+    if "validation" in job.inputs:
+        size = train.validation_queries, train.validation_depth
+        validation = read_validation(collection, job.inputs["validation"], rows, queries, *size)
+    if validation is None and train.choose == "dev":
+        lists, validation = set_apart(lists, collection, rows, queries, train.validation_queries, train.seed or 0)
+        if validation is None:
+            problem = "there is no dev query with a relevant passage and only one training query; set it to last"
+            raise UserError(f"train {job.key}: train.choose is dev, but {problem}")
+    return lists, validation
+
+
+def build(job: ModelJob, positives: Positives, budget: Budget, world: World = ALONE) -> Ranker:
     """The objective with its models on the device, before any step."""
     params, train, inputs = job.params, job.params.train, job.inputs
     tokens = Tokens.open(inputs["tokens"])
     torch.manual_seed(train.seed)  # a cross-encoder's new head
-    objective: Objective
+    objective: Ranker
     match train:
         case DualTraining():
             objective = Dual(start_dual(inputs["start"], params), tokens, train, positives, budget, world)
@@ -147,24 +168,37 @@ def known_positives(collection: Collection, rows: IdRows, queries: IdRows, lists
     return Positives(*(np.concatenate(side) for side in zip(*parts, strict=True)))
 
 
-def write(job: ModelJob, objective: Objective, state: State, lists: int) -> None:
-    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`."""
+def write(
+    job: ModelJob, objective: Objective, state: State, lists: Lists, validation: Validation | None, planned: int
+) -> None:
+    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`; what warns of it stands in its facts.
+
+    Args:
+        planned: steps of the whole training, of which fewer are done where it ends early.
+    """
     parts = {"dual": "tokens", "cross": "cross_tokens" if "cross_tokens" in job.inputs else "tokens"}
+    params, until = job.params, job.params.until
+    effect = outcome(params.train, state.log, lists, validation) if until is None or until[0] == until[1] else {}
+    warn(job.key, effect.get("warnings", []))
     with writing(job) as draft:
         for part, model in objective.models.items():
             encoder = open_artifact(Path(job.inputs[parts[part]].upstream["encoder"]), verify=False)
             model.save(draft.folder / part, load_tokenizer(encoder.folder / "hf"))  # type: ignore[operator]
-            write_card(draft.folder / part, job, job.inputs[parts[part]], state, lists)
-        description = {"objective": job.params.objective, "parts": sorted(objective.models), "steps": state.step}
-        write_json(draft.path("model.json"), {**description, "best": state.best})
+            write_card(draft.folder / part, job, job.inputs[parts[part]], state, len(lists))
+        chosen = chosen_of(params.train, points(state.log))
+        best = [chosen.mean, chosen.step] if chosen else None
+        description = {"objective": params.objective, "parts": sorted(objective.models), "steps": state.step}
+        write_json(draft.path("model.json"), {**description, "best": best})
         write_log(state, draft.path("log.parquet"))
-        precision = resolve_precision(job.params.train.precision)
-        draft.facts |= {"lists": lists, "steps": state.step, "precision": precision, "device": device().type}
-        if job.params.until is not None:
+        precision = resolve_precision(params.train.precision)
+        draft.facts |= {"lists": len(lists), "steps": state.step, "precision": precision, "device": device().type}
+        draft.facts |= {"planned_steps": planned} | effect
+        if until is not None:
             draft.facts[STATE] = state_files(job.out / STATE)
 
 
 def write_log(state: State, path: Path) -> None:
     """The log as rows of step, name and value."""
-    steps, names, values = zip(*state.log, strict=True)
-    pq.write_table(pa.table({"step": pa.array(steps, pa.int64()), "name": list(names), "value": list(values)}), path)
+    steps, names, values = zip(*state.log, strict=True) if state.log else ((), (), ())
+    columns = {"step": pa.array(steps, pa.int64()), "name": pa.array(names, pa.string())}
+    pq.write_table(pa.table({**columns, "value": pa.array(values, pa.float64())}), path)

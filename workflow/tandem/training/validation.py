@@ -1,93 +1,158 @@
-"""Validation while training: how well the model ranks dev queries' lists, cheap enough to compute often.
+"""Validation within a training: nDCG@10 on dev queries, or on training queries that are set apart.
 
-A list is the top of a reference run plus the query's known positives, so the value compares steps of one training; it
-is not the measure of a table.
+As on a reduced corpus (`train.checkpoints`): a dual encoder retrieves from a pool, the passages of all the queries'
+lists and their relevant ones; a cross-encoder re-ranks each query's own list. The values compare steps of one training
+and belong in no table.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-import torch
 
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run
-from tandem.models.ragged import Ids
+from tandem.models.ragged import Ids, ranges
 from tandem.store.artifact import Artifact
 from tandem.training.distributed import ALONE, World
-from tandem.training.forward import split
-from tandem.training.lists import Batch
-from tandem.training.objectives import Objective
+from tandem.training.lists import Batch, Lists
+from tandem.training.objectives import Ranker
 
 CUT = 10
+MEASURE = f"nDCG@{CUT}"
+SHARE = 10  # one of so many training queries is set apart where there are no dev queries
+
+Grades = dict[int, int]  # row of a relevant passage → its grade
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Dev lists.
+    """Queries and what their passages are worth.
 
     Attributes:
-        relevant: whether each passage is relevant, shape (queries, list).
+        batch: the queries and the lists that a cross-encoder re-ranks.
+        grades: of each query.
+        origin: where they come from, in words.
+        ordered: whether the lists' order is that of a first stage, which a cross-encoder should improve.
     """
 
     batch: Batch
-    relevant: Ids
+    grades: list[Grades]
+    origin: str
+    ordered: bool = True
+
+    @cached_property
+    def pool(self) -> Ids:
+        """Rows of the passages that a dual encoder retrieves from, ascending."""
+        relevant = np.array([row for grades in self.grades for row in grades], np.int64)
+        return np.unique(np.concatenate([self.batch.passages[self.batch.mask], relevant]))
+
+    @property
+    def as_listed(self) -> float | None:
+        """nDCG@10 of the lists as they stand, if their order is a first stage's."""
+        return ndcg(self.batch.passages[:, :CUT], self.grades) / len(self.grades) if self.ordered else None
 
 
 def read_validation(
     collection: Collection, run: Artifact, rows: IdRows, queries: IdRows, count: int, depth: int
-) -> Validation:
-    """Lists for validation: the top `depth` of the run for the first `count` dev queries, and their positives."""
+) -> Validation | None:
+    """The first `count` dev queries of a run with its top `depth` passages; None if none has a relevant passage."""
     qrels = collection.qrels("dev")
-    lists: list[tuple[str, list[str], set[str]]] = []
+    chosen: list[tuple[str, Ids, Grades]] = []
     for query, docs, _ in iter_run(run.path("run.trec")):
-        relevant = {d for d, relevance in qrels.get(query, {}).items() if relevance > 0}
-        if relevant and len(lists) < count:
-            top = docs[:depth]
-            lists.append((query, [*top, *sorted(relevant - set(top))], relevant))
-    width = max((len(docs) for _, docs, _ in lists), default=1)
-    passages = np.full((len(lists), width), -1, np.int64)
-    relevant_at = np.zeros_like(passages, bool)
-    for i, (_, docs, relevant) in enumerate(lists):
-        passages[i, : len(docs)] = rows.rows(docs, missing_ok=True)
-        relevant_at[i, : len(docs)] = [d in relevant for d in docs]
-    return Validation(Batch(queries.rows([q for q, _, _ in lists]), passages), relevant_at)
+        if len(chosen) < count and (grades := graded(qrels.get(query, {}), rows)):
+            top = rows.rows(docs[:depth], missing_ok=True)
+            chosen.append((query, top[top >= 0], grades))
+    if not chosen:
+        return None
+    names, tops, grades_of = zip(*chosen, strict=True)
+    origin = f"{len(chosen):,} dev queries, the top {depth} of {run.key}"
+    return Validation(Batch(queries.rows(list(names)), padded(tops)), list(grades_of), origin)
 
 
-def validate(
-    objective: Objective, validation: Validation, tokens_per_part: int, world: World = ALONE
-) -> dict[str, float]:
-    """RR@10 of each model part on the dev lists, by part; each process ranks a share of them."""
-    count = len(validation.batch.queries)
+def set_apart(
+    lists: Lists, collection: Collection, rows: IdRows, queries: IdRows, most: int, seed: int
+) -> tuple[Lists, Validation | None]:
+    """The lists without those of a tenth of their queries, at most `most`, and these to validate on.
+
+    A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each of the
+    list's positives.
+
+    Returns:
+        The lists that are trained on and the validation; None where there are fewer than two queries.
+    """
+    known = np.unique(lists.queries)
+    count = min(most, max(1, len(known) // SHARE))
+    if len(known) < 2:
+        return lists, None
+    apart = np.sort(np.random.default_rng([seed, 2]).permutation(known)[:count])
+    _, first = np.unique(lists.queries, return_index=True)
+    held = lists.taken(first[np.searchsorted(known, apart)])
+    qrels, tops, grades_of = collection.qrels("train"), [], []
+    for i, query in enumerate(queries.ids(apart)):
+        start, positives = int(held.offsets[i]), int(held.positives[i])
+        own = held.passages[start : held.offsets[i + 1]].astype(np.int64)
+        tops.append(own)
+        grades_of.append(dict.fromkeys(own[:positives].tolist(), 1) | graded(qrels.get(query, {}), rows))
+    origin = f"{count:,} of {len(known):,} training queries, which are set apart"
+    validation = Validation(Batch(apart, padded(tops)), grades_of, origin, ordered=False)
+    return lists.taken(np.flatnonzero(~np.isin(lists.queries, apart))), validation
+
+
+def graded(judged: dict[str, int], rows: IdRows) -> Grades:
+    """The relevant passages of a query that the corpus has, by row."""
+    relevant = {doc: grade for doc, grade in judged.items() if grade > 0}
+    at = rows.rows(list(relevant), missing_ok=True)
+    return {int(row): grade for row, grade in zip(at, relevant.values(), strict=True) if row >= 0}
+
+
+def padded(lists: tuple[Ids, ...] | list[Ids]) -> Ids:
+    """Lists of rows side by side, filled up with -1: shape (lists, longest)."""
+    lengths = np.array([len(rows) for rows in lists])
+    grid = np.full((len(lists), max(1, int(lengths.max()))), -1, np.int64)
+    places = ranges(np.zeros(len(lists), np.int64), lengths)
+    grid[np.repeat(np.arange(len(lists)), lengths), places] = np.concatenate(lists)
+    return grid
+
+
+def validate(ranker: Ranker, validation: Validation, world: World = ALONE) -> dict[str, float]:
+    """nDCG@10 of each model part, by part; each process ranks a share of the queries."""
+    ranker.models.eval()
+    count = len(validation.grades)
     own = world.slice(count)
-    values = dict.fromkeys(objective.models, 0.0)
-    if own.start < own.stop:
-        share = Validation(world.share(validation.batch), validation.relevant[own])
-        values = rank_lists(objective, share, tokens_per_part)
-    return world.total({name: value * ((own.stop - own.start) / max(count, 1)) for name, value in values.items()})
+    batch, grades, pool = validation.batch.part(own.start, own.stop), validation.grades[own], validation.pool
+    values = {}
+    for part, scores in ranker.scores(batch, pool).items():
+        passages = np.broadcast_to(pool, scores.shape) if part == "dual" else batch.passages
+        values[part] = ndcg(best(scores.float().cpu().numpy(), passages), grades)
+    return {part: value / count for part, value in world.total(values).items()}
 
 
-def rank_lists(objective: Objective, validation: Validation, tokens_per_part: int) -> dict[str, float]:
-    """RR@10 of each model part on some lists."""
-    objective.models.eval()
-    scores: dict[str, list[Ids]] = {}
-    for part in split(validation.batch, objective.tokens, tokens_per_part):
-        with torch.no_grad():
-            for name, values in objective.scores(part).items():
-                scores.setdefault(name, []).append(values.float().cpu().numpy())
-    mask = validation.batch.mask
-    return {name: reciprocal_rank(np.concatenate(s), validation.relevant, mask) for name, s in scores.items()}
+def best(scores: Ids, passages: Ids) -> Ids:
+    """The ten best passages of each query, shape (queries, at most 10).
 
-
-def reciprocal_rank(scores: Ids, relevant: Ids, mask: Ids) -> float:
-    """RR@10 of re-ranked lists, averaged over queries; of equal scores the earlier one stands first.
+    Of equal scores the later stands first: a model that tells nothing apart gains nothing from the lists' order.
 
     Args:
-        scores: shape (queries, list).
-        relevant: same shape, bool.
-        mask: True where a passage stands, same shape.
+        scores: shape (queries, passages).
+        passages: their rows, -1 where none stands, same shape.
     """
-    order = np.argsort(np.where(mask, -scores, np.inf), axis=1, kind="stable")[:, :CUT]
-    hits = np.take_along_axis(relevant & mask, order, 1)
-    first = hits.argmax(1)
-    return float(np.where(hits.any(1), 1.0 / (first + 1), 0.0).mean())
+    scores, passages = np.where(passages >= 0, scores, -np.inf)[:, ::-1], passages[:, ::-1]
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :CUT]
+    return np.take_along_axis(passages, order, 1)
+
+
+def ndcg(ranked: Ids, grades: list[Grades]) -> float:
+    """Σ over queries of DCG@10 / ideal DCG@10, with DCG = Σ_i grade_i / log2(i + 1) (trec_eval's gains).
+
+    Args:
+        ranked: rows of the best passages, shape (queries, at most 10); -1 where none stands.
+    """
+    discounts = 1 / np.log2(np.arange(CUT) + 2)
+    total = 0.0
+    for row, own in zip(ranked.tolist(), grades, strict=True):
+        gains = np.array([own.get(passage, 0) for passage in row])
+        ideal = np.sort(np.array(list(own.values())))[::-1][:CUT]
+        total += float((gains * discounts[: len(gains)]).sum() / (ideal * discounts[: len(ideal)]).sum())
+    return total

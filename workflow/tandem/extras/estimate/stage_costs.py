@@ -6,6 +6,7 @@ from math import ceil, comb
 from tandem.extras.estimate.resources import MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.plan.encoders import Shape
 from tandem.plan.graph import Stage
+from tandem.training.lists import steps_within
 
 LINE = 60  # bytes of a run's line
 TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
@@ -111,21 +112,27 @@ def teacher(stage: Stage, setting: Setting) -> Work:
     return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=4 * pairs)
 
 
-def steps_of(stage: Stage, setting: Setting) -> int:
-    """Optimizer steps, from the training lists: one a query, two where undenoised and denoised ones are mixed."""
+def steps_of(stage: Stage, setting: Setting, operations: float) -> int:
+    """Optimizer steps, from the training lists: one a query, two where undenoised and denoised ones are mixed.
+
+    Args:
+        operations: of one step, by which a budget is spent.
+    """
     train, lists = params_of(stage).train, 0
     for drawn in (above for role, above in stage.upstream.items() if role.split(".")[0] == "candidates"):
         params = params_of(drawn)
         queries = min(setting.queries(drawn, params.split), params.queries or EVERY)
         lists += queries * (2 if params.denoise and params.denoise.hybrid else 1)
+    if train.budget_minutes:
+        return steps_within(train.budget_minutes, operations, lists, train.queries_per_batch)
     return int(train.steps or max(1, ceil(train.epochs * lists / train.queries_per_batch)))
 
 
 @cost("checkpoint")
 def checkpoint(stage: Stage, setting: Setting) -> Work:
-    """One of the equal parts of a training, with the state that the next one resumes from beside its weights."""
-    whole = _training(stage, setting)
-    return replace(whole, operations=whole.operations / params_of(stage).until[1], disk=4 * whole.disk)
+    """One of the equal parts of a training, or its start, with the state to resume from beside its weights."""
+    whole, (number, parts) = _training(stage, setting), params_of(stage).until
+    return replace(whole, operations=whole.operations / parts if number else 0.0, disk=4 * whole.disk)
 
 
 @cost("model")
@@ -158,7 +165,8 @@ def _training(stage: Stage, setting: Setting) -> Work:
         weights += shape.parameters
         activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
     memory = PROCESS + setting.held + TRAINED * weights + activations
-    return Work(objective, operations * steps_of(stage, setting), memory=memory, disk=4 * weights)
+    steps = steps_of(stage, setting, operations)
+    return Work(objective, operations * steps, memory=memory, disk=4 * weights)
 
 
 @cost("pretrain")

@@ -49,10 +49,6 @@ class Crop:
         objective = Dual(self.model, spans, self.contrast, same, self.budget, self.world)
         return objective.backward(Batch(places, places[:, None]), seeds)
 
-    def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """See `Objective`: no lists are ranked."""
-        return {}
-
 
 class Pretraining(ABC, Generic[T]):
     """An encoder, both towers of `model`, with a head that predicts hidden tokens; `vocabulary` says which may be."""
@@ -84,10 +80,6 @@ class Pretraining(ABC, Generic[T]):
         embeddings = self.encoder.get_input_embeddings().weight
         loss: Tensor = self.head(hidden, torch.from_numpy(at).to(hidden.device), embeddings)
         return loss
-
-    def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """See `Objective`: no lists are ranked."""
-        return {}
 
 
 class Separable(Pretraining[T]):

@@ -145,7 +145,7 @@ def pretrain(job: PretrainJob) -> None:
         budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
         tokens, lists = passages_alone(Tokens.open(job.inputs["tokens"]))
         objective = build(job, tokens, budget, world)
-        state = Training(job, list_training(job.params), objective, lists, None, budget, world).run()
+        state = Training(job, list_training(job.params), objective, lists, None, world).run()
         if world.first:
             write(job, objective, state)
             Checkpoints(job.out / "checkpoints").remove()
@@ -162,7 +162,9 @@ def passages_alone(tokens: Tokens) -> tuple[Tokens, Lists]:
 def list_training(params: PretrainParams) -> Train:
     """The loop's parameters: a batch of passages is one of lists of one."""
     shared = {name: getattr(params.train, name) for name in Optimisation.model_fields}
-    return Train.model_construct(**shared, queries_per_batch=params.train.passages_per_batch, list_size=1)
+    return Train.model_construct(
+        **shared, queries_per_batch=params.train.passages_per_batch, list_size=1, choose="last"
+    )
 
 
 def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Objective:

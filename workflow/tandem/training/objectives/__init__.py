@@ -8,9 +8,20 @@ from torch import Tensor, nn
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
+from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
-from tandem.training.forward import Budget, Replayed, Seeds, batch_pairs, batch_texts, list_scores, on_lists, split
+from tandem.training.forward import (
+    Budget,
+    Replayed,
+    Seeds,
+    batch_pairs,
+    batch_texts,
+    list_scores,
+    on_lists,
+    pool_scores,
+    split,
+)
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import distillation_loss, supervision_loss
 
@@ -32,8 +43,18 @@ class Objective(Protocol):
             `loss` and its parts, over the batch's number of queries; of all shares the same names in the same order.
         """
 
-    def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """Scores of the lists by each model part, without gradient, shape (queries, list)."""
+
+class Ranker(Objective, Protocol):
+    """An objective whose parts rank passages."""
+
+    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
+        """Scores without gradient by part: `dual` of each query against the pool, `cross` of its own list.
+
+        Args:
+            batch: this process' queries; `pool` is the same in all processes.
+        Returns:
+            Shapes (queries, pool) and (queries, list).
+        """
 
 
 def mask_of(batch: Batch, like: Tensor) -> Tensor:
@@ -132,8 +153,8 @@ class Cross:
         return batch_pairs(self.model, self.tokens, batch, self.train.precision, self.budget, seeds)
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """See `Objective`."""
+    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
+        """See `Ranker`."""
         return {"cross": on_lists(self._pairs(batch, Seeds((0,))).values(), batch)}
 
 
@@ -199,8 +220,8 @@ class Joint:
         return batch_pairs(self.cross, self.cross_tokens, batch, self.train.precision, self.budget, seeds)
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """See `Objective`."""
-        queries, passages = (side.values() for side in self._texts(batch, Seeds((0,))))
-        dual = list_scores(queries, passages, batch, self.dual.temperature)
+    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
+        """See `Ranker`."""
+        mode = self.train.precision
+        dual = pool_scores(self.dual, self.tokens, batch.queries, pool, mode, self.budget, self.world)
         return {"dual": dual, "cross": on_lists(self._pairs(batch, Seeds((0,))).values(), batch)}

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from tandem.config.training import DualTrain, Regularise
 from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
-from tandem.training.forward import Budget, Replayed, Seeds, batch_texts, list_scores
+from tandem.training.forward import Budget, Replayed, Seeds, batch_texts, list_scores, pool_scores
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import ramp, regulariser
 from tandem.training.losses.listwise import listwise
@@ -122,10 +123,10 @@ class Dual:
         return batch_texts(self.model, self.tokens, batch, self.train.precision, self.budget, seeds)
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> dict[str, Tensor]:
-        """See `Objective`."""
-        queries, passages = (side.values() for side in self._texts(batch, Seeds((0,))))
-        return {"dual": list_scores(queries, passages, batch, self.model.temperature)}
+    def scores(self, batch: Batch, pool: Ids) -> dict[str, Tensor]:
+        """See `Ranker`."""
+        mode = self.train.precision
+        return {"dual": pool_scores(self.model, self.tokens, batch.queries, pool, mode, self.budget, self.world)}
 
 
 def passage_centric(state: InBatch) -> Tensor:

@@ -1,0 +1,112 @@
+"""Dev chooses: the start is kept where training harms; without dev queries some are set apart; all of it resumes."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from comparing import interrupt
+from safetensors.torch import load_file
+
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
+from tandem.training import stage
+from tandem.training.history import points
+
+SAVED = "dual/shared/model.safetensors"
+HARMFUL = {"steps": 6, "choose": "dev", "lr": 0.5, "dropout": 0.0}
+
+
+def history(folder):
+    return points(tuple(row.values()) for row in pq.read_table(folder / "log.parquet").to_pylist())
+
+
+def test_where_training_harms_the_start_is_kept_and_the_stage_says_so(model_job, encoder, tmp_path, capfd):
+    job = model_job("dual", tmp_path / "de-0123456789", HARMFUL | {"patience": 2})
+    stage.run(job)
+    validated, facts = history(job.out), open_artifact(job.out).manifest.facts
+    assert [point.step for point in validated] == [0, 2, 4]  # the second without a gain ends it
+    assert json.loads((job.out / "model.json").read_text())["best"] == [validated[0].mean, 0]
+    start, saved = (load_file(path) for path in (encoder.folder / "hf/model.safetensors", *job.out.rglob(SAVED)))
+    assert all(torch.equal(saved[name], start[name]) for name in saved)
+    (line,) = [line for line in facts["warnings"] if "did not help" in line]
+    assert line.startswith("training did not help, its start is kept: dev nDCG@10 ")
+    assert (facts["chosen_step"], facts["steps"]) == (0, 4)
+    assert f"train de-0123456789 · warning: {line}" in capfd.readouterr().err
+
+
+def test_the_end_counts_where_dev_does_not_choose(model_job, tmp_path):
+    job = model_job("dual", tmp_path / "de-0123456789", HARMFUL | {"choose": "last"})
+    stage.run(job)
+    assert [point.step for point in history(job.out)] == [0, 2, 4, 6]
+    assert json.loads((job.out / "model.json").read_text())["best"] is None
+    assert any(
+        line.startswith("ends worse than its start") for line in open_artifact(job.out).manifest.facts["warnings"]
+    )
+
+
+def test_validating_changes_no_step(model_job, tmp_path):
+    losses = []
+    for name, every in (("with", 1), ("without", None)):
+        job = model_job("joint", tmp_path / f"{name}-0123456789", {"choose": "last", "validate_every": every})
+        stage.run(job)
+        rows = pq.read_table(job.out / "log.parquet").to_pylist()
+        losses.append([(row["step"], row["value"]) for row in rows if row["name"] == "loss"])
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("broken", [1, 2, 3])
+def test_a_training_that_ends_early_resumes_to_the_same_bytes(broken, model_job, tmp_path, monkeypatch):
+    """Also where its checkpoint is later than its best."""
+    files = []
+    for name in ("whole", "broken"):
+        job = model_job("dual", tmp_path / f"{name}-0123456789", HARMFUL | {"patience": 2}, checkpoint_seconds=0)
+        if name == "broken":
+            interrupt(lambda job=job: stage.run(job), broken, monkeypatch)
+            assert not (job.out / "stage.json").exists()
+        stage.run(job)
+        paths = sorted(job.out.rglob("*.safetensors"))
+        files.append({str(path.relative_to(job.out)): sha256(path) for path in paths})
+    assert files[0] == files[1]
+    assert not (job.out / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("objective", ["dual", "cross"])
+def test_without_dev_queries_a_seeded_tenth_of_the_training_queries_is_set_apart(objective, model_job, tmp_path, capfd):
+    facts = []
+    for name in ("one", "two"):
+        job = model_job(objective, tmp_path / f"{name}-0123456789", {"choose": "dev", "steps": 4})
+        del job.inputs["validation"]
+        stage.run(job)
+        facts.append(open_artifact(job.out).manifest.facts)
+    assert facts[0] == facts[1]
+    assert facts[0]["validated_on"] == "2 of 20 training queries, which are set apart"
+    assert facts[0]["lists"] == 18
+    assert "validates on 2 of 20 training queries, which are set apart" in capfd.readouterr().err
+
+
+def test_the_start_is_a_checkpoint_that_dev_may_choose(model_job, make_job, encoder, validation, tmp_path):
+    inputs = {}
+    for number, mean in ((0, 0.5), (1, 0.4)):
+        out = tmp_path / f"dual.{number}-0000000000"
+        stage.run(model_job("dual", out, {"choose": "last"}, {"until": [number, 1]}, kind="checkpoint"))
+        inputs |= {f"checkpoint.{number}": out, f"validation.{number}": validation("score", number, "RR@10", mean)}
+    job = make_job("model", tmp_path / "dual-0123456789", {"objective": "dual", "train": {}}, inputs)
+    stage.run(job)
+    facts = open_artifact(job.out).manifest.facts
+    assert facts["steps"] == 0
+    assert facts["warnings"] == [
+        "training did not help, its start is kept: dev RR@10 0.5000 at the start, 0.4000 after 6 steps"
+    ]
+    assert json.loads((job.out / "model.json").read_text())["best"] == [0.5, 0]
+
+
+def test_a_budget_decides_the_steps_and_stands_in_the_facts(model_job, tmp_path):
+    # the tiny encoder does 20 epochs of 20 lists in batches of 4 in far less than a minute
+    job = model_job(
+        "cross", tmp_path / "ce-0123456789", {"budget_minutes": 1, "choose": "dev", "patience": 1, "lr": 0.5}
+    )
+    stage.run(job)
+    facts = open_artifact(job.out).manifest.facts
+    assert facts["planned_steps"] == 100
+    assert facts["steps"] < 100

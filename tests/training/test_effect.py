@@ -1,0 +1,107 @@
+"""Which validation decides, when a training ends early, and what is said of one that did not help."""
+
+import math
+
+import numpy as np
+import pytest
+from pytest import approx
+
+from tandem.config.training import CrossTrain, DualTrain, JointTrain
+from tandem.training.effect import below_lists, chance, chance_warning, list_sizes, no_gain
+from tandem.training.history import Point, choose, is_exhausted, log_rows, points
+from tandem.training.lists import Lists
+from tandem.training.losses import supervision_loss
+from tandem.training.validation import best, ndcg
+
+LISTS = Lists(np.arange(4), np.arange(5) * 9, np.ones(4, np.int64), np.arange(36))  # a positive and eight negatives
+
+
+def history(*values, part="cross"):
+    """Validations at steps 0, 10, 20, …"""
+    return [Point(10 * i, {part: value}) for i, value in enumerate(values)]
+
+
+def test_validations_are_read_back_from_the_log():
+    written = [Point(0, {"dual": 0.25, "cross": 0.5}), Point(3, {"dual": 0.75, "cross": 0.5})]
+    log = [row for point in written for row in (*log_rows(point), (point.step, "loss", 1.0))]
+    assert points(log) == written
+
+
+def test_the_best_validation_counts_the_start_and_prefers_the_earlier():
+    assert choose(history(0.3, 0.5, 0.5)).step == 10
+    assert choose(history(0.5, 0.5, 0.4)).step == 0
+
+
+def test_no_part_of_a_joint_model_loses_for_the_others_gain():
+    steps = [(0.5, 0.4), (0.9, 0.3), (0.6, 0.4)]  # the second has the best mean, but a worse re-ranker
+    validated = [Point(i, {"dual": dual, "cross": cross}) for i, (dual, cross) in enumerate(steps)]
+    assert choose(validated).step == 2
+
+
+def test_patience_counts_validations_without_a_gain():
+    train = CrossTrain(patience=2)
+    assert not is_exhausted(train, history(0.5, 0.4))
+    assert is_exhausted(train, history(0.5, 0.4, 0.5))
+    assert not is_exhausted(train, history(0.5, 0.4, 0.6, 0.5))
+    assert not is_exhausted(CrossTrain(patience=None), history(0.5, 0.4, 0.3, 0.2))
+    assert not is_exhausted(CrossTrain(choose="last", patience=1), history(0.5, 0.4, 0.3))
+
+
+def test_chance_by_hand():
+    assert chance(supervision_loss("listwise", CrossTrain()), [4]) == approx(math.log(4))
+    assert chance(supervision_loss("listwise", CrossTrain()), [2, 4]) == approx((math.log(2) + math.log(4)) / 2)
+    # one of four is relevant, and a bias says no more: the entropy of (1/4, 3/4)
+    entropy = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
+    assert chance(supervision_loss("pointwise", CrossTrain()), [4]) == approx(entropy, rel=1e-3)
+    assert chance(supervision_loss("hinge", CrossTrain(margin=0.5)), [3]) == approx(0.5)
+
+
+def test_in_batch_lists_are_as_long_as_their_batch():
+    assert list_sizes(CrossTrain(list_size=4), LISTS) == [4] * 4
+    assert list_sizes(CrossTrain(list_size=4, in_batch=True, queries_per_batch=3), LISTS) == [6] * 4
+    assert list_sizes(DualTrain(list_size=4, in_batch=True, queries_per_batch=3), LISTS) == [12] * 4
+    assert list_sizes(CrossTrain(list_size=20), LISTS) == [9] * 4
+
+
+@pytest.mark.parametrize(
+    ("train", "name", "value", "warned"),
+    [
+        (CrossTrain(loss="listwise", list_size=4), "loss", 1.358, True),  # ln 4 = 1.386
+        (CrossTrain(loss="listwise", list_size=4), "loss", 1.2, False),
+        (JointTrain(list_size=4), "sup", 1.39, True),
+        (JointTrain(list_size=4, teacher="static"), "sup", 0.0, False),  # nothing is supervised
+        (DualTrain(list_size=2, in_batch=False, passage_centric=0.5, loss="listwise"), "sup", 0.35, True),
+    ],
+)
+def test_a_loss_near_chance_is_a_warning(train, name, value, warned):
+    log = [(step, row, 1.0 if step < 18 else value) for step in range(20) for row in {name, "loss"}]
+    assert bool(chance_warning(train, log, LISTS)) is warned
+
+
+def test_a_training_without_a_gain_is_a_warning():
+    kept = no_gain(history(0.4, 0.3, 0.35), "dev")
+    assert kept == ("training did not help, its start is kept: dev nDCG@10 0.4000 at the start, 0.3500 after 20 steps")
+    assert no_gain(history(0.4, 0.5, 0.35), "dev") == ""
+    assert no_gain(history(0.4, 0.5, 0.35), "last").startswith("ends worse than its start")
+    assert no_gain(history(0.4, 0.3, 0.45), "last") == ""
+    assert no_gain([], "last") == ""
+
+
+def test_a_re_ranker_below_its_list_is_a_warning():
+    assert below_lists(Point(5, {"cross": 0.3}), 0.35).endswith("nDCG@10 0.3000 instead of 0.3500")
+    assert below_lists(Point(5, {"cross": 0.3}), 0.3) == ""
+    assert below_lists(Point(5, {"dual": 0.3}), 0.35) == ""
+
+
+def test_ndcg_by_hand():
+    grades = [{7: 2, 8: 1}, {5: 1}]
+    ranked = np.array([[8, 3, 7], [1, 2, -1]])
+    # grades 1, 0, 2 at ranks 1 to 3, ideally 2, 1; the second query finds nothing
+    first = (1 / math.log2(2) + 2 / math.log2(4)) / (2 / math.log2(2) + 1 / math.log2(3))
+    assert ndcg(ranked, grades) == approx(first)
+    assert ndcg(np.array([[7, 8]]), grades[:1]) == approx(1.0)
+
+
+def test_of_equal_scores_the_later_passage_stands_first_and_padding_last():
+    scores, passages = np.array([[1.0, 3.0, 1.0, 9.0]]), np.array([[4, 5, 6, -1]])
+    assert best(scores, passages).tolist() == [[5, 6, 4, -1]]
