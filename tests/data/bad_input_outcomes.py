@@ -64,9 +64,7 @@ EXPECTED = {
             "{corpus}:3: not valid JSON, Expecting property name enclosed in double quotes at column 15;"
             " one JSON object a line is allowed"
         ),
-        "wrong column count": refused(
-            "{0}/qrels/test.tsv:3: 'q1\\td1' is no judgement; a line is query-id, corpus-id and a whole number, by tabs"
-        ),
+        "wrong column count": refused("{0}/qrels/test.tsv:3: 2 columns by tabs; the header names 3"),
     },
     "files: .tsv": {
         "wrong column count": refused("{corpus}:3: 1 columns by tabs; a line is id, text or id, title, text, by tabs"),

@@ -14,6 +14,7 @@ import pyarrow as pa
 from tandem.cluster.progress import Progress
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
+from tandem.data.judgements import count_negative_grades, require_positives, select_qrels
 from tandem.data.sources import Listed, Passage, open_source
 from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
 from tandem.data.validate import (
@@ -24,7 +25,6 @@ from tandem.data.validate import (
     require_unique,
     require_unique_hashes,
     require_usable,
-    select_qrels,
 )
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -49,11 +49,14 @@ def run(job: Job[DatasetParams]) -> None:
             raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
         rows = sums["queries"].of(source.queries())
         answered = answers["query_id"].to_pylist()
-        queries = read_queries(rows, judged, answered, source.places["queries"], job.params, warnings)
+        queries = read_queries(rows, judged, answered, source, job.params, warnings)
         corpus = CorpusWriter(draft.path(CORPUS), source.places["corpus"], job.params.title)
         corpus.write(f"dataset {job.key}", source.corpus(), sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
-        qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings)
+        qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings, source)
+        if not answers.num_rows:
+            require_positives(qrels)
+        count_negative_grades(qrels, source.literal_matches, warnings)
         tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)
         tables.write(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
         extra = {"answers": write_answers(answers, queries, draft, warnings)}
