@@ -158,7 +158,7 @@ WRONG = {
     "no context": (
         {"test": {"data": [{"paragraphs": [{"qas": []}]}]}},
         {},
-        "{0}/files_of-test.json: data[0].paragraphs[0]: context is null; a text is needed",
+        "{0}/files_of-test.json: data[0].paragraphs[0]: context is missing; a text is needed",
     ),
     "answers": (
         {"test": squad(("One", [("x", [question("a", "?") | {"answers": {"text": ["x"]}}])]))},

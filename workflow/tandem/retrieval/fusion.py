@@ -72,6 +72,14 @@ def best(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], 
 # A run that has nothing for the query gives 0 to all.
 
 
+def is_flat(listed: Floats64) -> bool:
+    """Whether scores of a run are all equal but for the steps by which `write_run` lowers ties, or there are none."""
+    if not len(listed):
+        return True
+    step = np.spacing(np.abs(listed).max().astype(np.float32))
+    return bool(listed.max() - listed.min() < len(listed) * step)
+
+
 def min_max(scores: Floats64) -> Floats64:
     """(s - min) / (max - min) over the listed documents: from 0 to 1; missing: 0.
 
@@ -79,7 +87,7 @@ def min_max(scores: Floats64) -> Floats64:
     equal, such as a list of one, each has 1: more than missing.
     """
     listed = scores[~np.isnan(scores)]
-    if not len(listed) or listed.min() == listed.max():
+    if is_flat(listed):
         return np.where(np.isnan(scores), 0.0, 1.0)
     return _filled((scores - listed.min()) / (listed.max() - listed.min()))
 
@@ -91,7 +99,7 @@ def z_score(scores: Floats64) -> Floats64:
     scores are all equal gives 0 to every document.
     """
     listed = scores[~np.isnan(scores)]
-    if not len(listed) or listed.min() == listed.max():
+    if is_flat(listed):
         return np.zeros_like(scores)
     return _filled((scores - listed.mean()) / listed.std())
 
