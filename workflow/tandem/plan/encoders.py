@@ -149,6 +149,12 @@ def towers(ctx: Context, name: str) -> JSON:
     return usual | _own_towers(ctx, name)
 
 
+def untrained(ctx: Context, name: str) -> Stage:
+    """The stage that makes an encoder, as it is, a dual encoder."""
+    start = encoder(ctx, name)
+    return ctx.stage("untrained", start.dataset, start.name, UNDESCRIBED | towers(ctx, name), {"encoder": start})
+
+
 def _own_towers(ctx: Context, name: str) -> JSON:
     entry = pretrained(ctx, name) or _published_entry(ctx, name)
     own = {key: value for key in TOWERS if (value := getattr(entry, key)) is not None}

@@ -71,14 +71,25 @@ def short_verdict(cell: Cell) -> str:
 
 
 def against(row: Row) -> str:
-    """The baseline that a row is tested against; `quoted` for a quoted one."""
-    return "quoted" if row.quoted else row.against or "–"
+    """The baseline that a row is tested against; `quoted` for a quoted one, `not made` for one without any number."""
+    if row.quoted:
+        return "quoted" if is_printed(row) else "not made"
+    return row.against or "–"
+
+
+def is_printed(row: Row) -> bool:
+    """Whether a paper prints a number of a row."""
+    return any(cell.printed is not None for cell in row.cells)
 
 
 def table_notes(table: Table) -> list[str]:
     """The notes below a table: how it was made, and why printed numbers are wrong."""
     several = [SEEDS.format(seeds=", ".join(map(str, table.seeds)))] if len(table.seeds) > 1 else []
-    absent = [f"{row.system} is only printed: {row.absent}." for row in table.rows if row.absent]
+    absent = [
+        f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}."
+        for row in table.rows
+        if row.absent
+    ]
     wrong = [
         f"{row.system}, {label}: {cell.verdict}."
         for row in table.rows

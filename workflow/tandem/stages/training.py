@@ -54,6 +54,10 @@ class Vectors(Params):
     temperature: float = Field(1.0, gt=0, description="divides the scores")
 
 
+class UntrainedParams(Vectors):
+    """An encoder as a dual encoder of one tower, before any training."""
+
+
 class PretrainParams(Vectors):
     """Pre-training of an encoder from a corpus alone."""
 
@@ -130,6 +134,7 @@ PRETRAIN = Kind(
     name="pretrain", run="extras.pretraining.stage:run", params=PretrainParams, env="models", threads="all", retries=2,
     gpu=STARTS, ranks=True, box="Encoder",
 )  # fmt: skip
+UNTRAINED = Kind(name="untrained", run="models.dual:run_untrained", params=UntrainedParams, env="models", box="Encoder")
 MODEL = Kind(
     name="model", run="training.stage:run", params=ModelParams, env="models", threads="all", retries=2, gpu=STARTS,
     ranks=True, box="Training",
@@ -139,4 +144,4 @@ CHECKPOINT = Kind(
     gpu=STARTS, ranks=True, box="Training",
 )  # fmt: skip
 
-KINDS = (ENCODER, VOCABULARY, TOKENS, PRETRAIN, MODEL, CHECKPOINT)
+KINDS = (ENCODER, VOCABULARY, TOKENS, PRETRAIN, UNTRAINED, MODEL, CHECKPOINT)
