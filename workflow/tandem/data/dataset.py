@@ -15,6 +15,7 @@ from tandem.cluster.progress import Progress
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
 from tandem.data.judgements import count_negative_grades, require_positives, select_qrels
+from tandem.data.language import Sample
 from tandem.data.sources import Listed, Passage, open_source
 from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
 from tandem.data.validate import (
@@ -64,6 +65,8 @@ def run(job: Job[DatasetParams]) -> None:
         passages = corpus.statistics.summary()
         splits = split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics)
         checksum = tables.combined(sums.values())
+        asked = Sample()
+        asked.add(list(queries.texts.values()))
         _compare(job, checksum, passages["count"], splits, warnings)
         summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
         write_json(draft.path("statistics.json"), summary)
@@ -73,6 +76,7 @@ def run(job: Job[DatasetParams]) -> None:
             qrels={split: counts["qrels"] for split, counts in splits.items()},
             **extra,
             checksum=checksum,
+            texts={"passages": corpus.sample.facts(), "queries": asked.facts()},
             warnings=warnings.lines,
             source=source.facts,
         )
@@ -102,7 +106,7 @@ class CorpusWriter:
 
     def __init__(self, path: Path, place: str, titles: bool) -> None:
         self.path, self.place, self.titles = path, place, titles
-        self.ids, self.statistics = Hashes(), CorpusStatistics()
+        self.ids, self.statistics, self.sample = Hashes(), CorpusStatistics(), Sample()
 
     def write(self, label: str, rows: Iterable[Passage], checksum: tables.Checksum) -> None:
         """Write every passage; without `titles` they are blanked, after `checksum` took them.
@@ -124,6 +128,7 @@ class CorpusWriter:
         for docs, titles, texts in tables.columns(rows):
             require_usable("document", self.place, len(self.ids) + 1, *docs)
             self.ids.add(docs)
+            self.sample.add(texts)
             titled = self.titles and any(titles)
             self.statistics.texts.add(map(contents, titles, texts) if titled else texts)
             yield tables.batch_of((docs, titles, texts), tables.CORPUS_SCHEMA)

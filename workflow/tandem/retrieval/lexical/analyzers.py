@@ -11,10 +11,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from tandem.cluster.progress import say
+from tandem.data.language import misfits
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.retrieval.lexical.java import JavaClass
 from tandem.stages.lexical import SPLIT_BEFORE, STEMMERS, Bm25sParams, LuceneParams
+from tandem.store.job import Job
 
 Terms = Callable[[str], list[str]]
 
@@ -42,6 +45,21 @@ def check_analyzer(params: LuceneParams) -> None:
             f"analyzer: {params.analyzer} is English and language is {params.language}; "
             "default, whitespace or jieba is allowed"
         )
+
+
+def language_warnings(job: Job[LuceneParams] | Job[Bm25sParams]) -> list[str]:
+    """Print and return a line for passages, and one for queries, that are not in the language of their analysis."""
+    params, dataset = job.params, job.inputs["dataset"]
+    if params.analyzer == "whitespace":
+        return []
+    language = "zh" if params.analyzer == "jieba" else params.language
+    lines = []
+    for side, facts in dataset.manifest.facts.get("texts", {}).items():
+        if others := misfits(language, facts["languages"]):
+            hint = "say the dataset's language, and perhaps its analyzer"
+            lines.append(f"the {side} are analysed as {language}, but look like {others}: {hint}")
+            say(f"{job.kind} {job.key} · warning: {lines[-1]}")
+    return lines
 
 
 def check_language(java: JavaClass, language: str) -> None:

@@ -68,7 +68,12 @@ def run(job: Job[LuceneParams]) -> None:
         indexed = _indexed(machine, index)
         if indexed < collection.passages:
             say(f"lucene {job.key} · warning: {collection.passages - indexed:,} passages have no term to index")
-        draft.facts.update(passages=collection.passages, indexed=indexed, lucene=java.versions(machine))
+        warnings = analyzers.language_warnings(params, collection.artifact)
+        for line in warnings:
+            say(f"lucene {job.key} · warning: {line}")
+        draft.facts.update(
+            warnings=warnings, passages=collection.passages, indexed=indexed, lucene=java.versions(machine)
+        )
 
 
 def _write_texts(
