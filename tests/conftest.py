@@ -108,13 +108,15 @@ def documents() -> list[tuple[str, str, str]]:
 
 
 def write_collection(folder: Path, documents: list[tuple[str, str, str]]) -> None:
-    """The Parquet files of a dataset artifact; each split asks about every subject."""
+    """The Parquet files of a dataset artifact; each split asks about every subject, or for the first document."""
     ids, titles, texts = zip(*documents, strict=True)
     pq.write_table(pa.table({"doc_id": ids, "title": titles, "text": texts}), folder / "corpus.parquet")
     queries = [(f"{split}-{name}", text.format(name), split) for split, text in ASKED.items() for name in SUBJECTS]
     columns = dict(zip(("query_id", "text", "split"), zip(*queries, strict=True), strict=True))
     pq.write_table(pa.table(columns), folder / "queries.parquet")
-    qrels = [(f"{split}-{name}", f"{name}-{PART[split]}", 1, split) for split in ASKED for name in SUBJECTS]
+    relevant = {(split, name): f"{name}-{PART[split]}" for split in ASKED for name in SUBJECTS}
+    known = {at: doc if doc in set(ids) else ids[0] for at, doc in relevant.items()}
+    qrels = [(f"{split}-{name}", doc, 1, split) for (split, name), doc in known.items()]
     columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*qrels, strict=True), strict=True))
     columns["relevance"] = pa.array(columns["relevance"], pa.int32())
     pq.write_table(pa.table(columns), folder / "qrels.parquet")

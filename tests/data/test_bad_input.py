@@ -55,7 +55,7 @@ MATRIX: dict[str, dict[str, Outcome]] = {
     },
     "wrong column count": {
         "*": refused("{corpus}:{last}: 1 columns by tabs; a line is"),
-        "beir": refused("qrels/test.tsv:3: 'q1\\td1' is no judgement; a line is query-id, corpus-id and a"),
+        "beir": refused("qrels/test.tsv:3: 2 columns by tabs; the header names 3"),
         "files: .jsonl": refused("t.txt:2: 3 columns by white space; a line is query id, 0, document id, relevance"),
         "files: .trec": refused("t.txt:2: 5 columns by tabs; a line is query id, 0, document id, relevance"),
         "files: .parquet": refused("{corpus}: no text; a field named text or contents is needed"),

@@ -100,7 +100,9 @@ def test_unknown_documents_are_kept_dropped_or_refused(beir, make):
     ]
     dropped = make("b", {"source": "beir", "unknown_documents": "drop"}, path=str(beir))
     assert qrels(dropped) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
-    with pytest.raises(UserError, match=r"qrels: 1 judgements name documents that the corpus lacks, the first none;"):
+    with pytest.raises(
+        UserError, match=r"test.tsv:3: 1 judgements name documents that the corpus lacks, the first none"
+    ):
         make("c", {"source": "beir", "unknown_documents": "error"}, path=str(beir))
 
 
@@ -153,7 +155,7 @@ BAD = {
     "no qrels": (
         lambda folder: [path.unlink() for path in (folder / "qrels").iterdir()],
         {},
-        "{0}: holds no qrels/*.tsv*; put the files there",
+        "{0}: holds no qrels/<split>.tsv (or .tsv.gz); put it there",
     ),
     "broken JSON": (
         append("corpus.jsonl", '{"_id": "d3", \n'),
@@ -166,7 +168,7 @@ BAD = {
         {},
         "{0}/queries.jsonl:3: a JSON list; one JSON object a line is allowed",
     ),
-    "no text": (append("corpus.jsonl", '{"_id": "d3"}\n'), {}, "{0}/corpus.jsonl:3: text is null; a text is needed"),
+    "no text": (append("corpus.jsonl", '{"_id": "d3"}\n'), {}, "{0}/corpus.jsonl:3: text is missing; a text is needed"),
     "half a pair": (
         append("corpus.jsonl", '{"_id": "d3", "text": "\\ud800"}\n'),
         {},
@@ -183,19 +185,73 @@ BAD = {
         "{0}/queries.jsonl:3: query q3 is blank; give it text or set blank_queries: drop",
     ),
     "no query left": (
-        replace("queries.jsonl", '{"_id": "q1", "text": ""}\n'),
+        replace("queries.jsonl", '{"_id": "q1", "text": ""}\n{"_id": "q2", "text": " "}\n'),
         {},
         "{0}/queries.jsonl: no query is left; a dataset needs at least one with text and qrels or answers",
     ),
     "qrels line": (
         append("qrels/test.tsv", "q2 d1 1\n"),
         {},
-        "{0}/qrels/test.tsv:3: 'q2 d1 1' is no judgement; a line is query-id, corpus-id and a whole number, by tabs",
+        "{0}/qrels/test.tsv:3: 1 columns by tabs; the header names 3",
     ),
     "contradiction": (
         append("qrels/test.tsv", "q2\td2\t0\n"),
         {},
-        "qrels: query q2 judges document d2 both 1 and 0; one is allowed",
+        "{0}/qrels/test.tsv:3: query q2 judges document d2 both 1 and 0; one is allowed",
+    ),
+    "most documents unknown": (
+        replace("qrels/test.tsv", "q2\td2\t1\nq2\td3\t1\nq2\td4\t1\n"),
+        {},
+        "{0}/qrels/test.tsv:2: 2 of 3 judgements of split test name documents that the corpus lacks, the first d3;"
+        " mend them, or set unknown_documents: drop",
+    ),
+    "most queries unknown": (
+        replace("qrels/test.tsv", "q2\td2\t1\nq3\td2\t1\nq4\td2\t1\n"),
+        {},
+        "{0}/qrels/test.tsv:2: 2 of 3 judgements of split test name queries that {0}/queries.jsonl lacks,"
+        " the first q3; mend the order of their columns, or give their queries",
+    ),
+    "columns without a header in the wrong order": (
+        replace("qrels/test.tsv", "d2\tq2\t1\n"),
+        {},
+        "{0}/qrels/test.tsv:1: 1 of 1 judgements of split test name queries that {0}/queries.jsonl lacks,"
+        " the first d2; mend the order of their columns, or give their queries",
+    ),
+    "a header with an unknown name": (
+        replace("qrels/test.tsv", "query-id\tcorpus-id\trating\nq2\td2\t1\n"),
+        {},
+        "{0}/qrels/test.tsv:1: relevance is 'rating'; a whole number is needed",
+    ),
+    "no positive": (
+        replace("qrels/test.tsv", "q2\td2\t0\nq2\td1\t0.0\n"),
+        {},
+        "qrels: none of the 2 judgements of split test is above 0; a split needs a relevant passage",
+    ),
+    "half a grade": (
+        append("qrels/test.tsv", "q2\td1\t0.5\n"),
+        {},
+        "{0}/qrels/test.tsv:3: relevance is '0.5'; a whole number is needed",
+    ),
+    "upper case": (
+        lambda folder: (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "Test.tsv"),
+        {},
+        "{0}/qrels/Test.tsv: a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it",
+    ),
+    "another end": (
+        lambda folder: (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "test.txt"),
+        {},
+        "{0}/qrels/test.txt: a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it",
+    ),
+    "an id that is null": (
+        append("queries.jsonl", '{"_id": null, "text": "x"}\n'),
+        {},
+        "{0}/queries.jsonl:3: _id is null; a text is needed",
+    ),
+    "no id": (append("queries.jsonl", '{"text": "x"}\n'), {}, "{0}/queries.jsonl:3: _id is missing; a text is needed"),
+    "lines of an old Mac": (
+        replace("qrels/test.tsv", "query-id\tcorpus-id\tscore\rq2\td2\t1\r"),
+        {},
+        "{0}/qrels/test.tsv: its lines end in carriage returns alone, as on an old Mac; end them in line feeds",
     ),
     "unknown source": (
         lambda folder: None,

@@ -108,7 +108,7 @@ def test_questions_of_a_folder_without_a_corpus(repeated, derive, tmp_path):
     folder = tmp_path / "questions"
     folder.mkdir()
     (folder / "queries.jsonl").write_text('{"_id": "a", "text": "A?"}\n{"_id": "b", "text": "B?"}\n')
-    with pytest.raises(UserError, match=r"holds no qrels/\*\.tsv\*"):
+    with pytest.raises(UserError, match=r"holds no qrels/<split>.tsv"):
         derive("pair", "pair", {"corpus": repeated}, path=str(folder))
     (folder / "answers.jsonl").write_text('{"_id": "a", "answers": ["one", "two"]}\n{"_id": "b", "answers": ["x"]}\n')
     made = derive("pair", "pair", {"corpus": repeated}, path=str(folder))

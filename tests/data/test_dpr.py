@@ -170,7 +170,7 @@ BAD_JSON = {
     "an end too soon": (GOOD + b'{"question": "r"', ": item 2: not valid JSON (parse error: premature EOF)"),
     "something after it": (GOOD[:-2] + b"] x", "item 2: not valid JSON (parse error: trailing garbage)"),
     "a member that is no object": (GOOD + b"7]", ": item 2: a JSON int; an object is needed"),
-    "no question": (GOOD + b"{}]", ": item 2: question is null; a text is needed"),
+    "no question": (GOOD + b"{}]", ": item 2: question is missing; a text is needed"),
     "a latin-1 byte": (GOOD + b'{"question": "\xe9"}]', "item 2: not valid JSON (lexical error: invalid bytes in UTF8"),
     "nesting": (b"[" * 100_000, ": JSON nested deeper than 500 levels"),
 }

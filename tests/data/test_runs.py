@@ -10,7 +10,16 @@ def test_ties_are_broken_by_document_id_after_rounding_to_float32(tmp_path):
     # 1 and 1 + 1e-9 are the same float32; "d10" sorts before "d9".
     lines = write_run(path, [("q", ["d9", "b", "d10"], [1.0, 2.5, 1.0 + 1e-9])], "tag")
     assert lines == 3
-    assert path.read_text() == "q Q0 b 1 2.5 tag\nq Q0 d10 2 1 tag\nq Q0 d9 3 1 tag\n"
+    # … and the second of a tie is written as the next lower float32, 1 - 2**-24
+    assert path.read_text() == "q Q0 b 1 2.5 tag\nq Q0 d10 2 1 tag\nq Q0 d9 3 0.99999994 tag\n"
+
+
+def test_written_scores_fall_strictly_and_as_little_as_they_can(tmp_path):
+    ranked = [("a", 1.0), ("b", 1.0), ("c", float(np.float32(1) - np.float32(2**-24))), ("d", 0.0), ("e", 0.0)]
+    write_run(tmp_path / "run.trec", [("q", *zip(*ranked, strict=True))], "tag")
+    [(_, docs, scores)] = iter_run(tmp_path / "run.trec")
+    assert docs == ["a", "b", "c", "d", "e"]
+    assert scores.tolist() == [1.0, 1 - 2**-24, 1 - 2**-23, 0.0, -(2.0**-149)]
 
 
 def test_a_run_survives_the_round_trip_bit_for_bit(tmp_path):

@@ -76,7 +76,6 @@ def test_values_statistics_and_order(tmp_path, inputs):
     assert read_summary(made).model_dump() == {
         "mean": {"RR@10": 0.5, "R@50": 0.5},
         "queries": 3,
-        "ties": 1,
         "missing": 1,
     }
     assert (made.manifest.facts["queries"], made.manifest.facts["relevance"]) == (3, "qrels")
@@ -166,7 +165,6 @@ def test_a_subset_leaves_the_queries_it_names_for_the_split(tmp_path, inputs, gi
     assert read_summary(made).model_dump() == {
         "mean": {"RR@10": 0.5, "R@50": 0.5},
         "queries": 2,
-        "ties": 0,
         "missing": 1,
     }
 

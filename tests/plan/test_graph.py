@@ -80,7 +80,7 @@ def test_a_teacher_renames_its_students_and_not_its_own_teacher(new):
         ("lengths.passage", 64),
         ("bm25.k1", 0.8),
         ("rerank.depth", 7),
-        ("score.measures", ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]),
+        ("score.measures", ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100"]),
     ],
 )
 def test_meaning_is_in_the_key(new, path, value):

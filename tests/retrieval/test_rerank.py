@@ -207,7 +207,8 @@ def test_a_registered_scorer_reads_texts(tmp_path, make_job, make_run, dataset):
     best = sorted(shared, key=lambda doc: (-shared[doc], doc))
     written = [line.split() for line in (job.out / "run.trec").read_text().splitlines()]
     assert [fields[2] for fields in written] == [*best, *docs[4:]]
-    assert [float(fields[4]) for fields in written] == [*(shared[doc] for doc in best), -1.0, -2.0]
+    scores = [*(shared[doc] for doc in best), -1.0, -2.0]
+    assert [float(fields[4]) for fields in written] == pytest.approx(scores, abs=1e-6)
     pair_scorer._entries["shared_words"] = lambda query, passages, weight: [1.0]
     with pytest.raises(UserError, match="must give a number for each of 4 passages"):
         run(job)

@@ -55,7 +55,7 @@ def test_ties_at_the_depth_are_cut_by_document_id_whatever_the_threads(stages, w
     assert runs[0] == runs[1]
     found = hits(tmp_path / "run")["q"]
     assert list(found) == ["d1", "d10", "d11", "d12", "d13"]
-    assert len(set(found.values())) == 1
+    assert list(found.values()) == pytest.approx([found["d1"]] * 5)
     files = [len(list((tmp_path / f"index-{n}" / "index").glob("*.si"))) for n in (1, 3)]
     assert files == [1, 3]  # segments: the threads did share the work
 

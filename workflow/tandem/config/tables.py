@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tandem.config.base import Distinct, Items, Section, Seed, problem
 
-USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@1000", "AP")
+USUAL = ("RR@10", "nDCG@10", "Success@1", "Success@50", "R@50", "R@100", "R@1000", "AP")
 
 
 class Score(Section):

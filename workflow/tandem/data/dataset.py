@@ -14,6 +14,8 @@ import pyarrow as pa
 from tandem.cluster.progress import Progress
 from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
+from tandem.data.judgements import count_negative_grades, require_positives, select_qrels
+from tandem.data.language import Sample
 from tandem.data.sources import Listed, Passage, open_source
 from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
 from tandem.data.validate import (
@@ -24,7 +26,6 @@ from tandem.data.validate import (
     require_unique,
     require_unique_hashes,
     require_usable,
-    select_qrels,
 )
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -49,11 +50,14 @@ def run(job: Job[DatasetParams]) -> None:
             raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
         rows = sums["queries"].of(source.queries())
         answered = answers["query_id"].to_pylist()
-        queries = read_queries(rows, judged, answered, source.places["queries"], job.params, warnings)
+        queries = read_queries(rows, judged, answered, source, job.params, warnings)
         corpus = CorpusWriter(draft.path(CORPUS), source.places["corpus"], job.params.title)
         corpus.write(f"dataset {job.key}", source.corpus(), sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
-        qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings)
+        qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings, source)
+        if not answers.num_rows:
+            require_positives(qrels)
+        count_negative_grades(qrels, source.literal_matches, warnings)
         tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)
         tables.write(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
         extra = {"answers": write_answers(answers, queries, draft, warnings)}
@@ -61,6 +65,8 @@ def run(job: Job[DatasetParams]) -> None:
         passages = corpus.statistics.summary()
         splits = split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics)
         checksum = tables.combined(sums.values())
+        asked = Sample()
+        asked.add(list(queries.texts.values()))
         _compare(job, checksum, passages["count"], splits, warnings)
         summary = {"passages": passages, "splits": splits, "warnings": warnings.lines}
         write_json(draft.path("statistics.json"), summary)
@@ -70,6 +76,7 @@ def run(job: Job[DatasetParams]) -> None:
             qrels={split: counts["qrels"] for split, counts in splits.items()},
             **extra,
             checksum=checksum,
+            texts={"passages": corpus.sample.facts(), "queries": asked.facts()},
             warnings=warnings.lines,
             source=source.facts,
         )
@@ -99,7 +106,7 @@ class CorpusWriter:
 
     def __init__(self, path: Path, place: str, titles: bool) -> None:
         self.path, self.place, self.titles = path, place, titles
-        self.ids, self.statistics = Hashes(), CorpusStatistics()
+        self.ids, self.statistics, self.sample = Hashes(), CorpusStatistics(), Sample()
 
     def write(self, label: str, rows: Iterable[Passage], checksum: tables.Checksum) -> None:
         """Write every passage; without `titles` they are blanked, after `checksum` took them.
@@ -121,6 +128,7 @@ class CorpusWriter:
         for docs, titles, texts in tables.columns(rows):
             require_usable("document", self.place, len(self.ids) + 1, *docs)
             self.ids.add(docs)
+            self.sample.add(texts)
             titled = self.titles and any(titles)
             self.statistics.texts.add(map(contents, titles, texts) if titled else texts)
             yield tables.batch_of((docs, titles, texts), tables.CORPUS_SCHEMA)

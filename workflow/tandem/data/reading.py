@@ -54,12 +54,13 @@ def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
     """(number from 1, line without its end) of a UTF-8 file, plain or packed.
 
     Raises:
-        UserError: bytes that are no UTF-8, a broken gzip or zip file, or a line of more than `longest` bytes.
+        UserError: bytes that are no UTF-8, a broken gzip or zip file, a line of more than `longest` bytes, or lines
+            that end in "\\r" alone.
     """
     number = 0
     with open_bytes(path) as file:
         try:
-            for piece in _raw_lines(file, longest):
+            for piece in _raw_lines(path, file, longest):
                 for line in piece:
                     number += 1
                     if len(line) >= longest:
@@ -77,20 +78,25 @@ def lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str]]:
             raise UserError(f"{path}: {packed} file is {why} after line {number}; fetch it again") from None
 
 
-def _raw_lines(file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
+def _raw_lines(path: Path, file: io.BufferedIOBase, longest: int) -> Iterator[list[bytes]]:
     """Lines without their "\\n", those of a piece of the file at a time; the last may be cut at `longest`."""
     begun: list[bytes] = []
-    held = 0
+    held, several = 0, False
     while held < longest and (piece := file.read1(PIECE)):
         *ended, rest = piece.split(b"\n")
         if ended:
             ended[0] = b"".join([*begun, ended[0]])
             yield ended
-            begun, held = [], 0
+            begun, held, several = [], 0, True
         begun.append(rest)
         held += len(rest)
     if held:
-        yield [b"".join(begun)]
+        last = b"".join(begun)
+        if not several and b"\r" in last.rstrip(b"\r"):
+            raise UserError(
+                f"{path}: its lines end in carriage returns alone, as on an old Mac; end them in line feeds"
+            )
+        yield [last]
 
 
 def records(path: Path) -> Iterator[tuple[str, JsonObject]]:
@@ -131,7 +137,8 @@ def text_of(where: str, record: JsonObject, key: str, number: bool = False) -> s
     if number and type(value) is int:
         return str(value)
     if not isinstance(value, str):
-        raise UserError(f"{where}: {key} is {json.dumps(value)[:60]}; a text is needed")
+        shown = json.dumps(value)[:60] if key in record else "missing"
+        raise UserError(f"{where}: {key} is {shown}; a text is needed")
     return clean(where, key, value)
 
 
@@ -164,11 +171,13 @@ def parse_number(where: str, what: str, value: str) -> float:
 
 
 def parse_whole(where: str, what: str, value: str) -> int:
-    """A column as a whole number of 32 bits, which is how relevance is stored."""
+    """A column as a whole number of 32 bits, which is how relevance is stored; `1.0` is 1."""
     try:
-        number = int(value)
+        number = float(value)
     except ValueError:
-        raise UserError(f"{where}: {what} is {value[:40]!r}; a whole number is needed") from None
+        number = float("nan")
+    if not number.is_integer():
+        raise UserError(f"{where}: {what} is {value[:40]!r}; a whole number is needed")
     if not -(2**31) <= number < 2**31:
         raise UserError(f"{where}: {what} is {value[:40]}; a whole number of 32 bits is needed")
-    return number
+    return int(number)

@@ -2,12 +2,13 @@
 
 Ties have one rule: by score (as float32, higher first), then by document id (lower first, by Unicode code points).
 A line is `query Q0 document rank score tag`; scores are printed with nine digits, which round-trips a float32.
+Evaluation tools sort by score and break ties each in their own way: tied scores are written as strictly falling ones.
 """
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from math import isnan
+from math import isnan, nan
 from operator import itemgetter
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
 Floats = NDArray[np.float32]
+LOWEST = np.float32(-np.inf)
 
 
 def ranked_order(docs: Sequence[str], scores: Sequence[float] | Floats) -> list[tuple[str, float]]:
@@ -39,6 +41,16 @@ def ranked_order(docs: Sequence[str], scores: Sequence[float] | Floats) -> list[
     return sorted(zip(docs, rounded, strict=True), key=lambda pair: (-pair[1], pair[0]))
 
 
+def falling(ranked: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+    """Ranked (document, float32 score) with strictly falling scores: a tie becomes the next lower float32."""
+    last = nan
+    for doc, score in ranked:
+        if score >= last:
+            score = float(np.nextafter(np.float32(last), LOWEST))
+        yield doc, score
+        last = score
+
+
 def write_run(path: Path, ranked: Iterable[tuple[str, Sequence[str], Sequence[float] | Floats]], tag: str) -> int:
     """Write a run as it streams in, in the order of its queries, and return the number of lines.
 
@@ -50,9 +62,9 @@ def write_run(path: Path, ranked: Iterable[tuple[str, Sequence[str], Sequence[fl
     lines = 0
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         for query, docs, scores in ranked:
-            pairs = ranked_order(docs, scores)
+            pairs = falling(ranked_order(docs, scores))
             file.writelines(f"{query} Q0 {d} {rank} {s:.9g} {tag}\n" for rank, (d, s) in enumerate(pairs, start=1))
-            lines += len(pairs)
+            lines += len(docs)
     return lines
 
 

@@ -4,16 +4,27 @@ import hashlib
 import heapq
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from tandem.errors import UserError
 
 V = TypeVar("V")
+QRELS_FILES = "qrels/[!.]*"  # of BEIR's layout
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
 UNLABELLED = "unlabelled"  # the split of queries without labels
 VALIDATED = "dev"  # the split that decides between checkpoints
 USUAL = ("train", "dev", "test")
 PRECEDENCE = ("dev", "train")  # behind test sets: what they contain is never validated or trained on
+
+
+def split_of(path: Path) -> str:
+    """The split whose judgements a file of BEIR's layout holds, by its name; a `UserError` for any other name."""
+    name = path.name.removesuffix(".gz")
+    split = name.removesuffix(".tsv")
+    if split == name or not SPLIT.fullmatch(split):
+        raise UserError(f"{path}: a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it")
+    return split
 
 
 def order(split: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Checks of a dataset as it is written: ids, queries with their splits, and judgements.
+"""Checks of a dataset as it is written: ids, and queries with their splits.
 
 Ids are stored as 64-bit hashes, 8 bytes each. A duplicate is first a pair of equal hashes and then confirmed on the ids
 themselves; membership trusts the hash (a wrong answer among 8.8 million ids has odds of 1 to 10¹²). Finding duplicates
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tandem.cluster.progress import say
 from tandem.data import tables
-from tandem.data.sources import Query
+from tandem.data.sources import Query, Source
 from tandem.data.splits import USUAL, first_splits, move_share, subset
 from tandem.errors import UserError
 from tandem.stages.data import DatasetParams
@@ -144,7 +145,7 @@ def read_queries(
     rows: Iterable[Query],
     judged: pa.Table,
     answered: Iterable[str],
-    place: str,
+    source: Source,
     params: DatasetParams,
     warnings: Warnings,
 ) -> Queries:
@@ -152,10 +153,12 @@ def read_queries(
 
     Args:
         answered: ids of the questions with answers; without a split and qrels they are the test split.
-        place: name of the queries in an error.
+        source: tells the places of queries and judgements, for errors.
     Raises:
-        UserError: an unusable or repeated id, a blank query where they are refused, or no query left.
+        UserError: an unusable or repeated id, a blank query where they are refused, most of a split's judgements about
+            unknown queries, or no query left.
     """
+    place = source.places["queries"]
     named, several = first_splits(tables.rows(judged, "query_id", "split"))
     named = dict.fromkeys(answered, "test") | named
     texts, origins, ids = dict[str, str](), dict[str, str](), list[str]()
@@ -172,6 +175,7 @@ def read_queries(
         else:
             unjudged += 1
     require_unique("query", place, ids)
+    require_known_queries(judged, ids, source)
     unknown = len(named.keys() - set(ids))
     warnings.count(several, "queries are judged in several splits; the first of test, dev, train keeps them")
     warnings.count(unknown, "queries of the qrels are not among the queries; their qrels are dropped")
@@ -188,55 +192,22 @@ def read_queries(
     return Queries({query: texts[query] for query in splits}, splits, origins)
 
 
-def select_qrels(
-    judged: pa.Table, queries: Queries, ids: Hashes, params: DatasetParams, warnings: Warnings
-) -> pa.Table:
-    """The judgements of selected queries, in the source's order, with the dataset's split names.
-
-    A query's judgements are those of the split it came from. A document judged twice alike for a query counts once.
-
-    Raises:
-        UserError: unknown documents where they are refused, or two judgements of a pair that differ.
-    """
-    table = _without_repeats(_of_queries(judged, queries), warnings)
-    parts = [ids.has(batch["doc_id"].to_pylist()) for batch in table.to_batches()]
-    known: NDArray[np.bool_] = np.concatenate([np.ones(0, np.bool_), *parts])
-    unknown = int((~known).sum())
-    if unknown and params.unknown_documents == "error":
-        first = table["doc_id"][int(known.argmin())].as_py()
-        error = f"qrels: {unknown:,} judgements name documents that the corpus lacks, the first {first}"
-        raise UserError(f"{error}; mend them, or set unknown_documents: warn or drop")
-    if unknown and params.unknown_documents == "drop":
-        table = table.filter(pa.array(known))
-    done = "were dropped" if params.unknown_documents == "drop" else "are kept: no run can find them"
-    warnings.count(unknown, f"judgements name documents that the corpus lacks and {done}")
-    return pa.Table.from_batches(table.combine_chunks().to_batches(tables.ROWS), tables.QRELS_SCHEMA)
+def require_known_queries(judged: pa.Table, ids: list[str], source: Source) -> None:
+    """Refuse qrels most of whose judgements, in a split, name queries that are not among `ids`."""
+    known = pc.is_in(judged["query_id"], value_set=pa.array(ids, pa.string())).to_numpy()
+    if match := mostly_unknown(judged, known):
+        split, count, row = match
+        query, doc = judged["query_id"][row].as_py(), judged["doc_id"][row].as_py()
+        what = f"{count} judgements of split {split} name queries that {source.places['queries']} lacks"
+        error = f"{source.judged_at(query, doc)}: {what}, the first {query}"
+        raise UserError(f"{error}; mend the order of their columns, or give their queries")
 
 
-def _of_queries(judged: pa.Table, queries: Queries) -> pa.Table:
-    """Judgements of selected queries in the split they came from, under this dataset's split."""
-    batches = []
-    for batch in judged.to_batches():
-        came_from = zip(batch["query_id"].to_pylist(), batch["split"].to_pylist(), strict=True)
-        splits = (queries.splits.get(q) if queries.origins.get(q) == split else None for q, split in came_from)
-        column = pa.array(splits, pa.string())
-        batches.append(batch.set_column(3, tables.QRELS_SCHEMA.field(3), column).filter(column.is_valid()))
-    return pa.Table.from_batches(batches, tables.QRELS_SCHEMA)
-
-
-def _without_repeats(table: pa.Table, warnings: Warnings) -> pa.Table:
-    """Each pair of query and document once; pairs are compared by hashes of 8 bytes, and then in full."""
-    pairs, first = Hashes(), np.ones(table.num_rows, bool)
-    for batch in table.to_batches():
-        pairs.add(zip(batch["query_id"].to_pylist(), batch["doc_id"].to_pylist(), strict=True))
-    for row, other in pairs.pairs():
-        before, again = (table.slice(at, 1).to_pylist()[0] for at in (row, other))
-        query, doc = again["query_id"], again["doc_id"]
-        if (before["query_id"], before["doc_id"]) != (query, doc):
-            continue
-        if before["relevance"] != again["relevance"]:
-            both = f"both {before['relevance']} and {again['relevance']}"
-            raise UserError(f"qrels: query {query} judges document {doc} {both}; one is allowed")
-        first[other] = False
-    warnings.count(int((~first).sum()), "judgements repeat an earlier one and were dropped")
-    return table if first.all() else table.filter(pa.array(first))
+def mostly_unknown(judged: pa.Table, known: NDArray[np.bool_]) -> tuple[str, str, int] | None:
+    """The first split with more unknown judgements than known ones: its name, `3 of 5`, the row of an unknown one."""
+    for split in judged["split"].unique().to_pylist():
+        rows = np.flatnonzero(pc.equal(judged["split"], split).to_numpy())
+        unknown = rows[~known[rows]]
+        if 2 * len(unknown) > len(rows):
+            return split, f"{len(unknown):,} of {len(rows):,}", int(unknown[0])
+    return None

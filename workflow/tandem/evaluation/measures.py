@@ -8,7 +8,7 @@ the scores n, n-1, …, 1 in that order, so that no tie is left for it to break.
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice
 
 import ir_measures
 import numpy as np
@@ -65,13 +65,11 @@ class Evaluation:
     Attributes:
         queries: query ids, in the order of the qrels or of the list that was passed.
         values: shape (queries, measures).
-        ties: passages whose score equals that of the passage ranked just before them.
         missing: queries without a line in the run; their values are 0.
     """
 
     queries: list[str]
     values: Floats64
-    ties: int
     missing: int
 
 
@@ -94,17 +92,16 @@ def evaluate(
     rows = {query: row for row, query in enumerate(queries)}
     columns = {measure: column for column, measure in enumerate(measures)}
     values = np.zeros((len(queries), len(measures)))
-    ties = seen = 0
+    seen = 0
     counted = ((query, docs, scores) for query, docs, scores in run if query in rows)
     while batch := list(islice(counted, QUERIES_AT_ONCE)):
         ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
-        ties += sum(upper[1] == lower[1] for pairs in ranked.values() for upper, lower in pairwise(pairs))
         seen += len(ranked)
         evaluator = ir_measures.DefaultPipeline.evaluator(measures, {query: qrels[query] for query in ranked})
         explicit = {q: {d: float(len(p) - at) for at, (d, _) in enumerate(p)} for q, p in ranked.items()}
         for metric in evaluator.iter_calc(explicit):
             values[rows[metric.query_id], columns[metric.measure]] = metric.value
-    return Evaluation(queries, values, ties, len(queries) - seen)
+    return Evaluation(queries, values, len(queries) - seen)
 
 
 def without_identical_ids(run: Iterable[Ranked]) -> Iterator[Ranked]:

@@ -139,14 +139,10 @@ ROW_GROUP = 131_072
 
 
 class Summary(BaseModel):
-    """statistics.json: the mean of each measure and how many queries it is over.
-
-    `ties` counts passages whose score equals that of the one ranked just before, `missing` queries without a result.
-    """
+    """statistics.json: the mean of each measure, how many queries it is over, and how many of them have no result."""
 
     mean: dict[str, float]
     queries: int = 0
-    ties: int = 0
     missing: int = 0
 
 
@@ -190,8 +186,7 @@ def average_members(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
     """
     summaries = [read_summary(member) for member in job.many("member")]
     values = np.array([[summary.mean[name] for name in job.params.measures] for summary in summaries])
-    ties = sum(summary.ties for summary in summaries)
-    return Evaluation(list(job.params.members or ()), values, ties, 0), "members"
+    return Evaluation(list(job.params.members or ()), values, 0), "members"
 
 
 def write_scores(draft: Draft, result: Evaluation, names: list[str]) -> None:
@@ -205,12 +200,12 @@ def write_scores(draft: Draft, result: Evaluation, names: list[str]) -> None:
     )
     pq.write_table(table, draft.path(SCORES), row_group_size=ROW_GROUP)
     means = dict(zip(names, result.values.mean(axis=0).tolist(), strict=True))
-    summary = {"mean": means, "queries": len(result.queries), "ties": result.ties, "missing": result.missing}
+    summary = {"mean": means, "queries": len(result.queries), "missing": result.missing}
     draft.path(STATISTICS).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
 
 
 def read_summary(artifact: Artifact) -> Summary:
-    """Means, number of queries and of ties of a score artifact."""
+    """Means and number of queries of a score artifact."""
     return Summary.model_validate_json(artifact.path(STATISTICS).read_text(encoding="utf-8"))
 
 

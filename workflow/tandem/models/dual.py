@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from tandem.errors import UserError
 from tandem.models.device import device, place
 from tandem.models.encoding import pooled
-from tandem.models.hub import load_encoder, save_encoder
+from tandem.models.hub import load_encoder, load_tokenizer, save_encoder
 from tandem.models.ragged import Ids, Ragged, token_batches
 from tandem.models.saving import DualShape, describe_encoder, describe_two_towers
 from tandem.models.tokens import Template, Texts
+from tandem.stages.training import UntrainedParams
 from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 SIDES = ("query", "passage")
 # Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
@@ -87,6 +89,15 @@ class DualEncoder(nn.Module):
         inputs = template.single_inputs(Ragged.of(texts))
         vectors = pooled(self.towers[side], inputs, self.pooling, mode, self.packed, multiple)
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
+
+
+def run_untrained(job: Job[UntrainedParams]) -> None:
+    """Stage `untrained`: the input `encoder` as a dual encoder, as a training of 0 steps would leave it."""
+    folder, params = job.inputs["encoder"].folder / "hf", job.params
+    model = DualEncoder.start(folder, True, params.pooling, params.normalize, params.temperature)
+    with writing(job) as draft:
+        model.save(draft.folder / "dual", load_tokenizer(folder))
+        write_json(draft.path("model.json"), {"objective": "dual", "parts": ["dual"], "steps": 0})
 
 
 def read_shape(folder: Path) -> DualShape:

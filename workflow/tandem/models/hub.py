@@ -11,6 +11,7 @@ from typing import Any
 
 from tandem.cluster import faults
 from tandem.errors import UserError
+from tandem.models.described import described_towers
 from tandem.stages.training import EncoderParams
 from tandem.store.files import sha256
 from tandem.store.job import Job, writing
@@ -26,6 +27,8 @@ def run(job: Job[EncoderParams]) -> None:
     weights, expected = sha256(source / "model.safetensors"), job.params.sha256
     if expected and weights != expected:
         raise UserError(f"{source / 'model.safetensors'}: sha256 is {weights}, expected {expected}")
+    if job.execution.pooling:
+        require_pooling(job, source)
     with writing(job) as draft:
         for pattern in FILES:
             for path in sorted(source.glob(pattern)):
@@ -34,6 +37,15 @@ def run(job: Job[EncoderParams]) -> None:
             load_encoder(source, job.params.layers).save_pretrained(draft.folder / "hf")
         check_encoder(draft.folder / "hf", source)
         draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
+
+
+def require_pooling(job: Job[EncoderParams], folder: Path) -> None:
+    """Refuse an encoder of the hub that computes vectors otherwise, by its own files, than its models assume."""
+    described = described_towers(folder)
+    if described.get("pooling", job.execution.pooling) != job.execution.pooling or "normalize" in described:
+        keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace('"', "")
+        entry = f"{{source: hub, name: {job.params.name}, revision: {job.params.revision}, {keys}}}"
+        raise UserError(f"encoder: {job.params.name} describes {keys}; name it under encoders: {entry}")
 
 
 def locate(job: Job[EncoderParams]) -> tuple[Path, str | None]:

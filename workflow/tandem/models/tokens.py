@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection, contents
+from tandem.data.language import warn_of_vocabulary
 from tandem.models.hub import load_tokenizer, tokenizer_digest
 from tandem.models.ragged import Ids, Ragged, ends, ranges, write_ragged
 from tandem.stages.training import TokensParams
@@ -184,3 +185,5 @@ def run(job: Job[TokensParams]) -> None:
         digest, template = tokenizer_digest(tokenizer.backend_tokenizer.to_str()), asdict(Template.of(tokenizer))
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template})
         draft.facts |= {"passages": n_passages, "queries": n_queries, "passage_tokens": n_tokens}
+        pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
+        draft.facts["warnings"] = warn_of_vocabulary(job, pieces)

@@ -184,6 +184,12 @@ class Context:
         ensembles = self.settings.ensembles
         return [member for name in names for member in (ensembles[name].of if name in ensembles else [name])]
 
+    def untrained(self, system: str) -> str | None:
+        """The encoder that an expression names as it is, without training; None for any other system."""
+        name = self.settings.encoder if system == "encoder" else system
+        is_encoder = system == "encoder" or system in self.settings.encoders
+        return name if is_encoder and system not in self.settings.models else None
+
     def is_sparse(self, system: str) -> bool:
         """Whether an expression names BM25 or a variant of it."""
         return system not in self.settings.models and (

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, Squad, UnionDataset, Unlabelled, Windows
-from tandem.data.splits import UNLABELLED
+from tandem.data.splits import QRELS_FILES, UNLABELLED, split_of
 from tandem.errors import Unavailable, UserError, printable
 from tandem.plan.context import Context, json_of
 from tandem.plan.graph import JSON, Stage
@@ -116,7 +116,7 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
     if entry.always_has:
         return set(entry.always_has)
     if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
-        in_folder = {path.name.split(".tsv")[0] for path in (Path(entry.path) / "qrels").glob("*.tsv*")}
+        in_folder = {split_of(path) for path in Path(entry.path).glob(QRELS_FILES) if path.is_file()}
         return (in_folder | drawn) or {"test"}
     # An entry of the catalogue that says how many queries each split has.
     counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}

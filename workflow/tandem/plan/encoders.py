@@ -11,11 +11,12 @@ from typing import Any, Self
 
 from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PretrainedEncoder, PublishedEncoder
 from tandem.errors import UserError, nearest
+from tandem.models.described import described_towers
 from tandem.models.hub import package_folder
 from tandem.plan.context import TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import JSON, Stage
-from tandem.store.files import sha256
+from tandem.store.files import sha256_once
 
 # transformers' families call the same numbers by different names.
 NAMES = {
@@ -123,7 +124,8 @@ def _first_layers(shape: Shape, params: Mapping[str, Any]) -> Shape:
 
 
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
-TOWERS = ("pooling", "normalize", "temperature")  # how a text's vector is computed
+UNDESCRIBED: JSON = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # vectors, where nothing describes them
+TOWERS = tuple(UNDESCRIBED)
 
 
 def encoder(ctx: Context, name: str, opened: tuple[str, ...] = ()) -> Stage:
@@ -146,33 +148,55 @@ def towers(ctx: Context, name: str) -> JSON:
     return usual | _own_towers(ctx, name)
 
 
+def untrained(ctx: Context, name: str) -> Stage:
+    """The stage that makes an encoder, as it is, a dual encoder."""
+    start = encoder(ctx, name)
+    return ctx.stage("untrained", start.dataset, start.name, UNDESCRIBED | towers(ctx, name), {"encoder": start})
+
+
 def _own_towers(ctx: Context, name: str) -> JSON:
-    entry = ctx.settings.encoders.get(name)
-    own = {key: value for key in TOWERS if (value := getattr(entry, key, None)) is not None}
-    start = entry.start if isinstance(entry, PretrainedEncoder) else None
-    return own if start is None else _own_towers(ctx, start) | own
+    entry = pretrained(ctx, name) or _published_entry(ctx, name)
+    own = {key: value for key in TOWERS if (value := getattr(entry, key)) is not None}
+    if isinstance(entry, PublishedEncoder):
+        return own if "pooling" in own else _described(entry) | own
+    return own if entry.start is None else _own_towers(ctx, entry.start) | own
+
+
+def _described(entry: PublishedEncoder) -> JSON:
+    """How an encoder that is on this machine computes vectors, by its own files."""
+    match entry.source:
+        case "package":
+            return described_towers(package_folder(entry.package or "", entry.folder or ""))
+        case "folder":
+            return described_towers(Path(entry.path or ""))
+        case _:
+            return {}
+
+
+def _published_entry(ctx: Context, name: str) -> PublishedEncoder:
+    """The entry of a published encoder, also of one that is named by its folder or by the hub's name."""
+    known = ctx.settings.encoders
+    if isinstance(entry := known.get(name), PublishedEncoder):
+        return entry
+    if Path(name).is_dir():
+        return PublishedEncoder(source="folder", path=name)
+    if HUB.fullmatch(name):
+        return PublishedEncoder(source="hub", name=name, revision="main")
+    hint = nearest(name, list(known))
+    raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
 
 
 def _published(ctx: Context, name: str) -> Stage:
-    known = ctx.settings.encoders
-    if name in known:
-        published = known[name]
-        assert isinstance(published, PublishedEncoder)
-        entry = published
-    elif Path(name).is_dir():
-        entry = PublishedEncoder(source="folder", path=name)
-    elif HUB.fullmatch(name):
-        entry = PublishedEncoder(source="hub", name=name, revision="main")
-    else:
-        hint = nearest(name, list(known))
-        raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
+    entry = _published_entry(ctx, name)
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
         weights = Path(entry.path or "") / "model.safetensors"
         if not weights.is_file():
             raise UserError(f"encoder: {entry.path} holds no model.safetensors; only safetensors are loaded")
-        params["sha256"], execution["path"] = sha256(weights), entry.path
+        params["sha256"], execution["path"] = sha256_once(weights), entry.path
+    if entry.source == "hub" and entry.pooling is None:  # its files are not here yet: the stage compares them
+        execution["pooling"] = UNDESCRIBED["pooling"]
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
     return ctx.stage("encoder", "shared", label, params, {}, execution)
 

@@ -15,11 +15,10 @@ from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, is_source, teacher, training_lists
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
 from tandem.plan.datasets import cutoff, dataset, make_dataset, notes_of, require_split, run_depth, splits
-from tandem.plan.encoders import encoder, tokens, towers
+from tandem.plan.encoders import UNDESCRIBED, encoder, tokens, towers
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import run, score_by, vectors
 
-TOWERS = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # where neither model nor encoder says
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
 OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where")  # not true of a part of a dataset
 
@@ -87,9 +86,9 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
         return inherited
     root = towers(ctx, ctx.settings.encoder if start == "encoder" else start)
     values: JSON = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
-    for key in TOWERS if part == "dual" else ("pooling",):
+    for key in UNDESCRIBED if part == "dual" else ("pooling",):
         own = getattr(entry, key, None)
-        values[key] = root.get(key, TOWERS[key]) if own is None else own
+        values[key] = root.get(key, UNDESCRIBED[key]) if own is None else own
     return values
 
 

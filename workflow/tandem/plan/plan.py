@@ -70,13 +70,14 @@ class Plan:
         """
         for check in self.targets().get(target, ()):
             check()
-        return self.tables.reasons(target) if target in self.tables.papers else []
+        tables = self.tables.papers | {name: [table] for name, table in self.tables.targets.items()}
+        return self.tables.lacking({"all": self.tables.requested(), **tables}.get(target, ()))
 
     def of_paper(self, paper: str) -> list[str]:
         """The files of a paper's tables, as far as they can be made; a `UserError` if none can."""
         tables = [table for table in self.tables.papers[paper] if table in self.tables]
         if not tables:
-            raise UserError("\n".join(self.tables.reasons(paper)))
+            raise UserError("\n".join(self.tables.lacking(self.tables.papers[paper])))
         return self.tables.files(*tables)
 
     def sweeps(self, *names: str) -> list[str]:

@@ -232,5 +232,7 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
         elif part in settings.fusions:
             for of in settings.fusions[part].of:
                 yield from run_needs(ctx, of, data, (*opened, part))
+        elif encoder := ctx.untrained(name):
+            yield from encoder_needs(ctx, encoder)
         else:
             yield from (("models", ctx.model_name(member)) for member in ctx.members([name]))

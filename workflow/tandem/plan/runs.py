@@ -2,7 +2,8 @@
 
 `bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); a name of
 `sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:` or `aggregations:`; a dual encoder,
-searched exactly, or `<dual encoder>@<name of indexes:>`; `<first stage>+<cross-encoder>`, where a name of `ensembles:`
+searched exactly, or `<dual encoder>@<name of indexes:>`; `encoder` or a name of `encoders:`, which is a dual encoder
+without training; `<first stage>+<cross-encoder>`, where a name of `ensembles:`
 or `scorers:` may take the cross-encoder's place.
 """
 
@@ -15,7 +16,7 @@ from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
-from tandem.plan.encoders import judges, shape_of, tokens
+from tandem.plan.encoders import judges, shape_of, tokens, untrained
 from tandem.plan.graph import JSON, Stage
 from tandem.registry import options_of
 from tandem.retrieval.indexes.types import SEARCHED, check
@@ -51,7 +52,7 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
         stage = _fused(ctx, system, split, data, opened)
     else:
         upstream, how = vectors(ctx, system, split, where, data), ctx.execution("engine", "search_memory")
-        name = f"{ctx.model(system, where, DUAL_PARTS).name}.{split}"
+        name = f"{_dual_encoder(ctx, system, where).name}.{split}"
         stage = ctx.stage("retrieve", data, name, _searched(ctx, split, data), upstream, how)
     ctx.memo["run", system, split, data] = stage
     return stage
@@ -163,8 +164,13 @@ def vectors(ctx: Context, system: str, split: str, where: str, data: str) -> dic
     return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}
 
 
+def _dual_encoder(ctx: Context, system: str, where: str) -> Stage:
+    name = ctx.untrained(system)
+    return ctx.model(system, where, DUAL_PARTS) if name is None else untrained(ctx, name)
+
+
 def _embeddings(ctx: Context, system: str, label: str, params: JSON, where: str, data: str) -> Stage:
-    model = ctx.model(system, where, DUAL_PARTS)
+    model = _dual_encoder(ctx, system, where)
     # By the system's name: an equal model of another variant may have lent the stage its own.
     read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data)
     upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}

@@ -1,6 +1,6 @@
 """The tables that a configuration could make: their layouts, their rows with the scores behind them, their targets."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,16 @@ from tandem.config.datasets import Dataset, Group, Unlabelled
 from tandem.config.loading import read_bands, read_yaml
 from tandem.config.settings import Settings
 from tandem.errors import NAME, Unavailable, UserError, nearest, printable
-from tandem.evaluation.layouts import Layout, LayoutRow, PlannedRow, TablePlan, beside, load_layout, names_dataset
+from tandem.evaluation.layouts import (
+    Layout,
+    LayoutRow,
+    PlannedRow,
+    TablePlan,
+    beside,
+    load_layout,
+    names_dataset,
+    system_name,
+)
 from tandem.plan.datasets import is_measurable, measures
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.planner import Planner, Planners
@@ -116,24 +125,33 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 tables.setdefault(table.split("/")[0], []).append(table)
         return tables
 
-    def reasons(self, paper: str) -> list[str]:
-        """A line for each table of a paper that cannot be made: which, and why."""
-        return [f"{table} is not made: {self.missing[table]}" for table in self.papers[paper] if table in self.missing]
+    def lacking(self, tables: Iterable[str]) -> list[str]:
+        """A line for each table that cannot be made, and for each reason why another lacks rows: which, and why."""
+        lines = []
+        for table in tables:
+            if table in self.missing:
+                lines.append(f"{table} is not made: {self.missing[table]}")
+            rows: dict[str, list[str]] = {}
+            for row in self.absent.get(table, ()):
+                rows.setdefault(row.absent, []).append(system_name(row.id))
+            lines += [f"{table} lacks {', '.join(names)}: {reason}" for reason, names in rows.items()]
+        return lines
 
     def requested(self) -> list[str]:
         """Names of the tables of `rule all`."""
         return [_table_name(table) for table in self.settings.tables]
 
     def files(self, *tables: str) -> list[str]:
-        """The files of tables, of the requested ones if none is named.
+        """The files of tables; if none is named, of the requested ones that can be made.
 
         Raises:
-            UserError: a table needs a split that the dataset lacks, or a model that the configuration lacks.
+            UserError: a named table, or each that is requested, needs a split that the dataset lacks.
         """
-        names = tables or self.requested()
-        if lacking := next((table for table in names if table not in self), None):
-            raise UserError(f"table {lacking} cannot be made: {self.missing[lacking]}")
-        return [f"results/tables/{table}.csv" for table in names]
+        wanted = tables or self.requested()
+        missing = [table for table in wanted if table not in self]
+        if missing and (tables or len(missing) == len(wanted)):
+            raise UserError("\n".join(f"table {table} cannot be made: {self.missing[table]}" for table in missing))
+        return [f"results/tables/{table}.csv" for table in wanted if table in self]
 
     def scores(self, table: str) -> list[str]:
         """Manifests of the scores that a table shows."""
@@ -199,8 +217,6 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 try:
                     scored += [self._scored(file, layout, row, group, seed) for seed in seeds]
                 except Unavailable as error:
-                    if not row.hidden and all(value is None for value in row.printed.values()):
-                        raise
                     why = {"column": group, "absent": str(error)}
                     absent.append(PlannedRow(system=row.system, first_stage=row.first_stage, **why))
         if not scored:

@@ -61,8 +61,15 @@ def short_verdict(cell: Cell) -> str:
 
 
 def against(row: Row) -> str:
-    """The baseline that a row is tested against; `quoted` for a quoted one."""
-    return "quoted" if row.quoted else row.against or "–"
+    """The baseline that a row is tested against; `quoted` for a quoted one, `not made` for one without any number."""
+    if row.quoted:
+        return "quoted" if is_printed(row) else "not made"
+    return row.against or "–"
+
+
+def is_printed(row: Row) -> bool:
+    """Whether a paper prints a number of a row."""
+    return any(cell.printed is not None for cell in row.cells)
 
 
 def is_best(table: Table, row: Row, at: int) -> bool:
@@ -127,7 +134,9 @@ def table_notes(table: Table) -> list[str]:
     notes = [table.note.strip()] if table.note.strip() else []
     if len(table.seeds) > 1:
         notes.append(SEEDS.format(seeds=", ".join(map(str, table.seeds))))
-    notes += [f"{row.system} is only printed: {row.absent}." for row in table.rows if row.absent]
+    for row in table.rows:
+        if row.absent:
+            notes.append(f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}.")
     if any(map(table.has_verdict, range(len(table.columns)))):
         notes.append(VERDICTS)
     notes += [

@@ -74,7 +74,7 @@ def run(job: Job[AverageRankParams]) -> None:
     if not len(counted):
         raise UserError(f"{collection.artifact.folder}: split {job.params.split} has no relevant passage to rank")
     missing = sum(map(bool, relevant)) - len(counted)
-    result = Evaluation([ids[at] for at in counted], ranks[counted, None].astype(np.float64), 0, missing)
+    result = Evaluation([ids[at] for at in counted], ranks[counted, None].astype(np.float64), missing)
     with writing(job) as draft:
         write_scores(draft, result, [MEASURE])
         draft.facts.update(queries=len(counted), passages=passages.rows)

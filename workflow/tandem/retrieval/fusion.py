@@ -71,14 +71,24 @@ def best(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], 
 # A run that has nothing for the query gives 0 to all.
 
 
+def is_flat(listed: Floats64) -> bool:
+    """Whether scores of a run are all equal but for the steps by which `write_run` lowers ties, or there are none."""
+    if not len(listed):
+        return True
+    step = np.spacing(np.abs(listed).max().astype(np.float32))
+    return bool(listed.max() - listed.min() < len(listed) * step)
+
+
 def min_max(scores: Floats64) -> Floats64:
     """(s - min) / (max - min) over the listed documents: from 0 to 1; missing: 0.
 
     The normalisation of Lee (Analyses of Multiple Evidence Combination, SIGIR 1997). In a list whose scores are all
     equal, such as a list of one, each has 1: more than missing.
     """
-    low, high = np.nanmin(scores, initial=np.inf), np.nanmax(scores, initial=-np.inf)
-    return _filled((scores - low) / (high - low)) if low < high else np.where(np.isnan(scores), 0.0, 1.0)
+    if is_flat(scores[~np.isnan(scores)]):
+        return np.where(np.isnan(scores), 0.0, 1.0)
+    low, high = np.nanmin(scores), np.nanmax(scores)
+    return _filled((scores - low) / (high - low))
 
 
 def z_score(scores: Floats64) -> Floats64:
@@ -88,7 +98,7 @@ def z_score(scores: Floats64) -> Floats64:
     scores are all equal gives 0 to every document.
     """
     listed = scores[~np.isnan(scores)]
-    if not len(listed) or listed.min() == listed.max():
+    if is_flat(listed):
         return np.zeros_like(scores)
     return _filled((scores - listed.mean()) / listed.std())
 

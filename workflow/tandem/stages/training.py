@@ -39,6 +39,10 @@ class Vectors(Params):
     temperature: float = Field(1.0, gt=0, description="divides the scores")
 
 
+class UntrainedParams(Vectors):
+    """An encoder as a dual encoder of one tower, before any training."""
+
+
 class Learning(Vectors):
     """Base of trainings: `train` is read by the model of the objective, so that mistakes name that model's keys."""
 
@@ -110,6 +114,7 @@ KINDS = (
     Kind("tokens", "models.tokens:run", TokensParams, env="models", threads="all", box="Encoder"),
     Kind("pretrain", "extras.pretraining.stage:pretrain", PretrainParams, env="models", threads="all", retries=2,
         gpu=STARTS, ranks=True, box="Encoder"),
+    Kind("untrained", "models.dual:run_untrained", UntrainedParams, env="models", box="Encoder"),
     Kind("model", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=STARTS, ranks=True,
         box="Training"),
     Kind("checkpoint", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=STARTS,

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,17 @@ def sha256(path: Path) -> str:
     """Hex sha256 of a file's bytes, read in pieces."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_once(path: Path) -> str:
+    """`sha256`, computed once a process while the file's size and time of change stay."""
+    status = path.stat()
+    return _sha256_of(path, status.st_size, status.st_mtime_ns)
+
+
+@cache
+def _sha256_of(path: Path, size: int, changed: int) -> str:
+    return sha256(path)
 
 
 def fingerprint(path: Path) -> str:

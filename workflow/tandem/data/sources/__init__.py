@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import islice
 from multiprocessing import get_context
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from tandem.config.datasets import SOURCES, Dataset
 from tandem.config.validation import read
@@ -42,7 +42,10 @@ class Source(ABC):
         places: names of the corpus and the queries in errors: `corpus` and `queries` → a file or a phrase; a row number
             is added, counted from 1, which is the line number where the format has one record a line.
         facts: counts worth keeping in the manifest; complete once everything has been read.
+        literal_matches: whether relevance `LITERAL_MATCH` in its judgements is this project's mark, not a grade.
     """
+
+    literal_matches: ClassVar[bool] = False
 
     def __init__(self, job: DatasetJob, entry: Any) -> None:
         """Check the entry's own keys and the files; nothing that takes long."""
@@ -60,6 +63,10 @@ class Source(ABC):
     def qrels(self) -> Iterator[Judgement]:
         """(query id, document id, relevance, split) of every judgement; empty where answers decide relevance."""
         yield from ()
+
+    def judged_at(self, query: str, document: str) -> str:
+        """Where the last judgement of a pair stands, for errors: `file:line` where judgements are lines of a file."""
+        return "qrels"
 
     def answers(self) -> Iterator[Answers]:
         """(query id, answers) of every question that has some."""

@@ -65,6 +65,8 @@ class Parts(Source):
 class Derived(Parts):
     """The dataset of an input, unchanged and in its order; subclasses override what they change."""
 
+    literal_matches = True
+
     def __init__(self, job: DatasetJob, entry: Dataset, role: str = "of") -> None:
         super().__init__(job, entry)
         self.base = input_artifact(job, role, "dataset")
@@ -90,6 +92,9 @@ class Pair(Derived):
         self._other = Derived(job, entry, "queries") if "queries" in job.inputs else BeirQueries(job, entry)
         self.places["queries"] = self._other.places["queries"]
         self.facts |= self._other.facts
+
+    def judged_at(self, query: str, document: str) -> str:
+        return self._other.judged_at(query, document)
 
     def rows(self, part: str) -> Iterator[Any]:
         """Passages of one dataset, all else of the other."""

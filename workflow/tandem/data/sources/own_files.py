@@ -86,8 +86,27 @@ QRELS = Role(
 ANSWERS = Role({"id": QUERY_IDS, "answers": ("answers",)}, {}, "id, answer, …, by tabs")
 
 
+class JudgedFiles(Source):
+    """A source whose judgements are the records of a file for each split."""
+
+    judged: Role = QRELS
+    _qrels: dict[str, Path]
+
+    def qrels(self) -> Iterator[Judgement]:
+        return (judgement for _, judgement in self._judgements())
+
+    def judged_at(self, query: str, document: str) -> str:
+        return [where for where, judgement in self._judgements() if judgement[:2] == (query, document)][-1]
+
+    def _judgements(self) -> Iterator[tuple[str, Judgement]]:
+        for split, path in self._qrels.items():
+            for where, record in _records(path, self.judged):
+                query, doc = (text_of(where, record, field, number=True) for field in ("query", "document"))
+                yield where, (query, doc, parse_whole(where, "relevance", str(record.get("relevance", 1))), split)
+
+
 @dataset_format("files")
-class OwnFiles(Source):
+class OwnFiles(JudgedFiles):
     """The files that `corpus`, `queries`, `qrels` and `answers` name, below `path`; `corpus` may be a pattern (`*`)."""
 
     def __init__(self, job: DatasetJob, entry: datasets.Files) -> None:
@@ -121,12 +140,6 @@ class OwnFiles(Source):
             for where, record in _records(path, QUERIES):
                 text = text_of(where, record, "text")
                 yield text_of(where, record, "id", number=True), text, splits[0] if len(splits) == 1 else ""
-
-    def qrels(self) -> Iterator[Judgement]:
-        for split, path in self._qrels.items():
-            for where, record in _records(path, QRELS):
-                query, doc = (text_of(where, record, field, number=True) for field in ("query", "document"))
-                yield query, doc, parse_whole(where, "relevance", str(record.get("relevance", 1))), split
 
     def answers(self) -> Iterator[Answers]:
         for path in self._answers:

@@ -39,6 +39,8 @@ Mention = tuple[str, str, str, int]  # query, title, text, label 1 or 0
 class RocketQa(Source):
     """The folder named by `path`; any file may be gzipped. With `title: false` the titles are not even read."""
 
+    literal_matches = True
+
     def __init__(self, job: DatasetJob, entry: datasets.RocketQA) -> None:
         super().__init__(job, entry)
         files = Files(job)

@@ -24,6 +24,7 @@ import numpy as np
 
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection, contents
+from tandem.data.language import warn_of_language
 from tandem.data.rows import Rows
 from tandem.data.runs import Floats, ranked_order
 from tandem.data.text import segmenter
@@ -93,6 +94,7 @@ def run(job: Job[Bm25sParams]) -> None:
             say(f"bm25s {job.key} · warning: {empty:,} passages have no term to index")
         draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
         draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
+        draft.facts["warnings"] = warn_of_language(job, analyzer, language)
 
 
 def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import Collection, contents
+from tandem.data.language import warn_of_language
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.retrieval.lexical import java
@@ -60,6 +61,7 @@ def run(job: Job[LuceneParams]) -> None:
         if indexed < collection.passages:
             say(f"lucene {job.key} · warning: {collection.passages - indexed:,} passages have no term to index")
         draft.facts.update(passages=collection.passages, indexed=indexed, lucene=java.versions(machine))
+        draft.facts["warnings"] = warn_of_language(job, params.analyzer, params.language)
 
 
 def _check_language(machine: JavaClass, language: str) -> None:

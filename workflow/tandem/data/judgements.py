@@ -1,0 +1,92 @@
+"""Checks of a dataset's judgements as it is written: what they name, repeats, contradictions, grades."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tandem.data import tables
+from tandem.data.collection import LITERAL_MATCH
+from tandem.data.sources import Source
+from tandem.data.validate import Hashes, Queries, Warnings, mostly_unknown
+from tandem.errors import UserError
+from tandem.stages.data import DatasetParams
+
+
+def select_qrels(
+    judged: pa.Table, queries: Queries, ids: Hashes, params: DatasetParams, warnings: Warnings, source: Source
+) -> pa.Table:
+    """The judgements of selected queries, in the source's order, with the dataset's split names.
+
+    A query's judgements are those of the split it came from. A document judged twice alike for a query counts once.
+
+    Raises:
+        UserError: unknown documents where they are refused, or most of a split's unless they are dropped; or two
+            judgements of a pair that differ.
+    """
+    table = _without_repeats(_of_queries(judged, queries), warnings, source)
+    parts = [ids.has(batch["doc_id"].to_pylist()) for batch in table.to_batches()]
+    known: NDArray[np.bool_] = np.concatenate([np.ones(0, np.bool_), *parts])
+    unknown = int((~known).sum())
+    if unknown and params.unknown_documents != "drop":
+        split, count, row = mostly_unknown(table, known) or ("", f"{unknown:,}", int(known.argmin()))
+        if split or params.unknown_documents == "error":
+            query, first = table["query_id"][row].as_py(), table["doc_id"][row].as_py()
+            what = f"{count} judgements{split and f' of split {split}'}"
+            error = f"{source.judged_at(query, first)}: {what} name documents that the corpus lacks, the first {first}"
+            also = "" if split else "warn or "
+            raise UserError(f"{error}; mend them, or set unknown_documents: {also}drop")
+    if unknown and params.unknown_documents == "drop":
+        table = table.filter(pa.array(known))
+    done = "were dropped" if params.unknown_documents == "drop" else "are kept: no run can find them"
+    warnings.count(unknown, f"judgements name documents that the corpus lacks and {done}")
+    return pa.Table.from_batches(table.combine_chunks().to_batches(tables.ROWS), tables.QRELS_SCHEMA)
+
+
+def _of_queries(judged: pa.Table, queries: Queries) -> pa.Table:
+    """Judgements of selected queries in the split they came from, under this dataset's split."""
+    batches = []
+    for batch in judged.to_batches():
+        came_from = zip(batch["query_id"].to_pylist(), batch["split"].to_pylist(), strict=True)
+        splits = (queries.splits.get(q) if queries.origins.get(q) == split else None for q, split in came_from)
+        column = pa.array(splits, pa.string())
+        batches.append(batch.set_column(3, tables.QRELS_SCHEMA.field(3), column).filter(column.is_valid()))
+    return pa.Table.from_batches(batches, tables.QRELS_SCHEMA)
+
+
+def require_positives(qrels: pa.Table) -> None:
+    """Refuse a split without any relevant judgement: nothing could be scored or trained on it."""
+    for split in qrels["split"].unique().to_pylist():
+        grades = qrels.filter(pc.equal(qrels["split"], split))["relevance"]
+        if pc.max(grades).as_py() <= 0:
+            error = f"qrels: none of the {len(grades):,} judgements of split {split} is above 0"
+            raise UserError(f"{error}; a split needs a relevant passage")
+
+
+def count_negative_grades(qrels: pa.Table, literal_matches: bool, warnings: Warnings) -> None:
+    """Warn of grades below 0; with `literal_matches`, `LITERAL_MATCH` is no grade."""
+    below, literal = pc.less(qrels["relevance"], 0), pc.equal(qrels["relevance"], LITERAL_MATCH)
+    warnings.count(pc.sum(pc.and_not(below, literal)).as_py() or 0, "judgements are below 0 and count as not relevant")
+    if not literal_matches:
+        done = f"judgements are {LITERAL_MATCH}: their passages are neither relevant nor ever taken as negatives"
+        warnings.count(pc.sum(literal).as_py() or 0, done)
+
+
+def _without_repeats(table: pa.Table, warnings: Warnings, source: Source) -> pa.Table:
+    """Each pair of query and document once; pairs are compared by hashes of 8 bytes, and then in full."""
+    pairs, first = Hashes(), np.ones(table.num_rows, bool)
+    for batch in table.to_batches():
+        pairs.add(zip(batch["query_id"].to_pylist(), batch["doc_id"].to_pylist(), strict=True))
+    for row, other in pairs.pairs():
+        before, again = (table.slice(at, 1).to_pylist()[0] for at in (row, other))
+        query, doc = again["query_id"], again["doc_id"]
+        if (before["query_id"], before["doc_id"]) != (query, doc):
+            continue
+        if before["relevance"] != again["relevance"]:
+            both = f"both {before['relevance']} and {again['relevance']}"
+            raise UserError(
+                f"{source.judged_at(query, doc)}: query {query} judges document {doc} {both}; one is allowed"
+            )
+        first[other] = False
+    warnings.count(int((~first).sum()), "judgements repeat an earlier one and were dropped")
+    return table if first.all() else table.filter(pa.array(first))

@@ -1,0 +1,143 @@
+"""Guesses of script and language by the letters' Unicode names and by frequent words: enough to see a wrong analyzer.
+
+A text has the script of most of its letters. A script that one language has alone tells the language; of a text in
+Latin script the language is that whose stop words make up most of it. Short texts without any are not counted.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from tandem.cluster.progress import say
+from tandem.store.job import Job
+
+WORD = re.compile(r"[^\W\d_]+")
+LOOKED_AT = 400  # characters of a text
+FEWEST_WORDS = 8  # of a text in Latin script, to say that it is in none of the languages below
+LEAST_SHARE = 0.12  # of stop words among a text's words: English prose has about 0.4
+# A script that is of one language, as far as retrieval collections go.
+LANGUAGES = {
+    "CJK": "zh", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "THAI": "th", "BENGALI": "bn", "TELUGU": "te",
+    "GREEK": "el", "HEBREW": "he",
+}  # fmt: skip
+SAMPLED = 500  # texts of a batch, at least
+FEW = 0.2  # of the texts in another language: beyond, the analysis of one language does not fit
+HALF = 0.5  # of the texts in the language that is expected, at least
+SHOWN = 0.01
+ONE_SCRIPT = 0.8  # of a vocabulary's pieces
+JAPANESE = 0.1  # share of kana from which a text with Chinese characters is Japanese
+STOP_WORDS = {
+    "en": "the of and to in is that for with this are be from by an it was which or as not have what how who when",
+    "de": "der die das und ist nicht ein eine den von zu mit sich auf für dem des im auch als wie wird wer welche",
+    "fr": "le la les et est une des du dans que qui pour pas sur au avec ce par plus sont quel quelle aux il elle",
+    "es": "el los las una y es que en por con para del se lo como más su al qué cuál quién son fue no este",
+    "it": "il lo gli della di che è per un una non con del nel sono da alla si chi come quale dei le anche",
+    "pt": "o os as um uma e é que em por com para do da não no na dos se mais como qual quem são ao foi",
+    "nl": "de het een en van is niet dat op te voor met zijn aan er ook als wie wat bij door worden naar",
+    "sv": "och att det som är en på av för med den till inte om ett var har hur vad vem från kan eller",
+    "pl": "nie się na jest że do to jak w z co po przez dla od czy oraz są był który kto ale jego",
+    "tr": "ve bir bu için ile da de ne olarak daha çok gibi en kadar olan sonra değil nasıl kim hangi mi",
+    "id": "yang dan di dengan untuk dari ini tidak itu pada adalah dalam ke oleh akan atau juga apa siapa",
+    "vi": "và của là có không được trong cho người một các những với này đã để khi về từ tại ai gì nào",
+    "fi": "ja on ei se että oli kun mutta niin hän joka ovat myös kuin mitä tai sen olla mikä kuka",
+}
+BY_WORD = {word: {name for name, words in STOP_WORDS.items() if word in words.split()} for word in
+           {word for words in STOP_WORDS.values() for word in words.split()}}  # fmt: skip
+
+
+@cache
+def script_of(letter: str) -> str:
+    """A letter's script by its Unicode name: LATIN, CJK, ARABIC, …; empty for what is no letter."""
+    return unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
+
+
+def script(text: str) -> str:
+    """The script of most letters of a text; empty without letters."""
+    scripts = Counter(filter(None, map(script_of, text[:LOOKED_AT])))
+    if not scripts:
+        return ""
+    if scripts["HIRAGANA"] + scripts["KATAKANA"] > JAPANESE * scripts.total():
+        return "HIRAGANA"
+    return scripts.most_common(1)[0][0]
+
+
+def guess(text: str) -> str:
+    """A text's language, else its script in lower case; empty where the text is too short to tell."""
+    name = script(text)
+    if name != "LATIN":
+        return LANGUAGES.get(name, name.lower())
+    words = WORD.findall(text[:LOOKED_AT].lower())
+    votes = Counter(language for word in words for language in BY_WORD.get(word, ()))
+    if votes and (best := votes.most_common(1)[0])[1] >= max(2, LEAST_SHARE * len(words)):
+        return best[0]
+    return "latin" if len(words) >= FEWEST_WORDS else ""
+
+
+class Sample:
+    """What some texts look like: the share of each script and of each guess among those that tell."""
+
+    def __init__(self) -> None:
+        self._scripts, self._guesses = Counter[str](), Counter[str]()
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Look at about `SAMPLED` of some texts, evenly."""
+        for text in texts[:: max(1, len(texts) // SAMPLED)]:
+            self._scripts[script(text).lower()] += 1
+            self._guesses[guess(text)] += 1
+
+    def facts(self) -> dict[str, dict[str, float]]:
+        """`scripts` and `languages` → name → share, the most frequent first."""
+        return {"scripts": _shares(self._scripts), "languages": _shares(self._guesses)}
+
+
+def _shares(counts: Counter[str]) -> dict[str, float]:
+    told = Counter({name: count for name, count in counts.items() if name})
+    return {name: round(count / told.total(), 3) for name, count in told.most_common()}
+
+
+def misfits(language: str, shares: Mapping[str, float]) -> str:
+    """What many texts look like that are not in a language, `41% zh, 9% latin`; empty if they fit or nobody knows."""
+    others = {name: share for name, share in shares.items() if name != language}
+    identified = sum(share for name, share in others.items() if name != "latin")
+    recognised = language in STOP_WORDS or language in LANGUAGES.values()
+    if not shares or not recognised or (identified <= FEW and shares.get(language, 0.0) >= HALF):
+        return ""
+    return ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
+
+
+def warn_of_language(job: Job[Any], analyzer: str, language: str) -> list[str]:
+    """Print and return a line for passages, and one for queries, that are not in the language of their analysis."""
+    if analyzer == "whitespace":
+        return []
+    language = "zh" if analyzer == "jieba" else language
+    lines = []
+    for side, facts in job.inputs["dataset"].manifest.facts.get("texts", {}).items():
+        if others := misfits(language, facts["languages"]):
+            hint = "say the dataset's language, and perhaps its analyzer"
+            lines.append(f"the {side} are analysed as {language}, but look like {others}: {hint}")
+            say(f"{job.kind} {job.key} · warning: {lines[-1]}")
+    return lines
+
+
+def warn_of_vocabulary(job: Job[Any], pieces: Sequence[str]) -> list[str]:
+    """Print and return a line where the passages have another script than the texts of a vocabulary."""
+    scripts = job.inputs["dataset"].manifest.facts.get("texts", {}).get("passages", {}).get("scripts", {})
+    own = vocabulary_script(pieces)
+    others = {name: share for name, share in scripts.items() if name != own}
+    if own is None or sum(others.values()) <= FEW:
+        return []
+    shares = ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
+    line = f"the encoder's vocabulary is {own}, but the passages are {shares}: choose another encoder"
+    say(f"{job.kind} {job.key} · warning: {line}")
+    return [line]
+
+
+def vocabulary_script(pieces: Sequence[str]) -> str | None:
+    """The one script that a tokenizer's pieces have, in lower case; None where they have several."""
+    sample = Sample()
+    sample.add(pieces)
+    name, share = next(iter(sample.facts()["scripts"].items()), ("", 0.0))
+    return name if share >= ONE_SCRIPT else None
