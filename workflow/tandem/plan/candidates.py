@@ -12,7 +12,18 @@ from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
 # Of `candidates`: what is a parameter of the stage.
-DRAWN = ("first_rank", "depth", "negatives", "queries", "split", "labels", "bar_answers", "take", "negatives_per")
+DRAWN = (
+    "first_rank",
+    "depth",
+    "negatives",
+    "queries",
+    "split",
+    "labels",
+    "bar_answers",
+    "take",
+    "negatives_per",
+    "near_duplicates",
+)
 RUNS = ("models", "runs", "sparse", "fusions", "aggregations", "ensembles")  # what a teacher's name may mean
 
 

@@ -33,6 +33,7 @@ class CandidatesParams(ScoringParams):
     depth: int = Field(50, ge=1, description="last rank that may become a negative; of random lists their length")
     negatives: int | None = Field(None, ge=1, description="negatives per query; null: all")
     negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")
+    near_duplicates: float | None = Field(None, gt=0, le=1, description="similarity to a positive that bars a negative")
     queries: int | None = Field(None, ge=1, description="draw lists for this many queries only")
     labels: Literal["qrels", "answers", "judge"] = Field("qrels", description="what makes a passage a positive")
     bar_answers: bool = Field(False, description="no passage that holds an answer is a negative")
