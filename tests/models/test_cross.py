@@ -156,7 +156,7 @@ def test_segments_score_by_the_cosine_of_the_two_mean_vectors(segments, cross_mo
     with torch.inference_mode():
         for query, passage in zip(pairs[0], pairs[1], strict=True):
             before, between, after = template.pair
-            ids = [*before, *query, *between, *passage, *after]
+            ids = [*before, *map(int, query), *between, *map(int, passage), *after]
             hidden = theirs(torch.tensor([ids])).last_hidden_state[0]  # token types: all 0
             cut = len(before) + len(query) + len(between)
             expected.append(torch.cosine_similarity(hidden[:cut].mean(0), hidden[cut:].mean(0), dim=0) * 20 - 10)

@@ -194,10 +194,10 @@ def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | 
     arguments = inputs.padded(multiple) if packed is None else pack(inputs, packed, encoder.config)
     placed = {name: place(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
     if packed is not None:
-        import torch._dynamo
+        from torch import _dynamo
 
         # The number of a row's texts stays open: one compiled code serves all.
-        torch._dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
+        _dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
     with precision(mode):
         hidden = encoder(**placed).last_hidden_state
     first = place(torch.from_numpy(inputs.first)) if pooling == "segments" and inputs.first is not None else None
