@@ -211,7 +211,7 @@ def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | 
     if first is None:
         return pool_packed(hidden[0], bounds, pooling)
     cuts = torch.stack([bounds[:-1], bounds[:-1] + first], 1).flatten()
-    return pool_packed(hidden[0], torch.cat([cuts, bounds[-1:]]), "mean").unflatten(0, (-1, 2))
+    return pool_packed(hidden[0], torch.cat([cuts, bounds[-1:]]), "mean").view(len(first), 2, -1)
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tandem.config.base import Model, Names, PairPooling, Pooling, problem
+from tandem.config.base import Model, Names, PairPooling, problem
 from tandem.config.encoders import CoCondenserTrain, Masking, RetroMaeTrain, Spans
 from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, Lora
 from tandem.config.validation import parse
@@ -49,7 +49,7 @@ class TokensParams(Params):
 class Vectors(Params):
     """How a text's vector is made and compared."""
 
-    pooling: Pooling = Field("cls", description="from the tokens' states")
+    pooling: PairPooling = Field("cls", description="from the tokens' states; segments: of cross-encoders alone")
     normalize: bool = Field(False, description="vectors of length 1")
     temperature: float = Field(1.0, gt=0, description="divides the scores")
 
@@ -88,7 +88,6 @@ class ModelParams(Vectors):
     """Training of a dual encoder, a cross-encoder, or both together."""
 
     objective: Literal["dual", "cross", "joint"] = Field(description="what is learned")
-    pooling: PairPooling = Field("cls", description="from the tokens' states; segments: of cross-encoders alone")
     shared: bool = Field(True, description="one tower for both sides of a dual encoder")
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights")
     until: tuple[int, int] | None = Field(None, description="of a checkpoint: its number, and how many there are")
