@@ -11,6 +11,7 @@ from tandem.data.collection import Collection, contents
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import by_onednn
+from tandem.models.encoding import PACKED, register
 from tandem.models.hub import load_tokenizer
 from tandem.models.tokens import Tokens
 
@@ -139,3 +140,43 @@ def test_a_new_head_follows_the_seed(encoder):
     with torch.random.fork_rng():
         assert torch.equal(head(1), head(1))
         assert not torch.equal(head(1), head(2))
+
+
+@pytest.fixture(scope="module")
+def segments(cross_model, template):
+    """A cross-encoder that compares the mean states of query and passage."""
+    return CrossEncoder.start(cross_model.folder / "cross", "segments").eval()
+
+
+def test_segments_score_by_the_cosine_of_the_two_mean_vectors(segments, cross_model, pairs, template, tmp_path):
+    from transformers import AutoModel
+
+    theirs = AutoModel.from_pretrained(cross_model.folder / "cross").eval()
+    expected = []
+    with torch.inference_mode():
+        for query, passage in zip(pairs[0], pairs[1], strict=True):
+            before, between, after = template.pair
+            ids = [*before, *map(int, query), *between, *map(int, passage), *after]
+            hidden = theirs(torch.tensor([ids])).last_hidden_state[0]  # token types: all 0
+            cut = len(before) + len(query) + len(between)
+            expected.append(torch.cosine_similarity(hidden[:cut].mean(0), hidden[cut:].mean(0), dim=0) * 20 - 10)
+        scores = segments(pairs[0], pairs[1], template, "fp32")
+    assert torch.allclose(scores, torch.stack(expected), atol=1e-4)
+    assert np.allclose(segments.score(pairs[0], pairs[1], template, "fp32", BUDGET), scores, atol=1e-4)
+    segments.save(tmp_path / "cross", load_tokenizer(cross_model.folder / "cross"))
+    again = CrossEncoder.load(tmp_path / "cross").eval().score(pairs[0], pairs[1], template, "fp32", BUDGET)
+    assert again.tobytes() == segments.score(pairs[0], pairs[1], template, "fp32", BUDGET).tobytes()
+
+
+def test_segments_of_packed_rows_score_and_learn_as_padded_ones(segments, pairs, template):
+    padded, packed = copy.deepcopy(segments), copy.deepcopy(segments)
+    register()
+    packed.encoder.set_attn_implementation(PACKED)
+    packed.packed = 256
+    results = [model(pairs[0][:9], pairs[1][:9], template, "fp32") for model in (padded, packed)]
+    assert torch.allclose(*results, atol=1e-4)
+    for scores in results:
+        scores.square().sum().backward()
+    for (name, one), other in zip(padded.named_parameters(), packed.parameters(), strict=True):
+        if one.grad is not None:
+            assert torch.allclose(one.grad, other.grad, rtol=1e-3, atol=1e-3), name

@@ -14,7 +14,10 @@ from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 from tandem.store.job import writing
 
-TEXTS = {1: b"cat", 2: b"dog", 3: b"cat", 4: b"cow", 5: b"hen", 6: b"ewe", 7: b"ram"}
+TEXTS = {
+    row: np.frombuffer(text, np.uint8)
+    for row, text in enumerate([b"", b"cat", b"dog", b"cat", b"cow", b"hen", b"ewe", b"ram"])
+}
 RUN = (np.array([2, 1, 3, 4, 5, 6, 7]), np.array([7, 6, 5, 4, 3, 2, 1], np.float32))
 DENOISE = Denoising(negative_below=0.1, positive_above=0.9)
 
@@ -39,6 +42,20 @@ def test_literal_matches_are_neither_positives_nor_negatives():
     assert made.rows.tolist() == [2, 5]
     assert made.positives.tolist() == [1]
     assert made.dropped == {"known positive": 1, "duplicate of a positive": 1, "literal match": 1}
+
+
+def test_near_duplicates_of_a_positive_are_no_negatives():
+    texts = {1: [1, 2, 3, 4, 5], 2: [1, 2, 3, 4, 6], 3: [1, 2, 3], 4: [5, 4, 3, 2, 1]}
+    run = (np.array([2, 3, 4]), np.array([3, 2, 1], np.float32))
+
+    def kept(similarity):
+        ids = {row: np.array(text) for row, text in texts.items()}
+        return make_pool(9, np.array([1]), run, (1, 3), None, ids.__getitem__, None, similarity).rows.tolist()
+
+    # trigrams of 1: 123 234 345. Of 2: 123 234 346, so 2 of 4 are shared; of 3: 123, 1 of 3; of 4: none.
+    assert kept(0.5) == [3, 4]
+    assert kept(0.51) == [2, 3, 4]
+    assert kept(0.3) == [4]
 
 
 def test_the_window_counts_ranks_of_the_run():

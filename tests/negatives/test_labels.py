@@ -33,7 +33,7 @@ def rng():
 
 def pool(positives, judged=None, window=(1, 5), backfill=(6, 8), barred=None):
     barred = None if barred is None else np.array(barred)
-    made = make_pool(9, np.array(positives, np.int64), (ROWS, SCORES), window, backfill, str, barred)
+    made = make_pool(9, np.array(positives, np.int64), (ROWS, SCORES), window, backfill, np.atleast_1d, barred)
     if judged is not None:
         made.judged = np.array(judged, np.float32)
         made.judged_positives = np.full(len(positives), 0.8, np.float32)

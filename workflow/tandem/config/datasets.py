@@ -42,6 +42,9 @@ class Dataset(Section):
     test_queries: int | None = Field(None, ge=1, description="at most this many test queries")
     dev_from_train: float | None = Field(None, gt=0, lt=1, description="share of train that becomes dev")
     train_from_test: float | None = Field(None, gt=0, lt=1, description="share of test that becomes train, by ids")
+    near_duplicates: float | None = Field(
+        None, gt=0, le=1, description="passages that share so much (Jaccard) with a relevant one are relevant too"
+    )
     unknown_documents: Literal["warn", "drop", "error"] | None = Field(None, description="labels of absent passages")
     blank_queries: Literal["drop", "error"] | None = Field(None, description="what happens to queries without text")
     licence: str | None = Field(None, description="of the collection")

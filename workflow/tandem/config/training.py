@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from tandem.config.base import Items, Names, Pooling, Precision, Section, by_value, choice, problem
+from tandem.config.base import Items, Names, PairPooling, Pooling, Precision, Section, by_value, choice, problem
 from tandem.config.losses import check_options, distillation, supervision
 from tandem.errors import UserError
 from tandem.registry import Registry
@@ -47,6 +47,12 @@ class Draw(Section):
     bar_answers: bool = Field(False, description="passages with an answer are no negatives")
     take: Literal["random", "first"] = Field("random", description="which, of more than `negatives`")
     negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")
+    near_duplicates: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="no negative shares so many token trigrams (Jaccard) with a positive; null: equal text",
+    )
     first_rank: int = Field(1, ge=1, description="first rank of the window that negatives are drawn from")
     depth: int = Field(50, ge=1, description="last rank of the window")
     negatives: int | None = Field(None, ge=1, description="negatives in a list; null: all of the window")
@@ -243,7 +249,9 @@ class CrossModel(TrainedModel):
 
     objective: Literal["cross"] = Field(description="what is learned")
     init: str = Field("encoder", description="`encoder` (the configuration's), another encoder, or a model")
-    pooling: Pooling | None = Field(None, description="null: the encoder's, else cls")
+    pooling: PairPooling | None = Field(
+        None, description="null: the encoder's, else cls; segments: cosine of the query's and the passage's mean state"
+    )
     train: CrossTrain = Field(CrossTrain(), description="how it is trained")
 
 

@@ -16,6 +16,7 @@ from tandem.data import tables
 from tandem.data.collection import ANSWERS, CORPUS, LISTS, QRELS, QUERIES, contents
 from tandem.data.judgements import count_negative_grades, require_positives, select_qrels
 from tandem.data.language import Sample
+from tandem.data.near_duplicates import judged_too
 from tandem.data.sources import Listed, Passage, open_source
 from tandem.data.statistics import CorpusStatistics, SplitStatistics, split_statistics
 from tandem.data.validate import (
@@ -54,13 +55,16 @@ def run(job: Job[DatasetParams]) -> None:
         corpus = CorpusWriter(draft.path(CORPUS), source.places["corpus"], job.params.title)
         corpus.write(f"dataset {job.key}", source.corpus(), sums["corpus"])
         warnings.count(corpus.statistics.empty, "passages hold no text")
+        extra: dict[str, int] = {}
+        if job.params.near_duplicates is not None:
+            judged, extra["near_duplicates"] = judged_too(judged, corpus.path, job.params.near_duplicates)
         qrels = select_qrels(judged, queries, corpus.ids, job.params, warnings, source)
         if not answers.num_rows:
             require_positives(qrels)
         count_negative_grades(qrels, source.literal_matches, warnings)
         tables.write(draft.path(QUERIES), tables.batches(queries.rows(), tables.QUERIES_SCHEMA), tables.QUERIES_SCHEMA)
         tables.write(draft.path(QRELS), qrels.to_batches(), tables.QRELS_SCHEMA)
-        extra = {"answers": write_answers(answers, queries, draft, warnings)}
+        extra["answers"] = write_answers(answers, queries, draft, warnings)
         extra["lists"] = write_lists(sums["lists"].of(source.lists()), queries, corpus.ids, draft, warnings)
         passages = corpus.statistics.summary()
         splits = split_statistics(queries.rows(), tables.rows(qrels), corpus.ids, corpus.statistics)

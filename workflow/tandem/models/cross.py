@@ -24,12 +24,15 @@ STEP, FINE_STEP, ROWS = 16, 8, 8
 # Tokens of a batch on a CPU, at most: it gains nothing from more, and a length's last batch has fewer rows to fill.
 CPU_TOKENS = 1024
 HEAD = "2_Dense/model.safetensors"
+COSINE_SCALE = 20.0  # of `segments`, where training starts: 1 / 0.05, the usual temperature of cosines
 
 
 class CrossEncoder(nn.Module):
     """An encoder, pooling and a linear head: one logit per pair; its sigmoid is the probability of relevance.
 
-    With `cls` pooling this is RocketQAv2's re-ranker: a linear layer on the raw vector of [CLS] (§3.2).
+    With `cls` pooling this is RocketQAv2's re-ranker: a linear layer on the raw vector of [CLS] (§3.2). With `segments`
+    the pair is read together as well, but the head reads a single number, the cosine of the query's and the passage's
+    mean vector: a cross-encoder that starts from a dual encoder's tower then starts near the dual encoder's scores.
 
     Attributes:
         packed: tokens that a packed row is filled up to in training; None pads pairs. Set by `accelerate`.
@@ -44,14 +47,18 @@ class CrossEncoder(nn.Module):
         config: Any = encoder.config
         self.encoder, self.pooling = encoder, pooling
         self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
-        self.head = nn.Linear(int(config.hidden_size), 1)
+        self.head = nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
 
     @classmethod
     def start(cls, folder: Path, pooling: str) -> Self:
         """A cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator."""
         model = cls(load_encoder(folder), pooling)
-        nn.init.normal_(model.head.weight, std=0.02)
-        nn.init.zeros_(model.head.bias)
+        if pooling == "segments":
+            nn.init.constant_(model.head.weight, COSINE_SCALE)
+            nn.init.constant_(model.head.bias, -COSINE_SCALE / 2)  # probability 1/2 at a cosine of 1/2
+        else:
+            nn.init.normal_(model.head.weight, std=0.02)
+            nn.init.zeros_(model.head.bias)
         return model
 
     @classmethod
@@ -63,18 +70,26 @@ class CrossEncoder(nn.Module):
         return model
 
     def save(self, folder: Path, tokenizer: Any) -> None:
-        """Write a folder that sentence-transformers loads as a CrossEncoder, and transformers as the encoder."""
+        """Write a folder that transformers loads as the encoder, and sentence-transformers as a CrossEncoder.
+
+        The latter has no module for `segments`: of these the card shows how to compute scores.
+        """
         save_encoder(self.encoder, tokenizer, folder)
         (folder / HEAD).parent.mkdir()
         head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
         save_file(head, folder / HEAD)
-        describe_cross_encoder(folder, self.head.in_features, self.pooling)
+        if self.pooling != "segments":
+            describe_cross_encoder(folder, self.head.in_features, self.pooling)
         write_json(folder / "cross.json", {"pooling": self.pooling})
 
     def logits(self, inputs: Inputs, mode: str, packed: int | None, multiple: int) -> Tensor:
         """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
         vectors = pooled(self.encoder, inputs, self.pooling, mode, packed, multiple)
-        scores: Tensor = self.head(self.dropout(vectors))[:, 0]
+        if self.pooling == "segments":
+            cosines = nn.functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
+            scores: Tensor = self.head(cosines[:, None])[:, 0]
+        else:
+            scores = self.head(self.dropout(vectors))[:, 0]
         return scores
 
     def forward(self, queries: Texts, passages: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
@@ -86,7 +101,14 @@ class CrossEncoder(nn.Module):
         Returns:
             Logits, shape (pairs,), float32.
         """
-        return self.logits(template.pair_inputs(Ragged.of(queries), Ragged.of(passages)), mode, self.packed, multiple)
+        return self.logits(self.pairs(Ragged.of(queries), Ragged.of(passages), template), mode, self.packed, multiple)
+
+    def pairs(self, queries: Ragged, passages: Ragged, template: Template) -> Inputs:
+        """Pairs as the encoder reads them; with `segments` all tokens are of type 0, as a dual encoder knows them."""
+        inputs = template.pair_inputs(queries, passages)
+        if self.pooling == "segments" and inputs.types is not None:
+            inputs.types.fill(0)
+        return inputs
 
     @torch.inference_mode()
     def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
@@ -111,7 +133,7 @@ class CrossEncoder(nn.Module):
             rows = max(1, budget // int(length) // ROWS) * ROWS
             for start in range(0, len(members), rows):
                 batch = members[start : start + rows]
-                inputs = template.pair_inputs(first.take(batch), second.take(batch))
+                inputs = self.pairs(first.take(batch), second.take(batch), template)
                 inputs = inputs if self.any_rows else inputs.filled(rows)
                 logits = self.logits(inputs, mode, packed=None, multiple=int(length))
                 scores[batch] = logits[: len(batch)].cpu().numpy()

@@ -187,21 +187,31 @@ def pooled(encoder: Any, inputs: Inputs, pooling: str, mode: str, packed: int | 
     Args:
         packed: pack the texts into one row, filled up to this budget; None pads them.
         multiple: of padded inputs, whose length is a multiple of it.
+        pooling: as of `pool`; or `segments`, of pairs: the means over the first text's tokens and over the second's.
     Returns:
-        Shape (texts, dim), float32.
+        Shape (texts, dim), of segments (texts, 2, dim), float32.
     """
     arguments = inputs.padded(multiple) if packed is None else pack(inputs, packed, encoder.config)
     placed = {name: place(value) if isinstance(value, Tensor) else value for name, value in arguments.items()}
     if packed is not None:
-        import torch._dynamo
+        from torch import _dynamo
 
         # The number of a row's texts stays open: one compiled code serves all.
-        torch._dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
+        _dynamo.maybe_mark_dynamic(placed["cu_seq_lens_q"], 0)
     with precision(mode):
         hidden = encoder(**placed).last_hidden_state
+    first = place(torch.from_numpy(inputs.first)) if pooling == "segments" and inputs.first is not None else None
     if packed is None:
-        return pool(hidden, placed["attention_mask"], pooling)
-    return pool_packed(hidden[0], placed["cu_seq_lens_q"][: len(inputs.lengths) + 1], pooling)
+        mask = placed["attention_mask"]
+        if first is None:
+            return pool(hidden, mask, pooling)
+        own = torch.arange(mask.shape[1], device=mask.device) < first[:, None]
+        return torch.stack([pool(hidden, mask * part, "mean") for part in (own, ~own)], 1)
+    bounds = placed["cu_seq_lens_q"][: len(inputs.lengths) + 1]
+    if first is None:
+        return pool_packed(hidden[0], bounds, pooling)
+    cuts = torch.stack([bounds[:-1], bounds[:-1] + first], 1).flatten()
+    return pool_packed(hidden[0], torch.cat([cuts, bounds[-1:]]), "mean").view(len(first), 2, -1)
 
 
 def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
@@ -218,7 +228,7 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
     if pooling == "cls":
         return hidden[:, 0]
     weights = mask[..., None].to(hidden.dtype)
-    return (hidden * weights).sum(1) / weights.sum(1)
+    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:

@@ -85,6 +85,22 @@ POOL = {
     "mean": '(hidden * inputs["attention_mask"][..., None]).sum(1) / inputs["attention_mask"].sum(1, keepdim=True)',
 }
 
+SCORE_SEGMENTS = """\
+```python
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
+inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
+query = tokenizer(["a query"], return_tensors="pt")["input_ids"].shape[1]  # its special tokens included
+hidden, head = model(**{k: v for k, v in inputs.items() if k != "token_type_ids"}).last_hidden_state[0], load_file(
+    "cross/2_Dense/model.safetensors"
+)
+cosine = torch.nn.functional.cosine_similarity(hidden[:query].mean(0), hidden[query:].mean(0), dim=0)
+scores = cosine * head["linear.weight"][0] + head["linear.bias"]
+```"""
+
 
 @dataclass(frozen=True)
 class Lengths:
@@ -181,6 +197,8 @@ from sentence_transformers import CrossEncoder
 model = CrossEncoder("cross", max_length={lengths.query + lengths.passage + lengths.pair})
 scores = model.predict([("a query", "a passage")], activation_fn=torch.nn.Identity())  # else their sigmoid
 ```"""
+    if pooling == "segments":
+        return "\n\n".join([ours, SCORE_SEGMENTS])
     plain = f"""\
 ```python
 from safetensors.torch import load_file
@@ -196,5 +214,5 @@ scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
 
 
 def folders(part: Path) -> list[Path]:
-    """The folders of a saved part that sentence-transformers loads, each of which gets the card."""
-    return sorted(path.parent for path in part.rglob("modules.json"))
+    """The folders of a saved part that sentence-transformers loads, else the part: each of them gets the card."""
+    return sorted(path.parent for path in part.rglob("modules.json")) or [part]

@@ -5,7 +5,7 @@ Ids are stored without special tokens: a dual encoder and a cross-encoder put th
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -32,13 +32,15 @@ Texts = Ragged | Sequence[Ids]
 class Inputs:
     """Rows of ids, special tokens included, laid end to end: ids and segments (tokens,), int64, and lengths (rows,).
 
-    `types` is None where the model has no segments.
+    `types` is None where the model has no segments. Of pairs, `first` says how many tokens of each row belong to the
+    first text, its special tokens included, shape (rows,).
     """
 
     ids: Ids
     types: Ids | None
     lengths: Ids
     pad: int
+    first: Ids | None = None
 
     @classmethod
     def join(cls, parts: list[tuple[Ragged, int]], types: bool, pad: int) -> "Inputs":
@@ -59,8 +61,9 @@ class Inputs:
         """The same with more rows behind, each a single padding id, up to `rows`."""
         more = rows - len(self.lengths)
         types = None if self.types is None else np.pad(self.types, (0, more))
+        first = None if self.first is None else np.pad(self.first, (0, more))
         ids = np.pad(self.ids, (0, more), constant_values=self.pad)
-        return Inputs(ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad)
+        return Inputs(ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first)
 
     def padded(self, multiple: int = 1) -> dict[str, Tensor]:
         """Tensors of (rows, longest), the length up to a multiple of `multiple`, as transformers takes them."""
@@ -116,10 +119,11 @@ class Template:
         return Inputs.join([(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad)
 
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
-        """Pairs (query, passage) in their special tokens."""
+        """Pairs (query, passage) in their special tokens; those between the two belong to the first."""
         before, between, after = (_repeated(part, len(first)) for part in self.pair)
         parts = zip((before, first, between, second, after), self.types or (0, 0, 0, 0, 0), strict=True)
-        return Inputs.join(list(parts), self.types is not None, self.pad)
+        inputs = Inputs.join(list(parts), self.types is not None, self.pad)
+        return replace(inputs, first=np.diff(first.offsets) + len(self.pair[0]) + len(self.pair[1]))
 
     def singles(self, texts: Texts, multiple: int = 1) -> dict[str, Tensor]:
         """Padded model inputs for single texts: each tensor is (texts, longest), up to a multiple of `multiple`."""

@@ -143,7 +143,9 @@ def pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows, report: Rep
             report.without_positive += 1
             continue
         barred, row = labels.barred(query), int(queries.rows([query])[0])
-        pool = make_pool(row, positives, (rows, scores), window, beyond, lambda i: passages[i].tobytes(), barred)
+        pool = make_pool(
+            row, positives, (rows, scores), window, beyond, passages.__getitem__, barred, params.near_duplicates
+        )
         pool.labelled, pool.source = labels.name, source_name(job)
         yield pool
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tandem.config.training import Denoising
+from tandem.data.near_duplicates import similarity, token_trigrams
 from tandem.models.ragged import Ids
 
 NONE = np.empty(0, np.int64)
@@ -57,8 +58,9 @@ def make_pool(
     run: tuple[Ids, Ids],
     window: tuple[int, int],
     backfill: tuple[int, int] | None,
-    text: Callable[[int], bytes],
+    tokens: Callable[[int], Ids],
     barred: Ids | None = None,
+    near_duplicates: float | None = None,
 ) -> Pool:
     """Take the ranks of a window from a run, without positives and without passages of the same text as one.
 
@@ -66,15 +68,15 @@ def make_pool(
         run: the run's passage rows and scores, best first.
         window: first and last rank that may become negatives, from 1, both included.
         backfill: the ranks to fill up from where too few are left, likewise.
-        text: a passage's content by row; equal content is a duplicate.
+        tokens: a passage's token ids by row; equal ones are a duplicate.
         barred: rows that are neither positive nor negative: passages that match the answer literally (RocketQA's
             `qrels.train.addition.tsv`, or found by answers).
+        near_duplicates: similarity (Jaccard, of token trigrams) from which a passage is a duplicate too.
     """
     rows, scores = run
     ranks = np.arange(1, len(rows) + 1)
     relevant = np.isin(rows, positives)
-    contents = {text(int(row)) for row in positives}
-    duplicate = np.array([text(int(row)) in contents for row in rows], bool) & ~relevant
+    duplicate = _duplicates(rows, positives, tokens, near_duplicates) & ~relevant
     literal = np.isin(rows, [] if barred is None else barred) & ~relevant & ~duplicate
     keep = ~relevant & ~duplicate & ~literal
     inside = (ranks >= window[0]) & (ranks <= window[1])
@@ -93,6 +95,17 @@ def make_pool(
         }
         | ({"literal match": int((literal & inside).sum())} if literal.any() else {}),
     )
+
+
+def _duplicates(rows: Ids, positives: Ids, tokens: Callable[[int], Ids], near: float | None) -> Ids:
+    """Whether each row has the tokens of a positive, or shares enough of their trigrams; see `make_pool`."""
+    own = [tokens(int(row)) for row in positives]
+    if near is None:
+        contents = {ids.tobytes() for ids in own}
+        return np.array([tokens(int(row)).tobytes() in contents for row in rows], bool)
+    sets = [token_trigrams(ids) for ids in own]
+    grams = (token_trigrams(tokens(int(row))) for row in rows)
+    return np.array([any(similarity(each, other) >= near for other in sets) for each in grams], bool)
 
 
 @dataclass(frozen=True)

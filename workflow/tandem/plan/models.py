@@ -81,7 +81,11 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
         inherited = _towers(ctx, ctx.model_name(start), base, part)
         for key, value in inherited.items():
             own = getattr(entry, key, None)
-            if (entry.objective, part) != ("joint", "cross") and own not in (None, value):
+            if (entry.objective, part) == ("joint", "cross") or own in (None, value):
+                continue
+            if base.objective == "dual" and part == "cross":  # its head is new: so may be what the head reads
+                inherited[key] = own
+            else:
                 raise UserError(f"models.{name}.{key} is {own}, but {start} has {value}; leave it out")
         return inherited
     root = towers(ctx, ctx.settings.encoder if start == "encoder" else start)

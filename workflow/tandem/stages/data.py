@@ -19,6 +19,7 @@ class DatasetParams(Params):
     test_queries: int | None = Field(None, ge=1, description="most test queries, likewise")
     dev_from_train: float | None = Field(None, gt=0, lt=1, description="share of train queries that become dev")
     train_from_test: float | None = Field(None, gt=0, lt=1, description="share of test queries that become train")
+    near_duplicates: float | None = Field(None, gt=0, le=1, description="similarity from which labels are shared")
     unknown_documents: Literal["warn", "drop", "error"] = Field("warn", description="labels of absent passages")
     blank_queries: Literal["drop", "error"] = Field("drop", description="queries without text: dropped or refused")
     checksum: str | None = Field(None, description="expected sha256 of the source's rows; another one is a warning")

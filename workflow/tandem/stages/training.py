@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tandem.config.base import Model, Names, Pooling, problem
+from tandem.config.base import Model, Names, PairPooling, problem
 from tandem.config.encoders import CoCondenserTrain, EncoderFiles, Masking, NewEncoder, RetroMaeTrain, Spans
 from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, Lora
 from tandem.config.validation import parse
@@ -34,7 +34,7 @@ class TokensParams(Params):
 class Vectors(Params):
     """How a text's vector is made and compared."""
 
-    pooling: Pooling = Field("cls", description="from the tokens' states")
+    pooling: PairPooling = Field("cls", description="from the tokens' states; segments: of cross-encoders alone")
     normalize: bool = Field(False, description="vectors of length 1")
     temperature: float = Field(1.0, gt=0, description="divides the scores")
 

@@ -1,0 +1,106 @@
+"""Near-duplicates of relevant passages: texts that share most of their word trigrams.
+
+Inherited and copied texts answer a query as well as the judged passage does; as unjudged passages they count as wrong
+in scoring, and as negatives in training (DuReader-retrieval §2.3 names such false negatives).
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tandem.data import tables
+from tandem.data.collection import contents
+
+WORD = re.compile(r"[a-z0-9]+|[^\W_]")  # any other script counts letter by letter
+LENGTH = 3  # words
+Grams = NDArray[np.uint64]
+
+
+def trigrams(text: str) -> Grams:
+    """Hashes of a text's word trigrams, each once, ascending, uint64; a shorter text is one gram."""
+    words = WORD.findall(text.lower()) or [""]
+    grams = [" ".join(words[i : i + LENGTH]) for i in range(max(1, len(words) - LENGTH + 1))]
+    return np.unique(pd.util.hash_array(np.array(grams, object), categorize=False))
+
+
+def token_trigrams(ids: NDArray[Any]) -> Grams:
+    """Trigrams of token ids, each once, ascending, uint64; fewer than three ids are one gram."""
+    padded = np.pad(ids.astype(np.uint64) + 1, (0, max(0, LENGTH - len(ids))))
+    return np.unique((padded[:-2] << 42) | (padded[1:-1] << 21) | padded[2:])
+
+
+def similarity(some: Grams, others: Grams) -> float:
+    """Jaccard similarity of two sets of `trigrams`: shared ones, as a share of all."""
+    shared = len(np.intersect1d(some, others, assume_unique=True))
+    return shared / (len(some) + len(others) - shared)
+
+
+def near_duplicates(corpus: Path, docs: set[str], threshold: float) -> dict[str, list[str]]:
+    """Passages of a corpus.parquet whose similarity to one of some documents reaches a threshold.
+
+    Exact. A set that is similar enough shares one of the document's rarest trigrams (prefix filtering, Bayardo et al.
+    2007): only these are looked up, so that phrases which stand everywhere cost nothing. Memory: 8 bytes a trigram of
+    `docs`; the corpus is read twice, a batch at a time.
+
+    Args:
+        threshold: above 0, at most 1.
+    Returns:
+        Document → its near-duplicates, in the order of the corpus; those without are left out.
+    """
+    names, sets = [], []
+    for doc, title, text in tables.stream(corpus, "doc_id", "title", "text"):
+        if doc in docs:
+            names.append(doc)
+            sets.append(trigrams(contents(title, text)))
+    grams, owners = _rarest(sets, threshold)
+    found: dict[str, list[str]] = {}
+    for doc, title, text in tables.stream(corpus, "doc_id", "title", "text"):
+        own = trigrams(contents(title, text))
+        left, right = (np.searchsorted(grams, own, side) for side in ("left", "right"))
+        near = {int(owner) for at in np.flatnonzero(right > left) for owner in owners[left[at] : right[at]]}
+        for owner in sorted(near):
+            if names[owner] != doc and similarity(sets[owner], own) >= threshold:
+                found.setdefault(names[owner], []).append(doc)
+    return found
+
+
+def _rarest(sets: list[Grams], threshold: float) -> tuple[Grams, NDArray[np.int64]]:
+    """The trigrams of each set by which every similar set is found, ascending, and whose they are."""
+    if not sets:
+        return np.empty(0, np.uint64), np.empty(0, np.int64)
+    values, counts = np.unique(np.concatenate(sets), return_counts=True)
+    chosen = []
+    for each in sets:
+        prefix = len(each) - int(np.ceil(threshold * len(each) - 1e-9)) + 1
+        order = np.argsort(counts[np.searchsorted(values, each)], kind="stable")
+        chosen.append(each[order[:prefix]])
+    grams, owners = np.concatenate(chosen), np.repeat(np.arange(len(sets)), [len(each) for each in chosen])
+    order = np.argsort(grams, kind="stable")
+    return grams[order], owners[order]
+
+
+def judged_too(judged: pa.Table, corpus: Path, threshold: float) -> tuple[pa.Table, int]:
+    """Judgements, with those of relevant passages given to their unjudged near-duplicates; and how many were added.
+
+    A passage near to several relevant ones of a query gets the highest of their grades.
+
+    Args:
+        judged: columns of `tables.QRELS_SCHEMA`.
+        threshold: similarity from which two passages are near-duplicates.
+    """
+    relevant = [row for row in tables.rows(judged) if row[2] > 0]
+    near = near_duplicates(corpus, {doc for _, doc, _, _ in relevant}, threshold)
+    known = {(query, doc, split) for query, doc, _, split in tables.rows(judged)}
+    added: dict[tuple[str, str, str], int] = {}
+    for query, doc, grade, split in relevant:
+        for other in near.get(doc, []):
+            if (pair := (query, other, split)) not in known:
+                added[pair] = max(grade, added.get(pair, grade))
+    rows = [(query, doc, grade, split) for (query, doc, split), grade in added.items()]
+    more = tables.gather(rows, tables.QRELS_SCHEMA)
+    return pa.concat_tables([judged, more]), len(rows)
