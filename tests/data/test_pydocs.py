@@ -238,7 +238,7 @@ def test_splits_have_their_shares():
     splits = [HashSplits().of(number_of(f"query {i}")) for i in range(5000)]
     assert abs(splits.count("test") / 5000 - 0.08) < 0.012
     assert abs(splits.count("dev") / 5000 - 0.04) < 0.01
-    wide = HashSplits(dev=((8, 24),), test=((0, 8), (24, 32)))
+    wide = HashSplits(dev=("8-24",), test=("0-8", "24-32"))
     assert [wide.of(number) for number in (107, 108, 123, 24, 131, 32, 99)] == [
         "test", "dev", "dev", "test", "test", "train", "train",
     ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, Strict
+from pydantic import AfterValidator, Field
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
 from tandem.errors import UserError, nearest, printable
@@ -58,19 +58,19 @@ class Dataset(Section):
     checksum: str | None = Field(None, description="sha256 of the collection")
 
 
-Interval = Annotated[tuple[Annotated[int, Field(ge=0, lt=100)], Annotated[int, Field(gt=0, le=100)]], Strict(False)]
+Hundredths = Annotated[str, Field(pattern="^[0-9]{1,2}-([0-9]{1,2}|100)$")]
 
 
 class HashSplits(Section):
-    """Splits by the queries' hashes modulo 100: each a list of intervals, whose ends are not in them."""
+    """Splits by the queries' hashes modulo 100; of `8-24` the 8 is in, the 24 is not."""
 
-    dev: Items[Interval] = Field(((8, 12),), description="intervals that are dev")
-    test: Items[Interval] = Field(((0, 8),), description="intervals that are test")
+    dev: Items[Hundredths] = Field(("8-12",), description="those that are dev")
+    test: Items[Hundredths] = Field(("0-8",), description="those that are test")
 
     def of(self, number: int) -> str:
         """The split of a hash."""
-        for name, intervals in (("test", self.test), ("dev", self.dev)):
-            if any(start <= number % 100 < end for start, end in intervals):
+        for name, parts in (("test", self.test), ("dev", self.dev)):
+            if any(int(start) <= number % 100 < int(end) for start, _, end in (part.partition("-") for part in parts)):
                 return name
         return "train"
 
@@ -85,7 +85,7 @@ class PyDocs(Dataset):
     packages: Items[str] | None = Field(None, description="import names")
     heading: Literal["none", "module"] | None = Field(None, description="the passages' titles")
     passage_words: int | None = Field(None, ge=1, description="longer passages are cut")
-    splits: HashSplits | None = Field(None, description="which queries are dev and test; the others are train")
+    hash_splits: HashSplits | None = Field(None, description="which queries are dev and test; the others are train")
 
 
 class Beir(Dataset):

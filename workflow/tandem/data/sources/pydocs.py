@@ -66,7 +66,7 @@ class PyDocs(Source):
             raise UserError(f"packages: {entry.packages}; a list of names of installed packages is needed")
         self._titled = entry.heading == "module"
         self._longest = entry.passage_words if "passage_words" in entry.model_fields_set else PASSAGE_WORDS
-        self._splits = entry.splits or datasets.HashSplits()
+        self._splits = entry.hash_splits or datasets.HashSplits()
         self._workers = job.execution.workers or 1
         self._modules = find_modules(entry.packages)
         self.places = {"corpus": "pydocs passages", "queries": "pydocs queries"}
