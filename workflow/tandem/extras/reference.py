@@ -24,7 +24,9 @@ LOSSES: tuple[tuple[str, Registry[Any]], ...] = (
 
 def commands() -> str:
     """The page of all commands with their flags, as `--help` has them."""
-    body = app().generate_docs().partition("## Table of Contents")
+    tandem = app()
+    del tandem["--install-completion"]  # its text names the running program
+    body = tandem.generate_docs().partition("## Table of Contents")
     return f"# Commands\n\n{NOTE}\n{body[1]}{body[2].rstrip()}\n"
 
 
