@@ -1,5 +1,6 @@
 """Pictures of a report's first screen for the docs; `make pictures` takes them of results/report.html."""
 
+import base64
 import sys
 import tempfile
 from pathlib import Path
@@ -20,7 +21,8 @@ def take(report: Path, folder: Path) -> None:
             )
             for scheme, ending in (("light", ""), ("dark", "-dark")):
                 tab.media(prefers_color_scheme=scheme)
-                tab.picture(folder / f"{name}{ending}.png", height)
+                picture = tab.call("Page.captureScreenshot")["data"]
+                (folder / f"{name}{ending}.png").write_bytes(base64.b64decode(picture))
 
 
 if __name__ == "__main__":
