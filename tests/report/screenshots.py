@@ -15,6 +15,7 @@ def take(report: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as tab:
         tab.open(report.resolve())
+        tab.call("Emulation.setScrollbarsHidden", hidden=True)
         for name, (width, height) in SIZES.items():
             tab.call(
                 "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
