@@ -1,22 +1,25 @@
 # make run                the main job: every system on the embedded default, then the result table
 # make run PROFILE=long   the same with more steps (config/long.yaml)
-# make test               lint, types, layers, tests
+# make test               lint, types, layers, docs, tests
 # make check              the same without the tests that take long: for the loop of work
 # make torture            hundreds of kills, full disks, damaged files and broken configurations; 40 minutes, better as root
+# make docs               the site of docs/ in .site/, with every link checked
+# make reference          the pages and schemas that are generated from the code
+# make pictures           the pictures in docs/images/, of results/report.html; needs chromium
 # make slurm              Snakemake on a slurm of this machine (tests/slurm/): faults, and the main job; an hour, as root
 CORES ?= $(shell nproc)
 CONFIG = $(if $(PROFILE),--configfile config/$(PROFILE).yaml)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Installation leaves compiling to the first use; where that is forbidden every job would compile torch again, 6 s each.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: run test check torture slurm lint lock
+.PHONY: run test check torture slurm lint lock docs reference pictures
 
 run: .venv/.installed
 	@snakemake --cores $(CORES) --quiet rules $(CONFIG)
 	@python -m tandem show results/tables/summary.csv
 	@echo "report: $(CURDIR)/results/report.html"
 
-test: .venv/.installed lint
+test: .venv/.installed lint docs
 	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 check: .venv/.installed lint
@@ -34,6 +37,16 @@ lint: .venv/.installed
 	@ruff format --check
 	@mypy
 	@lint-imports > .venv/layers.txt || { cat .venv/layers.txt; exit 1; }
+
+# The notice is about another program of the site's authors.
+docs: .venv/.installed
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+
+reference: .venv/.installed
+	@python -m tandem.extras.reference
+
+pictures: .venv/.installed
+	@python tests/report/screenshots.py results/report.html docs/images
 
 # Renew the pins from envs/requirements.in; then `make test`.
 lock:

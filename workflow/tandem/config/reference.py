@@ -98,6 +98,12 @@ def reference() -> str:
     return "\n".join([HEAD, *page.lines, ""])
 
 
+def row(name: str, field: FieldInfo) -> str:
+    """A key's row of a table: name, type with bounds, default, description."""
+    text = (field.description or "").replace("|", "\\|")
+    return f"| `{field.alias or name}` | {_type(field)} | {_default(field)} | {text} |"
+
+
 class _Page:
     """Lines of Markdown; the keys of a class are listed where it is first used."""
 
@@ -114,8 +120,7 @@ class _Page:
         for name, field in fields.items():
             key = field.alias or name
             place = f"{path}.{key}".removeprefix(".")
-            text = (field.description or "").replace("|", "\\|")
-            self.lines.append(f"| `{key}` | {_type(field)} | {_default(field)} | {text} |")
+            self.lines.append(row(name, field))
             if not path and key in ENTRIES:
                 inner += [(f"{place}.<name>", entry) for entry in ENTRIES[key]]
             else:

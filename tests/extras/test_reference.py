@@ -1,0 +1,15 @@
+"""The pages of docs/reference/ are those that the code generates. `python -m tandem.extras.reference` writes them."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.extras import reference
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("page", ["commands", "stages", "losses"])
+def test_a_page_is_up_to_date(page):
+    content = {"commands": reference.commands, "stages": reference.stages, "losses": reference.loss_page}[page]()
+    assert (ROOT / f"docs/reference/{page}.md").read_text() == content

@@ -1,0 +1,90 @@
+"""The tutorial and the how-to pages, followed to the letter in a copy of the checkout with a tiny encoder."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from doc_pages import HOW_TO, ROOT, TUTORIAL, blocks
+
+PARTS = ("Snakefile", "config", "envs", "examples", "profiles", "slurm", "workflow")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory, encoder_folder):
+    """A copy of the checkout whose default starts from the tiny encoder and trains for four steps."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for part in PARTS:
+        if (ROOT / part).is_dir() and not (ROOT / part).is_symlink():
+            shutil.copytree(ROOT / part, folder / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / part, folder / part, follow_symlinks=False)
+    default = folder / "config/config.yaml"
+    config = yaml.safe_load(default.read_text())
+    config |= {"encoder": str(encoder_folder), "lengths": {"query": 16, "passage": 24}, "execution": {"threads": 1}}
+    for model in config["models"].values():
+        model["train"]["steps"] = 4
+    default.write_text(yaml.safe_dump(config))
+    return folder
+
+
+def follow(page: Path, folder: Path) -> str:
+    """Write a page's files and run its commands; what they print."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": f"{folder}/workflow"}
+    output = ""
+    for block in blocks(page):
+        if block.reason:
+            continue
+        if block.title:
+            (folder / block.title).write_text(block.body)
+            continue
+        command = ["bash", "-euo", "pipefail", "-c", block.body]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{block.body}\n{done.stdout}\n{done.stderr}"
+        output += done.stdout + done.stderr
+    return output
+
+
+@pytest.fixture(scope="module")
+def tutorial(checkout):
+    """What the pages of the tutorial print, by name, followed one after the other."""
+    return {page.stem: follow(page, checkout) for page in TUTORIAL}
+
+
+def systems(folder, table):
+    return [row["system"] for row in csv.DictReader((folder / f"results/tables/{table}.csv").open()) if row["value"]]
+
+
+def test_own_data_becomes_a_table_a_report_and_a_search(tutorial, checkout):
+    assert list(dict.fromkeys(systems(checkout, "first_look"))) == ["BM25", "Encoder, untrained", "Dual encoder"]
+    assert "First look" in (checkout / "results/report.html").read_text()
+    assert (checkout / "results/audits.html").is_file()
+    assert "which animal sleeps in winter" in tutorial["own_data"]
+    assert (checkout / "my-search/passages.faiss").is_file()
+
+
+def test_own_recipe_starts_from_the_first_round_and_takes_its_negatives(tutorial, checkout):
+    assert set(systems(checkout, "recipe_table")) == {"First round", "Second round"}
+    (second,) = checkout.glob("results/animals/model/second-*/stage.json")
+    upstream = " ".join(json.loads(second.read_text())["upstream"].values())
+    assert "animals/model/de_bm25neg-" in upstream
+    assert "animals/candidates/de_bm25neg-" in upstream
+    assert "train.steps" in tutorial["own_recipe"]  # `tandem why` names what differs
+
+
+def test_own_loss_trains_with_its_option(tutorial, checkout):
+    (focal,) = checkout.glob("results/animals/model/focal-*/stage.json")
+    train = json.loads(focal.read_text())["params"]["train"]
+    assert (train["loss"], train["loss_options"]) == ("focal", {"gamma": 1.5})
+    assert "1 passed" in tutorial["own_loss"]
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+def test_a_how_to_page_works_as_written(page, checkout):
+    assert follow(page, checkout)
