@@ -16,14 +16,14 @@ from tandem.store.job import Job
 
 WORD = re.compile(r"[^\W\d_]+")
 LOOKED_AT = 400  # characters of a text
-FEWEST_WORDS = 8  # of a text in Latin script, to say that it is in none of the languages below
+FEWEST_WORDS = 12  # of a text in Latin script, to say that it is in none of the languages below: titles are shorter
 LEAST_SHARE = 0.12  # of stop words among a text's words: English prose has about 0.4
 # A script that is of one language, as far as retrieval collections go.
 LANGUAGES = {
     "CJK": "zh", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "THAI": "th", "BENGALI": "bn", "TELUGU": "te",
     "GREEK": "el", "HEBREW": "he",
 }  # fmt: skip
-SAMPLED = 500  # texts of a batch, at least
+SAMPLED = 2000  # texts of a collection, at least; at most twice as many
 FEW = 0.2  # of the texts in another language: beyond, the analysis of one language does not fit
 HALF = 0.5  # of the texts in the language that is expected, at least
 SHOWN = 0.01
@@ -55,7 +55,7 @@ def script_of(letter: str) -> str:
 
 
 def script(text: str) -> str:
-    """The script of most letters of a text; empty without letters."""
+    """The script of most letters of a text's beginning; empty without letters."""
     scripts = Counter(filter(None, map(script_of, text[:LOOKED_AT])))
     if not scripts:
         return ""
@@ -77,20 +77,28 @@ def guess(text: str) -> str:
 
 
 class Sample:
-    """What some texts look like: the share of each script and of each guess among those that tell."""
+    """What some texts look like: the share of each script and of each guess among those that tell.
+
+    Every text is looked at, then, as more come, every second, every fourth, …: so evenly, whatever the batches are.
+    """
 
     def __init__(self) -> None:
-        self._scripts, self._guesses = Counter[str](), Counter[str]()
+        self._texts: list[str] = []
+        self._every, self._seen = 1, 0
 
     def add(self, texts: Sequence[str]) -> None:
-        """Look at about `SAMPLED` of some texts, evenly."""
-        for text in texts[:: max(1, len(texts) // SAMPLED)]:
-            self._scripts[script(text).lower()] += 1
-            self._guesses[guess(text)] += 1
+        """Take the next texts into the sample."""
+        first = -self._seen % self._every
+        self._texts += [text[:LOOKED_AT] for text in texts[first :: self._every]]
+        self._seen += len(texts)
+        while len(self._texts) > 2 * SAMPLED:
+            self._texts = self._texts[::2]
+            self._every *= 2
 
     def facts(self) -> dict[str, dict[str, float]]:
         """`scripts` and `languages` → name → share, the most frequent first."""
-        return {"scripts": _shares(self._scripts), "languages": _shares(self._guesses)}
+        scripts = Counter(script(text).lower() for text in self._texts)
+        return {"scripts": _shares(scripts), "languages": _shares(Counter(map(guess, self._texts)))}
 
 
 def _shares(counts: Counter[str]) -> dict[str, float]:

@@ -207,8 +207,11 @@ def run(job: Job[CandidatesParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     docs, queries = doc_rows(collection), query_rows(collection)
     source = pools(job, docs, queries, report)
-    with writing(job) as draft, Progress(f"candidates {job.key}", 0, "queries") as progress:
-        with pq.ParquetWriter(draft.path("candidates.parquet"), SCHEMA) as writer:
+    with writing(job) as draft:
+        with (
+            Progress(f"candidates {job.key}", 0, "queries") as progress,
+            pq.ParquetWriter(draft.path("candidates.parquet"), SCHEMA) as writer,
+        ):
             while group := list(islice(source, GROUP)):
                 if judges:
                     judge(group, judges)
