@@ -8,7 +8,7 @@ import pytest
 
 from tandem.config.training import Denoising
 from tandem.errors import UserError
-from tandem.negatives.candidates import judge_warnings, run, subset
+from tandem.negatives.candidates import Report, judge_warnings, run, subset
 from tandem.negatives.lists import denoised, make_pool, undenoised
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
@@ -169,5 +169,15 @@ def test_a_judge_at_chance_is_named(make_job, tmp_path, capfd):
         judges[f"judge.{len(judges)}"] = job.out
     job = make_job("candidates", tmp_path / "lists-0123456789", {"split": "train"}, judges)
     line = "ce_lost, which judges, stays at chance: it denoises nothing"
-    assert judge_warnings(job) == [line]
+    assert judge_warnings(job, Report(None)) == [line]
     assert f"candidates lists-0123456789 · warning: {line}" in capfd.readouterr().err
+
+
+def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance(make_job, tmp_path):
+    job = make_job("candidates", tmp_path / "lists-0123456789", {"split": "train"})
+    report = Report(None)
+    report.add_pool(judged(pool(), [0.9, 0.7, 0.2]))  # the positive has .8: above two of three
+    assert judge_warnings(job, report) == []
+    report.add_pool(judged(pool(), [0.9, 0.9, 0.8]))  # above none, and now above two of six
+    (line,) = judge_warnings(job, report)
+    assert line.startswith("the judge ranks a relevant passage above another in 33% of the pairs, by chance in half")

@@ -28,6 +28,7 @@ from tandem.store.lineage import stage_name
 GROUP = 1024  # queries judged together
 PERCENTILES = (5, 25, 50, 75, 95)
 BINS = 20
+LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
 
 # candidates.parquet: one row per passage of a list, by id for people and by row for training.
 SCHEMA = pa.schema(
@@ -73,11 +74,12 @@ class Report:
     """report.json: passages that each rule dropped, percentiles and histograms of scores, gathered list by list.
 
     Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
+    `won` of `compared` pairs of a query's positive and another passage of its window have the positive judged higher.
     """
 
     def __init__(self, negatives: int | None) -> None:
         self.negatives = negatives
-        self.queries = self.too_few = self.without_positive = self.without_run = 0
+        self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
         self.lists: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.scores: dict[str, list[Ids]] = {"positives": [], "negatives": []}
@@ -87,6 +89,9 @@ class Report:
         self.queries += 1
         self.dropped.update(pool.dropped)
         judged = np.isfinite(pool.judged).all()
+        if judged:
+            higher = pool.judged_positives[:, None] > pool.judged
+            self.won, self.compared = self.won + int(higher.sum()), self.compared + higher.size
         self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
@@ -230,13 +235,16 @@ def run(job: Job[CandidatesParams]) -> None:
             )
         result = report.finish()
         write_json(draft.path("report.json"), result)
-        draft.facts |= {"queries": result["queries"], "lists": result["lists"], "warnings": judge_warnings(job)}
+        draft.facts |= {"queries": result["queries"], "lists": result["lists"], "warnings": judge_warnings(job, report)}
 
 
-def judge_warnings(job: Job[CandidatesParams]) -> list[str]:
-    """A warning, which is printed too, for every judge that has learned nothing."""
+def judge_warnings(job: Job[CandidatesParams], report: Report) -> list[str]:
+    """A warning, which is printed too, for each judge that has learned nothing, else if they tell nothing apart."""
     guessing = [model for model in job.many("judge") if model.manifest.facts.get("at_chance")]
     lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
+    if not lines and report.won < LEAST_WON * report.compared:
+        share = f"{report.won / report.compared:.0%} of the pairs, by chance in half of them"
+        lines = [f"the judge ranks a relevant passage above another in {share}: it denoises nothing"]
     for line in lines:
         say(f"candidates {job.key} · warning: {line}")
     return lines
