@@ -24,7 +24,7 @@ def tandem(*words, **environment):
     """Exit status and last line of a command."""
     line = [sys.executable, "-m", "tandem", *map(str, words)]
     status, output = said(line, env=os.environ | environment)
-    return status, output.splitlines()[-1]
+    return status, (output.splitlines() or [""])[-1]
 
 
 @pytest.fixture
@@ -230,7 +230,7 @@ def test_other_tools_read_our_numbers_off_a_run_with_ties(dataset, runs, stage, 
 
 
 TRAIN = {"steps": 6, "queries_per_batch": 4, "list_size": 4, "loss": "listwise", "precision": "fp32", "seed": 5}
-TRAIN |= {"optimizer": "adamw", "dropout": 0.0, "validate_every": 2}
+TRAIN |= {"optimizer": "adamw", "dropout": 0.0, "validate_every": 6}
 TOWERS = {"shared": True, "normalize": False, "temperature": 1.0}
 # objective, how it is trained, and what the last line warns of
 TRAININGS = {
@@ -279,12 +279,12 @@ def test_what_a_training_warns_of_when_it_ends(situation, train, runs):
     objective, how, warning = TRAININGS[situation]
     name = f"{objective}_{how['choose']}"
     status, line, out = train(name, objective, how, validation=runs["dev"])
-    assert (status, line[: line.find(warning)]) == (0, f"train {out.name} · warning: ")
+    assert (status, line[: line.find(warning)]) == (0, f"model {out.name} · warning: ")
 
 
 def test_a_model_at_chance_and_that_it_denoises_nothing_as_a_judge(train, dataset, tokens, runs, stage):
     status, line, judge = train("ce", "cross", {"lr": 1e-9, "choose": "last", "validate_every": None})
-    assert (status, line.partition(" loss ")[0]) == (0, "train ce-0123456789 · warning: stays at chance: listwise")
+    assert (status, line.partition(" loss ")[0]) == (0, "model ce-0123456789 · warning: stays at chance: listwise")
     inputs = {"dataset": dataset, "tokens": tokens, "run": runs["train"], "judge.0": judge, "judge_tokens.0": tokens}
     denoise = {"negative_below": 0.9}
     status, line, _ = stage("candidates", "denoised", {"depth": 9, "seed": 1, "denoise": denoise}, inputs)

@@ -13,7 +13,7 @@ from tiny_project import LAYOUT, TRAIN, said, snakemake, tiny_config, write_beir
 from tandem.models.saving import describe_encoder
 
 ROWS = [*LAYOUT["rows"], {"system": "Encoder, untrained", "run": "encoder"}]
-HARMFUL = TRAIN | {"lr": 0.5, "choose": "dev", "validate_every": 2}
+HARMFUL = TRAIN | {"lr": 0.5, "choose": "dev", "validate_every": 4}
 
 
 @pytest.fixture

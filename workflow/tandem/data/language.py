@@ -7,12 +7,10 @@ Latin script the language is that whose stop words make up most of it. Short tex
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
 
-from tandem.cluster.progress import say
-from tandem.store.job import Job
+from tandem.store.artifact import Artifact
 
 WORD = re.compile(r"[^\W\d_]+")
 LOOKED_AT = 400  # characters of a text
@@ -116,31 +114,23 @@ def misfits(language: str, shares: Mapping[str, float]) -> str:
     return ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
 
 
-def warn_of_language(job: Job[Any], analyzer: str, language: str) -> list[str]:
-    """Print and return a line for passages, and one for queries, that are not in the language of their analysis."""
-    if analyzer == "whitespace":
-        return []
+def language_warnings(dataset: Artifact, analyzer: str, language: str) -> Iterator[str]:
+    """A line for passages, and one for queries, that are not in the language of their analysis."""
     language = "zh" if analyzer == "jieba" else language
-    lines = []
-    for side, facts in job.inputs["dataset"].manifest.facts.get("texts", {}).items():
-        if others := misfits(language, facts["languages"]):
+    for side, facts in dataset.manifest.facts.get("texts", {}).items():
+        if analyzer != "whitespace" and (others := misfits(language, facts["languages"])):
             hint = "say the dataset's language, and perhaps its analyzer"
-            lines.append(f"the {side} are analysed as {language}, but look like {others}: {hint}")
-            say(f"{job.kind} {job.key} · warning: {lines[-1]}")
-    return lines
+            yield f"the {side} are analysed as {language}, but look like {others}: {hint}"
 
 
-def warn_of_vocabulary(job: Job[Any], pieces: Sequence[str]) -> list[str]:
-    """Print and return a line where the passages have another script than the texts of a vocabulary."""
-    scripts = job.inputs["dataset"].manifest.facts.get("texts", {}).get("passages", {}).get("scripts", {})
+def vocabulary_warnings(dataset: Artifact, pieces: Sequence[str]) -> Iterator[str]:
+    """A line where the passages have another script than the pieces of a vocabulary."""
+    scripts = dataset.manifest.facts.get("texts", {}).get("passages", {}).get("scripts", {})
     own = vocabulary_script(pieces)
     others = {name: share for name, share in scripts.items() if name != own}
-    if own is None or sum(others.values()) <= FEW:
-        return []
-    shares = ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
-    line = f"the encoder's vocabulary is {own}, but the passages are {shares}: choose another encoder"
-    say(f"{job.kind} {job.key} · warning: {line}")
-    return [line]
+    if own is not None and sum(others.values()) > FEW:
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
+        yield f"the encoder's vocabulary is {own}, but the passages are {shares}: choose another encoder"
 
 
 def vocabulary_script(pieces: Sequence[str]) -> str | None:

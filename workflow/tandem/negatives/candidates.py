@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.cluster.progress import Progress, say
+from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
@@ -21,6 +21,7 @@ from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled,
 from tandem.negatives.sources import Labels, source_name
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_probability, open_judges, score_shard
 from tandem.stages.negatives import CandidatesParams, negatives
+from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.store.lineage import stage_name
@@ -235,16 +236,16 @@ def run(job: Job[CandidatesParams]) -> None:
             )
         result = report.finish()
         write_json(draft.path("report.json"), result)
-        draft.facts |= {"queries": result["queries"], "lists": result["lists"], "warnings": judge_warnings(job, report)}
+        draft.facts |= {"queries": result["queries"], "lists": result["lists"]}
+        for line in judge_warnings(job.many("judge"), report):
+            warn(job, draft, line)
 
 
-def judge_warnings(job: Job[CandidatesParams], report: Report) -> list[str]:
-    """A warning, which is printed too, for each judge that has learned nothing, else if they tell nothing apart."""
-    guessing = [model for model in job.many("judge") if model.manifest.facts.get("at_chance")]
+def judge_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
+    """A line for each judge that has learned nothing, else one if the judges tell nothing apart."""
+    guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
     lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
     if not lines and report.won < LEAST_WON * report.compared:
         share = f"{report.won / report.compared:.0%} of the pairs, by chance in half of them"
         lines = [f"the judge ranks a relevant passage above another in {share}: it denoises nothing"]
-    for line in lines:
-        say(f"candidates {job.key} · warning: {line}")
     return lines
