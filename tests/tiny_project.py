@@ -81,9 +81,9 @@ def snakemake(folder, words, files=("config.yaml",)):
     ]
 
 
-def said(line):
-    """Status and output of a command."""
-    done = subprocess.run(line, capture_output=True, text=True)
+def said(line, **options):
+    """Status and output of a command; options are those of `subprocess.run`."""
+    done = subprocess.run(line, capture_output=True, text=True, **options)
     return done.returncode, done.stdout + done.stderr
 
 

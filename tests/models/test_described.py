@@ -1,10 +1,7 @@
 """What sentence-transformers' files say about an encoder's vectors is honoured, and nothing is guessed against them."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -91,26 +88,3 @@ def test_weights_of_a_folder_are_hashed_once_for_all_variants(configured, mine, 
     (mine / "model.safetensors").write_bytes(b"others")
     FullPlan(config, ROOT)
     assert len(hashed) == 2
-
-
-def test_a_hub_name_whose_pooling_nobody_planned_is_refused(mine, tmp_path):
-    """The hub's files are not here when the graph is planned: the stage compares them, here off the hub's cache."""
-    repository = tmp_path / "hub" / "models--org--mine"
-    shutil.copytree(mine, repository / "snapshots" / ("0" * 40))
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("0" * 40)
-    params = ["--params.source", "hub", "--params.name", "org/mine", "--params.revision", "main"]
-    out = ["--out", str(tmp_path / "encoder" / "mine-0" / "stage.json")]
-    env = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tandem", "encoder", *params, "--run.pooling", "cls", *out],
-        capture_output=True,
-        text=True,
-        env=env,
-    )
-    keys = "pooling: mean, normalize: true, temperature: 0.05"
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        f"tandem encoder: encoder: org/mine describes {keys}; name it under encoders: "
-        f"{{source: hub, name: org/mine, revision: main, {keys}}}"
-    )

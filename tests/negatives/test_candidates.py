@@ -8,7 +8,7 @@ import pytest
 
 from tandem.config.training import Denoising
 from tandem.errors import UserError
-from tandem.negatives.candidates import judge_warnings, run, subset
+from tandem.negatives.candidates import Report, judge_warnings, run, subset
 from tandem.negatives.lists import denoised, make_pool, undenoised
 from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
@@ -160,14 +160,20 @@ def test_lists_without_negatives_are_a_mistake(make_job, dataset, tokens, train_
     assert not (tmp_path / "e-0123456789" / "stage.json").exists()
 
 
-def test_a_judge_at_chance_is_named(make_job, tmp_path, capfd):
-    judges = {}
+def test_a_judge_at_chance_is_named(make_job, tmp_path):
+    judges = []
     for name, at_chance in (("ce_good", False), ("ce_lost", True)):
         job = make_job("model", tmp_path / f"{name}-0123456789", {"objective": "cross", "train": {}})
         with writing(job) as draft:
             draft.facts["at_chance"] = at_chance
-        judges[f"judge.{len(judges)}"] = job.out
-    job = make_job("candidates", tmp_path / "lists-0123456789", {"split": "train"}, judges)
-    line = "ce_lost, which judges, stays at chance: it denoises nothing"
-    assert judge_warnings(job) == [line]
-    assert f"candidates lists-0123456789 · warning: {line}" in capfd.readouterr().err
+        judges.append(open_artifact(job.out))
+    assert judge_warnings(judges, Report(None)) == ["ce_lost, which judges, stays at chance: it denoises nothing"]
+
+
+def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance():
+    report = Report(None)
+    report.add_pool(judged(pool(), [0.9, 0.7, 0.2]))  # the positive has .8: above two of three
+    assert judge_warnings([], report) == []
+    report.add_pool(judged(pool(), [0.9, 0.9, 0.8]))  # above none, and now above two of six
+    (line,) = judge_warnings([], report)
+    assert line.startswith("the judge ranks a relevant passage above another in 33% of the pairs, by chance in half")

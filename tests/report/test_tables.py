@@ -110,7 +110,8 @@ def test_what_stages_warn_of_stands_below_the_table_in_every_format(four_queries
     texts = {suffix: path.with_suffix(suffix).read_text() for suffix in (".md", ".tex", ".html")}
     show(path)
     texts["show"] = " ".join(capsys.readouterr().out.split())
-    assert [suffix for suffix, text in texts.items() if text.count("Warning: toy: 7 passages hold no text.") != 1] == []
+    line = "Warning: dataset toy: 7 passages hold no text."
+    assert [suffix for suffix, text in texts.items() if text.count(line) != 1] == []
 
 
 def test_show_is_aligned_and_tells_every_p(four_queries, capsys):

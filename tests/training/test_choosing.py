@@ -32,7 +32,7 @@ def test_where_training_harms_the_start_is_kept_and_the_stage_says_so(model_job,
     (line,) = [line for line in facts["warnings"] if "did not help" in line]
     assert line.startswith("training did not help, its start is kept: dev nDCG@10 ")
     assert (facts["chosen_step"], facts["steps"]) == (0, 4)
-    assert f"train de-0123456789 · warning: {line}" in capfd.readouterr().err
+    assert f"model de-0123456789 · warning: {line}" in capfd.readouterr().err
 
 
 def test_the_end_counts_where_dev_does_not_choose(model_job, tmp_path):

@@ -20,6 +20,7 @@ from tandem.stages.base import flag_value
 from tandem.store.artifact import MANIFEST
 from tandem.store.environment import peak_mib
 from tandem.store.files import replacing
+from tandem.store.job import Draft, Job
 
 FILE = "progress.json"
 EVERY = 2.0  # seconds between two writings of the file
@@ -39,6 +40,12 @@ def say(line: str) -> None:
     """One line on standard error, flushed, so that a log shows it at once."""
     with suppress(BrokenPipeError):  # work goes on if nobody reads any more
         print(line, file=sys.stderr, flush=True)
+
+
+def warn(job: Job[Any], draft: Draft, line: str) -> None:
+    """Print a warning of a stage and keep it in its manifest, from where tables and the report repeat it."""
+    draft.facts.setdefault("warnings", []).append(line)
+    say(f"{job.kind} {job.key} · warning: {line}")
 
 
 class Progress:

@@ -42,7 +42,7 @@ def run(job: Job[DatasetParams]) -> None:
     `checksum` and `counts` (the expected ones of the source; others are warnings).
     """
     source = open_source(job)
-    warnings = Warnings(job.key)
+    warnings = Warnings(f"dataset {job.key}")
     sums = {name: tables.Checksum() for name in ("corpus", "queries", "qrels", "answers", "lists")}
     with writing(job) as draft:
         judged = tables.gather(sums["qrels"].of(source.qrels()), tables.QRELS_SCHEMA)

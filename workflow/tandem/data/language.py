@@ -7,23 +7,21 @@ Latin script the language is that whose stop words make up most of it. Short tex
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
 
-from tandem.cluster.progress import say
-from tandem.store.job import Job
+from tandem.store.artifact import Artifact
 
 WORD = re.compile(r"[^\W\d_]+")
 LOOKED_AT = 400  # characters of a text
-FEWEST_WORDS = 8  # of a text in Latin script, to say that it is in none of the languages below
+FEWEST_WORDS = 12  # of a text in Latin script, to say that it is in none of the languages below: titles are shorter
 LEAST_SHARE = 0.12  # of stop words among a text's words: English prose has about 0.4
 # A script that is of one language, as far as retrieval collections go.
 LANGUAGES = {
     "CJK": "zh", "HIRAGANA": "ja", "KATAKANA": "ja", "HANGUL": "ko", "THAI": "th", "BENGALI": "bn", "TELUGU": "te",
     "GREEK": "el", "HEBREW": "he",
 }  # fmt: skip
-SAMPLED = 500  # texts of a batch, at least
+SAMPLED = 2000  # texts of a collection, at least; at most twice as many
 FEW = 0.2  # of the texts in another language: beyond, the analysis of one language does not fit
 HALF = 0.5  # of the texts in the language that is expected, at least
 SHOWN = 0.01
@@ -55,7 +53,7 @@ def script_of(letter: str) -> str:
 
 
 def script(text: str) -> str:
-    """The script of most letters of a text; empty without letters."""
+    """The script of most letters of a text's beginning; empty without letters."""
     scripts = Counter(filter(None, map(script_of, text[:LOOKED_AT])))
     if not scripts:
         return ""
@@ -77,20 +75,28 @@ def guess(text: str) -> str:
 
 
 class Sample:
-    """What some texts look like: the share of each script and of each guess among those that tell."""
+    """What some texts look like: the share of each script and of each guess among those that tell.
+
+    Every text is looked at, then, as more come, every second, every fourth, …: so evenly, whatever the batches are.
+    """
 
     def __init__(self) -> None:
-        self._scripts, self._guesses = Counter[str](), Counter[str]()
+        self._texts: list[str] = []
+        self._every, self._seen = 1, 0
 
     def add(self, texts: Sequence[str]) -> None:
-        """Look at about `SAMPLED` of some texts, evenly."""
-        for text in texts[:: max(1, len(texts) // SAMPLED)]:
-            self._scripts[script(text).lower()] += 1
-            self._guesses[guess(text)] += 1
+        """Take the next texts into the sample."""
+        first = -self._seen % self._every
+        self._texts += [text[:LOOKED_AT] for text in texts[first :: self._every]]
+        self._seen += len(texts)
+        while len(self._texts) > 2 * SAMPLED:
+            self._texts = self._texts[::2]
+            self._every *= 2
 
     def facts(self) -> dict[str, dict[str, float]]:
         """`scripts` and `languages` → name → share, the most frequent first."""
-        return {"scripts": _shares(self._scripts), "languages": _shares(self._guesses)}
+        scripts = Counter(script(text).lower() for text in self._texts)
+        return {"scripts": _shares(scripts), "languages": _shares(Counter(map(guess, self._texts)))}
 
 
 def _shares(counts: Counter[str]) -> dict[str, float]:
@@ -108,31 +114,23 @@ def misfits(language: str, shares: Mapping[str, float]) -> str:
     return ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
 
 
-def warn_of_language(job: Job[Any], analyzer: str, language: str) -> list[str]:
-    """Print and return a line for passages, and one for queries, that are not in the language of their analysis."""
-    if analyzer == "whitespace":
-        return []
+def language_warnings(dataset: Artifact, analyzer: str, language: str) -> Iterator[str]:
+    """A line for passages, and one for queries, that are not in the language of their analysis."""
     language = "zh" if analyzer == "jieba" else language
-    lines = []
-    for side, facts in job.inputs["dataset"].manifest.facts.get("texts", {}).items():
-        if others := misfits(language, facts["languages"]):
+    for side, facts in dataset.manifest.facts.get("texts", {}).items():
+        if analyzer != "whitespace" and (others := misfits(language, facts["languages"])):
             hint = "say the dataset's language, and perhaps its analyzer"
-            lines.append(f"the {side} are analysed as {language}, but look like {others}: {hint}")
-            say(f"{job.kind} {job.key} · warning: {lines[-1]}")
-    return lines
+            yield f"the {side} are analysed as {language}, but look like {others}: {hint}"
 
 
-def warn_of_vocabulary(job: Job[Any], pieces: Sequence[str]) -> list[str]:
-    """Print and return a line where the passages have another script than the texts of a vocabulary."""
-    scripts = job.inputs["dataset"].manifest.facts.get("texts", {}).get("passages", {}).get("scripts", {})
+def vocabulary_warnings(dataset: Artifact, pieces: Sequence[str]) -> Iterator[str]:
+    """A line where the passages have another script than the pieces of a vocabulary."""
+    scripts = dataset.manifest.facts.get("texts", {}).get("passages", {}).get("scripts", {})
     own = vocabulary_script(pieces)
     others = {name: share for name, share in scripts.items() if name != own}
-    if own is None or sum(others.values()) <= FEW:
-        return []
-    shares = ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
-    line = f"the encoder's vocabulary is {own}, but the passages are {shares}: choose another encoder"
-    say(f"{job.kind} {job.key} · warning: {line}")
-    return [line]
+    if own is not None and sum(others.values()) > FEW:
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in others.items() if share >= SHOWN)
+        yield f"the encoder's vocabulary is {own}, but the passages are {shares}: choose another encoder"
 
 
 def vocabulary_script(pieces: Sequence[str]) -> str | None:

@@ -177,7 +177,7 @@ def run_imported(job: Job[ImportedParams]) -> None:
             error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
             dropped = "; ".join(f"{count:,} {what}" for what, count in selection.dropped.items() if count)
             raise UserError(f"{error} ({dropped or 'it is empty'}); its ids must be those of the dataset")
-        warnings = Warnings(job.key)
+        warnings = Warnings(f"imported {job.key}")
         for what, count in selection.dropped.items():
             warnings.count(count, f"{what} and were dropped")
         missing = len(selection.split_queries) - progress.done

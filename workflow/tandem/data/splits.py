@@ -27,6 +27,16 @@ def split_of(path: Path) -> str:
     return split
 
 
+def qrels_files(paths: Iterable[Path]) -> dict[str, Path]:
+    """Split → file of its judgements, in the order of splits; a `UserError` where two files hold one."""
+    by_split: dict[str, Path] = {}
+    for path in paths:
+        other = by_split.setdefault(split_of(path), path)
+        if other != path:
+            raise UserError(f"{path}: split {split_of(path)} is in {other.name} too; remove one of them")
+    return {split: by_split[split] for split in sorted(by_split, key=order)}
+
+
 def order(split: str) -> tuple[int, str]:
     """A key that sorts splits: train, dev, test, then others by name."""
     return (USUAL.index(split) if split in USUAL else len(USUAL)), split

@@ -111,16 +111,19 @@ def require_usable(what: str, place: str, first: int, *ids: str) -> None:
 
 
 class Warnings:
-    """Oddities of one dataset that are no mistakes, in the order they arose: printed once, then for its manifest."""
+    """Oddities of what a stage reads that are no mistakes, as they arise: printed once, then for its manifest.
 
-    def __init__(self, key: str) -> None:
-        self.key = key
+    `label` is the stage's kind and key.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label = label
         self.lines: list[str] = []
 
     def add(self, line: str) -> None:
         """Print and store a warning."""
         self.lines.append(line)
-        say(f"dataset {self.key} · warning: {line}")
+        say(f"{self.label} · warning: {line}")
 
     def count(self, number: int, what: str) -> None:
         """Warn of `number` times `what`, unless there are none."""

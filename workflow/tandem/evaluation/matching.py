@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 import regex
 from numpy.typing import NDArray
 
-from tandem.cluster.progress import Progress, say
+from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run, ranked_order
@@ -154,8 +154,6 @@ def run(job: Job[MatchParams]) -> None:
         timeouts += given_up
     counts = {"broken_patterns": matcher.broken, "empty_answers": matcher.empty, "timeouts": timeouts}
     problems = [f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if number]
-    if problems:
-        say(f"match {job.key} · {', '.join(problems)}: no match")
     with writing(job) as draft:
         columns = {
             "query_id": pa.array(list(answers), pa.string()).take(pa.array(results.questions)),
@@ -167,6 +165,8 @@ def run(job: Job[MatchParams]) -> None:
         draft.facts.update(questions=len(answers), pairs=len(results), passages=len(results.ids), **counts)
         draft.facts["missing"] = len(answers) - len(np.unique(results.questions))
         draft.facts["success"] = success(results, relevant, len(answers), params.depth)
+        if problems:
+            warn(job, draft, f"{', '.join(problems)}: no match")
 
 
 def run_path(run: Artifact, split: str) -> Path:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from tandem.cluster.progress import say
+from tandem.cluster.progress import warn
 from tandem.data.collection import QUERIES, Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
@@ -161,6 +161,8 @@ def run(job: Job[ScoreParams]) -> None:
     with writing(job) as draft:
         write_scores(draft, result, names)
         draft.facts.update(queries=len(result.queries), measures=len(names), relevance=source)
+        if result.missing:
+            warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
 
 
 def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
@@ -174,8 +176,6 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
     result = evaluate(measures, judged.qrels, ranked, judged.queries)
     if result.missing == len(result.queries):
         raise UserError(f"{path}: holds no query of split {params.split}; give a run of {params.split}")
-    if result.missing:
-        say(f"score {job.key} · {result.missing} of {len(result.queries)} queries have no result and count as 0")
     return result, judged.source
 
 

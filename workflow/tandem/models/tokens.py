@@ -14,9 +14,9 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from tandem.cluster.progress import Progress
+from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection, contents
-from tandem.data.language import warn_of_vocabulary
+from tandem.data.language import vocabulary_warnings
 from tandem.models.hub import load_tokenizer, tokenizer_digest
 from tandem.models.ragged import Ids, Ragged, ends, ranges, write_ragged
 from tandem.stages.training import TokensParams
@@ -190,4 +190,5 @@ def run(job: Job[TokensParams]) -> None:
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template})
         draft.facts |= {"passages": n_passages, "queries": n_queries, "passage_tokens": n_tokens}
         pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
-        draft.facts["warnings"] = warn_of_vocabulary(job, pieces)
+        for line in vocabulary_warnings(job.inputs["dataset"], pieces):
+            warn(job, draft, line)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.cluster.progress import Progress, say
+from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
@@ -21,6 +21,7 @@ from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled,
 from tandem.negatives.sources import Labels, source_name
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_probability, open_judges, score_shard
 from tandem.stages.negatives import CandidatesParams, negatives
+from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.store.lineage import stage_name
@@ -28,6 +29,7 @@ from tandem.store.lineage import stage_name
 GROUP = 1024  # queries judged together
 PERCENTILES = (5, 25, 50, 75, 95)
 BINS = 20
+LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
 
 # candidates.parquet: one row per passage of a list, by id for people and by row for training.
 SCHEMA = pa.schema(
@@ -73,11 +75,12 @@ class Report:
     """report.json: passages that each rule dropped, percentiles and histograms of scores, gathered list by list.
 
     Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
+    `won` of `compared` pairs of a query's positive and another passage of its window have the positive judged higher.
     """
 
     def __init__(self, negatives: int | None) -> None:
         self.negatives = negatives
-        self.queries = self.too_few = self.without_positive = self.without_run = 0
+        self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
         self.lists: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
         self.scores: dict[str, list[Ids]] = {"positives": [], "negatives": []}
@@ -87,6 +90,9 @@ class Report:
         self.queries += 1
         self.dropped.update(pool.dropped)
         judged = np.isfinite(pool.judged).all()
+        if judged:
+            higher = pool.judged_positives[:, None] > pool.judged
+            self.won, self.compared = self.won + int(higher.sum()), self.compared + higher.size
         self.scores["negatives"].append(pool.judged if judged else pool.scores[np.isfinite(pool.scores)])
         self.scores["positives"].append(pool.judged_positives[np.isfinite(pool.judged_positives)])
 
@@ -207,8 +213,11 @@ def run(job: Job[CandidatesParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     docs, queries = doc_rows(collection), query_rows(collection)
     source = pools(job, docs, queries, report)
-    with writing(job) as draft, Progress(f"candidates {job.key}", 0, "queries") as progress:
-        with pq.ParquetWriter(draft.path("candidates.parquet"), SCHEMA) as writer:
+    with writing(job) as draft:
+        with (
+            Progress(f"candidates {job.key}", 0, "queries") as progress,
+            pq.ParquetWriter(draft.path("candidates.parquet"), SCHEMA) as writer,
+        ):
             while group := list(islice(source, GROUP)):
                 if judges:
                     judge(group, judges)
@@ -227,13 +236,16 @@ def run(job: Job[CandidatesParams]) -> None:
             )
         result = report.finish()
         write_json(draft.path("report.json"), result)
-        draft.facts |= {"queries": result["queries"], "lists": result["lists"], "warnings": judge_warnings(job)}
+        draft.facts |= {"queries": result["queries"], "lists": result["lists"]}
+        for line in judge_warnings(job.many("judge"), report):
+            warn(job, draft, line)
 
 
-def judge_warnings(job: Job[CandidatesParams]) -> list[str]:
-    """A warning, which is printed too, for every judge that has learned nothing."""
-    guessing = [model for model in job.many("judge") if model.manifest.facts.get("at_chance")]
+def judge_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
+    """A line for each judge that has learned nothing, else one if the judges tell nothing apart."""
+    guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
     lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
-    for line in lines:
-        say(f"candidates {job.key} · warning: {line}")
+    if not lines and report.won < LEAST_WON * report.compared:
+        share = f"{report.won / report.compared:.0%} of the pairs, by chance in half of them"
+        lines = [f"the judge ranks a relevant passage above another in {share}: it denoises nothing"]
     return lines

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, Squad, UnionDataset, Unlabelled, Windows
-from tandem.data.splits import QRELS_FILES, UNLABELLED, split_of
+from tandem.data.splits import QRELS_FILES, UNLABELLED, qrels_files
 from tandem.errors import Unavailable, UserError, printable
 from tandem.plan.context import Context, json_of
 from tandem.plan.graph import JSON, Stage
@@ -116,8 +116,8 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
     if entry.always_has:
         return set(entry.always_has)
     if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
-        in_folder = {split_of(path) for path in Path(entry.path).glob(QRELS_FILES) if path.is_file()}
-        return (in_folder | drawn) or {"test"}
+        in_folder = qrels_files(path for path in sorted(Path(entry.path).glob(QRELS_FILES)) if path.is_file())
+        return (in_folder.keys() | drawn) or {"test"}
     # An entry of the catalogue that says how many queries each split has.
     counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}
     return counted or None

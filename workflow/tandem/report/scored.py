@@ -65,9 +65,9 @@ class Scored:
 
 
 def collect_warnings(stages: Iterable[Stage]) -> list[str]:
-    """What stages warn of in their manifests, each line once, after the stage's name."""
-    lines = (f"{stage.name}: {line}" for stage in stages for line in stage.artifact.manifest.facts.get("warnings", ()))
-    return list(dict.fromkeys(lines))
+    """What stages warn of in their manifests, each line once, after the stage's kind and name."""
+    facts = ((f"{stage.kind} {stage.name}", stage.artifact.manifest.facts) for stage in stages)
+    return list(dict.fromkeys(f"{name}: {line}" for name, own in facts for line in own.get("warnings", ())))
 
 
 def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:

@@ -6,7 +6,6 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from tandem.cluster.progress import say
 from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.stages.base import Json
 from tandem.training.checkpoints import LogRow
@@ -21,8 +20,8 @@ CONSTANTS = torch.linspace(-10, 10, 401)  # scores that tell no passage from ano
 
 def outcome(
     train: DualTrain | CrossTrain | JointTrain, log: Sequence[LogRow], lists: Lists, validation: Validation | None
-) -> Json:
-    """What a finished training's manifest says of its effect: `warnings`, `at_chance`, and what it was validated on."""
+) -> tuple[Json, list[str]]:
+    """What a finished training's manifest says of its effect (`at_chance`, what it was validated on), and warnings."""
     history, at_chance = points(log), chance_warning(train, log, lists)
     facts: Json = {"at_chance": bool(at_chance)}
     warnings = [at_chance]
@@ -30,13 +29,7 @@ def outcome(
         chosen = chosen_of(train, history) or history[-1]
         warnings += [no_gain(history, train.choose), below_lists(chosen, validation.as_listed)]
         facts |= {"validated_on": validation.origin, "chosen_step": chosen.step}
-    return facts | {"warnings": [line for line in warnings if line]}
-
-
-def warn(key: str, warnings: Sequence[str]) -> None:
-    """Print the warnings of a training."""
-    for line in warnings:
-        say(f"train {key} · warning: {line}")
+    return facts, [line for line in warnings if line]
 
 
 def no_gain(history: Sequence[Point], by: str, measure: str = f"dev {MEASURE}") -> str:

@@ -6,12 +6,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from tandem.cluster.progress import warn
 from tandem.errors import UserError
 from tandem.stages.training import ModelParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.training.effect import no_gain, warn
+from tandem.training.effect import no_gain
 from tandem.training.history import Point
 
 LOWER = ("average_rank",)  # kinds of validations whose value is better, the lower it is
@@ -60,8 +61,8 @@ def take_over(job: Job[ModelParams]) -> None:
         write_json(draft.path("model.json"), model | {"best": chosen, "checkpoint": selected.key})
         draft.facts |= {name: selected.manifest.facts[name] for name in FACTS} | {"checkpoint": selected.key}
         draft.facts["at_chance"] = last.manifest.facts.get("at_chance", False)
-        draft.facts["warnings"] = [line] if (line := no_gain(history, "dev", f"dev {measure}")) else []
-        warn(job.key, draft.facts["warnings"])
+        if line := no_gain(history, "dev", f"dev {measure}"):
+            warn(job, draft, line)
 
 
 def link(source: Path, target: Path) -> None:

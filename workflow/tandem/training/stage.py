@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import nn
 
-from tandem.cluster.progress import say
+from tandem.cluster.progress import say, warn
 from tandem.config.training import JointTrain, Lora
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
@@ -29,7 +29,7 @@ from tandem.store.job import Job, writing
 from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
 from tandem.training.distributed import ALONE, World
-from tandem.training.effect import outcome, warn
+from tandem.training.effect import outcome
 from tandem.training.forward import Budget
 from tandem.training.history import chosen_of, points
 from tandem.training.lists import Lists, Positives, joined, read_lists
@@ -178,8 +178,6 @@ def write(
     """
     parts = {"dual": "tokens", "cross": "cross_tokens" if "cross_tokens" in job.inputs else "tokens"}
     params, until = job.params, job.params.until
-    effect = outcome(params.train, state.log, lists, validation) if until is None or until[0] == until[1] else {}
-    warn(job.key, effect.get("warnings", []))
     with writing(job) as draft:
         for part, model in objective.models.items():
             encoder = open_artifact(Path(job.inputs[parts[part]].upstream["encoder"]), verify=False)
@@ -192,9 +190,14 @@ def write(
         write_log(state, draft.path("log.parquet"))
         precision = resolve_precision(params.train.precision)
         draft.facts |= {"lists": len(lists), "steps": state.step, "precision": precision, "device": device().type}
-        draft.facts |= {"planned_steps": planned} | effect
+        draft.facts["planned_steps"] = planned
         if until is not None:
             draft.facts[STATE] = state_files(job.out / STATE)
+        if until is None or until[0] == until[1]:
+            effect, warnings = outcome(params.train, state.log, lists, validation)
+            draft.facts |= effect
+            for line in warnings:
+                warn(job, draft, line)
 
 
 def write_log(state: State, path: Path) -> None:

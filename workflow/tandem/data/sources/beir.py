@@ -7,7 +7,7 @@ from tandem.data.files import Files
 from tandem.data.reading import records, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Passage, Query, dataset_format
 from tandem.data.sources.own_files import QRELS, JudgedFiles, Role
-from tandem.data.splits import QRELS_FILES, order, split_of
+from tandem.data.splits import QRELS_FILES, qrels_files
 from tandem.errors import UserError
 
 # A header decides the order of the columns, and need not be there.
@@ -23,10 +23,9 @@ class BeirQueries(JudgedFiles):
         super().__init__(job, entry)
         self.files = Files(job)
         self._queries, self._answers = self.files.find("queries.jsonl"), self.files.find_optional("answers.jsonl")
-        by_split = {split_of(path): path for path in self.files.glob(QRELS_FILES, required=False)}
-        if not by_split and not self._answers:
+        self._qrels = qrels_files(self.files.glob(QRELS_FILES, required=False))
+        if not self._qrels and not self._answers:
             raise UserError(f"{self.files.place}: holds no qrels/<split>.tsv (or .tsv.gz); put it there")
-        self._qrels = {split: by_split[split] for split in sorted(by_split, key=order)}
         self.places = {"queries": str(self._queries)}
 
     def corpus(self) -> Iterator[Passage]:

@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from tandem.cluster.progress import Progress, say
+from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection, contents
-from tandem.data.language import warn_of_language
+from tandem.data.language import language_warnings
 from tandem.data.rows import Rows
 from tandem.data.runs import Floats, ranked_order
 from tandem.data.text import segmenter
@@ -91,10 +91,11 @@ def run(job: Job[Bm25sParams]) -> None:
         if not vocabulary:
             raise UserError(f"{collection.artifact.folder}: no passage has a term under analyzer {analyzer}")
         if empty := int((np.diff(Ragged.open(draft.folder, NAME, DTYPE).offsets) == 0).sum()):
-            say(f"bm25s {job.key} · warning: {empty:,} passages have no term to index")
+            warn(job, draft, f"{empty:,} passages have no term to index")
         draft.path(VOCABULARY).write_text(json.dumps(list(vocabulary), ensure_ascii=False), encoding="utf-8")
         draft.facts.update(passages=rows, indexed=rows - empty, terms=total, vocabulary=len(vocabulary))
-        draft.facts["warnings"] = warn_of_language(job, analyzer, language)
+        for line in language_warnings(job.inputs["dataset"], analyzer, language):
+            warn(job, draft, line)
 
 
 def term_splitter(params: Bm25sParams) -> Callable[[str], list[str]]:

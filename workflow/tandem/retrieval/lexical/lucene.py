@@ -15,9 +15,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tandem.cluster.progress import Progress, say
+from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection, contents
-from tandem.data.language import warn_of_language
+from tandem.data.language import language_warnings
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.retrieval.lexical import java
@@ -59,9 +59,10 @@ def run(job: Job[LuceneParams]) -> None:
         with closing(machine(SEARCHER)(str(index))) as searcher:
             indexed = int(searcher.reader.getDocCount("contents"))
         if indexed < collection.passages:
-            say(f"lucene {job.key} · warning: {collection.passages - indexed:,} passages have no term to index")
+            warn(job, draft, f"{collection.passages - indexed:,} passages have no term to index")
         draft.facts.update(passages=collection.passages, indexed=indexed, lucene=java.versions(machine))
-        draft.facts["warnings"] = warn_of_language(job, params.analyzer, params.language)
+        for line in language_warnings(job.inputs["dataset"], params.analyzer, params.language):
+            warn(job, draft, line)
 
 
 def _check_language(machine: JavaClass, language: str) -> None:

@@ -1,0 +1,99 @@
+"""What planning says before anything is made, and what tables and report say of trainings that cannot help."""
+
+import csv
+import random
+import shutil
+import sys
+
+import pytest
+import tiny_project
+import yaml
+from tiny_project import LAYOUT, TRAIN, said, snakemake, tiny_config, write_beir
+
+from tandem.models.saving import describe_encoder
+
+ROWS = [*LAYOUT["rows"], {"system": "Encoder, untrained", "run": "encoder"}]
+HARMFUL = TRAIN | {"lr": 0.5, "choose": "dev", "validate_every": 4}
+
+
+@pytest.fixture
+def project(encoder_folder, documents, tmp_path):
+    """`project(*words)`: Snakemake's status and lines in a folder with the tiny collection and its table.
+
+    The encoder is a folder that says itself how it pools.
+    """
+    own = shutil.copytree(encoder_folder, tmp_path / "own")
+    describe_encoder(own, 32, "mean", normalize=True)
+    write_beir(tmp_path / "beir", documents, ("train", "dev", "test"))
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT | {"rows": ROWS}))
+    config = tiny_config(tmp_path, own) | {"tables": [str(tmp_path / "tiny.yaml")], "bm25": {"engine": "bm25s"}}
+    config["depth"]["test"] = 100
+    config["models"]["rocketqav2"]["train"] = HARMFUL
+    for name in ("de_bm25neg", "ce_bm25neg"):
+        config["models"][name]["train"] = HARMFUL
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def run(*words):
+        status, output = said(snakemake(tmp_path, words))
+        return status, output.splitlines()
+
+    run.folder = tmp_path
+    return run
+
+
+def test_without_training_queries_what_needs_none_is_planned_and_the_rest_is_named(project):
+    for split in ("train", "dev"):
+        (project.folder / f"beir/qrels/{split}.tsv").unlink()
+    status, lines = project("-n", "-p")
+    assert (status, lines[-1][:18]) == (0, "This was a dry-run")
+    [lacking] = [line for line in lines if line.startswith("tiny lacks ")]
+    assert lacking.startswith("tiny lacks Retriever, Re-ranker on Retriever: models.")
+    why = "is trained on split train, but dataset tiny has test; name another dataset with train_on"
+    assert lacking.endswith(f": {why}")
+    called = [line.split("tandem ", 1)[1].split() for line in lines if "python -m tandem " in line]
+    commands = {words[0]: words for words in called}
+    assert commands.keys() >= {"bm25s", "bm25", "untrained", "retrieve", "score", "table", "report"}
+    assert "model" not in commands
+    # the encoder's own pooling; recall as deep as the runs go
+    assert commands["untrained"][commands["untrained"].index("--params.pooling") + 1] == "mean"
+    assert "R@100" in " ".join(commands["score"])
+
+
+def test_names_of_splits_are_read_before_anything_is_made(project):
+    qrels = project.folder / "beir/qrels"
+    (qrels / "test.tsv").rename(qrels / "Test.tsv")
+    status, lines = project("-n")
+    allowed = "a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it"
+    assert (status, lines[-1]) == (1, f"{qrels}/Test.tsv: {allowed}")
+
+
+WARNINGS = [
+    "dataset tiny: 1 judgements name documents that the corpus lacks and are kept: no run can find them",
+    "model de_bm25neg: training did not help, its start is kept: dev nDCG@10 ",
+    "model ce_bm25neg: training did not help, its start is kept: dev nDCG@10 ",
+    "model ce_bm25neg: stays at chance: listwise loss ",
+    "model rocketqav2: training did not help, its start is kept: dev nDCG@10 ",
+    "candidates de_bm25neg: ce_bm25neg, which judges, stays at chance: it denoises nothing",
+]
+
+
+def test_where_labels_are_random_the_start_is_kept_and_table_and_report_say_so(project):
+    """One process makes the stages, as importing torch takes longest; Snakemake makes the table and the report."""
+    folder, qrels = project.folder, project.folder / "beir/qrels"
+    head, *rows = (line.split("\t") for line in (qrels / "train.tsv").read_text().splitlines())
+    passages = random.Random(3).sample([passage for _, passage, _ in rows], len(rows))
+    rows = [head, *([query, passage, "1"] for (query, _, _), passage in zip(rows, passages, strict=True))]
+    (qrels / "train.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    with open(qrels / "test.tsv", "a") as judged:
+        judged.write("test-otter\tunknown\t1\n")
+
+    status, output = said([sys.executable, tiny_project.__file__, "tiny", "config.yaml"], cwd=folder)
+    assert status == 0, output
+    status, lines = project()
+    assert status == 0, lines
+    for page in ("tables/tiny.md", "tables/tiny.html", "report.html"):
+        text = (folder / "results" / page).read_text().replace("\\", "")
+        assert [line for line in WARNINGS if line not in text] == [], page
+    with open(folder / "results/tables/tiny.csv") as table:
+        values = {row["system"]: row["value"] for row in csv.DictReader(table) if row["measure"] == "nDCG@10"}
+    assert values["Retriever"] == values["Encoder, untrained"]
