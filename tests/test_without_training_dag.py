@@ -8,7 +8,8 @@ def test_bm25_and_the_untrained_encoder_are_made_and_the_models_are_named(tmp_pa
     write_beir(tmp_path / "beir", documents, splits=("test",))
     untrained = {"system": "Encoder, untrained", "run": "encoder"}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT | {"rows": [*LAYOUT["rows"], untrained]}))
-    config = tiny_config(tmp_path, encoder_folder) | {"tables": [str(tmp_path / "tiny.yaml")]}
+    config = tiny_config(tmp_path, encoder_folder) | {"tables": [str(tmp_path / "tiny.yaml")], "encoder": "tiny"}
+    config["encoders"] = {"tiny": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     status, output = said(snakemake(tmp_path, ("-n",)))
     assert status == 0, output

@@ -1,8 +1,8 @@
 """The models that are trained: training lists, losses and their options, optimisation."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tandem.config.base import Items, Names, PairPooling, Pooling, Precision, Section, by_value, choice, problem
 from tandem.config.losses import check_options, distillation, supervision
@@ -142,13 +142,19 @@ class Regularise(Section):
     ramp: int = Field(0, ge=0, description="steps over which the weights grow quadratically; 0: full at once")
 
 
+def _unless_all(value: object) -> object:
+    return None if value == "all-linear" else value
+
+
 class Lora(Section):
     """Low-rank adapters."""
 
     rank: int = Field(8, ge=1, description="rank of the adapters")
     alpha: float = Field(16.0, gt=0, description="the adapters are scaled by alpha / rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the adapters")
-    targets: Items[str] | None = Field(None, min_length=1, description="names of linear layers; null: all")
+    targets: Annotated[Items[str] | None, Field(min_length=1), BeforeValidator(_unless_all)] = Field(
+        None, description="names of linear layers; null or all-linear: all"
+    )
 
 
 class Optimisation(Section):

@@ -34,11 +34,11 @@ def _own_towers(ctx: Context, name: str) -> JSON:
     """What is chosen by an entry's own keys, then by the files of a published encoder or by what it starts from."""
     entry = pretrained(ctx, name) or published_entry(ctx.settings.encoders, name)
     if isinstance(entry, PublishedEncoder):
-        return _over(entry, described_by(entry))
-    return _over(entry, _own_towers(ctx, entry.start) if entry.start else {})
+        return chosen_by(entry, described_by(entry))
+    return chosen_by(entry, _own_towers(ctx, entry.start) if entry.start else {})
 
 
-def _over(entry: Encoder, described: JSON) -> JSON:
+def chosen_by(entry: Encoder, described: JSON) -> JSON:
     """An entry's own keys over what is described."""
     own = {key: value for key, value in json_of(entry).items() if key in TOWERS and value is not None}
     if own.get("normalize") is False:
