@@ -69,7 +69,7 @@ def test_the_catalogue_is_pinned_or_says_main():
 
 @pytest.fixture
 def planned(configured):
-    """`planned(**keys)`: what is planned for the dual encoder and the cross-encoder of the default that start from a hub's encoder."""
+    """`planned(**keys)`: the dual encoder of the default, which starts from an encoder of the hub, and the planner."""
 
     def plan(**keys):
         entry = {"source": "hub", "name": "org/mine", "revision": "0" * 40, "pooling": "mean"} | keys

@@ -223,16 +223,18 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
         pooling: `cls` and `lasttoken` (the first, the last token's vector), `mean`, `max` (of each number over the
             tokens) or `weightedmean` (the n-th token counts n times; Muennighoff 2022, SGPT).
     Returns:
-        Shape (texts, dim), float32. Padding may stand on either side.
+        Shape (texts, dim), float32; zeros of a text without tokens. Padding may stand on either side.
     """
     hidden = _float32(hidden)
-    if pooling in ("cls", "lasttoken"):
-        at = mask.argmax(1) if pooling == "cls" else mask.shape[1] - 1 - mask.flip(1).argmax(1)
-        return hidden[torch.arange(len(hidden), device=hidden.device), at]
+    if pooling in ("mean", "weightedmean"):
+        weights = (mask * mask.cumsum(1) if pooling == "weightedmean" else mask)[..., None].to(hidden.dtype)
+        return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
     if pooling == "max":
-        return hidden.masked_fill(mask[..., None] == 0, -torch.inf).amax(1)
-    weights = (mask * mask.cumsum(1) if pooling == "weightedmean" else mask)[..., None].to(hidden.dtype)
-    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
+        vectors = hidden.masked_fill(mask[..., None] == 0, -torch.inf).amax(1)
+    else:
+        at = mask.argmax(1) if pooling == "cls" else mask.shape[1] - 1 - mask.flip(1).argmax(1)
+        vectors = hidden[torch.arange(len(hidden), device=hidden.device), at]
+    return vectors.masked_fill(~mask.any(1)[:, None], 0.0)
 
 
 def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
