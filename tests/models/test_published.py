@@ -9,11 +9,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from tandem.config.training import Lora
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.described import described_towers
-from tandem.models.dual import DualEncoder, run_untrained
-from tandem.models.hub import load_tokenizer, run
+from tandem.models.dual import DualEncoder, dot_scores, run_untrained
+from tandem.models.hub import load_encoder, load_tokenizer, run
+from tandem.models.lora import add_lora
 from tandem.models.tokens import Template, Tokens
 from tandem.models.tokens import run as run_tokens
 from tandem.store.artifact import open_artifact
@@ -188,3 +190,42 @@ def test_a_query_in_its_prompt_reads_as_the_card_says(publish):
     text = PROMPTS["query"] + "what does the owl eat"
     ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
     assert Template.of(tokenizer).singles([ids])["input_ids"].tolist() == [tokenizer(text)["input_ids"]]
+
+
+def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):
+    """In-batch negatives over the last tokens' states; every linear layer has an adapter."""
+    from peft import LoraConfig, get_peft_model
+
+    folder = family_folder("qwen3")
+    tokenizer = load_tokenizer(folder)
+    texts = {"query": ["what does the lynx eat", "how does the owl behave"], "passage": ["hares", "it turns its head"]}
+    ours = DualEncoder.start(folder, True, **TOWERS | {"pooling": "lasttoken"})
+    torch.manual_seed(3)
+    add_lora(ours, Lora(rank=2, alpha=6))
+    torch.manual_seed(3)
+    lora = LoraConfig(r=2, lora_alpha=6, target_modules="all-linear")
+    theirs = get_peft_model(load_encoder(folder), lora)
+
+    def by_hand(side):
+        tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
+        return theirs(**tokenizer(texts[side], padding=True, return_tensors="pt")).last_hidden_state[:, -1]
+
+    def here(side):
+        ids = [np.array(row) for row in tokenizer(texts[side], add_special_tokens=False)["input_ids"]]
+        return ours.encode(side, ids, Template.of(tokenizer), "fp32", 8)
+
+    results = []
+    for model, vectors in ((ours, here), (theirs, by_hand)):
+        model.train()
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+        for _ in range(2):  # B is zero before the first step
+            loss = -dot_scores(vectors("query"), vectors("passage"), 1.0).log_softmax(1).diagonal().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        learned = [p.detach() for name, p in model.named_parameters() if ".lora_" in name]
+        results.append((loss.item(), learned))
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-4)
+    assert len(results[0][1]) == len(results[1][1]) == 2 * 3 * 7
+    for mine, expected in zip(results[0][1], results[1][1], strict=True):
+        assert torch.allclose(mine, expected, atol=1e-4)

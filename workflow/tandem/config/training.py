@@ -152,9 +152,11 @@ class Lora(Section):
     rank: int = Field(8, ge=1, description="rank of the adapters")
     alpha: float = Field(16.0, gt=0, description="the adapters are scaled by alpha / rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the adapters")
-    targets: Annotated[Items[str] | None, Field(min_length=1), BeforeValidator(_unless_all)] = Field(
-        None, description="names of linear layers; null or all-linear: all"
-    )
+    targets: Annotated[
+        Items[str] | None,
+        Field(min_length=1),
+        BeforeValidator(_unless_all, json_schema_input_type=list[str] | Literal["all-linear"] | None),
+    ] = Field(None, description="names of linear layers; null or all-linear: all")
 
 
 class Optimisation(Section):
