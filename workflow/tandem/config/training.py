@@ -1,10 +1,11 @@
 """The models that are trained: training lists, losses and their options, optimisation."""
 
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tandem.config.base import Items, Names, PairPooling, Pooling, Precision, Section, by_value, choice, problem
+from tandem.config.base import Count, Items, Names, PairPooling, Pooling, Precision, Section, by_value, choice, problem
 from tandem.config.losses import check_options, distillation, supervision
 from tandem.errors import UserError
 from tandem.registry import Registry
@@ -209,6 +210,9 @@ class DualTrain(SingleTrain):
     in_batch: bool = Field(True, description="the other queries' passages are negatives too")
     passage_centric: float = Field(0.0, ge=0, le=1, description="PAIR's α, weight of the passage-centric loss")
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
+    matryoshka: Items[Count] = Field(
+        (), exclude_if=not_, description="the loss also of vectors cut to so many numbers: [256, 128]"
+    )
 
 
 class CrossTrain(SingleTrain):
