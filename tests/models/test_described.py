@@ -132,11 +132,11 @@ def test_the_command_says_what_is_chosen_and_by_whom(hub, mine, capsys, tmp_path
         assert run(["encoder", *words]) == 0
         return [line.split() for line in capsys.readouterr().out.splitlines()]
 
-    assert shown("org/mine")[:3] == [["source", "org/mine", "main"], ["pooling", '"mean"', "its", "files"], [
-        "normalize", "true", "its", "files"]]  # fmt: skip
-    assert ["prompts", '{"query":', '"query:', '"}', "encoders.tiny"] in shown(
-        "tiny", "--configfile", str(tmp_path / "own.yaml")
-    )
+    files = ["its", "files"]
+    expected = [["source", "hub", "org/mine@main"], ["pooling", *files, '"mean"'], ["normalize", *files, "true"]]
+    assert shown("org/mine")[:3] == expected
+    lines = shown("tiny", "--configfile", str(tmp_path / "own.yaml"))
+    assert ["prompts", "encoders.tiny", '{"query":', '"query:', '"}'] in lines
     with pytest.raises(UserError, match="cannot fetch org/other at main from the hub"):
         run(["encoder", "org/other"])
 

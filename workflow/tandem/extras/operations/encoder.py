@@ -27,23 +27,24 @@ def encoder(name: str, *, configurations: Configurations = ()) -> None:
     entry = published_entry(known, name)
     read = entry.source != "hub" or entry.pooling is None
     folder = described_folder(entry, fetch=True) if read else None
-    lines = [("source", entry.name or entry.package or entry.path or "", entry.revision or "")]
+    place = entry.name or entry.package or entry.path or ""
+    lines = [("source", entry.source, f"{place}@{entry.revision}" if entry.revision else place)]
     lines += choices(entry, described_by(entry), f"encoders.{name}")
     if folder and (limit := longest_input(folder)):
-        lines.append(("longest input", f"{limit} tokens", FILES))
+        lines.append(("longest input", FILES, f"{limit} tokens"))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(map(str.ljust, line, widths)).rstrip())
 
 
 def choices(entry: PublishedEncoder, described: Json, where: str) -> Iterator[tuple[str, str, str]]:
-    """(key, value, who says so) of everything that decides a text's vector; `where` is the entry's path."""
+    """(key, who says so, value) of everything that decides a text's vector; `where` is the entry's path."""
     chosen, own = chosen_by(entry, described), json_of(entry)
     for key in (*TOWERS, "prompts"):
         if key in chosen and chosen[key] not in ({}, []):
             is_own = any(own[key].values()) if key == "prompts" else own[key] is not None
-            yield key, json.dumps(chosen[key], ensure_ascii=False), where if is_own else FILES
+            yield key, where if is_own else FILES, json.dumps(chosen[key], ensure_ascii=False)
         elif key == "pooling":
-            yield key, "unknown", f"say it in {where}; a training takes {UNDESCRIBED[key]}, as a system it is refused"
+            yield key, "nobody", f"say it in {where}; a training takes {UNDESCRIBED[key]}, as a system it is refused"
         elif key in UNDESCRIBED:
-            yield key, json.dumps(UNDESCRIBED[key]), "default"
+            yield key, "default", json.dumps(UNDESCRIBED[key])
