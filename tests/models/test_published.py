@@ -12,6 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from tandem.config.training import Lora
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
+from tandem.models.cross import CrossEncoder
 from tandem.models.described import described_towers
 from tandem.models.dual import DualEncoder, dot_scores, run_untrained
 from tandem.models.hub import load_encoder, load_tokenizer, run
@@ -129,6 +130,8 @@ def test_the_first_token_of_a_causal_model_is_refused(family, family_folder, mak
     folder = family_folder(family)
     with pytest.raises(UserError, match="pooling is cls, but the first token of .* sees nothing of the text; say"):
         DualEncoder.start(folder, True, **TOWERS | {"pooling": "cls"})
+    with pytest.raises(UserError, match="pooling is cls"):
+        CrossEncoder.start(folder, "cls")
     options = {"path": str(folder), "vectors": {"pooling": "cls"}}
     job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, options)
     with pytest.raises(UserError, match="pooling is cls"):
