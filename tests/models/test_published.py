@@ -50,7 +50,7 @@ def taken_over(make_job, dataset, tmp_path):
         encoder = make_job("encoder", tmp_path / "encoder/e-0123456789", {"source": "folder"}, {}, options)
         run(encoder)
         inputs, vectors = {"encoder": encoder.out}, TOWERS | described_towers(folder) | more
-        lengths = {"query_length": 20, "passage_length": 24, "prompts": vectors.get("prompts", {})}
+        lengths = {"query_length": 40, "passage_length": 24, "prompts": vectors.get("prompts", {})}
         tokens = make_job("tokens", tmp_path / "tokens/t-0123456789", lengths, inputs | {"dataset": dataset.folder})
         run_tokens(tokens)
         model = make_job("untrained", tmp_path / "untrained/m-0123456789", vectors, inputs)
@@ -66,7 +66,7 @@ def assert_equal_vectors(ours, tokens, theirs, dataset, **options):
     passages = [contents(row["title"], row["text"]) for batch in collection.batches() for row in batch.to_pylist()]
     queries = [text for split in ("train", "dev", "test") for text in collection.queries(split).values()]
     rows = {"query": tokens.queries, "passage": tokens.passages}
-    for side, texts, length in (("query", queries, 20), ("passage", passages, 24)):
+    for side, texts, length in (("query", queries, 40), ("passage", passages, 24)):
         theirs.max_seq_length = length + tokens.template.extra[0]
         encode = theirs.encode_query if side == "query" else theirs.encode_document
         with torch.inference_mode():
