@@ -175,7 +175,14 @@ def test_an_encoder_of_the_hub_with_another_pooling_than_planned(encoder_folder,
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
     params = ["--params.source", "hub", "--params.name", "org/mine", "--params.revision", "main"]
-    words = ["encoder", *params, "--run.pooling", "cls", "--out", tmp_path / "encoder" / "mine-0" / "stage.json"]
+    words = [
+        "encoder",
+        *params,
+        "--run.vectors",
+        '{"pooling": "cls"}',
+        "--out",
+        tmp_path / "encoder" / "mine-0" / "stage.json",
+    ]
     keys = "pooling: mean, normalize: true, temperature: 0.05"
     assert tandem(*words, HF_HUB_CACHE=str(tmp_path / "hub"), HF_HUB_OFFLINE="1") == (
         1,

@@ -4,6 +4,7 @@ import pytest
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
 SIZE |= {"max_position_embeddings": 96, "initializer_range": 0.3}
+DECODER = {"num_key_value_heads": 2, "head_dim": 8}
 # Family: configuration, tokenizer, and what the configuration says beside the sizes.
 FAMILIES = {
     "bert": ("BertConfig", "BertTokenizer", {}),
@@ -26,6 +27,20 @@ FAMILIES = {
         {"global_attn_every_n_layers": 3, "local_attention": 8, "attention_dropout": 0.1},
     ),
     "nomic_bert": ("NomicBertConfig", "BertTokenizer", {"attention_probs_dropout_prob": 0.1}),
+    "t5": (
+        "T5Config",
+        "T5Tokenizer",
+        {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 3, "num_heads": 4, "decoder_start_token_id": 0},
+    ),
+    "qwen3": ("Qwen3Config", "Qwen2Tokenizer", DECODER),
+    "qwen3, bidirectional": ("Qwen3Config", "Qwen2Tokenizer", DECODER | {"is_causal": False}),
+    "llama": ("LlamaConfig", "LlamaTokenizer", DECODER),
+    "mistral": ("MistralConfig", "LlamaTokenizer", DECODER | {"sliding_window": 8}),
+    "gemma3_text": (
+        "Gemma3TextConfig",
+        "GemmaTokenizer",
+        DECODER | {"use_bidirectional_attention": True, "sliding_window": 8, "query_pre_attn_scalar": 8},
+    ),
 }
 
 

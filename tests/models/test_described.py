@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tandem.cli import run
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.models.described import described_towers
-from tandem.models.saving import describe_encoder
+from tandem.models.saving import DualShape, describe_encoder
 from tandem.store import files
 from tandem.store.files import sha256
 
@@ -38,20 +39,21 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
     for name, pooling in (("cls", CLS), ("mean", MEAN)):
         (tmp_path / name).mkdir()
         describe(tmp_path / name, pooling)
-        assert described_towers(tmp_path / name) == {"pooling": name}
+        # without a similarity of its own, sentence-transformers compares by the cosine
+        assert described_towers(tmp_path / name) == {"pooling": name, "normalize": True, "temperature": 0.05}
     (tmp_path / "unit").mkdir()
     describe(tmp_path / "unit", MEAN, "Normalize")
     assert described_towers(tmp_path / "unit") == {"pooling": "mean", "normalize": True, "temperature": 0.05}
-    describe_encoder(tmp_path / "ours", 32, "mean", normalize=False)
+    describe_encoder(tmp_path / "ours", 32, DualShape(True, "mean", False, 1.0))
     assert described_towers(tmp_path / "ours") == {"pooling": "mean"}
 
 
 @pytest.mark.parametrize(
     ("pooling", "module", "told"),
     [
-        (MEAN, "Dense", "modules.json: describes the module Dense, which is not computed here"),
+        (MEAN, "WordWeights", "modules.json: describes the module WordWeights, which is not computed here"),
         (MEAN | {"pooling_mode_max_tokens": True}, "Normalize", "describes the pooling mean_tokens [+] max_tokens"),
-        ({"pooling_mode": "lasttoken"}, "Normalize", "describes the pooling lasttoken"),
+        ({"pooling_mode": "mean_sqrt_len_tokens"}, "Normalize", "describes the pooling mean_sqrt_len_tokens"),
     ],
 )
 def test_what_is_not_computed_here_is_refused(tmp_path, pooling, module, told):
@@ -76,6 +78,9 @@ def test_a_folder_is_planned_with_its_own_pooling(configured, mine, encoder_fold
 
     assert shape(encoder=str(encoder_folder)) == ("cls", False, 1.0)
     assert shape(encoder=str(mine)) == shape(source="folder", path=str(mine)) == ("mean", True, 0.05)
+    assert shape(source="folder", path=str(mine), pooling="cls") == ("cls", True, 0.05)  # key by key
+    assert shape(source="folder", path=str(mine), normalize=False) == ("mean", False, 1.0)
+    (mine / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": "mean_sqrt_len_tokens"}))
     assert shape(source="folder", path=str(mine), pooling="cls") == ("cls", False, 1.0)
 
 
@@ -88,3 +93,46 @@ def test_weights_of_a_folder_are_hashed_once_for_all_variants(configured, mine, 
     (mine / "model.safetensors").write_bytes(b"others")
     FullPlan(config, ROOT)
     assert len(hashed) == 2
+
+
+@pytest.fixture
+def hub(mine, tmp_path, monkeypatch):
+    """The hub's cache with the folder as org/mine, at a commit, and no network."""
+    from huggingface_hub import constants
+
+    repository = tmp_path / "hub" / "models--org--mine"
+    shutil.copytree(mine, repository / "snapshots" / ("0" * 40))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return tmp_path / "hub"
+
+
+def test_a_hub_name_is_planned_by_its_files_in_the_cache_or_not_at_all(configured, hub):
+    def model(encoder):
+        return FullPlan(configured("encoder", encoder), ROOT).planner.model("de_bm25neg", "here")
+
+    params = model("org/mine").values
+    assert (params["pooling"], params["normalize"], params["temperature"]) == ("mean", True, 0.05)
+    with pytest.raises(
+        UserError, match=r"how org/other makes a text's vector is not known .* say pooling: cls, mean, max"
+    ):
+        model("org/other")
+
+
+def test_the_command_says_what_is_chosen_and_by_whom(hub, mine, capsys, tmp_path):
+    entries = {"tiny": {"source": "folder", "path": str(mine), "prompts": {"query": "query: "}}}
+    (tmp_path / "own.yaml").write_text(json.dumps({"encoders": entries}))
+
+    def shown(*words):
+        assert run(["encoder", *words]) == 0
+        return [line.split() for line in capsys.readouterr().out.splitlines()]
+
+    files = ["its", "files"]
+    expected = [["source", "hub", "org/mine@main"], ["pooling", *files, '"mean"'], ["normalize", *files, "true"]]
+    assert shown("org/mine")[:3] == expected
+    lines = shown("tiny", "--configfile", str(tmp_path / "own.yaml"))
+    assert ["prompts", "encoders.tiny", '{"query":', '"query:', '"}'] in lines
+    with pytest.raises(UserError, match="cannot fetch org/other at main from the hub"):
+        run(["encoder", "org/other"])

@@ -7,7 +7,7 @@ import torch
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, dot_scores
-from tandem.models.encoding import pool
+from tandem.models.encoding import pool, pool_packed
 from tandem.models.hub import check_length, load_encoder, load_tokenizer
 from tandem.models.tokens import Tokens
 
@@ -17,6 +17,24 @@ def test_pooling_by_hand():
     mask = torch.tensor([[1, 1, 0]])
     assert pool(hidden, mask, "cls").tolist() == [[1.0, 2.0]]
     assert pool(hidden, mask, "mean").tolist() == [[2.0, 4.0]]
+    assert pool(hidden, mask, "max").tolist() == [[3.0, 6.0]]
+    assert pool(hidden, mask, "lasttoken").tolist() == [[3.0, 6.0]]
+    assert pool(hidden, mask, "weightedmean").tolist() == [[(1 + 2 * 3) / 3, (2 + 2 * 6) / 3]]
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max", "weightedmean", "lasttoken"])
+def test_pooling_does_not_mind_the_side_of_the_padding_nor_packing(pooling):
+    texts = [torch.randn(length, 5, dtype=torch.float64) for length in (3, 1, 4)]
+    padded = {side: torch.zeros(3, 6, 5, dtype=torch.float64) + 9 for side in ("left", "right")}
+    masks = {side: torch.zeros(3, 6, dtype=torch.int64) for side in padded}
+    for row, text in enumerate(texts):
+        for side, place in (("left", slice(6 - len(text), None)), ("right", slice(len(text)))):
+            padded[side][row, place], masks[side][row, place] = text, 1
+    left, right = (pool(padded[side], masks[side], pooling) for side in ("left", "right"))
+    bounds = torch.tensor([0, 3, 4, 8], dtype=torch.int32)
+    packed = pool_packed(torch.cat([*texts, torch.zeros(2, 5, dtype=torch.float64)]), bounds, pooling)
+    assert torch.allclose(left, right, atol=1e-12)
+    assert torch.allclose(left, packed, atol=1e-12)
 
 
 def test_dot_scores_by_hand():

@@ -201,12 +201,13 @@ def test_what_is_no_encoder_is_refused_in_one_line(family_folder, make_job, tmp_
     import transformers
 
     words = load_tokenizer(family_folder("bert"))
-    sizes = {"vocab_size": len(words), "d_model": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2, "d_kv": 8}
-    folder = tmp_path / "t5"
-    transformers.T5Model(transformers.T5Config(**sizes, decoder_start_token_id=0)).save_pretrained(folder)
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    folder = tmp_path / "bart"
+    config = transformers.BartConfig(vocab_size=len(words), d_model=16, **heads)
+    transformers.BartModel(config).save_pretrained(folder)
     words.save_pretrained(folder)
     job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
-    with pytest.raises(UserError, match="/t5: t5 has a decoder; only encoders are taken") as refused:
+    with pytest.raises(UserError, match="/bart: bart has a decoder; only encoders are taken") as refused:
         run(job)
     assert "\n" not in str(refused.value)
     assert not (job.out / "stage.json").exists()

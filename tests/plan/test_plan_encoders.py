@@ -10,7 +10,6 @@ from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
-UNKNOWN = {"ernie-1.0-base-zh", "ernie-2.0-base-en"}  # no commit of these is known here
 
 
 @pytest.fixture
@@ -18,7 +17,9 @@ def stage(configured):
     """`stage(**keys)`: the stage of an encoder of the hub, and of a model that starts from it."""
 
     def plan(**keys):
-        config = configured("encoders", {"mine": {"source": "hub", "name": "org/mine", "revision": "0" * 40} | keys})
+        config = configured(
+            "encoders", {"mine": {"source": "hub", "name": "org/mine", "revision": "0" * 40, "pooling": "mean"} | keys}
+        )
         planner = FullPlan(config | {"encoder": "mine"}, ROOT).planner
         return planner.encoder("mine"), planner.model("de_bm25neg", "here")
 
@@ -54,13 +55,60 @@ def test_lora_is_part_of_the_key_and_its_absence_is_not(configured):
         model({"ranks": 4})
 
 
-def test_the_catalogue_is_pinned():
+def test_the_catalogue_is_pinned_or_says_main():
+    """Whose commit is not known here is taken at `main`, and the stage `encoder` warns of it."""
     found = {}
     for path in sorted((ROOT / "config/encoders").glob("*.yaml")):
-        ((name, told),) = yaml.safe_load(path.read_text()).items()
+        ((name, entry),) = yaml.safe_load(path.read_text()).items()
         assert name == path.stem
-        found[name] = told
-    for name, told in found.items():
-        pinned = told["revision"] if told["source"] == "hub" else told["sha256"]
-        assert (pinned == "main") if name in UNKNOWN else re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", pinned), name
-    assert found.keys() >= UNKNOWN
+        found[name] = entry
+        pinned = entry["revision"] if entry["source"] == "hub" else entry["sha256"]
+        assert pinned == "main" or re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", pinned), name
+    assert found["bert-base-uncased"]["revision"] != "main"
+
+
+@pytest.fixture
+def planned(configured):
+    """`planned(**keys)`: the dual encoder of the default, which starts from an encoder of the hub, and the planner."""
+
+    def plan(**keys):
+        entry = {"source": "hub", "name": "org/mine", "revision": "0" * 40, "pooling": "mean"} | keys
+        planner = FullPlan(configured("encoders", {"mine": entry}) | {"encoder": "mine"}, ROOT).planner
+        return planner.model("de_bm25neg", "here"), planner
+
+    return plan
+
+
+def test_prompts_are_of_the_dual_encoder_alone(planned):
+    without, _ = planned()
+    dual, planner = planned(prompts={"query": "query: ", "passage": "passage: "})
+    assert dual.values["prompts"] == {"query": "query: ", "passage": "passage: "}
+    assert dual.upstream["tokens"].values["prompts"] == dual.values["prompts"]
+    assert "prompts" not in without.values
+    assert "prompts" not in without.upstream["tokens"].values
+    cross = planner.run("bm25+ce_bm25neg", "test", "here")
+    assert "prompts" not in cross.upstream["tokens"].values
+    assert "prompts" not in cross.upstream["model"].values
+    system = planner.run("mine", "test", "here")
+    for role in ("passages", "queries"):
+        assert system.upstream[role].upstream["tokens"].key == dual.upstream["tokens"].key
+        assert system.upstream[role].upstream["model"].values["prompts"] == dual.values["prompts"]
+
+
+def test_fewer_dimensions_and_linear_layers_are_part_of_the_key(planned):
+    digests = {planned(**keys)[0].digest for keys in ({}, {"dim": 16}, {"dim": None}, {"dense": ["2_Dense"]})}
+    assert len(digests) == 3
+    assert planned(dim=16)[0].values["dim"] == 16
+
+
+def test_what_nobody_describes_is_no_system(configured, encoder_folder):
+    planner = FullPlan(configured("encoder", str(encoder_folder)), ROOT).planner
+    with pytest.raises(UserError, match="its files do not say how a text's vector is made, .* say pooling: cls, mean"):
+        planner.run("encoder", "test", "here")
+
+
+def test_all_linear_layers_have_two_names(configured):
+    def model(lora):
+        return FullPlan(configured("models.de_bm25neg.lora", lora), ROOT).planner.model("de_bm25neg", "here")
+
+    assert model({"targets": "all-linear"}).digest == model({"targets": None}).digest

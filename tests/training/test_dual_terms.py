@@ -8,6 +8,7 @@ import torch
 from pytest import approx
 
 from tandem.config.training import Regularise
+from tandem.errors import UserError
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
 from tandem.training.objectives.dual import InBatch, passage_centric, regularised
@@ -125,3 +126,26 @@ def test_parts_equal_one_big_batch(make_objective, gradients, batch, train):
     assert told == approx(big_told, rel=1e-10)
     for key, gradient in big.items():
         torch.testing.assert_close(parts[key], gradient, rtol=1e-10, atol=1e-10)
+
+
+def test_matryoshka_is_the_sum_of_the_losses_of_whole_and_of_cut_vectors(make_objective, gradients, batch):
+    options = {"in_batch": True, "passage_centric": 0.3}
+    expected, sums = 0.0, {}
+    for dim in (None, 8, 3):
+        objective = make_objective("dual", BIG, torch.float64, **options)
+        objective.model.normalize, objective.model.dim = True, dim
+        values, grads = gradients(objective, batch)
+        expected += sum(values.values())
+        sums = {name: sums.get(name, 0) + gradient for name, gradient in grads.items()}
+    for budget in (BIG, SMALL):
+        objective = make_objective("dual", budget, torch.float64, **options, matryoshka=[8, 3])
+        objective.model.normalize = True
+        values, grads = gradients(objective, batch)
+        assert sum(values.values()) == approx(expected)
+        for name, gradient in grads.items():
+            assert torch.allclose(gradient, sums[name], atol=1e-10), name
+
+
+def test_matryoshka_of_whole_vectors_is_refused(make_objective):
+    with pytest.raises(UserError, match="train.matryoshka is 32, but vectors have 32 numbers: name fewer"):
+        make_objective("dual", BIG, torch.float64, matryoshka=[32])

@@ -29,7 +29,8 @@ def main() -> int:
     try:
         if plugins := flag_value(words, "--run.plugins"):  # they may declare the kind of stage itself
             load_plugins(parse_value(plugins))
-        if is_stage(command) and "--help" not in words[1:2]:
+        shown = command == "encoder" and "--out" not in words  # `tandem encoder NAME` says how its vectors are made
+        if is_stage(command) and "--help" not in words[1:2] and not shown:
             attempt = Try(words)
             return run_stage(words, attempt)
         from tandem.cli import run  # a tenth of a second, which stages need not wait for

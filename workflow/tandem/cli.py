@@ -70,6 +70,7 @@ COMMANDS = {
         Command("gc", "extras.operations.gc:gc", OPERATIONS, "List or delete what no configuration needs.", True, True),
         Command("bundle", "extras.operations.bundle:bundle", OPERATIONS, "A table and what reproduces it.", True),
         Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs.", True),
+        Command("encoder", "extras.operations.encoder:encoder", DATA, "How an encoder makes vectors.", True, True),
         Command("datasets", "data.catalogue:catalogue", DATA, "The catalogue of datasets.", reads=True),
         Command("table", "report.commands:main", STEPS, "A table's files."),
         Command("report", "extras.report:report", STEPS, "The report's page."),
@@ -152,7 +153,7 @@ def app(selected: str = "") -> App:
         else:
             listed |= {} if command.name == selected else {"help": command.summary}
             tandem.command(f"tandem.{command.entry}", **listed)
-    for name in (*KINDS, *SHARDS):
+    for name in {*KINDS, *SHARDS} - COMMANDS.keys():
         tandem.command(App(name=name, show=False))
     tandem.register_install_completion_command()
     return tandem

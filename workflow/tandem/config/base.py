@@ -8,8 +8,8 @@ from pydantic_core import PydanticCustomError
 
 Precision = Literal["auto", "fp32", "bf16"]
 Analyzer = Literal["default", "porter", "krovetz", "none", "whitespace", "jieba"]
-Pooling = Literal["cls", "mean"]
-PairPooling = Literal["cls", "mean", "segments"]
+Pooling = Literal["cls", "mean", "max", "weightedmean", "lasttoken"]
+PairPooling = Literal[Pooling, "segments"]
 
 
 class Model(BaseModel):

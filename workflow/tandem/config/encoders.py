@@ -1,10 +1,11 @@
 """Starting encoders: published ones, and those that the project pre-trains itself (`source: pretrain`)."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from tandem.config.base import Pooling, Section, by_value, problem
+from tandem.config.base import Items, Pooling, Section, by_value, problem
 from tandem.config.training import Optimisation
 
 
@@ -15,6 +16,18 @@ class Shape(Section):
     hidden: int = Field(description="dimension of the states")
     feed_forward: int = Field(description="dimension within the feed-forward layers")
     vocabulary: int = Field(description="rows of the embedding matrix")
+
+
+class Prompts(Section):
+    """What is put in front of a side's texts, for the dual encoder alone; it counts as part of their lengths."""
+
+    query: str | None = Field(None, description="such as `query: ` or `Instruct: …\\nQuery: `; null: the encoder's own")
+    passage: str | None = Field(None, description="likewise of passages, in front of the title")
+
+    def over(self, described: Mapping[str, str]) -> dict[str, str]:
+        """The sides that have a prompt: by these keys, else by what an encoder's files describe."""
+        own = {side: text for side, text in self.model_dump().items() if text is not None}
+        return {side: text for side, text in {**described, **own}.items() if text}
 
 
 class Encoder(Section):
@@ -42,6 +55,11 @@ class PublishedEncoder(EncoderFiles, Encoder):
     pooling: Pooling | None = Field(None, description="how a text's vector is made from its tokens' states")
     normalize: bool | None = Field(None, description="vectors of length 1")
     temperature: float | None = Field(None, gt=0, description="divides the scores")
+    prompts: Prompts = Field(Prompts(), description="what is put in front of queries and of passages")
+    dim: int | None = Field(None, ge=1, description="keep so many of a vector's first numbers (Matryoshka); null: all")
+    dense: Items[str] | None = Field(
+        None, description="folders of linear layers between pooling and length 1, in order; null: those of its files"
+    )
     shape: Shape | None = Field(None, description="sizes of an encoder not yet downloaded, for `estimate`")
 
 

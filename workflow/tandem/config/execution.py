@@ -56,7 +56,7 @@ class Execution(ExecutionSettings):
     files: tuple[dict[str, object], ...] | dict[str, object] | None = Field(None, description="files of the source")
     checksum: str | None = Field(None, description="sha256 of the source")
     licence: str | None = Field(None, description="licence of the source, carried into model cards")
-    pooling: str | None = Field(None, description="of an encoder that is fetched later: what its models assume")
+    vectors: dict[str, object] | None = Field(None, description="of an encoder: how its models make them, by its files")
     plugins: Items[str] = Field((), description="files of the plugins that the stage uses")
     heap: str | None = Field(None, description="memory of Java, as its -Xmx has it")
     counts: dict[str, int] | None = Field(None, description="how much the source is expected to hold")

@@ -1,10 +1,11 @@
 """The models that are trained: training lists, losses and their options, optimisation."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from operator import not_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from tandem.config.base import Items, Names, PairPooling, Pooling, Precision, Section, by_value, choice, problem
+from tandem.config.base import Count, Items, Names, PairPooling, Pooling, Precision, Section, by_value, choice, problem
 from tandem.config.losses import check_options, distillation, supervision
 from tandem.errors import UserError
 from tandem.registry import Registry
@@ -142,13 +143,21 @@ class Regularise(Section):
     ramp: int = Field(0, ge=0, description="steps over which the weights grow quadratically; 0: full at once")
 
 
+def _unless_all(value: object) -> object:
+    return None if value == "all-linear" else value
+
+
 class Lora(Section):
     """Low-rank adapters."""
 
     rank: int = Field(8, ge=1, description="rank of the adapters")
     alpha: float = Field(16.0, gt=0, description="the adapters are scaled by alpha / rank")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the adapters")
-    targets: Items[str] | None = Field(None, min_length=1, description="names of linear layers; null: all")
+    targets: Annotated[
+        Items[str] | None,
+        Field(min_length=1),
+        BeforeValidator(_unless_all, json_schema_input_type=list[str] | Literal["all-linear"] | None),
+    ] = Field(None, description="names of linear layers; null or all-linear: all")
 
 
 class Optimisation(Section):
@@ -201,6 +210,9 @@ class DualTrain(SingleTrain):
     in_batch: bool = Field(True, description="the other queries' passages are negatives too")
     passage_centric: float = Field(0.0, ge=0, le=1, description="PAIR's α, weight of the passage-centric loss")
     regularise: Regularise | None = Field(None, description="regularisers of the vectors")
+    matryoshka: Items[Count] = Field(
+        (), exclude_if=not_, description="the loss also of vectors cut to so many numbers: [256, 128]"
+    )
 
 
 class CrossTrain(SingleTrain):

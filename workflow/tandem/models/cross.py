@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tandem.models.device import device
 from tandem.models.encoding import pooled
-from tandem.models.hub import load_encoder, save_encoder
+from tandem.models.hub import check_pooling, load_encoder, save_encoder
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
 from tandem.models.tokens import Inputs, Template, Texts
@@ -51,8 +51,13 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def start(cls, folder: Path, pooling: str) -> Self:
-        """A cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator."""
+        """A cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator.
+
+        Raises:
+            UserError: the encoder cannot be pooled so.
+        """
         model = cls(load_encoder(folder), pooling)
+        check_pooling(model.encoder, pooling, folder)
         if pooling == "segments":
             nn.init.constant_(model.head.weight, COSINE_SCALE)
             nn.init.constant_(model.head.bias, -COSINE_SCALE / 2)  # probability 1/2 at a cosine of 1/2

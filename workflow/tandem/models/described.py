@@ -1,18 +1,29 @@
-"""How a text's vector is computed, by the files that sentence-transformers writes beside an encoder's weights."""
+"""How a text's vector is computed, by the files that sentence-transformers writes beside an encoder's weights.
+
+They are read without that library, which takes seconds to import; a test compares what is read with what it computes.
+"""
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from tandem.config.base import Pooling
 from tandem.errors import UserError
 
-POOLINGS = {"cls": "cls", "cls_token": "cls", "mean": "mean", "mean_tokens": "mean"}
+# Files of before sentence-transformers 5 have a switch for each pooling; some have another name than the pooling.
+SWITCH = "pooling_mode_"
+OLD = {f"{pooling}_{what}": pooling for pooling in get_args(Pooling) for what in ("token", "tokens")}
 # The inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss.
 TEMPERATURE = 0.05
+PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
+LIBRARY = "config_sentence_transformers.json"
 
 
 def described_towers(folder: Path) -> dict[str, Any]:
-    """`pooling`, and of a normalised encoder `normalize` and `temperature`; empty where the files do not say.
+    """What the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`; empty without files.
+
+    Vectors that are compared by the cosine, as sentence-transformers does where a model does not say how, are of
+    length 1 here.
 
     Raises:
         UserError: files that are broken, or that describe what this project does not compute.
@@ -20,28 +31,71 @@ def described_towers(folder: Path) -> dict[str, Any]:
     listed = folder / "modules.json"
     if not listed.is_file():
         return {}
-    modules = _read(listed, list)
     try:
-        paths = {str(module["type"]).rpartition(".")[2]: str(module["path"]) for module in modules}
+        modules = [(str(row["type"]).rpartition(".")[2], str(row["path"])) for row in _read(listed, list)]
     except (KeyError, TypeError):
         raise UserError(f"{listed}: lists no modules with type and path; mend or remove it") from None
-    if others := [name for name in paths if name not in ("Transformer", "Pooling", "Normalize")]:
+    names = [name for name, _ in modules]
+    if others := [name for name in names if name not in ("Transformer", "Pooling", "Dense", "Normalize")]:
         raise _unknown(listed, f"the module {others[0]}")
-    if "Pooling" not in paths:
-        raise _unknown(listed, "no Pooling")
-    towers: dict[str, Any] = {"pooling": _pooling(folder / paths["Pooling"] / "config.json")}
-    return towers | ({"normalize": True, "temperature": TEMPERATURE} if "Normalize" in paths else {})
+    dense = [path for name, path in modules if name == "Dense"]
+    unit = names[-1:] == ["Normalize"]
+    if names != ["Transformer", "Pooling", *["Dense"] * len(dense), *["Normalize"] * unit]:
+        raise _unknown(listed, f"the order {', '.join(names)}")
+    _check_inputs(folder)
+    towers: dict[str, Any] = {"pooling": _pooling(folder / modules[1][1] / "config.json")}
+    config = _read(folder / LIBRARY, dict) if (folder / LIBRARY).is_file() else {}
+    similarity = config.get("similarity_fn_name") or "cosine"
+    if similarity not in ("cosine", "dot"):
+        raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
+    if unit or similarity == "cosine":
+        towers |= {"normalize": True, "temperature": TEMPERATURE}
+    optional = {"prompts": _prompts(folder / LIBRARY, config), "dense": dense, "dim": config.get("truncate_dim")}
+    return towers | {key: value for key, value in optional.items() if value}
+
+
+def longest_input(folder: Path) -> int | None:
+    """The tokens, special ones included, that sentence-transformers cuts texts to; None if the files do not say."""
+    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+        value = _read(folder / name, dict).get(key) if (folder / name).is_file() else None
+        if value and value < 1 << 30:  # tokenizers without a limit say 1e30
+            return int(value)
+    return None
 
 
 def _pooling(path: Path) -> str:
     """The pooling of `1_Pooling/config.json`: `pooling_mode`, in older files one switch for each."""
     config = _read(path, dict)
-    prefix = "pooling_mode_"
-    switched = [key.removeprefix(prefix) for key, on in config.items() if key.startswith(prefix) and on]
-    modes = [config["pooling_mode"]] if "pooling_mode" in config else switched
-    if len(modes) != 1 or modes[0] not in POOLINGS:
+    switched = [key.removeprefix(SWITCH) for key, on in config.items() if key.startswith(SWITCH) and on]
+    modes = config.get("pooling_mode", [OLD.get(name, name) for name in switched])
+    modes = [modes] if isinstance(modes, str) else modes
+    if len(modes) != 1 or modes[0] not in get_args(Pooling):
         raise _unknown(path, f"the pooling {' + '.join(map(str, modes)) or 'none'}")
-    return POOLINGS[modes[0]]
+    if not config.get("include_prompt", True):
+        raise _unknown(path, "a pooling without the prompt's tokens")
+    return str(modes[0])
+
+
+def _prompts(path: Path, config: dict[str, Any]) -> dict[str, str]:
+    """Each side's prompt, as `encode_query` and `encode_document` choose it."""
+    prompts = config.get("prompts") or {}
+    passage = next((text for name in PASSAGE if (text := prompts.get(name))), None)
+    sides = {side: text for side, text in (("query", prompts.get("query")), ("passage", passage)) if text}
+    default = config.get("default_prompt_name")
+    if default not in (None, "query", *PASSAGE) and prompts.get(default) and not sides:
+        hint = "say prompts: {query: …, passage: …} in an entry of encoders; '' is none"
+        raise UserError(f"{path}: has the prompt {default} for all texts, and none for queries or passages; {hint}")
+    return sides
+
+
+def _check_inputs(folder: Path) -> None:
+    """Refuse what a model does to texts that its tokenizer does not do itself."""
+    path = folder / "sentence_bert_config.json"
+    config = _read(path, dict) if path.is_file() else {}
+    if config.get("do_lower_case"):
+        raise _unknown(path, "do_lower_case")
+    if "message" in config.get("modality_config", {}):
+        raise _unknown(path, "texts in a chat's template")
 
 
 def _read(path: Path, kind: type) -> Any:
@@ -55,5 +109,5 @@ def _read(path: Path, kind: type) -> Any:
 
 
 def _unknown(path: Path, what: str) -> UserError:
-    hint = "say pooling: cls or mean in an entry of encoders to compute vectors without it"
+    hint = f"say pooling ({', '.join(get_args(Pooling))}) in an entry of encoders to compute vectors without it"
     return UserError(f"{path}: describes {what}, which is not computed here; {hint}")

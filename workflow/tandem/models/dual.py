@@ -1,23 +1,25 @@
 """Dual encoders: query and passage each become one vector; their dot product is the score (RocketQAv2 Eq. 1)."""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tandem.cluster.progress import say
 from tandem.errors import UserError
+from tandem.models.dense import Dense
 from tandem.models.device import device, place
 from tandem.models.encoding import pooled
-from tandem.models.hub import load_encoder, load_tokenizer, save_encoder
+from tandem.models.hub import check_pooling, load_encoder, load_tokenizer, save_encoder
 from tandem.models.ragged import Ids, Ragged, token_batches
-from tandem.models.saving import DualShape, describe_encoder, describe_two_towers
+from tandem.models.saving import DualShape, describe_encoder, describe_two_towers, plain_shape
 from tandem.models.tokens import Template, Texts
-from tandem.stages.training import UntrainedParams
+from tandem.stages.base import Params
+from tandem.stages.training import UntrainedParams, Vectors
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
@@ -32,50 +34,102 @@ class DualEncoder(nn.Module):
     Args:
         passage: the passage tower; the same module where the towers are shared.
         temperature: scores are dot products divided by it.
+        dim: how many of a vector's first numbers are kept; None keeps all.
+        prompts: what stands in front of each side's texts. Token ids hold it already; `save` tells others.
     Attributes:
         packed: tokens that a packed row is filled up to; None pads texts. Set by `accelerate`.
     """
 
     packed: int | None = None
 
-    def __init__(self, query: nn.Module, passage: nn.Module, pooling: str, normalize: bool, temperature: float) -> None:
+    def __init__(
+        self,
+        query: nn.Module,
+        passage: nn.Module,
+        pooling: str,
+        normalize: bool,
+        temperature: float,
+        dim: int | None = None,
+        prompts: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self.towers = nn.ModuleDict({"query": query, "passage": passage})
+        self.dense = nn.ModuleDict({side: nn.ModuleList() for side in SIDES})
         self.pooling, self.normalize, self.temperature = pooling, normalize, temperature
+        self.dim, self.prompts = dim, dict(prompts or {})
 
     @classmethod
-    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float) -> Self:
-        """A dual encoder from a pre-trained encoder: both towers start from the same weights."""
-        query = load_encoder(folder)
-        return cls(query, query if shared else load_encoder(folder), pooling, normalize, temperature)
+    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
+        """A dual encoder from a pre-trained encoder: both towers start from the same weights.
+
+        Args:
+            more: `dim`, `prompts`, and `dense`, the folders of linear layers within the encoder's folder, in order.
+        Raises:
+            UserError: the encoder cannot be pooled so, or its vectors have fewer numbers than `dim`.
+        """
+        shape = DualShape(shared, pooling, normalize, temperature, **more)
+        model = cls._read(folder, folder, shape)
+        check_pooling(model.towers["query"], pooling, folder)
+        if shape.dim is not None and shape.dim > model.whole:
+            raise UserError(f"{folder}: dim is {shape.dim}, but its vectors have {model.whole} numbers")
+        return model
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The dual encoder that `save` wrote."""
         shape = read_shape(folder)
-        query = load_encoder(folder / ("shared" if shape.shared else "query"))
-        passage = query if shape.shared else load_encoder(folder / "passage")
-        return cls(query, passage, shape.pooling, shape.normalize, shape.temperature)
+        query, passage = ("shared", "shared") if shape.shared else SIDES
+        return cls._read(folder / query, folder / passage, shape)
+
+    @classmethod
+    def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
+        """The towers of two folders; only the first is read where they are shared."""
+        folders = (query,) if shape.shared else (query, passage)
+        towers = [load_encoder(folder) for folder in folders]
+        layers = [nn.ModuleList(Dense.load(folder / name) for name in shape.dense) for folder in folders]
+        vectors = (shape.pooling, shape.normalize, shape.temperature, shape.dim, shape.prompts)
+        model = cls(towers[0], towers[-1], *vectors)
+        model.dense.update({"query": layers[0], "passage": layers[-1]})
+        return model
 
     @property
     def shared(self) -> bool:
         """Whether both sides use one tower."""
         return self.towers["query"] is self.towers["passage"]
 
+    def layers(self, side: str) -> list[Dense]:
+        """A side's linear layers between pooling and length 1: usually none."""
+        return list(cast(nn.ModuleList, self.dense[side]))  # type: ignore[arg-type]
+
+    @property
+    def whole(self) -> int:
+        """How many numbers a vector has before it is cut to `dim`."""
+        tower: Any = self.towers["passage"]
+        return int([tower.config.hidden_size, *(layer.linear.out_features for layer in self.layers("passage"))][-1])
+
     @property
     def dimension(self) -> int:
-        """Length of the vectors."""
-        return int(self.towers["passage"].config.hidden_size)  # type: ignore[union-attr, arg-type]
+        """How many numbers a vector has."""
+        return self.dim or self.whole
 
     def save(self, folder: Path, tokenizer: Any) -> None:
         """Write each tower as a folder that transformers and sentence-transformers load, and two together as one."""
+        shape = DualShape(
+            *(self.shared, self.pooling, self.normalize, self.temperature, self.dimension, self.dim, self.prompts),
+            dense=[f"{at}_Dense" for at, _ in enumerate(self.layers("passage"), 2)],
+        )
         for name in ("shared",) if self.shared else SIDES:
-            save_encoder(self.towers["query" if name == "shared" else name], tokenizer, folder / name)
-            describe_encoder(folder / name, self.dimension, self.pooling, self.normalize)
+            side = "query" if name == "shared" else name
+            tower: Any = self.towers[side]
+            save_encoder(tower, tokenizer, folder / name)
+            # To others the cut at `dim` is one more linear layer: their own comes behind the scaling to length 1.
+            cut = [Dense.truncating(self.whole, self.dim)] if self.dim else []
+            for at, layer in enumerate([*self.layers(side), *cut], 2):
+                layer.save(folder / name / f"{at}_Dense")
+            describe_encoder(folder / name, tower.config.hidden_size, shape)
         if not self.shared:
-            describe_two_towers(folder, *SIDES, normalize=self.normalize)
-        shape = DualShape(self.shared, self.pooling, self.normalize, self.temperature, self.dimension)
-        write_json(folder / "dual.json", asdict(shape))
+            describe_two_towers(folder, *SIDES, shape)
+        write_json(folder / "dual.json", plain_shape(shape))
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts.
@@ -88,16 +142,27 @@ class DualEncoder(nn.Module):
         """
         inputs = template.single_inputs(Ragged.of(texts))
         vectors = pooled(self.towers[side], inputs, self.pooling, mode, self.packed, multiple)
+        for layer in self.layers(side):
+            vectors = layer(vectors)
+        vectors = vectors[:, : self.dim]
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
 
 def run_untrained(job: Job[UntrainedParams]) -> None:
     """Stage `untrained`: the input `encoder` as a dual encoder, as a training of 0 steps would leave it."""
-    folder, params = job.inputs["encoder"].folder / "hf", job.params
-    model = DualEncoder.start(folder, True, params.pooling, params.normalize, params.temperature)
+    folder = job.inputs["encoder"].folder / "hf"
+    model = start_towers(folder, True, job.params, f"{job.kind} {job.key}")
     with writing(job) as draft:
         model.save(draft.folder / "dual", load_tokenizer(folder))
         write_json(draft.path("model.json"), {"objective": "dual", "parts": ["dual"], "steps": 0})
+
+
+def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> DualEncoder:
+    """A dual encoder from an encoder's folder, with vectors as the parameters say; a line tells what they are."""
+    options = params.model_dump(include=set(Vectors.model_fields) - set(Params.model_fields))
+    chosen = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
+    say(f"{label} · vectors by {chosen}")
+    return DualEncoder.start(folder, shared, **options)
 
 
 def read_shape(folder: Path) -> DualShape:

@@ -220,15 +220,21 @@ def pool(hidden: Tensor, mask: Tensor, pooling: str) -> Tensor:
     Args:
         hidden: token vectors, shape (texts, length, dim).
         mask: 1 for tokens and 0 for padding, shape (texts, length).
-        pooling: `cls` (the first token's vector) or `mean` (over the tokens).
+        pooling: `cls` and `lasttoken` (the first, the last token's vector), `mean`, `max` (of each number over the
+            tokens) or `weightedmean` (the n-th token counts n times; Muennighoff 2022, SGPT).
     Returns:
-        Shape (texts, dim), float32.
+        Shape (texts, dim), float32; zeros of a text without tokens. Padding may stand on either side.
     """
     hidden = _float32(hidden)
-    if pooling == "cls":
-        return hidden[:, 0]
-    weights = mask[..., None].to(hidden.dtype)
-    return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
+    if pooling in ("mean", "weightedmean"):
+        weights = (mask * mask.cumsum(1) if pooling == "weightedmean" else mask)[..., None].to(hidden.dtype)
+        return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
+    if pooling == "max":
+        vectors = hidden.masked_fill(mask[..., None] == 0, -torch.inf).amax(1)
+    else:
+        at = mask.argmax(1) if pooling == "cls" else mask.shape[1] - 1 - mask.flip(1).argmax(1)
+        vectors = hidden[torch.arange(len(hidden), device=hidden.device), at]
+    return vectors.masked_fill(~mask.any(1)[:, None], 0.0)
 
 
 def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
@@ -238,11 +244,17 @@ def pool_packed(hidden: Tensor, bounds: Tensor, pooling: str) -> Tensor:
         hidden: token vectors, shape (tokens, dim).
         bounds: where the texts to pool begin and end, shape (texts + 1,); tokens behind them are left out.
     """
-    hidden = _float32(hidden)
-    if pooling == "cls":
-        return hidden[bounds[:-1]]
-    # unsafe: the bounds need no check, which would wait for the GPU
-    return torch.segment_reduce(hidden, "mean", offsets=bounds.long(), unsafe=True)
+    hidden, offsets = _float32(hidden), bounds.long()
+    if pooling in ("cls", "lasttoken"):
+        return hidden[offsets[:-1] if pooling == "cls" else offsets[1:] - 1]
+    if pooling == "weightedmean":
+        places = torch.arange(len(hidden), device=hidden.device)
+        text = torch.searchsorted(offsets[1:], places, right=True).clamp(max=len(bounds) - 2)
+        weights = (places - offsets[text] + 1).to(hidden.dtype)[:, None]
+        # unsafe: the bounds need no check, which would wait for the GPU
+        sums = [torch.segment_reduce(part, "sum", offsets=offsets, unsafe=True) for part in (hidden * weights, weights)]
+        return sums[0] / sums[1]
+    return torch.segment_reduce(hidden, pooling, offsets=offsets, unsafe=True)
 
 
 def _float32(hidden: Tensor) -> Tensor:

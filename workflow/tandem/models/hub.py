@@ -7,17 +7,20 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tandem.cluster import faults
+from tandem.cluster.progress import say
+from tandem.config.base import Pooling
 from tandem.errors import UserError
 from tandem.models.described import described_towers
+from tandem.stages.base import Json
 from tandem.stages.training import EncoderParams
 from tandem.store.files import sha256
 from tandem.store.job import Job, writing
 
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
-FILES = ("*.json", "*.txt", "*.model", "model.safetensors")
+FILES = ("*.json", "*.txt", "*.model", "model.safetensors", "*_Dense/config.json", "*_Dense/model.safetensors")
 
 
 def run(job: Job[EncoderParams]) -> None:
@@ -27,22 +30,25 @@ def run(job: Job[EncoderParams]) -> None:
     weights, expected = sha256(source / "model.safetensors"), job.params.sha256
     if expected and weights != expected:
         raise UserError(f"{source / 'model.safetensors'}: sha256 is {weights}, expected {expected}")
-    if job.execution.pooling:
-        require_pooling(job, source)
+    if planned := job.execution.vectors:
+        require_vectors(job, source, planned)
     with writing(job) as draft:
         for pattern in FILES:
             for path in sorted(source.glob(pattern)):
-                shutil.copyfile(path, draft.path(f"hf/{path.name}"))
+                shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
         if job.params.layers:
             load_encoder(source, job.params.layers).save_pretrained(draft.folder / "hf")
-        check_encoder(draft.folder / "hf", source)
+        check_encoder(draft.folder / "hf", source, str(planned["pooling"]) if planned else "")
         draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
+        if commit and commit != job.params.revision:
+            line = f"{job.params.name} is what {job.params.revision} was: pin it with revision: {commit}"
+            say(f"{job.kind} {job.key} · warning: {line}")
+            draft.facts["warnings"] = [line]
 
 
-def require_pooling(job: Job[EncoderParams], folder: Path) -> None:
-    """Refuse an encoder of the hub that computes vectors otherwise, by its own files, than its models assume."""
-    described = described_towers(folder)
-    if described.get("pooling", job.execution.pooling) != job.execution.pooling or "normalize" in described:
+def require_vectors(job: Job[EncoderParams], folder: Path, planned: Json) -> None:
+    """Refuse an encoder that computes vectors otherwise, by its own files, than was planned."""
+    if (described := described_towers(folder)) and described != planned:
         keys = ", ".join(f"{key}: {json.dumps(value)}" for key, value in described.items()).replace('"', "")
         entry = f"{{source: hub, name: {job.params.name}, revision: {job.params.revision}, {keys}}}"
         raise UserError(f"encoder: {job.params.name} describes {keys}; name it under encoders: {entry}")
@@ -74,9 +80,25 @@ def download(name: str, revision: str) -> tuple[Path, str]:
     try:
         folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(FILES)))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"encoder: cannot fetch {name} at {revision} from the hub: {reason}") from None
+        raise _unavailable(name, revision, error) from None
     return folder, folder.name
+
+
+def description(name: str, revision: str, fetch: bool) -> Path | None:
+    """The folder of a hub model's files without its weights, from the cache, or with `fetch` also from the network."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=["*.json"], local_files_only=not fetch))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        if not fetch:
+            return None
+        raise _unavailable(name, revision, error) from None
+
+
+def _unavailable(name: str, revision: str, error: Exception) -> UserError:
+    return UserError(f"encoder: cannot fetch {name} at {revision} from the hub: {str(error).strip().splitlines()[0]}")
 
 
 def check_folder(folder: Path) -> None:
@@ -127,17 +149,22 @@ def tokenizer_digest(text: str) -> str:
 def load_encoder(folder: Path, layers: int | None = None) -> Any:
     """The folder's encoder without a task head, in float32; with `layers` only so many of its first layers."""
     import torch
-    from transformers import AutoModel
+    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
+    from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING
 
     check_folder(folder)
     options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
     with _loading(folder):
+        kind = type(AutoConfig.from_pretrained(folder, trust_remote_code=False))
         if layers is not None:
             options["config"] = _first_layers(folder, layers)
+        # of T5 and its relatives the encoder alone
+        texts, whole = (mapping.get(kind, None) for mapping in (MODEL_FOR_TEXT_ENCODING_MAPPING, MODEL_MAPPING))
+        auto = AutoModel if texts in (None, whole) else AutoModelForTextEncoding
         try:
-            return AutoModel.from_pretrained(folder, add_pooling_layer=False, **options)
+            return auto.from_pretrained(folder, add_pooling_layer=False, **options)
         except TypeError:  # families without a pooling layer do not take the option
-            return AutoModel.from_pretrained(folder, **options)
+            return auto.from_pretrained(folder, **options)
 
 
 def _first_layers(folder: Path, layers: int) -> Any:
@@ -155,8 +182,11 @@ def _first_layers(folder: Path, layers: int) -> Any:
     return config
 
 
-def check_encoder(folder: Path, source: Path) -> None:
-    """Refuse a folder, a copy of `source`, whose model does not turn a pair of texts into one vector for each token."""
+def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
+    """Refuse a folder, a copy of `source`, whose model does not turn a pair of texts into one vector for each token.
+
+    With `pooling`, also one that cannot be pooled so.
+    """
     import torch
 
     model, tokenizer = load_encoder(folder).eval(), load_tokenizer(folder)
@@ -174,6 +204,28 @@ def check_encoder(folder: Path, source: Path) -> None:
         raise UserError(f"{source}: {kind} does not work as an encoder: {reason}") from None
     if shape != (1, inputs["input_ids"].shape[1], model.config.hidden_size):
         raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
+    check_pooling(model, pooling, source)
+
+
+def check_pooling(model: Any, pooling: str, folder: Path) -> None:
+    """Refuse `cls` of a model whose first token sees no other: all texts would get the same vector.
+
+    So it is with causal models, and with encoders without layers.
+    """
+    import torch
+
+    if pooling != "cls":
+        return
+    last = model.get_input_embeddings().weight.shape[0] - 1
+    texts = torch.tensor([[last, last - 1], [last, last - 2]], device=model.device)
+    with torch.inference_mode():
+        first, second = model.eval()(input_ids=texts, attention_mask=torch.ones_like(texts)).last_hidden_state[:, 0]
+    if torch.equal(first, second):
+        others = ", ".join(name for name in get_args(Pooling) if name != "cls")
+        raise UserError(
+            f"{folder}: pooling is cls, but the first token of {model.config.model_type} sees nothing of the text; "
+            f"say pooling: lasttoken, or whatever the model was trained with ({others}), in its entry of encoders"
+        )
 
 
 def check_length(model: Any, tokens: int, what: str) -> None:

@@ -1,19 +1,21 @@
 """What stands beside saved weights: sentence-transformers' files, and the README's lines on how to load a folder."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import yaml
 
 from tandem.store.files import write_json
 
-# Modules of sentence-transformers: their folder, and their class.
+# Modules of sentence-transformers.
 MODULES = {
-    "Transformer": ("", "sentence_transformers.base.modules.transformer.Transformer"),
-    "Pooling": ("1_Pooling", "sentence_transformers.sentence_transformer.modules.pooling.Pooling"),
-    "Normalize": ("2_Normalize", "sentence_transformers.sentence_transformer.modules.normalize.Normalize"),
-    "Dense": ("2_Dense", "sentence_transformers.base.modules.dense.Dense"),
-    "Router": ("", "sentence_transformers.base.modules.router.Router"),
+    "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
+    "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    "Normalize": "sentence_transformers.sentence_transformer.modules.normalize.Normalize",
+    "Dense": "sentence_transformers.base.modules.dense.Dense",
+    "Router": "sentence_transformers.base.modules.router.Router",
 }
 CONFIG = "config_sentence_transformers.json"
 TRANSFORMER = {
@@ -27,20 +29,39 @@ MODEL["similarity_fn_name"] = "dot"
 CROSS = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder", "prompts": {}}
 
 
-def describe_encoder(folder: Path, dimension: int, pooling: str, normalize: bool) -> None:
-    """Make an encoder's folder a SentenceTransformer with this pooling, whose similarity is the dot product."""
-    _pooled(folder, dimension, pooling, "Normalize" if normalize else None)
-    write_json(folder / CONFIG, MODEL)
+@dataclass(frozen=True)
+class DualShape:
+    """What `dual.json` says: how a saved dual encoder makes vectors and scores."""
+
+    shared: bool
+    pooling: str
+    normalize: bool
+    temperature: float
+    dimension: int = 0
+    dim: int | None = None
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    dense: Sequence[str] = ()
 
 
-def describe_two_towers(folder: Path, query: str, passage: str, normalize: bool) -> None:
+def plain_shape(shape: DualShape) -> dict[str, object]:
+    """The content of `dual.json`: what is rarely there is left out where it is not."""
+    return {name: value for name, value in asdict(shape).items() if value not in (None, {}, [], ())}
+
+
+def describe_encoder(folder: Path, dimension: int, shape: DualShape) -> None:
+    """Make an encoder's folder with states of `dimension` a SentenceTransformer whose similarity is the dot product."""
+    _pooled(folder, dimension, shape.pooling, _behind(shape))
+    write_json(folder / CONFIG, _model(shape))
+
+
+def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape) -> None:
     """Make a folder of two towers one SentenceTransformer: `encode_query` and `encode_document` take one each.
 
     The towers' own folders, which `describe_encoder` has described, are its parts: no weight is stored twice.
     """
-    names = ["Transformer", "Pooling", *(["Normalize"] if normalize else [])]
+    modules = _places(["Transformer", "Pooling", *_behind(shape)])
     parts = {
-        route: {str(Path(tower) / MODULES[name][0]): MODULES[name][1] for name in names}
+        route: {str(Path(tower) / place): MODULES[name] for place, name in modules}
         for route, tower in (("query", query), ("document", passage))
     }
     router = {
@@ -50,12 +71,22 @@ def describe_two_towers(folder: Path, query: str, passage: str, normalize: bool)
     }
     _modules(folder, ["Router"])
     write_json(folder / "router_config.json", router)
-    write_json(folder / CONFIG, MODEL)
+    write_json(folder / CONFIG, _model(shape))
+
+
+def _behind(shape: DualShape) -> list[str]:
+    """The modules behind the pooling: the cut at `dim` is saved as one more linear layer."""
+    return ["Dense"] * (len(shape.dense) + (shape.dim is not None)) + ["Normalize"] * shape.normalize
+
+
+def _model(shape: DualShape) -> dict[str, object]:
+    names = {"query": "query", "passage": "document"}
+    return MODEL | {"prompts": {names[side]: text for side, text in shape.prompts.items()}}
 
 
 def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
     """Make an encoder's folder with a head in 2_Dense/ a CrossEncoder; scores are the output's sigmoid."""
-    _pooled(folder, dimension, pooling, "Dense")
+    _pooled(folder, dimension, pooling, ["Dense"])
     size = {"in_features": dimension, "out_features": 1, "bias": True}
     names = {"module_input_name": "sentence_embedding", "module_output_name": "scores"}
     activation = {"activation_function": "torch.nn.modules.linear.Identity"}
@@ -63,9 +94,9 @@ def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
     write_json(folder / CONFIG, CROSS)
 
 
-def _pooled(folder: Path, dimension: int, pooling: str, last: str | None) -> None:
-    """Describe the modules from token ids to a vector, and the one behind them."""
-    _modules(folder, ["Transformer", "Pooling", *([last] if last else [])])
+def _pooled(folder: Path, dimension: int, pooling: str, behind: list[str]) -> None:
+    """Describe the modules from token ids to a vector, and those behind them."""
+    _modules(folder, ["Transformer", "Pooling", *behind])
     write_json(folder / "sentence_bert_config.json", TRANSFORMER)
     vector = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
     write_json(folder / "1_Pooling/config.json", vector)
@@ -73,16 +104,24 @@ def _pooled(folder: Path, dimension: int, pooling: str, last: str | None) -> Non
 
 def _modules(folder: Path, names: list[str]) -> None:
     """List the modules in the order they are called."""
-    modules = [
-        {"idx": i, "name": str(i), "path": MODULES[name][0], "type": MODULES[name][1]} for i, name in enumerate(names)
-    ]
+    places = enumerate(_places(names))
+    modules = [{"idx": i, "name": str(i), "path": place, "type": MODULES[name]} for i, (place, name) in places]
     write_json(folder / "modules.json", modules)
+
+
+def _places(names: list[str]) -> list[tuple[str, str]]:
+    """Each module's folder, which its place in the order names, and the module."""
+    return [(f"{i}_{name}" if i else "", name) for i, name in enumerate(names)]
 
 
 TASKS = {"dual": "sentence-similarity", "cross": "text-ranking"}
 POOL = {
     "cls": "hidden[:, 0]",
     "mean": '(hidden * inputs["attention_mask"][..., None]).sum(1) / inputs["attention_mask"].sum(1, keepdim=True)',
+    "max": 'hidden.masked_fill(inputs["attention_mask"][..., None] == 0, float("-inf")).amax(1)',
+    "weightedmean": '(hidden * (w := inputs["attention_mask"].cumsum(1) * inputs["attention_mask"])[..., None]).sum(1)'
+    " / w.sum(1, keepdim=True)",
+    "lasttoken": 'hidden[range(len(hidden)), inputs["attention_mask"].cumsum(1).argmax(1)]',
 }
 
 SCORE_SEGMENTS = """\
@@ -121,21 +160,14 @@ def front_matter(part: str, base: str | None, licence: str | None) -> str:
     return f"---\n{yaml.safe_dump(fields, sort_keys=False)}---\n"
 
 
-@dataclass(frozen=True)
-class DualShape:
-    """What `dual.json` says: how a saved dual encoder makes vectors and scores."""
-
-    shared: bool
-    pooling: str
-    normalize: bool
-    temperature: float
-    dimension: int
-
-
 def dual_usage(shape: DualShape, lengths: Lengths) -> str:
     """How to load the dual encoder of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
     whole, query, passage = ("dual/shared",) * 3 if shape.shared else ("dual", "dual/query", "dual/passage")
     query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
+    texts = [
+        json.dumps(shape.prompts.get(side, "") + text, ensure_ascii=False)
+        for side, text in (("query", "a query"), ("passage", "a passage"))
+    ]
     ours = f"""\
 ```python
 from pathlib import Path
@@ -145,7 +177,7 @@ from tandem.models.tokens import Template
 
 model, tokenizer = DualEncoder.load(Path("dual")).eval(), load_tokenizer(Path("{passage}"))
 template = Template.of(tokenizer)
-query, text = tokenizer(["a query", "a passage"], add_special_tokens=False)["input_ids"]
+query, text = tokenizer([{", ".join(texts)}], add_special_tokens=False)["input_ids"]
 vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
 scores = dot_scores(*vectors, model.temperature)
 ```"""
@@ -158,7 +190,10 @@ model.max_seq_length = {passage_tokens}  # of a passage; queries were cut to {qu
 queries, passages = model.encode_query(["a query"]), model.encode_document(["a passage"])
 scores = model.similarity(queries, passages) / {shape.temperature}
 ```"""
+    if shape.dense:  # transformers does not know them
+        return "\n\n".join([ours, theirs])
     vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
+    pool = f"({POOL[shape.pooling]})[:, :{shape.dim}]" if shape.dim else POOL[shape.pooling]
     plain = f"""\
 ```python
 from transformers import AutoModel, AutoTokenizer
@@ -167,10 +202,10 @@ def encode(folder, texts, tokens):
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
     inputs = tokenizer(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
     hidden = model(**inputs).last_hidden_state
-    vectors = {POOL[shape.pooling]}
+    vectors = {pool}
     return {vectors}
 
-queries, passages = encode("{query}", ["a query"], {query_tokens}), encode("{passage}", ["a passage"], {passage_tokens})
+queries, passages = encode("{query}", [{texts[0]}], {query_tokens}), encode("{passage}", [{texts[1]}], {passage_tokens})
 scores = queries @ passages.T / {shape.temperature}
 ```"""
     return "\n\n".join([ours, theirs, plain])

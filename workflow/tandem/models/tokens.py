@@ -17,6 +17,8 @@ from torch import Tensor
 from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection, contents
 from tandem.data.language import vocabulary_warnings
+from tandem.errors import UserError
+from tandem.models.described import longest_input
 from tandem.models.hub import load_tokenizer, tokenizer_digest
 from tandem.models.ragged import Ids, Ragged, ends, ranges, write_ragged
 from tandem.stages.training import TokensParams
@@ -163,10 +165,22 @@ def run(job: Job[TokensParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
     dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
+    lengths = {"query": job.params.query_length, "passage": job.params.passage_length}
+    for side, prompt in job.params.prompts.items():
+        if (size := len(tokenizer(prompt, add_special_tokens=False)["input_ids"])) >= lengths[side]:
+            raise UserError(
+                f"lengths.{side} is {lengths[side]}, but the prompt {prompt!r} has {size} tokens: raise it, or shorten "
+                f"prompts.{side} of the encoder's entry"
+            )
 
-    def tokenise(texts: list[str], length: int) -> list[list[int]]:
+    def tokenise(texts: list[str], side: str) -> list[list[int]]:
+        prompt = job.params.prompts.get(side, "")
         ids: list[list[int]] = tokenizer(
-            texts, add_special_tokens=False, truncation=True, max_length=length, return_attention_mask=False
+            [prompt + text for text in texts],
+            add_special_tokens=False,
+            truncation=True,
+            max_length=lengths[side],
+            return_attention_mask=False,
         )["input_ids"]
         return ids
 
@@ -174,14 +188,14 @@ def run(job: Job[TokensParams]) -> None:
         with Progress(f"tokens {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):
                 texts = [contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
-                ids = tokenise(texts, job.params.passage_length)
+                ids = tokenise(texts, "passage")
                 progress.add(len(ids), tokens=sum(map(len, ids)))
                 yield ids
 
     def queries() -> Iterator[list[list[int]]]:
         texts = pq.read_table(job.inputs["dataset"].path("queries.parquet"), columns=["text"])["text"]
         for start in range(0, len(texts), ROWS):
-            yield tokenise(texts.slice(start, ROWS).to_pylist(), job.params.query_length)
+            yield tokenise(texts.slice(start, ROWS).to_pylist(), "query")
 
     with writing(job) as draft:
         n_passages, n_tokens = write_ragged(draft.folder, "passages", passages(), dtype)
@@ -190,5 +204,15 @@ def run(job: Job[TokensParams]) -> None:
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template})
         draft.facts |= {"passages": n_passages, "queries": n_queries, "passage_tokens": n_tokens}
         pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
-        for line in vocabulary_warnings(job.inputs["dataset"], pieces):
+        extra = Template.of(tokenizer).extra[0]
+        lines = vocabulary_warnings(job.inputs["dataset"], pieces)
+        for line in [*lines, *_length_warnings(job, max(lengths.values()) + extra)]:
             warn(job, draft, line)
+
+
+def _length_warnings(job: Job[TokensParams], tokens: int) -> list[str]:
+    """A line where inputs may be longer than those that the encoder's files say it reads."""
+    limit = longest_input(job.inputs["encoder"].folder / "hf")
+    if limit is None or tokens <= limit:
+        return []
+    return [f"texts have up to {tokens} tokens, special ones included; the encoder's files say it reads {limit}"]

@@ -7,22 +7,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PretrainedEncoder, PublishedEncoder
-from tandem.errors import UserError, nearest
-from tandem.models.described import described_towers
+from tandem.config.base import Pooling
+from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PublishedEncoder
+from tandem.errors import UserError
 from tandem.models.hub import package_folder
 from tandem.plan.context import TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import JSON, Stage
+from tandem.plan.towers import UNDESCRIBED, described_by, pretrained, published_entry, towers
 from tandem.store.files import sha256_once
 
 # transformers' families call the same numbers by different names.
 NAMES = {
-    "layers": ("num_hidden_layers", "n_layers"),
-    "hidden": ("hidden_size", "dim"),
-    "feed_forward": ("intermediate_size", "hidden_dim"),
+    "layers": ("num_hidden_layers", "n_layers", "num_layers"),
+    "hidden": ("hidden_size", "dim", "d_model"),
+    "feed_forward": ("intermediate_size", "hidden_dim", "d_ff"),
     "vocabulary": ("vocab_size",),
     "positions": ("max_position_embeddings",),
 }
@@ -123,11 +124,6 @@ def _first_layers(shape: Shape, params: Mapping[str, Any]) -> Shape:
     return replace(shape, layers=min(shape.layers, params.get("layers") or shape.layers))
 
 
-HUB = re.compile(r"[\w.-]+/[\w.-]+")
-UNDESCRIBED: JSON = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # vectors, where nothing describes them
-TOWERS = tuple(UNDESCRIBED)
-
-
 def encoder(ctx: Context, name: str, opened: tuple[str, ...] = ()) -> Stage:
     """The stage of a starting encoder."""
     if ("encoder", name) not in ctx.memo:
@@ -136,58 +132,19 @@ def encoder(ctx: Context, name: str, opened: tuple[str, ...] = ()) -> Stage:
     return ctx.memo["encoder", name]
 
 
-def pretrained(ctx: Context, name: str) -> AnyPretrained | None:
-    """The entry of an encoder that the DAG pre-trains; None for any other."""
-    entry = ctx.settings.encoders.get(name)
-    return entry if isinstance(entry, PretrainedEncoder) else None
-
-
-def towers(ctx: Context, name: str) -> JSON:
-    """How a text's vector is computed, as far as an encoder's entry, or what it starts from, says so."""
-    usual = {key: getattr(entry, f"usual_{key}") for key in TOWERS} if (entry := pretrained(ctx, name)) else {}
-    return usual | _own_towers(ctx, name)
-
-
 def untrained(ctx: Context, name: str) -> Stage:
     """The stage that makes an encoder, as it is, a dual encoder."""
-    start = encoder(ctx, name)
-    return ctx.stage("untrained", start.dataset, start.name, UNDESCRIBED | towers(ctx, name), {"encoder": start})
-
-
-def _own_towers(ctx: Context, name: str) -> JSON:
-    entry = pretrained(ctx, name) or _published_entry(ctx, name)
-    own = {key: value for key in TOWERS if (value := getattr(entry, key)) is not None}
-    if isinstance(entry, PublishedEncoder):
-        return own if "pooling" in own else _described(entry) | own
-    return own if entry.start is None else _own_towers(ctx, entry.start) | own
-
-
-def _described(entry: PublishedEncoder) -> JSON:
-    """How an encoder that is on this machine computes vectors, by its own files."""
-    match entry.source:
-        case "package":
-            return described_towers(package_folder(entry.package or "", entry.folder or ""))
-        case "folder":
-            return described_towers(Path(entry.path or ""))
-        case _:
-            return {}
-
-
-def _published_entry(ctx: Context, name: str) -> PublishedEncoder:
-    """The entry of a published encoder, also of one that is named by its folder or by the hub's name."""
-    known = ctx.settings.encoders
-    if isinstance(entry := known.get(name), PublishedEncoder):
-        return entry
-    if Path(name).is_dir():
-        return PublishedEncoder(source="folder", path=name)
-    if HUB.fullmatch(name):
-        return PublishedEncoder(source="hub", name=name, revision="main")
-    hint = nearest(name, list(known))
-    raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
+    start, chosen = encoder(ctx, name), towers(ctx, name)
+    if "pooling" not in chosen:
+        raise UserError(
+            f"encoders.{name}.pooling: its files do not say how a text's vector is made, so it is no system as it is; "
+            f"say pooling: {', '.join(get_args(Pooling))}"
+        )
+    return ctx.stage("untrained", start.dataset, start.name, UNDESCRIBED | chosen, {"encoder": start})
 
 
 def _published(ctx: Context, name: str) -> Stage:
-    entry = _published_entry(ctx, name)
+    entry = published_entry(ctx.settings.encoders, name)
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
@@ -195,8 +152,8 @@ def _published(ctx: Context, name: str) -> Stage:
         if not weights.is_file():
             raise UserError(f"encoder: {entry.path} holds no model.safetensors; only safetensors are loaded")
         params["sha256"], execution["path"] = sha256_once(weights), entry.path
-    if entry.source == "hub" and entry.pooling is None:  # its files are not here yet: the stage compares them
-        execution["pooling"] = UNDESCRIBED["pooling"]
+    if entry.pooling is None:  # by its files, which the stage compares
+        execution["vectors"] = described_by(entry) or {"pooling": UNDESCRIBED["pooling"]}
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
     return ctx.stage("encoder", "shared", label, params, {}, execution)
 
@@ -247,14 +204,15 @@ def tokenizer(ctx: Context, name: str) -> Stage:
     return encoder(ctx, name)
 
 
-def tokens(ctx: Context, name: str, data: str) -> Stage:
-    """Token ids of a dataset under an encoder's tokenizer."""
-    if ("tokens", name, data) not in ctx.memo:
+def tokens(ctx: Context, name: str, data: str, part: str = "cross") -> Stage:
+    """Token ids of a dataset under an encoder's tokenizer; those of part `dual` begin with the encoder's prompts."""
+    if ("tokens", name, data, part) not in ctx.memo:
         source, lengths = tokenizer(ctx, name), ctx.settings.lengths
-        params = {"query_length": lengths.query, "passage_length": lengths.passage}
+        params: JSON = {"query_length": lengths.query, "passage_length": lengths.passage}
+        params["prompts"] = towers(ctx, name).get("prompts", {}) if part == "dual" else {}
         upstream = {"dataset": dataset(ctx, data), "encoder": source}
-        ctx.memo["tokens", name, data] = ctx.stage("tokens", data, source.name, params, upstream)
-    return ctx.memo["tokens", name, data]
+        ctx.memo["tokens", name, data, part] = ctx.stage("tokens", data, source.name, params, upstream)
+    return ctx.memo["tokens", name, data, part]
 
 
 def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tuple[str, ...]) -> dict[str, Stage]:

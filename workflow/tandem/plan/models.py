@@ -15,9 +15,10 @@ from tandem.errors import UserError, nearest
 from tandem.plan.candidates import check_lists, is_source, teacher, training_lists
 from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Validated, json_of, require_name, start_of
 from tandem.plan.datasets import cutoff, dataset, make_dataset, notes_of, require_split, run_depth, splits
-from tandem.plan.encoders import UNDESCRIBED, encoder, tokens, towers
+from tandem.plan.encoders import encoder, tokens
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import run, score_by, vectors
+from tandem.plan.towers import UNDESCRIBED, towers
 
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
 OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where")  # not true of a part of a dataset
@@ -47,7 +48,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
         "lora": json_of(entry.lora) if entry.lora else None,
         **_towers(ctx, name, entry, part),
     }
-    upstream["tokens"] = tokens(ctx, ctx.root(name, part), data)
+    upstream["tokens"] = tokens(ctx, ctx.root(name, part), data, part)
     upstream |= (lists := training_lists(ctx, at, entry.candidates, data))
     if distil := getattr(train, "distil", None):
         upstream["teacher"] = teacher(ctx, at, distil, lists["candidates"], data)
@@ -93,7 +94,7 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
     for key in UNDESCRIBED if part == "dual" else ("pooling",):
         own = getattr(entry, key, None)
         values[key] = root.get(key, UNDESCRIBED[key]) if own is None else own
-    return values
+    return values | ({key: value for key, value in root.items() if key not in UNDESCRIBED} if part == "dual" else {})
 
 
 def check_losses(at: str, entry: ModelEntry) -> None:

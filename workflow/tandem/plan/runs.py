@@ -172,7 +172,7 @@ def _dual_encoder(ctx: Context, system: str, where: str) -> Stage:
 def _embeddings(ctx: Context, system: str, label: str, params: JSON, where: str, data: str) -> Stage:
     model = _dual_encoder(ctx, system, where)
     # By the system's name: an equal model of another variant may have lent the stage its own.
-    read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data)
+    read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
     upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
     how = ctx.execution("attention", "compile")
     return ctx.stage("embeddings", data, f"{model.name}.{label}", params, upstream, how)
@@ -216,7 +216,8 @@ def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
 def _dimension(ctx: Context, passages: Stage) -> int | None:
     """The vectors' dimension, if the encoder's files or its entry tell it."""
     try:
-        return shape_of(passages.upstream["tokens"], ctx.settings.encoders).hidden
+        dim: int | None = passages.upstream["model"].values.get("dim")
+        return dim or shape_of(passages.upstream["tokens"], ctx.settings.encoders).hidden
     except UserError:
         return None
 

@@ -21,7 +21,7 @@ from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
 from tandem.retrieval.embeddings import FP16, Blocks, Vectors, block_name, origin
-from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_tokenizer
+from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_prompts, require_tokenizer
 from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.files import write_json
@@ -40,6 +40,7 @@ class Encoder:
         self.model = DualEncoder.load(folder).to(device()).eval()
         self.tower = TOWERS[job.params.side]
         require_tokenizer(folder / ("shared" if self.model.shared else self.tower), self.tokens)
+        require_prompts(self.model.prompts, self.tokens)
         self.template = Tokens.open(self.tokens).template
         self.budget = job.params.batch_tokens
         self.mode = resolve_precision(job.params.precision)

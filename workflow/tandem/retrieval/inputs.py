@@ -1,11 +1,13 @@
 """Checks that a job's inputs fit together: one dataset, one tokenizer, a model with the part that is needed."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
 from tandem.models.hub import tokenizer_digest
+from tandem.stages.training import TokensParams
 from tandem.store.artifact import NOTES, Artifact
 from tandem.store.job import Job
 
@@ -57,6 +59,13 @@ def part_files(model: Artifact, part: str) -> dict[str, str]:
         for name, checksum in model.manifest.checksums.items()
         if f"{part}/" in name and Path(name).name not in NOTES
     }
+
+
+def require_prompts(model: Mapping[str, str], tokens: Artifact) -> None:
+    """Refuse token ids whose texts begin with other prompts than the model's."""
+    own = tokens.params_as(TokensParams).prompts
+    if own != model:
+        raise UserError(f"{tokens.folder}: was made with the prompts {own}, but the model has {dict(model)}")
 
 
 def require_tokenizer(folder: Path, tokens: Artifact) -> None:

@@ -1,6 +1,7 @@
 """Encoders, token ids, pre-training and training."""
 
 from collections.abc import Mapping
+from operator import not_
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -29,6 +30,7 @@ class TokensParams(Params):
 
     query_length: int = Field(ge=1, description="longest query, in tokens without special ones")
     passage_length: int = Field(ge=1, description="longest passage, likewise")
+    prompts: dict[str, str] = Field({}, exclude_if=not_, description="in front of a side's texts: query, passage")
 
 
 class Vectors(Params):
@@ -37,6 +39,9 @@ class Vectors(Params):
     pooling: PairPooling = Field("cls", description="from the tokens' states; segments: of cross-encoders alone")
     normalize: bool = Field(False, description="vectors of length 1")
     temperature: float = Field(1.0, gt=0, description="divides the scores")
+    prompts: dict[str, str] = Field({}, exclude_if=not_, description="in front of a side's texts: query, passage")
+    dim: int | None = Field(None, ge=1, exclude_if=not_, description="numbers of a vector that are kept; null: all")
+    dense: tuple[str, ...] = Field((), exclude_if=not_, description="folders of linear layers behind the pooling")
 
 
 class UntrainedParams(Vectors):

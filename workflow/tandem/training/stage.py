@@ -18,7 +18,7 @@ from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dual import DualEncoder
+from tandem.models.dual import DualEncoder, start_towers
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, set_dropout
 from tandem.models.tokens import Tokens
@@ -102,11 +102,11 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
     objective: Ranker
     match train:
         case DualTraining():
-            objective = Dual(start_dual(inputs["start"], params), tokens, train, positives, budget, world)
+            objective = Dual(start_dual(inputs["start"], params, job.key), tokens, train, positives, budget, world)
         case CrossTraining():
             objective = Cross(start_cross(inputs["start"], params.pooling), tokens, train, positives, budget, world)
         case JointTrain():
-            dual = start_dual(inputs["retriever"], params)
+            dual = start_dual(inputs["retriever"], params, job.key)
             cross = start_cross(inputs["reranker"], params.pooling)
             cross_tokens = Tokens.open(inputs["cross_tokens"])
             objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
@@ -115,11 +115,10 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
     return objective
 
 
-def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
-    """A dual encoder from an encoder or from a trained model."""
+def start_dual(artifact: Artifact, params: ModelParams, key: str) -> DualEncoder:
+    """A dual encoder from an encoder or from a trained model, for the artifact `key`."""
     if (artifact.folder / "hf").is_dir():
-        shape = (params.shared, params.pooling, params.normalize, params.temperature)
-        return DualEncoder.start(artifact.folder / "hf", *shape)
+        return start_towers(artifact.folder / "hf", params.shared, params, f"train {key}")
     return DualEncoder.load(artifact.folder / "dual")
 
 

@@ -84,6 +84,9 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     """Write everything into an empty folder; the first query of `split` is the example."""
     needs = {role: open_artifact(Path(stage.folder)) for role, stage in part(run).needs.items()}
     passages, collection = Embeddings(needs["passages"], "passages"), Collection(needs["dataset"])
+    dual = json.loads((needs["model"].folder / "dual/dual.json").read_text())
+    if "dense" in dual:
+        raise UserError(f"{system} has linear layers behind its pooling, which transformers alone does not compute")
     say(f"export {system} · {passages.rows:,} passages")
     shutil.copytree(needs["model"].folder / "dual", folder / "dual")
     with open(folder / IDS, "w", encoding="utf-8", newline="\n") as file:
@@ -99,12 +102,12 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
             write_flat(folder / FLAT, passages, progress)
     special = Tokens.open(needs["tokens"]).template.extra[0]
     query, passage = (needs["tokens"].params[f"{side}_length"] + special for side in ("query", "passage"))
-    dual = json.loads((folder / "dual/dual.json").read_text())
     card = render_readme(
         CARD,
         system=system,
         dual=dual,
         pool=POOL[dual["pooling"]],
+        prompt=f"{json.dumps(text, ensure_ascii=False)} + " if (text := dual.get("prompts", {}).get("query")) else "",
         query_tokens=query,
         passage_tokens=passage,
         passages=passages.rows,

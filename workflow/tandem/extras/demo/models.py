@@ -18,6 +18,7 @@ from tandem.retrieval.encode import Encoder
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_part, require_tokenizer
 from tandem.stages.retrieval import EmbeddingsParams
+from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
 
@@ -39,10 +40,11 @@ class Queries:
     def __init__(self, folder: Path, tokens: Artifact) -> None:
         require_tokenizer(folder, tokens)
         self.tokenizer, self.length = load_tokenizer(folder), tokens.params["query_length"]
+        self.prompt = tokens.params_as(TokensParams).prompts.get("query", "")
 
     def ids(self, text: str) -> Ids:
         """Token ids without special tokens, cut to the query length."""
-        tokens = self.tokenizer(text, add_special_tokens=False, truncation=True, max_length=self.length)
+        tokens = self.tokenizer(self.prompt + text, add_special_tokens=False, truncation=True, max_length=self.length)
         return np.array(tokens["input_ids"], np.int64)
 
 

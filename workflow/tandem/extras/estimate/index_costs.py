@@ -28,7 +28,7 @@ class Index:
     def __init__(self, stage: Stage, setting: Setting) -> None:
         passages = stage.upstream["passages"]
         self.rows = setting.size(passages).passages
-        self.dimension = setting.shape(passages.upstream["tokens"]).hidden
+        self.dimension = setting.dimension(passages)
         params = sized(stage.params, self.rows, self.dimension)
         keys = INDEXES[params.type].model_fields
         values = {key: value if key in keys else None for key, value in params.model_dump().items()}

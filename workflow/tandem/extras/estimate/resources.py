@@ -161,6 +161,11 @@ class Setting:
         """How many queries of a split there are in that collection."""
         return self.size(stage).queries.get(split, 0)
 
+    def dimension(self, embeddings: Stage) -> int:
+        """How many numbers a vector of an `embeddings` stage has."""
+        dim: int | None = embeddings.upstream["model"].values.get("dim")
+        return dim or self.shape(embeddings.upstream["tokens"]).hidden
+
     def lengths(self, tokens: Stage) -> tuple[float, float]:
         """Mean tokens of a (query, passage) under a `tokens` stage, without special tokens: counted if it is made."""
         size, params = self.size(tokens), params_of(tokens)

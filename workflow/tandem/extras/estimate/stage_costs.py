@@ -206,7 +206,8 @@ def embeddings(stage: Stage, setting: Setting) -> Work:
     passages = params.side == "passages"
     texts = setting.size(stage).passages if passages else setting.queries(stage, params.split)
     operations = shape.forward(texts, (passage if passages else query) + DUAL_SPECIAL)
-    each = shape.hidden + 4 if params.dtype == "int8" else 2 * shape.hidden
+    dimension = setting.dimension(stage)
+    each = dimension + 4 if params.dtype == "int8" else 2 * dimension
     return Work("encode", operations, memory=PROCESS + 4 * shape.parameters, disk=texts * each)
 
 
@@ -215,7 +216,7 @@ def retrieve(stage: Stage, setting: Setting) -> Work:
     """Exact inner-product search of every query against every passage."""
     size, passages = setting.size(stage), stage.upstream["passages"]
     queries = size.queries.get(params_of(stage.upstream["queries"]).split, 0)
-    operations = 2.0 * queries * size.passages * setting.shape(passages.upstream["tokens"]).hidden
+    operations = 2.0 * queries * size.passages * setting.dimension(passages)
     return Work(rows=(("flat_search", operations),), disk=queries * params_of(stage).depth * LINE)
 
 
@@ -288,6 +289,6 @@ def score(stage: Stage, setting: Setting) -> Work:
 @cost("average_rank")
 def average_rank(stage: Stage, setting: Setting) -> Work:
     """Ranking the relevant passage of every query among all of a small collection."""
-    hidden = setting.shape(stage.upstream["passages"].upstream["tokens"]).hidden
+    dimension = setting.dimension(stage.upstream["passages"])
     queries = setting.queries(stage, params_of(stage).split)
-    return Work(rows=(("flat_search", 2.0 * queries * setting.size(stage).passages * hidden),))
+    return Work(rows=(("flat_search", 2.0 * queries * setting.size(stage).passages * dimension),))

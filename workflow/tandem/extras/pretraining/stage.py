@@ -29,10 +29,10 @@ from tandem.extras.pretraining.masking import Vocabulary
 from tandem.extras.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dual import DualEncoder
+from tandem.models.dual import DualEncoder, start_towers
 from tandem.models.hub import check_length, load_tokenizer, save_encoder
 from tandem.models.ragged import Ragged
-from tandem.models.saving import describe_encoder
+from tandem.models.saving import DualShape, describe_encoder
 from tandem.models.tokens import Tokens
 from tandem.stages.training import PretrainParams, VocabularyParams
 from tandem.store.job import Job, writing
@@ -170,8 +170,9 @@ def list_training(params: PretrainParams) -> Train:
 def build(job: PretrainJob, tokens: Tokens, budget: Budget, world: World) -> Objective:
     """The objective with its encoder on the device, before any step."""
     params, train, start = job.params, job.params.train, job.inputs["start"]
-    shape = (params.pooling, params.normalize, params.temperature)
-    model = DualEncoder.start(start.folder / "hf", True, *shape)
+    if params.dense or params.dim:
+        raise UserError(f"{job.key}: an encoder with dense or dim is not trained further here; start from another one")
+    model = start_towers(start.folder / "hf", True, params, f"{job.kind} {job.key}")
     encoder: Any = model.towers["passage"]
     longest = int(np.diff(tokens.passages.offsets).max(initial=0)) + tokens.template.extra[0]
     check_length(encoder, -(-longest // MULTIPLE) * MULTIPLE, f"{job.inputs['tokens'].folder}: passage")
@@ -213,7 +214,8 @@ def write(job: PretrainJob, objective: Objective, state: State) -> None:
     folder, params = job.inputs["start"].folder / "hf", job.params
     with writing(job) as draft:
         save_encoder(model.towers["passage"], load_tokenizer(folder), draft.folder / "hf")
-        describe_encoder(draft.folder / "hf", model.dimension, params.pooling, params.normalize)
+        shape = DualShape(True, params.pooling, params.normalize, params.temperature, prompts=params.prompts)
+        describe_encoder(draft.folder / "hf", model.dimension, shape)
         write_log(state, draft.path("log.parquet"))
         precision = resolve_precision(params.train.precision)
         draft.facts |= {"steps": state.step, "precision": precision, "device": device().type}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tandem.config.training import DualTrain, Regularise
+from tandem.errors import UserError
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
@@ -51,7 +52,8 @@ class Dual:
 
     The loss of DPR, RocketQA and the DuReader-retrieval baseline (there without the mask: here a passage of the batch
     that is a known positive of a query is not its negative). With several processes the batch is that of all of them:
-    RocketQA's cross-batch negatives (§3.2), here with the gradient of every query reaching every passage.
+    RocketQA's cross-batch negatives (§3.2), here with the gradient of every query reaching every passage. With
+    `matryoshka` it is the sum of the losses of the whole vectors and of their beginnings (Kusupati et al. 2022, Eq. 1).
     """
 
     def __init__(
@@ -63,6 +65,10 @@ class Dual:
         budget: Budget,
         world: World = ALONE,
     ) -> None:
+        if train.matryoshka and max(train.matryoshka) >= model.dimension:
+            raise UserError(
+                f"train.matryoshka is {max(train.matryoshka)}, but vectors have {model.dimension} numbers: name fewer"
+            )
         self.models = nn.ModuleDict({"dual": model})
         self.model, self.tokens, self.train, self.positives = model, tokens, train, positives
         self.budget, self.world = budget, world
@@ -74,15 +80,30 @@ class Dual:
         sides = self._texts(own, seeds)
         queries, passages = (side.values() for side in sides)
         everyone = self.world.gather(passages)
-        scores, mask = self.scored(queries, passages, everyone, own, batch)
-        lists = scores[:, : batch.passages.shape[1]]
-        state = InBatch(
-            queries, everyone, lists, scores, mask, own, passages, self.model.temperature, seeds.step, self.world.gather
-        )
-        values = backward(self.terms(state), len(batch.queries))
+        terms: dict[str, Tensor] = {}
+        for dim in (None, *self.train.matryoshka):
+            q, p, every = (self._cut(vectors, dim) for vectors in (queries, passages, everyone))
+            for name, term in self.terms(self._state(q, p, every, own, batch, seeds.step)).items():
+                terms[name] = terms[name] + term if name in terms else term
+        values = backward(terms, len(batch.queries))
         for side in sides:
             side.backward()
         return values
+
+    def _cut(self, vectors: Tensor, dim: int | None) -> Tensor:
+        """The first `dim` numbers of vectors, of length 1 again where the whole ones are; None: the whole ones."""
+        if dim is None:
+            return vectors
+        return nn.functional.normalize(vectors[:, :dim], dim=-1) if self.model.normalize else vectors[:, :dim]
+
+    def _state(
+        self, queries: Tensor, passages: Tensor, everyone: Tensor, own: Batch, batch: Batch, step: int
+    ) -> InBatch:
+        """What the terms of the loss are made of; `everyone` are the passages' vectors of all processes."""
+        scores, mask = self.scored(queries, passages, everyone, own, batch)
+        lists = scores[:, : batch.passages.shape[1]]
+        options = (self.model.temperature, step, self.world.gather)
+        return InBatch(queries, everyone, lists, scores, mask, own, passages, *options)
 
     def scored(
         self, queries: Tensor, passages: Tensor, everyone: Tensor, own: Batch, batch: Batch

@@ -1,0 +1,234 @@
+"""Published encoders as sentence-transformers saves them: what their files say is read, and vectors are the same."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+from tandem.config.training import Lora
+from tandem.data.collection import Collection, contents
+from tandem.errors import UserError
+from tandem.models.cross import CrossEncoder
+from tandem.models.described import described_towers
+from tandem.models.dual import DualEncoder, dot_scores, run_untrained
+from tandem.models.hub import load_encoder, load_tokenizer, run
+from tandem.models.lora import add_lora
+from tandem.models.tokens import Template, Tokens
+from tandem.models.tokens import run as run_tokens
+from tandem.store.artifact import open_artifact
+
+PROMPTS = {"query": "Instruct: find the animal\nQuery: ", "document": "text: "}
+TOWERS = {"pooling": "mean", "normalize": False, "temperature": 1.0}
+
+
+@pytest.fixture
+def publish(family_folder, tmp_path):
+    """`publish(family, pooling, …)`: the folder of a model of random weights that sentence-transformers has saved."""
+
+    def make(family, pooling, *behind, padding="right", **options):
+        transformer = Transformer(str(family_folder(family)), model_kwargs={"dtype": torch.float32})
+        transformer.tokenizer.padding_side = padding
+        if transformer.tokenizer.pad_token is None:
+            transformer.tokenizer.pad_token = transformer.tokenizer.eos_token
+        model = SentenceTransformer(modules=[transformer, Pooling(32, pooling), *behind], device="cpu", **options)
+        model.save(str(tmp_path / "published"))
+        return tmp_path / "published"
+
+    return make
+
+
+@pytest.fixture
+def taken_over(make_job, dataset, tmp_path):
+    """`taken_over(folder, **more)`: a published folder's dual encoder and token ids, by the stages themselves."""
+
+    def make(folder, **more):
+        options = {"path": str(folder), "vectors": described_towers(folder)}
+        encoder = make_job("encoder", tmp_path / "encoder/e-0123456789", {"source": "folder"}, {}, options)
+        run(encoder)
+        inputs, vectors = {"encoder": encoder.out}, TOWERS | described_towers(folder) | more
+        lengths = {"query_length": 40, "passage_length": 24, "prompts": vectors.get("prompts", {})}
+        tokens = make_job("tokens", tmp_path / "tokens/t-0123456789", lengths, inputs | {"dataset": dataset.folder})
+        run_tokens(tokens)
+        model = make_job("untrained", tmp_path / "untrained/m-0123456789", vectors, inputs)
+        run_untrained(model)
+        return open_artifact(model.out).folder / "dual", Tokens.open(open_artifact(tokens.out))
+
+    return make
+
+
+def assert_equal_vectors(ours, tokens, theirs, dataset, **options):
+    """Vectors of all queries and passages, by a dual encoder here and by a model of sentence-transformers."""
+    collection = Collection(dataset)
+    passages = [contents(row["title"], row["text"]) for batch in collection.batches() for row in batch.to_pylist()]
+    queries = [text for split in ("train", "dev", "test") for text in collection.queries(split).values()]
+    rows = {"query": tokens.queries, "passage": tokens.passages}
+    for side, texts, length in (("query", queries, 40), ("passage", passages, 24)):
+        theirs.max_seq_length = length + tokens.template.extra[0]
+        encode = theirs.encode_query if side == "query" else theirs.encode_document
+        with torch.inference_mode():
+            made = ours.encode(side, [rows[side][i] for i in range(len(texts))], tokens.template, "fp32", 8).numpy()
+        expected = encode(texts, show_progress_bar=False, **options)
+        assert made.shape == expected.shape
+        assert np.ptp(made, axis=0).max() > 0.05  # texts have different vectors
+        assert np.abs(made - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("family", "pooling", "padding"),
+    [
+        ("bert", "max", "right"),
+        ("modernbert", "weightedmean", "right"),
+        ("t5", "mean", "right"),
+        ("qwen3", "lasttoken", "left"),
+        ("qwen3", "weightedmean", "right"),
+        ("qwen3, bidirectional", "cls", "left"),
+        ("llama", "mean", "left"),
+        ("mistral", "lasttoken", "left"),
+        ("gemma3_text", "max", "right"),
+    ],
+)
+def test_vectors_equal_sentence_transformers(publish, taken_over, dataset, family, pooling, padding):
+    folder = publish(family, pooling, Normalize(), padding=padding, prompts=PROMPTS)
+    assert described_towers(folder) == {
+        "pooling": pooling,
+        "normalize": True,
+        "temperature": 0.05,
+        "prompts": {"query": PROMPTS["query"], "passage": PROMPTS["document"]},
+    }
+    dual, tokens = taken_over(folder)
+    ours = DualEncoder.load(dual).eval()
+    assert_equal_vectors(ours, tokens, SentenceTransformer(str(folder), device="cpu"), dataset)
+    assert_equal_vectors(ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset)
+
+
+def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):
+    """As EmbeddingGemma: mean pooling, two linear layers, length 1; Matryoshka cuts and scales again."""
+    layers = Dense(32, 48, activation_function=torch.nn.Identity()), Dense(48, 32)
+    folder = publish("gemma3_text", "mean", *layers, Normalize(), prompts=PROMPTS)
+    assert described_towers(folder)["dense"] == ["2_Dense", "3_Dense"]
+    dual, tokens = taken_over(folder, dim=12)
+    ours = DualEncoder.load(dual).eval()
+    assert (ours.whole, ours.dimension) == (32, 12)
+    published, saved = (SentenceTransformer(str(place), device="cpu") for place in (folder, dual / "shared"))
+    assert_equal_vectors(ours, tokens, published, dataset, truncate_dim=12, normalize_embeddings=True)
+    assert_equal_vectors(ours, tokens, saved, dataset)
+    assert described_towers(dual / "shared")["dense"] == ["2_Dense", "3_Dense", "4_Dense"]
+
+
+def test_more_dimensions_than_there_are_are_refused(publish):
+    folder = publish("bert", "mean")
+    with pytest.raises(UserError, match="dim is 33, but its vectors have 32 numbers"):
+        DualEncoder.start(folder, True, **TOWERS, dim=33)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "mistral"])
+def test_the_first_token_of_a_causal_model_is_refused(family, family_folder, make_job, tmp_path):
+    folder = family_folder(family)
+    with pytest.raises(UserError, match="pooling is cls, but the first token of .* sees nothing of the text; say"):
+        DualEncoder.start(folder, True, **TOWERS | {"pooling": "cls"})
+    with pytest.raises(UserError, match="pooling is cls"):
+        CrossEncoder.start(folder, "cls")
+    options = {"path": str(folder), "vectors": {"pooling": "cls"}}
+    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, options)
+    with pytest.raises(UserError, match="pooling is cls"):
+        run(job)
+
+
+def test_a_prompt_that_leaves_no_room_is_refused(encoder, dataset, make_job, tmp_path):
+    prompts = {"query": "what does the otter eat in the river when winter is close"}
+    params = {"query_length": 8, "passage_length": 24, "prompts": prompts}
+    job = make_job("tokens", tmp_path / "t-0123456789", params, {"encoder": encoder, "dataset": dataset})
+    with pytest.raises(UserError, match=r"lengths.query is 8, but the prompt 'what .*' has \d+ tokens: raise it"):
+        run_tokens(job)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "refused"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, "describes the pooling cls [+] mean"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode": "mean_sqrt_len_tokens"},
+            "the pooling mean_sqrt_len_tokens",
+        ),
+        ("1_Pooling/config.json", {"pooling_mode": "mean", "include_prompt": False}, "without the prompt's tokens"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "euclidean"}, "the similarity euclidean"),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"sts": "same? "}, "default_prompt_name": "sts"},
+            "has the prompt sts for all texts, and none for queries or passages; say prompts",
+        ),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "describes do_lower_case, which is not computed here"),
+        ("sentence_bert_config.json", {"modality_config": {"message": {}}}, "texts in a chat's template"),
+    ],
+)
+def test_what_is_not_computed_here_is_refused(publish, file, content, refused):
+    folder = publish("bert", "mean")
+    (folder / file).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=refused):
+        described_towers(folder)
+
+
+def test_prompts_by_whatever_name_sentence_transformers_knows_them(publish):
+    folder = publish("bert", "mean", similarity_fn_name="dot")
+    path = folder / "config_sentence_transformers.json"
+    assert described_towers(folder) == {"pooling": "mean"}
+    config = json.loads(path.read_text())
+    for prompts, expected in (
+        ({"query": "query: ", "passage": "passage: "}, {"query": "query: ", "passage": "passage: "}),
+        ({"query": "", "corpus": "text: "}, {"passage": "text: "}),
+        ({"document": "", "query": ""}, None),
+    ):
+        path.write_text(json.dumps(config | {"prompts": prompts, "default_prompt_name": "query"}))
+        assert described_towers(folder).get("prompts") == expected
+
+
+def test_a_query_in_its_prompt_reads_as_the_card_says(publish):
+    """The template stands around prompt and text together, as the model's own tokenizer has it."""
+    tokenizer = load_tokenizer(publish("qwen3", "lasttoken", prompts=PROMPTS))
+    text = PROMPTS["query"] + "what does the owl eat"
+    ids = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert Template.of(tokenizer).singles([ids])["input_ids"].tolist() == [tokenizer(text)["input_ids"]]
+
+
+def test_a_step_of_a_decoder_with_lora_equals_peft_by_hand(family_folder):
+    """In-batch negatives over the last tokens' states; every linear layer has an adapter."""
+    from peft import LoraConfig, get_peft_model
+
+    folder = family_folder("qwen3")
+    tokenizer = load_tokenizer(folder)
+    texts = {"query": ["what does the lynx eat", "how does the owl behave"], "passage": ["hares", "it turns its head"]}
+    ours = DualEncoder.start(folder, True, **TOWERS | {"pooling": "lasttoken"})
+    torch.manual_seed(3)
+    add_lora(ours, Lora(rank=2, alpha=6))
+    torch.manual_seed(3)
+    lora = LoraConfig(r=2, lora_alpha=6, target_modules="all-linear")
+    theirs = get_peft_model(load_encoder(folder), lora)
+
+    def by_hand(side):
+        tokenizer.padding_side, tokenizer.pad_token = "left", tokenizer.pad_token or tokenizer.eos_token
+        return theirs(**tokenizer(texts[side], padding=True, return_tensors="pt")).last_hidden_state[:, -1]
+
+    def here(side):
+        ids = [np.array(row) for row in tokenizer(texts[side], add_special_tokens=False)["input_ids"]]
+        return ours.encode(side, ids, Template.of(tokenizer), "fp32", 8)
+
+    results = []
+    for model, vectors in ((ours, here), (theirs, by_hand)):
+        model.train()
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
+        for _ in range(2):  # B is zero before the first step
+            loss = -dot_scores(vectors("query"), vectors("passage"), 1.0).log_softmax(1).diagonal().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        learned = [p.detach() for name, p in model.named_parameters() if ".lora_" in name]
+        results.append((loss.item(), learned))
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-4)
+    assert len(results[0][1]) == len(results[1][1]) == 2 * 3 * 7
+    for mine, expected in zip(results[0][1], results[1][1], strict=True):
+        assert torch.allclose(mine, expected, atol=1e-4)

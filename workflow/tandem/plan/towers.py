@@ -1,0 +1,97 @@
+"""How an encoder makes a text's vector: by its entry's own keys, then by its files, and never by a guess."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
+
+from tandem.config.base import Pooling
+from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder
+from tandem.errors import UserError, nearest
+from tandem.models.described import described_towers
+from tandem.models.hub import description, package_folder
+from tandem.plan.context import Context, json_of
+from tandem.plan.graph import JSON
+
+HUB = re.compile(r"[\w.-]+/[\w.-]+")
+UNDESCRIBED: JSON = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # what is trained, where nothing says it
+TOWERS = (*UNDESCRIBED, "dim", "dense")
+
+
+def pretrained(ctx: Context, name: str) -> AnyPretrained | None:
+    """The entry of an encoder that the DAG pre-trains; None for any other."""
+    entry = ctx.settings.encoders.get(name)
+    return entry if isinstance(entry, PretrainedEncoder) else None
+
+
+def towers(ctx: Context, name: str) -> JSON:
+    """How a text's vector is computed, as far as an encoder's entry, or what it starts from, says so."""
+    usual = {key: getattr(entry, f"usual_{key}") for key in UNDESCRIBED} if (entry := pretrained(ctx, name)) else {}
+    return usual | _own_towers(ctx, name)
+
+
+def _own_towers(ctx: Context, name: str) -> JSON:
+    """What is chosen by an entry's own keys, then by the files of a published encoder or by what it starts from."""
+    entry = pretrained(ctx, name) or published_entry(ctx.settings.encoders, name)
+    if isinstance(entry, PublishedEncoder):
+        return chosen_by(entry, described_by(entry))
+    return chosen_by(entry, _own_towers(ctx, entry.start) if entry.start else {})
+
+
+def chosen_by(entry: Encoder, described: JSON) -> JSON:
+    """An entry's own keys over what is described."""
+    own = {key: value for key, value in json_of(entry).items() if key in TOWERS and value is not None}
+    if own.get("normalize") is False:
+        described = {key: value for key, value in described.items() if key != "temperature"}  # of cosines
+    if isinstance(entry, PublishedEncoder):
+        own["prompts"] = entry.prompts.over(described.get("prompts", {}))
+    return described | own
+
+
+def described_by(entry: PublishedEncoder) -> JSON:
+    """How a published encoder computes vectors, by its own files.
+
+    Of the hub, the files of an entry with `pooling` are not read: the plan is then the same on every machine.
+
+    Raises:
+        UserError: without `pooling`, the files are not on this machine or describe what is not computed here.
+    """
+    if entry.source == "hub" and entry.pooling:
+        return {}
+    try:
+        return described_towers(described_folder(entry))
+    except UserError:
+        if entry.pooling is None:
+            raise
+        return {}
+
+
+def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
+    """The folder with the files of a published encoder that describe it.
+
+    Args:
+        fetch: get them from the hub if they are not on this machine.
+    """
+    if entry.source == "package":
+        return package_folder(entry.package or "", entry.folder or "")
+    if entry.source == "folder":
+        return Path(entry.path or "")
+    name = str(entry.name)
+    if folder := description(name, str(entry.revision), fetch):
+        return folder
+    raise UserError(
+        f"encoder: how {name} makes a text's vector is not known on this machine; `python -m tandem encoder {name}` "
+        f"fetches its description, or say pooling: {', '.join(get_args(Pooling))} in an entry of encoders"
+    )
+
+
+def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder:
+    """The entry of a published encoder, also of one that is named by its folder or by the hub's name."""
+    if isinstance(entry := known.get(name), PublishedEncoder):
+        return entry
+    if Path(name).is_dir():
+        return PublishedEncoder(source="folder", path=name)
+    if HUB.fullmatch(name):
+        return PublishedEncoder(source="hub", name=name, revision="main")
+    hint = nearest(name, list(known))
+    raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
