@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 Precision = Literal["auto", "fp32", "bf16"]
 Analyzer = Literal["default", "porter", "krovetz", "none", "whitespace", "jieba"]
 Pooling = Literal["cls", "mean"]
-PairPooling = Literal["cls", "mean", "segments"]
+PairPooling = Literal["cls", "mean", "segments", "classifier"]
 
 
 class Model(BaseModel):

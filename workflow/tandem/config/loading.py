@@ -21,7 +21,7 @@ from tandem.registry import load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 S = TypeVar("S", bound=Section)
-CATALOGUES = ("datasets", "encoders", "indexes")
+CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")
 OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
 

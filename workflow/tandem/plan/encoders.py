@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PretrainedEncoder, PublishedEncoder
+from tandem.config.encoders import (
+    AnyPretrained,
+    Encoder,
+    EncoderFiles,
+    NewEncoder,
+    PretrainedEncoder,
+    PublishedEncoder,
+    Reranker,
+)
 from tandem.errors import UserError, nearest
 from tandem.models.described import described_towers
 from tandem.models.hub import package_folder
@@ -93,7 +101,8 @@ def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
 
     Args:
         stage: an encoder's stage, or the token ids of its tokenizer.
-        entries: the configuration's `encoders`: an entry's `shape` has the sizes of an encoder that is not here yet.
+        entries: the configuration's `encoders` and `rerankers`: an entry's `shape` has the sizes of what is not here
+            yet.
     """
     encoder = encoder_of(stage)
     params = encoder.values
@@ -108,7 +117,7 @@ def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
         if (folder / "config.json").is_file():
             return _first_layers(Shape.of(json.loads((folder / "config.json").read_text())), params)
     for entry in entries.values():
-        if not isinstance(entry, PublishedEncoder) or not entry.shape:
+        if not isinstance(entry, PublishedEncoder | Reranker) or not entry.shape:
             continue
         if (entry.name or entry.package) == (params["name"] or params["package"]):
             return _first_layers(Shape(**entry.shape.model_dump()), params)
@@ -143,7 +152,12 @@ def pretrained(ctx: Context, name: str) -> AnyPretrained | None:
 
 
 def towers(ctx: Context, name: str) -> JSON:
-    """How a text's vector is computed, as far as an encoder's entry, or what it starts from, says so."""
+    """How a text's vector is computed, as far as an encoder's entry, or what it starts from, says so.
+
+    A re-ranker has a head of its own, which reads what it reads.
+    """
+    if name in ctx.settings.rerankers:
+        return {"pooling": "classifier"}
     usual = {key: getattr(entry, f"usual_{key}") for key in TOWERS} if (entry := pretrained(ctx, name)) else {}
     return usual | _own_towers(ctx, name)
 
@@ -152,6 +166,13 @@ def untrained(ctx: Context, name: str) -> Stage:
     """The stage that makes an encoder, as it is, a dual encoder."""
     start = encoder(ctx, name)
     return ctx.stage("untrained", start.dataset, start.name, UNDESCRIBED | towers(ctx, name), {"encoder": start})
+
+
+def folder_of(entry: PublishedEncoder | Reranker) -> Path:
+    """The folder of an entry whose files are on this machine."""
+    if entry.source == "package":
+        return package_folder(entry.package or "", entry.folder or "")
+    return Path(entry.path or "")
 
 
 def _own_towers(ctx: Context, name: str) -> JSON:
@@ -164,13 +185,7 @@ def _own_towers(ctx: Context, name: str) -> JSON:
 
 def _described(entry: PublishedEncoder) -> JSON:
     """How an encoder that is on this machine computes vectors, by its own files."""
-    match entry.source:
-        case "package":
-            return described_towers(package_folder(entry.package or "", entry.folder or ""))
-        case "folder":
-            return described_towers(Path(entry.path or ""))
-        case _:
-            return {}
+    return {} if entry.source == "hub" else described_towers(folder_of(entry))
 
 
 def _published_entry(ctx: Context, name: str) -> PublishedEncoder:
@@ -187,7 +202,7 @@ def _published_entry(ctx: Context, name: str) -> PublishedEncoder:
 
 
 def _published(ctx: Context, name: str) -> Stage:
-    entry = _published_entry(ctx, name)
+    entry = ctx.settings.rerankers.get(name) or _published_entry(ctx, name)
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
@@ -195,7 +210,8 @@ def _published(ctx: Context, name: str) -> Stage:
         if not weights.is_file():
             raise UserError(f"encoder: {entry.path} holds no model.safetensors; only safetensors are loaded")
         params["sha256"], execution["path"] = sha256_once(weights), entry.path
-    if entry.source == "hub" and entry.pooling is None:  # its files are not here yet: the stage compares them
+    # The files of the hub are not here yet: the stage compares them.
+    if isinstance(entry, PublishedEncoder) and entry.source == "hub" and entry.pooling is None:
         execution["pooling"] = UNDESCRIBED["pooling"]
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
     return ctx.stage("encoder", "shared", label, params, {}, execution)

@@ -4,7 +4,7 @@
 `sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:` or `aggregations:`; a dual encoder,
 searched exactly, or `<dual encoder>@<name of indexes:>`; `encoder` or a name of `encoders:`, which is a dual encoder
 without training; `<first stage>+<cross-encoder>`, where a name of `ensembles:`
-or `scorers:` may take the cross-encoder's place.
+or `rerankers:` or `scorers:` may take the cross-encoder's place.
 """
 
 from pathlib import Path
@@ -141,7 +141,7 @@ def _rerank(ctx: Context, system: str, pool: Stage, judge: str, split: str, wher
 def _scorer(ctx: Context, name: str) -> JSON:
     """A plugin's scorer and its options, with their defaults."""
     entry, at = ctx.settings.scorers[name], f"scorers.{name}"
-    if name in ctx.settings.ensembles or ctx.model_name(name) in ctx.settings.models:
+    if name in ctx.settings.ensembles or ctx.has_model(name):
         raise UserError(f"{at} has the name of a model or an ensemble; name it otherwise")
     if entry.scorer not in pair_scorer:
         known = ", ".join(pair_scorer) or "none; name the plugin that registers it under plugins"
