@@ -237,7 +237,7 @@ def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dat
 
     folder, collection = published("roberta"), Collection(dataset)
     model = reranker(folder)
-    lengths = {"query_length": 20, "passage_length": 60}
+    lengths = {"query_length": 20, "passage_length": 50}
     ids = make_job(
         "tokens", tmp_path / "t-0123456789", lengths, {"dataset": dataset, "encoder": tmp_path / "e-0123456789"}
     )

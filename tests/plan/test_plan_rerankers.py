@@ -121,3 +121,65 @@ def test_a_mistake_is_one_line(planned, models, keys, line):
     with pytest.raises(UserError) as error:
         planned(models, **keys)
     assert line in str(error.value)
+
+
+QWEN = {"method": "yes_no", "form": "qwen3", "model": "Qwen/Qwen3-Reranker-0.6B"}
+GPT = {"method": "listwise", "model": "gpt", "endpoint": {"url": "http://localhost:8000/v1", "key": "THE_KEY"}}
+
+
+@pytest.fixture
+def with_llm(configured):
+    """`with_llm(entry)`: the plan of the default with an entry `llm` of `llm_rerankers`."""
+    return lambda entry, name="llm": FullPlan({**configured(), "llm_rerankers": {name: entry}}, ROOT)
+
+
+def test_a_language_model_reranks(with_llm):
+    stage = with_llm(QWEN).planner.run("bm25+llm", "test", "here")
+    assert (stage.kind, stage.name, stage.upstream.keys()) == ("rerank_llm", "bm25+llm.test", {"dataset", "run"})
+    assert stage.values["depth"] == 50
+    assert stage.values["form"] == "qwen3"
+    chained = with_llm(QWEN).planner.run("bm25+ce_bm25neg+llm", "test", "here")
+    assert chained.upstream["run"].kind == "rerank"
+
+
+def test_how_a_server_is_asked_is_in_no_key(with_llm):
+    first = with_llm(GPT).planner.run("bm25+llm", "test", "here")
+    patient = {**GPT, "endpoint": {**GPT["endpoint"], "timeout": 600, "key": "OTHER", "at_once": 32}}
+    assert with_llm(patient).planner.run("bm25+llm", "test", "here").key == first.key
+    assert with_llm({**GPT, "window": 12}).planner.run("bm25+llm", "test", "here").key != first.key
+    elsewhere = {**GPT, "endpoint": {"url": "https://api.example.org/v1"}}
+    assert with_llm(elsewhere).planner.run("bm25+llm", "test", "here").key != first.key
+    assert "THE_KEY" in first.how
+    assert "THE_KEY" not in first.args
+
+
+def test_another_model_in_a_folder_is_another_run(with_llm, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    entry = {"method": "listwise", "model": str(tmp_path)}
+    key = with_llm(entry).planner.run("bm25+llm", "test", "here").key
+    (tmp_path / "model.safetensors").write_bytes(b"others")
+    assert with_llm(entry).planner.run("bm25+llm", "test", "here").key != key
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ({**QWEN, "model": "qwen"}, "llm_rerankers.llm.model is qwen, neither a folder nor organisation/name"),
+        ({**QWEN, "method": "pairwise"}, "llm_rerankers.llm.method is 'pairwise'; allowed: yes_no, listwise"),
+        ({**GPT, "step": 20}, "llm_rerankers.llm.step is 20; allowed: < window (20)"),
+        ({**GPT, "endpoint": {"url": "localhost"}}, 'llm_rerankers.llm.endpoint.url is "localhost"'),
+        (
+            {**QWEN, "endpoint": GPT["endpoint"]},
+            "llm_rerankers.llm.form is qwen3, but an endpoint is asked by chat alone",
+        ),
+    ],
+)
+def test_a_mistake_in_a_language_model_is_one_line(with_llm, entry, line):
+    with pytest.raises(UserError) as error:
+        with_llm(entry)
+    assert line in str(error.value)
+
+
+def test_a_language_model_has_a_name_of_its_own(with_llm):
+    with pytest.raises(UserError, match="llm_rerankers.ce_deneg has the name of another model or run"):
+        with_llm(QWEN, "ce_deneg")

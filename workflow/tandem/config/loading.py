@@ -11,6 +11,7 @@ import yaml
 from tandem.config.base import Section
 from tandem.config.datasets import INHERITED, SOURCES, Dataset, inherited
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
+from tandem.config.language_models import LLM_METHODS
 from tandem.config.retrieval import INDEXES, Index
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, Sweep, TableLayout
@@ -229,6 +230,7 @@ _BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
     "datasets": _dataset,
     "encoders": _encoder,
     "indexes": _index,
+    "llm_rerankers": partial(_by, "method", LLM_METHODS),
 }
 
 

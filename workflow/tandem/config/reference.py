@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from tandem.config.base import Section
 from tandem.config.datasets import SOURCES, Dataset
 from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder, Reranker
+from tandem.config.language_models import LLM_METHODS, LlmReranker
 from tandem.config.retrieval import INDEXES, Index
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
@@ -31,9 +32,10 @@ ENTRIES: dict[str, tuple[type[Section], ...]] = {
     "encoders": (PublishedEncoder, *PRETRAINING.values()),
     "indexes": tuple(INDEXES.values()),
     "rerankers": (Reranker,),
+    "llm_rerankers": tuple(LLM_METHODS.values()),
 }
 """Blocks of the configuration whose entries are of several classes."""
-COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, PretrainedEncoder, Pretrain, Index)
+COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, PretrainedEncoder, Pretrain, Index, LlmReranker)
 """Base classes whose keys the reference lists once for all that share them."""
 FILES: dict[str, tuple[type[Section], str]] = {
     "layout": (TableLayout, "Layouts of tables"),
@@ -136,7 +138,7 @@ class _Page:
         self.places[section] = place
         chosen = [
             f"`{key}: {value}`"
-            for key in ("source", "objective", "type")
+            for key in ("source", "objective", "type", "method")
             if key in section.model_fields
             for value in get_args(section.model_fields[key].annotation)
         ]

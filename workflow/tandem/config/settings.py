@@ -6,6 +6,7 @@ from tandem.config.base import Count, Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.execution import ExecutionSettings
+from tandem.config.language_models import LlmEntry
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
@@ -133,6 +134,9 @@ class Settings(Section):
     encoders: dict[str, EncoderEntry] = Field({}, description="starting encoders, also those of config/encoders/")
     rerankers: dict[str, Reranker] = Field(
         {}, description="published cross-encoders, also those of config/rerankers/; named wherever a trained one is"
+    )
+    llm_rerankers: dict[str, LlmEntry] = Field(
+        {}, description="language models that re-rank: `<first stage>+<name>` is a run"
     )
     tables: Items[str] = Field((), description="targets of `rule all`: paper/table of config/papers/, or a layout file")
     sweeps: dict[str, Sweep] = Field({}, description="tables and plots over values of any keys; see docs/sweeps.md")

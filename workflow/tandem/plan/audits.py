@@ -50,7 +50,7 @@ def _is_available(ctx: Context, part: str, trainable: bool) -> bool:
         needed = [*entry.of.split("+"), *([entry.by] if entry.by else [])]
     if needed is not None:
         return all(_is_available(ctx, name, trainable) for name in needed)
-    if ctx.is_sparse(part) or part in settings.runs or part in settings.rerankers:
+    if ctx.is_sparse(part) or part in {**settings.runs, **settings.rerankers, **settings.llm_rerankers}:
         return True
     return trainable and ctx.model_name(part.partition("@")[0]) in settings.models
 

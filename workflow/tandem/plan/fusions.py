@@ -27,7 +27,7 @@ METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("norm
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
 # Blocks of the configuration whose names are taken.
-RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions", "rerankers")
+RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions", "rerankers", "llm_rerankers")
 
 
 def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuning_runs: list[Stage] | None) -> Stage:

@@ -223,7 +223,7 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
     settings = ctx.settings
     for part in system.split("+"):
         name = part.partition("@")[0]
-        if part in opened or part in settings.scorers or ctx.is_sparse(part):
+        if part in opened or part in settings.scorers or part in settings.llm_rerankers or ctx.is_sparse(part):
             continue
         if part in settings.aggregations:
             entry = settings.aggregations[part]
