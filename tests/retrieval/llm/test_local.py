@@ -86,8 +86,8 @@ def test_a_prompt_longer_than_the_model_and_a_word_of_two_tokens_are_one_line(la
     with pytest.raises(
         UserError, match="a prompt has .* tokens and its answer 1, the model takes 16; lower characters"
     ):
-        short.compare([YES_NO["qwen3"]], ("yes", "no"))
+        short.compare(YES_NO["qwen3"], ("yes", "no"))
     with pytest.raises(UserError, match="its tokenizer has no single token for 'relevant indeed'"):
-        short.compare(["a"], ("relevant indeed", "no"))
+        short.compare("a", ("relevant indeed", "no"))
     with pytest.raises(UserError, match="transformers cannot load it"):
         LocalModel(str(tmp_path), None, "fp32", chat=False)

@@ -47,26 +47,26 @@ class Echo:
     def __init__(self):
         self.asked = []
 
-    def complete(self, prompts, tokens):
-        self.asked += prompts
-        return [Answer(prompt.upper(), None, 5, tokens) for prompt in prompts]
+    def complete(self, prompt, tokens):
+        self.asked.append(prompt)
+        return Answer(prompt.upper(), None, 5, tokens)
 
-    def compare(self, prompts, words):
-        self.asked += prompts
-        return [Answer("", float(len(prompt)), 7, 1) for prompt in prompts]
+    def compare(self, prompt, words):
+        self.asked.append(prompt)
+        return Answer("", float(len(prompt)), 7, 1)
 
 
 def test_a_question_is_asked_once(tmp_path):
     path, model = tmp_path / "answers" / "echo.sqlite", Echo()
     first = Answers(path, lambda: model)
-    assert [answer.text for answer in first.complete(["a", "b", "a"], 3)] == ["A", "B", "A"]
+    assert [first.complete(prompt, 3).text for prompt in "aba"] == ["A", "B", "A"]
     first.close()
     again = Answers(path, lambda: model)
-    assert [answer.text for answer in again.complete(["b", "c"], 3)] == ["B", "C"]
+    assert [again.complete(prompt, 3).text for prompt in "bc"] == ["B", "C"]
     assert model.asked == ["a", "b", "c"]
     assert again.counts == {"asked": 1, "known": 1, "prompt_tokens": 10, "answer_tokens": 6}
-    again.complete(["b"], 4)  # other words may follow where more are allowed
-    assert [answer.score for answer in again.compare(["b"], ("yes", "no"))] == [1.0]
+    again.complete("b", 4)  # other words may follow where more are allowed
+    assert again.compare("b", ("yes", "no")).score == 1.0
     assert model.asked == ["a", "b", "c", "b", "b"]
     again.close()
 

@@ -14,7 +14,7 @@ class Endpoint(Section):
     key: str | None = Field(None, description="environment variable that holds its key; null: it needs none")
     timeout: float = Field(60.0, gt=0, description="seconds that an answer may take")
     retries: int = Field(5, ge=0, description="repetitions of a request that fails or meets a rate limit, ever later")
-    at_once: int = Field(4, ge=1, description="requests at a time")
+    at_once: int = Field(4, ge=1, description="queries that are asked about at a time")
 
 
 class LanguageModel(Section):

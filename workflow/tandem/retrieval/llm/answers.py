@@ -4,7 +4,7 @@ import hashlib
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
@@ -32,10 +32,10 @@ class Answer:
 class Model(Protocol):
     """A language model, in this process or behind a server."""
 
-    def complete(self, prompts: Sequence[str], tokens: int) -> list[Answer]:
-        """Answers of at most so many tokens, each the likeliest word after word."""
+    def complete(self, prompt: str, tokens: int) -> Answer:
+        """An answer of at most so many tokens, the likeliest word after word."""
 
-    def compare(self, prompts: Sequence[str], words: tuple[str, str]) -> list[Answer]:
+    def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
         """Log-odds of the first word against the second as the answer's beginning."""
 
 
@@ -52,20 +52,20 @@ class Answers:
     def __init__(self, path: Path, open_model: Callable[[], Model]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._open, self._model, self._lock = path, open_model, None, Lock()
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(asked=0, known=0)
         try:
             self._file = sqlite3.connect(path, timeout=60, check_same_thread=False)
             self._file.execute("CREATE TABLE IF NOT EXISTS answers (question TEXT PRIMARY KEY, answer TEXT)")
         except sqlite3.DatabaseError as error:
             raise UserError(f"{path}: cannot be read ({error}); delete it, its questions will be asked again") from None
 
-    def complete(self, prompts: Sequence[str], tokens: int) -> list[Answer]:
-        """`Model.complete`, of new prompts alone."""
-        return self._ask(prompts, f"complete {tokens}", lambda new: self._opened().complete(new, tokens))
+    def complete(self, prompt: str, tokens: int) -> Answer:
+        """`Model.complete`, unless the answer is there."""
+        return self._ask(f"complete {tokens}\n{prompt}", lambda: self._opened().complete(prompt, tokens))
 
-    def compare(self, prompts: Sequence[str], words: tuple[str, str]) -> list[Answer]:
-        """`Model.compare`, of new prompts alone."""
-        return self._ask(prompts, f"compare {' '.join(words)}", lambda new: self._opened().compare(new, words))
+    def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
+        """`Model.compare`, unless the answer is there."""
+        return self._ask(f"compare {' '.join(words)}\n{prompt}", lambda: self._opened().compare(prompt, words))
 
     def _opened(self) -> Model:
         with self._lock:
@@ -73,24 +73,18 @@ class Answers:
                 self._model = self._open()
             return self._model
 
-    def _ask(self, prompts: Sequence[str], how: str, ask: Callable[[list[str]], list[Answer]]) -> list[Answer]:
-        keys = {prompt: hashlib.sha256(f"{how}\n{prompt}".encode()).hexdigest() for prompt in prompts}
-        known = {prompt: answer for prompt, key in keys.items() if (answer := self._find(key))}
-        new = [prompt for prompt in keys if prompt not in known]
-        answers = dict(zip(new, ask(new), strict=True)) if new else {}
-        with self._lock:
-            rows = [(keys[prompt], json.dumps(asdict(answer))) for prompt, answer in answers.items()]
-            self._file.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
-            self._file.commit()
-            self.counts.update(asked=len(new), known=len(known))
-            for answer in (known | answers).values():
-                self.counts.update(prompt_tokens=answer.read, answer_tokens=answer.written)
-        return [(known | answers)[prompt] for prompt in prompts]
-
-    def _find(self, key: str) -> Answer | None:
+    def _ask(self, question: str, ask: Callable[[], Answer]) -> Answer:
+        key = hashlib.sha256(question.encode()).hexdigest()
         with self._lock:
             row = self._file.execute("SELECT answer FROM answers WHERE question = ?", (key,)).fetchone()
-        return Answer(**json.loads(row[0])) if row else None
+        answer = Answer(**json.loads(row[0])) if row else ask()
+        with self._lock:
+            if row is None:
+                self._file.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, json.dumps(asdict(answer))))
+                self._file.commit()
+            self.counts.update(asked=row is None, known=row is not None)
+            self.counts.update(prompt_tokens=answer.read, answer_tokens=answer.written)
+        return answer
 
     def close(self) -> None:
         """Close the file."""

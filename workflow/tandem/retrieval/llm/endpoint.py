@@ -4,8 +4,7 @@ OpenAI's client repeats requests that fail or meet a rate limit, ever later, or 
 """
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from tandem.errors import UserError
 from tandem.retrieval.llm.answers import Answer
 
 LIKELIEST = 20  # words at the beginning of an answer whose probabilities are asked for: the most that servers give
+AGAIN = "what is answered is kept: run the same command again"
 
 
 class Server:
@@ -29,25 +29,21 @@ class Server:
         key = os.environ.get(endpoint.key) if endpoint.key else "none"
         if not key:
             raise UserError(f"endpoint.key: the environment variable {endpoint.key} is not set; it holds the key")
-        self.endpoint, self.model, self.threads = endpoint, model, ThreadPoolExecutor(endpoint.at_once)
+        self.endpoint, self.model = endpoint, model
         self.client = OpenAI(base_url=endpoint.url, api_key=key, timeout=endpoint.timeout, max_retries=endpoint.retries)
 
-    def complete(self, prompts: Sequence[str], tokens: int) -> list[Answer]:
-        """The answers as text."""
-        return self._all(prompts, self._text, max_tokens=tokens)
+    def complete(self, prompt: str, tokens: int) -> Answer:
+        """The answer as text."""
+        return self._ask(prompt, self._text, max_tokens=tokens)
 
-    def compare(self, prompts: Sequence[str], words: tuple[str, str]) -> list[Answer]:
+    def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
         """Log-odds of two words among the likeliest first words, without regard to case.
 
         A word that is not among them has at most the probability of the last one, which it gets.
         """
-        read = partial(self._odds, words)
-        return self._all(prompts, read, max_tokens=1, logprobs=True, top_logprobs=LIKELIEST)
+        return self._ask(prompt, partial(self._odds, words), max_tokens=1, logprobs=True, top_logprobs=LIKELIEST)
 
-    def _all(self, prompts: Sequence[str], read: Callable[[Any], Answer], **options: Any) -> list[Answer]:
-        return list(self.threads.map(lambda prompt: self._ask(prompt, read, options), prompts))
-
-    def _ask(self, prompt: str, read: Callable[[Any], Answer], options: dict[str, Any]) -> Answer:
+    def _ask(self, prompt: str, read: Callable[[Any], Answer], **options: Any) -> Answer:
         """One answer, read from the server's response."""
         import openai
 
@@ -80,12 +76,10 @@ class Server:
         lowest = min(word.logprob for word in likeliest)
         best: dict[str, float] = {}
         for word in likeliest:
-            best[word.token.strip().lower()] = max(word.logprob, best.get(word.token.strip().lower(), word.logprob))
+            name = word.token.strip().lower()
+            best[name] = max(word.logprob, best.get(name, word.logprob))
         score = None if not best.keys() & set(words) else best.get(words[0], lowest) - best.get(words[1], lowest)
         return Answer("", score, *_usage(response))
-
-
-AGAIN = "what is answered is kept: run the same command again"
 
 
 def _usage(response: Any) -> tuple[int, int]:

@@ -1,6 +1,5 @@
 """A language model of transformers, in this process: decoders, and encoders with a decoder such as T5."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from tandem.retrieval.llm.answers import Answer
 
 
 class LocalModel:
-    """A model of a folder or of the hub. A prompt is computed alone, so that its company changes no bit of its score.
+    """A model of a folder or of the hub, which computes one prompt at a time.
 
     Args:
         chat: put prompts into the tokenizer's chat template, if it has one.
@@ -38,29 +37,21 @@ class LocalModel:
         self.chat = chat and bool(self.tokenizer.chat_template)
 
     @torch.inference_mode()
-    def compare(self, prompts: Sequence[str], words: tuple[str, str]) -> list[Answer]:
-        """logit(first word) − logit(second word) at the beginning of each answer."""
+    def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
+        """logit(first word) − logit(second word) at the answer's beginning."""
         first, second = (self._token(word) for word in words)
-        answers = []
-        for prompt in prompts:
-            inputs = self._inputs(prompt, 1)
-            logits = self._next_logits(inputs).float()
-            answers.append(Answer("", float(logits[first] - logits[second]), inputs["input_ids"].shape[1], 1))
-        return answers
+        inputs = self._inputs(prompt, 1)
+        logits = self._next_logits(inputs).float()
+        return Answer("", float(logits[first] - logits[second]), inputs["input_ids"].shape[1], 1)
 
     @torch.inference_mode()
-    def complete(self, prompts: Sequence[str], tokens: int) -> list[Answer]:
+    def complete(self, prompt: str, tokens: int) -> Answer:
         """The likeliest word after word."""
-        answers = []
-        for prompt in prompts:
-            inputs = self._inputs(prompt, tokens)
-            read = inputs["input_ids"].shape[1]
-            ids = self.model.generate(
-                **inputs, max_new_tokens=tokens, do_sample=False, pad_token_id=self.tokenizer.eos_token_id
-            )[0, 0 if self.seq2seq else read :]
-            text = self.tokenizer.decode(ids, skip_special_tokens=True)
-            answers.append(Answer(text, None, read, len(ids)))
-        return answers
+        inputs = self._inputs(prompt, tokens)
+        read = inputs["input_ids"].shape[1]
+        options = {"max_new_tokens": tokens, "do_sample": False, "pad_token_id": self.tokenizer.eos_token_id}
+        ids = self.model.generate(**inputs, **options)[0, 0 if self.seq2seq else read :]
+        return Answer(self.tokenizer.decode(ids, skip_special_tokens=True), None, read, len(ids))
 
     def _inputs(self, prompt: str, tokens: int) -> dict[str, Tensor]:
         """A prompt's token ids; a `UserError` if it leaves no room for an answer of so many tokens."""

@@ -54,8 +54,8 @@ def answers_file(job: Job[RerankLlmParams]) -> Path:
 def scores_of(params: RerankLlmParams, query: str, passages: list[str], answers: Answers) -> tuple[Floats, int]:
     """Scores of one query's passages, best highest, shape (passages,), and how many answers had to be repaired."""
     if params.method == "yes_no":
-        prompts = [yes_no_prompt(params.form, params.instruction, query, passage) for passage in passages]
-        odds = [answer.score for answer in answers.compare(prompts, WORDS[params.form])]
+        prompts = (yes_no_prompt(params.form, params.instruction, query, passage) for passage in passages)
+        odds = [answers.compare(prompt, WORDS[params.form]).score for prompt in prompts]
         lowest = min((score for score in odds if score is not None), default=0.0)
         scores = np.array([lowest - 1 if score is None else score for score in odds], np.float32)
         return scores, sum(score is None for score in odds)
@@ -64,7 +64,7 @@ def scores_of(params: RerankLlmParams, query: str, passages: list[str], answers:
     def order_of(inside: list[int]) -> list[int]:
         nonlocal repaired
         prompt = listwise_prompt(query, [passages[at] for at in inside])
-        (answer,) = answers.complete([prompt], TOKENS_PER_NUMBER * len(inside))
+        answer = answers.complete(prompt, TOKENS_PER_NUMBER * len(inside))
         order, mended = permutation(answer.text, len(inside))
         repaired += mended
         return order
