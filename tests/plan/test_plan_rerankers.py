@@ -1,14 +1,19 @@
 """A published re-ranker stands wherever a trained cross-encoder does: system, start, teacher, judge, ensemble."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
+from tandem.config.execution import Execution
+from tandem.config.language_models import Endpoint
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audit_judges
+from tandem.stages.base import parse_value
+from tandem.stages.retrieval import RerankLlmParams
 
 ROOT = Path(__file__).parents[2]
 HUB = {"source": "hub", "name": "org/mini", "revision": "0" * 40}
@@ -149,8 +154,12 @@ def test_how_a_server_is_asked_is_in_no_key(with_llm):
     assert with_llm({**GPT, "window": 12}).planner.run("bm25+llm", "test", "here").key != first.key
     elsewhere = {**GPT, "endpoint": {"url": "https://api.example.org/v1"}}
     assert with_llm(elsewhere).planner.run("bm25+llm", "test", "here").key != first.key
-    assert "THE_KEY" in first.how
     assert "THE_KEY" not in first.args
+    words = shlex.split(f"{first.args} {first.how}")
+    flags = {flag: parse_value(value) for flag, value in zip(words[::2], words[1::2], strict=True)}
+    params = {flag.removeprefix("--params."): value for flag, value in flags.items() if flag.startswith("--params.")}
+    assert RerankLlmParams.model_validate(params) == first.params
+    assert Execution(endpoint=flags["--run.endpoint"]).endpoint == Endpoint(**GPT["endpoint"])
 
 
 def test_another_model_in_a_folder_is_another_run(with_llm, tmp_path):

@@ -99,10 +99,7 @@ def load_settings(raw: Raw, root: Path) -> Settings:
 
 
 def assembled(raw: Raw, root: Path) -> Raw:
-    """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it; later wins.
-
-    Nothing is validated yet.
-    """
+    """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it, not validated."""
     limited(raw)
     plugins = raw.get("plugins") or []
     load_plugins(plugins if isinstance(plugins, list) else [])

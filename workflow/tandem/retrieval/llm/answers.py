@@ -51,7 +51,8 @@ class Answers:
 
     def __init__(self, path: Path, open_model: Callable[[], Model]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.path, self._open, self._model, self._lock = path, open_model, None, Lock()
+        self._open, self._lock = open_model, Lock()
+        self._model: Model | None = None
         self.counts: Counter[str] = Counter(asked=0, known=0)
         try:
             self._file = sqlite3.connect(path, timeout=60, check_same_thread=False)
