@@ -19,7 +19,8 @@ CONFIG = ROOT / "config"
 CONFIGURATIONS = sorted([*CONFIG.glob("*.yaml"), *CONFIG.glob("small/*.yaml")])
 BANDS = CONFIG / "papers/bands.yaml"
 SCHEMA = re.compile(r"# yaml-language-server: \$schema=(.*)\n")
-FOLDERS = ("", "small", "recipes", "datasets", "encoders", "indexes", "papers", "papers/*", "statistics", "sweeps")
+FOLDERS = ("", "small", "recipes", "datasets", "encoders", "indexes", "rerankers", "papers", "papers/*", "statistics")
+FOLDERS += ("sweeps",)
 ALL = sorted(path for folder in FOLDERS for path in CONFIG.glob(f"{folder}/*.yaml".removeprefix("/")))
 
 
@@ -52,7 +53,7 @@ def test_bands_statistics_and_sweeps_load():
 
 def test_catalogues_are_part_of_every_configuration():
     settings = load_settings({"dataset": "pydocs", "encoder": "minilm"}, ROOT)
-    for name in ("datasets", "encoders", "indexes"):
+    for name in ("datasets", "encoders", "indexes", "rerankers"):
         assert list(catalogue(CONFIG / name)) == list(getattr(settings, name))
 
 

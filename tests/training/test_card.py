@@ -76,6 +76,7 @@ def test_what_the_encoder_and_the_data_are_licensed_for_is_told(quick_job, card,
         ("dual", {"shared": False, "pooling": "cls"}),
         ("cross", {"pooling": "mean"}),
         ("cross", {"pooling": "cls"}),
+        ("cross", {"pooling": "classifier"}),
     ],
 )
 def test_the_code_in_the_card_runs_and_gives_one_score(objective, shape, quick_job, card, monkeypatch):

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 Precision = Literal["auto", "fp32", "bf16"]
 Analyzer = Literal["default", "porter", "krovetz", "none", "whitespace", "jieba"]
 Pooling = Literal["cls", "mean", "max", "weightedmean", "lasttoken"]
-PairPooling = Literal[Pooling, "segments"]
+PairPooling = Literal[Pooling, "segments", "classifier"]
 
 
 class Model(BaseModel):

@@ -1,4 +1,4 @@
-"""Starting encoders: published ones, and those that the project pre-trains itself (`source: pretrain`)."""
+"""Starting encoders: published ones, and those that the project pre-trains itself (`source: pretrain`); re-rankers."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal, Self, get_args
@@ -61,6 +61,19 @@ class PublishedEncoder(EncoderFiles, Encoder):
         None, description="folders of linear layers between pooling and length 1, in order; null: those of its files"
     )
     shape: Shape | None = Field(None, description="sizes of an encoder not yet downloaded, for `estimate`")
+
+
+class Reranker(EncoderFiles, Encoder):
+    """A published cross-encoder of transformers' form `…ForSequenceClassification`, an entry of `rerankers`."""
+
+    path: str | None = Field(None, description="of source folder: the folder")
+    shape: Shape | None = Field(None, description="sizes of a re-ranker not yet downloaded, for `estimate`")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.layers is not None:
+            raise problem(f".layers is {self.layers}, but a re-ranker is taken whole; leave it out")
+        return self
 
 
 class Pretrain(Optimisation):

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from tandem.config.base import Items, Section
+from tandem.config.language_models import Endpoint
 
 HEAP = "2g"  # of Java, for 8.8 million passages: Lucene maps its files into memory outside the heap
 
@@ -59,4 +60,5 @@ class Execution(ExecutionSettings):
     vectors: dict[str, object] | None = Field(None, description="of an encoder: how its models make them, by its files")
     plugins: Items[str] = Field((), description="files of the plugins that the stage uses")
     heap: str | None = Field(None, description="memory of Java, as its -Xmx has it")
+    endpoint: Endpoint | None = Field(None, description="of a language model that a server runs: how it is asked")
     counts: dict[str, int] | None = Field(None, description="how much the source is expected to hold")

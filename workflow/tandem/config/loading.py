@@ -11,6 +11,7 @@ import yaml
 from tandem.config.base import Section
 from tandem.config.datasets import INHERITED, SOURCES, Dataset, inherited
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
+from tandem.config.language_models import LLM_METHODS
 from tandem.config.retrieval import INDEXES, Index
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, Sweep, TableLayout
@@ -21,7 +22,7 @@ from tandem.registry import load_plugins
 
 Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 S = TypeVar("S", bound=Section)
-CATALOGUES = ("datasets", "encoders", "indexes")
+CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")
 OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's, where PyYAML has it: eight times as fast
 
@@ -98,10 +99,7 @@ def load_settings(raw: Raw, root: Path) -> Settings:
 
 
 def assembled(raw: Raw, root: Path) -> Raw:
-    """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it; later wins.
-
-    Nothing is validated yet.
-    """
+    """Merge catalogues, then recipes, then config/config.yaml with what Snakemake merged over it, not validated."""
     limited(raw)
     plugins = raw.get("plugins") or []
     load_plugins(plugins if isinstance(plugins, list) else [])
@@ -229,6 +227,7 @@ _BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
     "datasets": _dataset,
     "encoders": _encoder,
     "indexes": _index,
+    "llm_rerankers": partial(_by, "method", LLM_METHODS),
 }
 
 

@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 
 from tandem.config.base import Section
 from tandem.config.datasets import SOURCES, Dataset
-from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder
+from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder, Reranker
+from tandem.config.language_models import LLM_METHODS, LlmReranker
 from tandem.config.retrieval import INDEXES, Index
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
@@ -30,9 +31,11 @@ ENTRIES: dict[str, tuple[type[Section], ...]] = {
     "datasets": tuple(SOURCES.values()),
     "encoders": (PublishedEncoder, *PRETRAINING.values()),
     "indexes": tuple(INDEXES.values()),
+    "rerankers": (Reranker,),
+    "llm_rerankers": tuple(LLM_METHODS.values()),
 }
 """Blocks of the configuration whose entries are of several classes."""
-COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, PretrainedEncoder, Pretrain, Index)
+COMMON: tuple[type[Section], ...] = (Dataset, TrainedModel, Train, PretrainedEncoder, Pretrain, Index, LlmReranker)
 """Base classes whose keys the reference lists once for all that share them."""
 FILES: dict[str, tuple[type[Section], str]] = {
     "layout": (TableLayout, "Layouts of tables"),
@@ -55,7 +58,7 @@ An absent key has its default; *required* keys have none. `null` is allowed wher
 def schemas() -> dict[str, Schema]:
     """Name → JSON schema of each kind of file that users write."""
     kinds: dict[str, Any] = {"configuration": _configuration()}
-    kinds |= {block: _by_name(ENTRIES[block]) for block in ("datasets", "encoders", "indexes")}
+    kinds |= {block: _by_name(ENTRIES[block]) for block in ("datasets", "encoders", "indexes", "rerankers")}
     kinds |= {name: section for name, (section, _) in FILES.items()} | {"bands": list[Band]}
     result = {name: _without(TypeAdapter(kind).json_schema(), "title", str) for name, kind in kinds.items()}
     result["configuration"] = partial = _without(result["configuration"], "required", list)
@@ -140,7 +143,7 @@ class _Page:
         self.places[section] = place
         chosen = [
             f"`{key}: {value}`"
-            for key in ("source", "objective", "type")
+            for key in ("source", "objective", "type", "method")
             if key in section.model_fields
             for value in get_args(section.model_fields[key].annotation)
         ]

@@ -4,8 +4,9 @@ from pydantic import Field, SerializeAsAny
 
 from tandem.config.base import Count, Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
-from tandem.config.encoders import EncoderEntry
+from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.execution import ExecutionSettings
+from tandem.config.language_models import LlmEntry
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
@@ -131,6 +132,12 @@ class Settings(Section):
     models: dict[str, ModelEntry] = Field({}, description="trained models; null: none of a recipe's, `like`: a base")
     datasets: dict[str, SerializeAsAny[Dataset]] = Field({}, description="datasets, also those of config/datasets/")
     encoders: dict[str, EncoderEntry] = Field({}, description="starting encoders, also those of config/encoders/")
+    rerankers: dict[str, Reranker] = Field(
+        {}, description="published cross-encoders, also those of config/rerankers/; named wherever a trained one is"
+    )
+    llm_rerankers: dict[str, LlmEntry] = Field(
+        {}, description="language models that re-rank: `<first stage>+<name>` is a run"
+    )
     tables: Items[str] = Field((), description="targets of `rule all`: paper/table of config/papers/, or a layout file")
     sweeps: dict[str, Sweep] = Field({}, description="tables and plots over values of any keys; see docs/sweeps.md")
     systems: Items[str] = Field((), description="further runs that are targets, as `tandem search` needs")

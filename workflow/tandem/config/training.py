@@ -260,9 +260,11 @@ class CrossModel(TrainedModel):
     """A cross-encoder: scores pairs of a query and a passage."""
 
     objective: Literal["cross"] = Field(description="what is learned")
-    init: str = Field("encoder", description="`encoder` (the configuration's), another encoder, or a model")
+    init: str = Field("encoder", description="`encoder` (the configuration's), another encoder, a model or re-ranker")
     pooling: PairPooling | None = Field(
-        None, description="null: the encoder's, else cls; segments: cosine of the query's and the passage's mean state"
+        None,
+        description="null: the start's, else cls; segments: cosine of the query's and the passage's mean state; "
+        "classifier: the family's own classification head, which a re-ranker has",
     )
     train: CrossTrain = Field(CrossTrain(), description="how it is trained")
 
@@ -271,7 +273,7 @@ class JointInit(Section):
     """What a joint training starts from."""
 
     retriever: str = Field(description="a dual encoder")
-    reranker: str = Field(description="a cross-encoder")
+    reranker: str = Field(description="a cross-encoder or re-ranker")
 
 
 class JointModel(TrainedModel):

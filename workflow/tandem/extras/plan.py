@@ -191,7 +191,7 @@ class Analyses:
             raise UserError(f"{at}.of: {names[0]} is trained on {data}, another on {other}; compare one dataset's")
         upstream = {"dataset": lists[0].upstream["dataset"]}
         upstream |= {f"candidates.{i}": stage for i, stage in enumerate(lists)}
-        judge_names = [name for name in self.ctx.members(list(entry.judges)) if self.ctx.model_name(name) in models]
+        judge_names = [name for name in self.ctx.members(list(entry.judges)) if self.ctx.has_model(name)]
         self.planner.plan_models(judge_names)
         judged = judges(self.ctx, judge_names, f"{at}.judges", data, CROSS_PARTS)
         entries: list[ModelEntry] = [models[self.ctx.model_name(name)] for name in names]

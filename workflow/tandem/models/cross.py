@@ -1,6 +1,10 @@
-"""Cross-encoders: query and passage are read together; a linear head on the pooled vector gives the score."""
+"""Cross-encoders: query and passage are read together; a head on the pooled vector gives the score.
+
+Also stage `reranker`, which makes a published cross-encoder one of these.
+"""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,13 +13,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from tandem.models.classifier import Classifier, save_whole
 from tandem.models.device import device
 from tandem.models.encoding import pooled
-from tandem.models.hub import check_pooling, load_encoder, save_encoder
+from tandem.models.heads import check_reranker
+from tandem.models.hub import check_pooling, load_encoder, load_tokenizer, save_encoder
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
 from tandem.models.tokens import Inputs, Template, Texts
+from tandem.stages.base import Params
 from tandem.store.files import write_json
+from tandem.store.job import Job, writing
 
 # Lengths are padded to a multiple of STEP, so that a pair meets the same few tensor shapes whatever its company, and
 # batches have a multiple of ROWS pairs: in odd shapes, matrix products give other last bits at the edges.
@@ -28,11 +36,13 @@ COSINE_SCALE = 20.0  # of `segments`, where training starts: 1 / 0.05, the usual
 
 
 class CrossEncoder(nn.Module):
-    """An encoder, pooling and a linear head: one logit per pair; its sigmoid is the probability of relevance.
+    """An encoder, pooling and a head: one logit per pair; its sigmoid is the probability of relevance.
 
     With `cls` pooling this is RocketQAv2's re-ranker: a linear layer on the raw vector of [CLS] (§3.2). With `segments`
     the pair is read together as well, but the head reads a single number, the cosine of the query's and the passage's
     mean vector: a cross-encoder that starts from a dual encoder's tower then starts near the dual encoder's scores.
+    With `classifier` pooling and head are those of the family's `…ForSequenceClassification`, as published
+    cross-encoders have them.
 
     Attributes:
         packed: tokens that a packed row is filled up to in training; None pads pairs. Set by `accelerate`.
@@ -42,34 +52,44 @@ class CrossEncoder(nn.Module):
     packed: int | None = None
     any_rows: bool = False
 
-    def __init__(self, encoder: nn.Module, pooling: str) -> None:
+    def __init__(self, encoder: nn.Module, pooling: str, head: Classifier | None = None) -> None:
         super().__init__()
         config: Any = encoder.config
         self.encoder, self.pooling = encoder, pooling
         self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
-        self.head = nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
+        self.head = head or nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
 
     @classmethod
     def start(cls, folder: Path, pooling: str) -> Self:
         """A cross-encoder from a pre-trained encoder; its new head is drawn from torch's generator.
 
+        With `classifier`, a head of one label that the folder has is kept.
+
         Raises:
             UserError: the encoder cannot be pooled so.
         """
+        if pooling == "classifier":
+            encoder, classifier = Classifier.load(folder, new=True)
+            return cls(encoder, pooling, classifier)
         model = cls(load_encoder(folder), pooling)
         check_pooling(model.encoder, pooling, folder)
+        head: Any = model.head
         if pooling == "segments":
-            nn.init.constant_(model.head.weight, COSINE_SCALE)
-            nn.init.constant_(model.head.bias, -COSINE_SCALE / 2)  # probability 1/2 at a cosine of 1/2
+            nn.init.constant_(head.weight, COSINE_SCALE)
+            nn.init.constant_(head.bias, -COSINE_SCALE / 2)  # probability 1/2 at a cosine of 1/2
         else:
-            nn.init.normal_(model.head.weight, std=0.02)
-            nn.init.zeros_(model.head.bias)
+            nn.init.normal_(head.weight, std=0.02)
+            nn.init.zeros_(head.bias)
         return model
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """The cross-encoder that `save` wrote."""
-        model = cls(load_encoder(folder), read_pooling(folder))
+        pooling = read_pooling(folder)
+        if pooling == "classifier":
+            encoder, classifier = Classifier.load(folder)
+            return cls(encoder, pooling, classifier)
+        model = cls(load_encoder(folder), pooling)
         head = load_file(folder / HEAD)
         model.head.load_state_dict({name: head[f"linear.{name}"] for name in ("weight", "bias")})
         return model
@@ -77,19 +97,24 @@ class CrossEncoder(nn.Module):
     def save(self, folder: Path, tokenizer: Any) -> None:
         """Write a folder that transformers loads as the encoder, and sentence-transformers as a CrossEncoder.
 
-        The latter has no module for `segments`: of these the card shows how to compute scores.
+        `AutoModelForSequenceClassification` loads it with the same scores, or refuses it: see `save_whole`.
+        sentence-transformers has no module for `segments`: of these the card shows how to compute scores.
         """
-        save_encoder(self.encoder, tokenizer, folder)
-        (folder / HEAD).parent.mkdir()
-        head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
-        save_file(head, folder / HEAD)
-        if self.pooling != "segments":
-            describe_cross_encoder(folder, self.head.in_features, self.pooling)
+        save_encoder(self.encoder, tokenizer, folder, partial(save_whole, head=self.head, pooling=self.pooling))
+        if isinstance(self.head, nn.Linear):
+            (folder / HEAD).parent.mkdir()
+            head = {f"linear.{name}": p.detach().cpu().contiguous() for name, p in self.head.named_parameters()}
+            save_file(head, folder / HEAD)
+            if self.pooling != "segments":
+                describe_cross_encoder(folder, self.head.in_features, self.pooling)
         write_json(folder / "cross.json", {"pooling": self.pooling})
 
     def logits(self, inputs: Inputs, mode: str, packed: int | None, multiple: int) -> Tensor:
         """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
-        vectors = pooled(self.encoder, inputs, self.pooling, mode, packed, multiple)
+        pooling = self.head.pooling if isinstance(self.head, Classifier) else self.pooling
+        vectors = pooled(self.encoder, inputs, pooling, mode, packed, multiple)
+        if isinstance(self.head, Classifier):
+            return self.head(vectors)[:, 0]
         if self.pooling == "segments":
             cosines = nn.functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
             scores: Tensor = self.head(cosines[:, None])[:, 0]
@@ -143,6 +168,17 @@ class CrossEncoder(nn.Module):
                 logits = self.logits(inputs, mode, packed=None, multiple=int(length))
                 scores[batch] = logits[: len(batch)].cpu().numpy()
         return scores
+
+
+def run_reranker(job: Job[Params]) -> None:
+    """Stage `reranker`: the published cross-encoder of the input `encoder`, with its own head."""
+    folder = job.inputs["encoder"].folder / "hf"
+    check_reranker(folder)
+    encoder, head = Classifier.load(folder)
+    model = CrossEncoder(encoder, "classifier", head)
+    with writing(job) as draft:
+        model.save(draft.folder / "cross", load_tokenizer(folder))
+        write_json(draft.path("model.json"), {"objective": "cross", "parts": ["cross"], "steps": 0})
 
 
 def read_pooling(folder: Path) -> str:

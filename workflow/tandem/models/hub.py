@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -111,7 +111,7 @@ def check_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _loading(folder: Path) -> Iterator[None]:
+def loading(folder: Path) -> Iterator[None]:
     """Report in one line what transformers cannot load, and nothing else: no progress bars, no load reports."""
     from safetensors import SafetensorError
     from transformers.utils import logging
@@ -136,7 +136,7 @@ def load_tokenizer(folder: Path) -> Any:
     """The folder's fast tokenizer."""
     from transformers import AutoTokenizer
 
-    with _loading(folder):
+    with loading(folder):
         return AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
 
 
@@ -154,7 +154,7 @@ def load_encoder(folder: Path, layers: int | None = None) -> Any:
 
     check_folder(folder)
     options: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True, "trust_remote_code": False}
-    with _loading(folder):
+    with loading(folder):
         kind = type(AutoConfig.from_pretrained(folder, trust_remote_code=False))
         if layers is not None:
             options["config"] = _first_layers(folder, layers)
@@ -240,12 +240,18 @@ def check_length(model: Any, tokens: int, what: str) -> None:
         raise UserError(f"{what} allows inputs of {tokens} tokens; the model ({config.model_type}) takes {limit}")
 
 
-def save_encoder(encoder: Any, tokenizer: Any, folder: Path) -> None:
-    """Write an encoder and its tokenizer for transformers; LoRA's adapter is merged, and also written to adapter/."""
+def save_encoder(encoder: Any, tokenizer: Any, folder: Path, save: Callable[[Any, Path], None] | None = None) -> None:
+    """Write an encoder and its tokenizer for transformers; LoRA's adapter is merged, and also written to adapter/.
+
+    `save` writes the merged encoder into the folder; None has transformers do it.
+    """
     from tandem.models.lora import merged, save_adapter
 
     plain = merged(encoder)
-    plain.save_pretrained(folder)
+    if save is None:
+        plain.save_pretrained(folder)
+    else:
+        save(plain, folder)
     tokenizer.save_pretrained(folder)
     if plain is not encoder:
         save_adapter(encoder, folder / "adapter")

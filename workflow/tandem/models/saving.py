@@ -124,6 +124,11 @@ POOL = {
     "lasttoken": 'hidden[range(len(hidden)), inputs["attention_mask"].cumsum(1).argmax(1)]',
 }
 
+ONE = "logits[:, 0]"  # the score of a model with one label
+REFUSED = (
+    "`AutoModelForSequenceClassification` refuses this folder: the classification head of its family cannot compute "
+    "these scores."
+)
 SCORE_SEGMENTS = """\
 ```python
 import torch
@@ -211,8 +216,12 @@ scores = queries @ passages.T / {shape.temperature}
     return "\n\n".join([ours, theirs, plain])
 
 
-def cross_usage(pooling: str, lengths: Lengths) -> str:
-    """How to load the cross-encoder of a `cross.json`; each block ends with `scores`, shape (pairs,)."""
+def cross_usage(pooling: str, lengths: Lengths, logit: str | None) -> str:
+    """How to load the cross-encoder of a `cross.json`; each block ends with `scores`, shape (pairs,).
+
+    Args:
+        logit: the score, in terms of `logits`, where `AutoModelForSequenceClassification` loads the folder; else None.
+    """
     ours = """\
 ```python
 from pathlib import Path
@@ -224,16 +233,28 @@ model, tokenizer = CrossEncoder.load(Path("cross")).eval(), load_tokenizer(Path(
 query, text = tokenizer(["a query", "a passage"], add_special_tokens=False)["input_ids"]
 scores = model([query], [text], Template.of(tokenizer), "fp32")
 ```"""
+    predicted = "" if logit in (None, ONE) else f"\nscores = {logit}"
     theirs = f"""\
 ```python
 import torch
 from sentence_transformers import CrossEncoder
 
 model = CrossEncoder("cross", max_length={lengths.query + lengths.passage + lengths.pair})
-scores = model.predict([("a query", "a passage")], activation_fn=torch.nn.Identity())  # else their sigmoid
+{"logits" if predicted else "scores"} = model.predict([("a query", "a passage")], activation_fn=torch.nn.Identity())\
+{predicted or "  # else their sigmoid"}
 ```"""
     if pooling == "segments":
-        return "\n\n".join([ours, SCORE_SEGMENTS])
+        return "\n\n".join([ours, SCORE_SEGMENTS, REFUSED])
+    if logit:
+        plain = f"""\
+```python
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModelForSequenceClassification.from_pretrained("cross")
+logits = model(**tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")).logits
+scores = {logit}
+```"""
+        return "\n\n".join([ours, theirs, plain])
     plain = f"""\
 ```python
 from safetensors.torch import load_file
@@ -245,7 +266,7 @@ hidden, head = model(**inputs).last_hidden_state, load_file("cross/2_Dense/model
 vectors = {POOL[pooling]}
 scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
 ```"""
-    return "\n\n".join([ours, theirs, plain])
+    return "\n\n".join([ours, theirs, plain, REFUSED])
 
 
 def folders(part: Path) -> list[Path]:

@@ -19,9 +19,9 @@ def is_trainable(ctx: Context, data: str) -> bool:
 
 
 def audit_judges(ctx: Context, data: str) -> list[str]:
-    """The audits' cross-encoders: those that the configuration has, where they can be trained."""
-    names = ctx.members(list(ctx.settings.audits.judges)) if is_trainable(ctx, data) else []
-    return [name for name in names if ctx.model_name(name) in ctx.settings.models]
+    """The audits' cross-encoders: those that the configuration has, and models only where they can be trained."""
+    names, trainable = ctx.members(list(ctx.settings.audits.judges)), is_trainable(ctx, data)
+    return [name for name in names if name in ctx.settings.rerankers or (trainable and ctx.has_model(name))]
 
 
 def audit_retriever(ctx: Context, data: str) -> str | None:
@@ -50,7 +50,7 @@ def _is_available(ctx: Context, part: str, trainable: bool) -> bool:
         needed = [*entry.of.split("+"), *([entry.by] if entry.by else [])]
     if needed is not None:
         return all(_is_available(ctx, name, trainable) for name in needed)
-    if ctx.is_sparse(part) or part in settings.runs:
+    if ctx.is_sparse(part) or part in {**settings.runs, **settings.rerankers, **settings.llm_rerankers}:
         return True
     return trainable and ctx.model_name(part.partition("@")[0]) in settings.models
 

@@ -11,7 +11,8 @@ from tandem.plan.runs import match, run
 from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
-RUNS = ("models", "runs", "sparse", "fusions", "aggregations", "ensembles")  # what a teacher's name may mean
+# Blocks of the configuration whose names a teacher's may be.
+RUNS = ("models", "runs", "sparse", "fusions", "aggregations", "ensembles", "rerankers")
 
 
 def is_source(name: str) -> bool:
@@ -113,6 +114,6 @@ def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str)
 def scores_pairs(ctx: Context, name: str) -> bool:
     """Whether a name means a cross-encoder, or several, rather than a run."""
     entry = ctx.settings.models.get(ctx.model_name(name))
-    if name in ctx.settings.ensembles or entry is None:
-        return name in ctx.settings.ensembles
+    if entry is None or name in ctx.settings.ensembles:
+        return name in ctx.settings.ensembles or name in ctx.settings.rerankers
     return entry.objective == "cross" or (entry.objective == "joint" and not name.endswith(".retriever"))

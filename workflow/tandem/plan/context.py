@@ -64,7 +64,7 @@ class Context:
     Attributes:
         stages: where stages are registered; shared with other variants.
         datasets: its datasets, and those that planning itself enters.
-        models: name → stage of each model.
+        models: name → stage of each model and re-ranker.
         checkpoints: name → number → stage of a model that is trained in several; 0 is its start.
         validated: name → its checkpoints with their values on a reduced dataset, part by part.
         derived: name → stage of each dataset that is made by a run or by models.
@@ -129,15 +129,18 @@ class Context:
         require_name("datasets", name)
         return self.datasets[name]
 
-    def model_entry(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> ModelEntry:
-        """A model's entry; `where` names the key that refers to it, `objectives` what it must be."""
-        models = self.settings.models
-        if name not in models:
-            raise UserError(f"{where}: {name} is no model{nearest(name, list(models))}")
-        entry = models[name]
-        if objectives and entry.objective not in objectives:
-            raise UserError(f"{where}: {name} is a {entry.objective} model, needed is {' or '.join(objectives)}")
-        return entry
+    def has_model(self, name: str) -> bool:
+        """Whether a name means a trained model, a part or checkpoint of one, or a published re-ranker."""
+        return self.model_name(name) in self.settings.models or name in self.settings.rerankers
+
+    def check_model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> None:
+        """Refuse what is no model; `where` names the key that refers to it, `objectives` what it must be."""
+        models, rerankers = self.settings.models, self.settings.rerankers
+        if name not in models and name not in rerankers:
+            raise UserError(f"{where}: {name} is no model{nearest(name, [*models, *rerankers])}")
+        objective = models[name].objective if name in models else "cross"
+        if objectives and objective not in objectives:
+            raise UserError(f"{where}: {name} is a {objective} model, needed is {' or '.join(objectives)}")
 
     def checkpoint(self, name: str) -> tuple[str, int] | None:
         """Model and number of a checkpoint's name, `<model>.<number>`; None for any other name."""
@@ -157,10 +160,10 @@ class Context:
         return stem if part not in self.settings.models and stem in self.settings.models else part
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
-        """The stage that trains a model, or the checkpoint of one that is named (`<model>.<number>`)."""
+        """The stage of a model or re-ranker, or of the checkpoint that is named (`<model>.<number>`)."""
         checkpoint = self.checkpoint(name)
         stem = checkpoint[0] if checkpoint else self.model_name(name)
-        self.model_entry(stem, where, objectives)
+        self.check_model(stem, where, objectives)
         if checkpoint and stem in self.checkpoints:  # also while the model's own validations are planned
             return self.checkpoints[stem][checkpoint[1]]
         if error := self.failed.get(("models", stem)):
@@ -168,7 +171,7 @@ class Context:
         return self.models[stem]
 
     def root(self, name: str, part: str) -> str:
-        """The encoder that a model's part (`dual` or `cross`) descends from."""
+        """The encoder or re-ranker that a model's part (`dual` or `cross`) descends from."""
         entry = self.settings.models.get(self.model_name(name))
         if entry is None:
             return self.settings.encoder if name == "encoder" else name
@@ -198,7 +201,7 @@ class Context:
 
 
 def start_of(entry: ModelEntry, part: str) -> str:
-    """What a model's part starts from: an encoder or a model."""
+    """What a model's part starts from: an encoder, a model or a re-ranker."""
     if isinstance(entry.init, str):
         return entry.init
     return entry.init.retriever if part == "dual" else entry.init.reranker

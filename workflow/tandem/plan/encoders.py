@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from tandem.config.base import Pooling
-from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PublishedEncoder
+from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PublishedEncoder, Reranker
 from tandem.errors import UserError
 from tandem.models.hub import package_folder
 from tandem.plan.context import TRAINING, Context, json_of
@@ -94,7 +94,8 @@ def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
 
     Args:
         stage: an encoder's stage, or the token ids of its tokenizer.
-        entries: the configuration's `encoders`: an entry's `shape` has the sizes of an encoder that is not here yet.
+        entries: the configuration's `encoders` and `rerankers`: an entry's `shape` has the sizes of what is not here
+            yet.
     """
     encoder = encoder_of(stage)
     params = encoder.values
@@ -109,7 +110,7 @@ def shape_of(stage: Stage, entries: Mapping[str, Encoder]) -> Shape:
         if (folder / "config.json").is_file():
             return _first_layers(Shape.of(json.loads((folder / "config.json").read_text())), params)
     for entry in entries.values():
-        if not isinstance(entry, PublishedEncoder) or not entry.shape:
+        if not isinstance(entry, PublishedEncoder | Reranker) or not entry.shape:
             continue
         if (entry.name or entry.package) == (params["name"] or params["package"]):
             return _first_layers(Shape(**entry.shape.model_dump()), params)
@@ -144,7 +145,7 @@ def untrained(ctx: Context, name: str) -> Stage:
 
 
 def _published(ctx: Context, name: str) -> Stage:
-    entry = published_entry(ctx.settings.encoders, name)
+    entry = ctx.settings.rerankers.get(name) or published_entry(ctx.settings.encoders, name)
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
@@ -152,7 +153,7 @@ def _published(ctx: Context, name: str) -> Stage:
         if not weights.is_file():
             raise UserError(f"encoder: {entry.path} holds no model.safetensors; only safetensors are loaded")
         params["sha256"], execution["path"] = sha256_once(weights), entry.path
-    if entry.pooling is None:  # by its files, which the stage compares
+    if isinstance(entry, PublishedEncoder) and entry.pooling is None:  # by its files, which the stage compares
         execution["vectors"] = described_by(entry) or {"pooling": UNDESCRIBED["pooling"]}
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)
     return ctx.stage("encoder", "shared", label, params, {}, execution)

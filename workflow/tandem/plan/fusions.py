@@ -26,7 +26,8 @@ class Method(NamedTuple):
 METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
-RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions")  # what else a run's name may mean
+# Blocks of the configuration whose names are taken.
+RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions", "rerankers", "llm_rerankers")
 
 
 def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuning_runs: list[Stage] | None) -> Stage:
@@ -90,7 +91,7 @@ def check_fusion(ctx: Context, name: str) -> None:
     """Refuse an entry whose name is taken, with too few runs, or with weights or steps that do not fit."""
     entry, at = ctx.settings.fusions[name], f"fusions.{name}"
     require_name("fusions", name)
-    if _is_taken(ctx, "fusions", name):
+    if is_taken(ctx, "fusions", name):
         raise UserError(f"{at} has the name of another run or model; name it otherwise")
     if len(entry.of) < 2:
         raise UserError(f"{at}.of is {list(entry.of)}; two runs or more are fused")
@@ -111,7 +112,7 @@ def check_fusion(ctx: Context, name: str) -> None:
         raise UserError(f"{problem}; allowed: {SETTINGS:,}; raise it, fuse fewer runs or set weights")
 
 
-def _is_taken(ctx: Context, block: str, name: str) -> bool:
+def is_taken(ctx: Context, block: str, name: str) -> bool:
     """Whether an entry of a block has the name of another run or model."""
     other = any(name in getattr(ctx.settings, key) for key in RUNS if key != block)
     return other or name == "given" or name.split(".")[0] == "bm25" or ctx.model_name(name) in ctx.settings.models
@@ -167,7 +168,7 @@ def check_aggregation(ctx: Context, name: str) -> None:
     """Refuse an entry whose name is taken or whose keys do not go together."""
     entry, at = ctx.settings.aggregations[name], f"aggregations.{name}"
     require_name("aggregations", name)
-    if _is_taken(ctx, "aggregations", name):
+    if is_taken(ctx, "aggregations", name):
         taken = [key for key in ("models", "runs", "ensembles") if name in getattr(ctx.settings, key)]
         raise UserError(f"{at} has the name of another run ({taken[0] if taken else name}); name it otherwise")
     if entry.by is None and entry.scores is not None:
@@ -181,7 +182,7 @@ def check_ensemble(ctx: Context, name: str) -> None:
     """Refuse an entry with a model's name, or of which a member is no cross-encoder."""
     at, ensembles = f"ensembles.{name}", ctx.settings.ensembles
     require_name("ensembles", name)
-    if ctx.model_name(name) in ctx.settings.models:
+    if ctx.has_model(name):
         raise UserError(f"{at} has the name of a model; name it otherwise")
     for member in ensembles[name].of:
         if member in ensembles:

@@ -61,8 +61,8 @@ def plan_model(ctx: Context, name: str) -> Stage:
 
 
 def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> Stage:
-    """What a model starts from: an encoder, or a trained model with the part that is needed."""
-    if ctx.model_name(name) in ctx.settings.models:
+    """What a model starts from: an encoder, or a model or re-ranker with the part that is needed."""
+    if ctx.has_model(name):
         return ctx.model(name, where, objectives)
     known = ctx.settings.encoders
     try:
@@ -70,7 +70,7 @@ def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> 
     except UserError:
         if name == "encoder" or name in known:
             raise
-        hint = nearest(name, [*ctx.settings.models, *known])
+        hint = nearest(name, [*ctx.settings.models, *known, *ctx.settings.rerankers])
         raise UserError(f"{where}: {name} is neither a model nor an encoder{hint}") from None
 
 
@@ -94,6 +94,8 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
     for key in UNDESCRIBED if part == "dual" else ("pooling",):
         own = getattr(entry, key, None)
         values[key] = root.get(key, UNDESCRIBED[key]) if own is None else own
+        if start in ctx.settings.rerankers and values[key] != root[key]:
+            raise UserError(f"models.{name}.{key} is {own}, but {start} has {root[key]}; leave it out")
     return values | ({key: value for key, value in root.items() if key not in UNDESCRIBED} if part == "dual" else {})
 
 

@@ -11,6 +11,7 @@ from tandem.plan import fusions, lexical, runs
 from tandem.plan.context import Validated
 from tandem.plan.graph import Hosted, Stage, Stages, upstream_first
 from tandem.plan.planner import Planner, Planners, run_needs
+from tandem.plan.rerankers import check_llm, check_name
 from tandem.plan.sweeps import Sweeps
 from tandem.plan.tables import Row, Tables
 from tandem.retrieval.indexes.types import check as check_index
@@ -42,10 +43,10 @@ class Plan:
         return self.planner.split()
 
     def document(self) -> Raw:
-        """The configuration as a file has it, with every default, except of datasets and encoders."""
+        """The configuration as a file has it, with every default, except of datasets, encoders and re-rankers."""
         document: Raw = self.settings.model_dump(mode="json")
         own = self.settings.model_dump(mode="json", exclude_unset=True)
-        document |= {block: own.get(block, {}) for block in ("datasets", "encoders")}
+        document |= {block: own.get(block, {}) for block in ("datasets", "encoders", "rerankers")}
         for name, model in document["models"].items():  # a model's `validation` overrides only what it sets
             model["validation"] = own["models"][name].get("validation", {})
         return document
@@ -121,6 +122,10 @@ def check_all(settings: Settings) -> None:
     checks: list[Callable[[], object]] = [
         *(partial(planner.encoder, name) for name, entry in settings.encoders.items() if entry.source == "pretrain"),
         *(partial(planner.model, name, f"models.{name}") for name in settings.models),
+        *(partial(check_name, planner.ctx, "rerankers", name) for name in settings.rerankers),
+        *(partial(check_name, planner.ctx, "llm_rerankers", name) for name in settings.llm_rerankers),
+        *(partial(planner.model, name, f"rerankers.{name}") for name in settings.rerankers),
+        *(partial(check_llm, planner.ctx, name) for name in settings.llm_rerankers),
         *(partial(_check_ensemble, planner, name) for name in settings.ensembles),
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),

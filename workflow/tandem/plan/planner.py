@@ -14,7 +14,7 @@ from tandem.config.settings import Settings
 from tandem.config.training import JointModel
 from tandem.config.variants import Variants
 from tandem.errors import UserError
-from tandem.plan import audits, datasets, encoders, models, runs
+from tandem.plan import audits, datasets, encoders, models, rerankers, runs
 from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Name, Validated
 from tandem.plan.graph import Stage, Stages
@@ -116,7 +116,8 @@ class Planner:
             names = [other for at, other in opened[opened.index(name) :] if at == block]
             self.ctx.failed[name] = UserError(f"{block} form a cycle: {' -> '.join([*names, entry])}")
             return
-        if name in self._done or entry not in (self.ctx.datasets if block == "datasets" else self.settings.models):
+        known = self.ctx.datasets if block == "datasets" else {*self.settings.models, *self.settings.rerankers}
+        if name in self._done or entry not in known:
             return
         try:
             for needed in (model_needs if block == "models" else dataset_needs)(self.ctx, entry):
@@ -130,7 +131,8 @@ class Planner:
     def _plan_itself(self, name: Name) -> None:
         block, entry = name
         if block == "models":
-            self.ctx.models[entry] = models.plan_model(self.ctx, entry)
+            plan = models.plan_model if entry in self.settings.models else rerankers.plan_reranker
+            self.ctx.models[entry] = plan(self.ctx, entry)
             return
         match spec := self.ctx.datasets[entry]:
             case Dissimilar():
@@ -191,7 +193,9 @@ def encoder_needs(ctx: Context, name: str) -> Iterator[Name]:
 
 
 def model_needs(ctx: Context, name: str) -> Iterator[Name]:
-    """What a model starts from, is trained on, judged by, taught by and validated on."""
+    """What a model starts from, is trained on, judged by, taught by and validated on; a re-ranker needs nothing."""
+    if name not in ctx.settings.models:
+        return
     entry = ctx.settings.models[name]
     data = ctx.trained_on(entry)
     yield "datasets", data
@@ -219,7 +223,7 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
     settings = ctx.settings
     for part in system.split("+"):
         name = part.partition("@")[0]
-        if part in opened or part in settings.scorers or ctx.is_sparse(part):
+        if part in opened or part in settings.scorers or part in settings.llm_rerankers or ctx.is_sparse(part):
             continue
         if part in settings.aggregations:
             entry = settings.aggregations[part]

@@ -4,7 +4,7 @@
 `sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:` or `aggregations:`; a dual encoder,
 searched exactly, or `<dual encoder>@<name of indexes:>`; `encoder` or a name of `encoders:`, which is a dual encoder
 without training; `<first stage>+<cross-encoder>`, where a name of `ensembles:`
-or `scorers:` may take the cross-encoder's place.
+or `rerankers:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's place.
 """
 
 from pathlib import Path
@@ -18,6 +18,7 @@ from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, requi
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
 from tandem.plan.encoders import judges, shape_of, tokens, untrained
 from tandem.plan.graph import JSON, Stage
+from tandem.plan.rerankers import rerank_by_llm
 from tandem.registry import options_of
 from tandem.retrieval.indexes.types import SEARCHED, check
 from tandem.stages import KINDS
@@ -128,6 +129,8 @@ def _rerank(ctx: Context, system: str, pool: Stage, judge: str, split: str, wher
     params = fusions.reranking(ctx, split, data)
     require_depth(pool, params["depth"], "rerank.depth")
     upstream = {"dataset": dataset(ctx, data), "run": pool}
+    if judge in ctx.settings.llm_rerankers:
+        return rerank_by_llm(ctx, system, judge, upstream, params["depth"], split)
     if judge in ctx.settings.scorers:
         params = {"depth": params["depth"], **_scorer(ctx, judge)}
     elif judge in ctx.settings.ensembles:
@@ -141,7 +144,7 @@ def _rerank(ctx: Context, system: str, pool: Stage, judge: str, split: str, wher
 def _scorer(ctx: Context, name: str) -> JSON:
     """A plugin's scorer and its options, with their defaults."""
     entry, at = ctx.settings.scorers[name], f"scorers.{name}"
-    if name in ctx.settings.ensembles or ctx.model_name(name) in ctx.settings.models:
+    if name in ctx.settings.ensembles or ctx.has_model(name):
         raise UserError(f"{at} has the name of a model or an ensemble; name it otherwise")
     if entry.scorer not in pair_scorer:
         known = ", ".join(pair_scorer) or "none; name the plugin that registers it under plugins"

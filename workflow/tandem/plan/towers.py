@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from tandem.config.base import Pooling
-from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder
+from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder, Reranker
 from tandem.errors import UserError, nearest
 from tandem.models.described import described_towers
 from tandem.models.hub import description, package_folder
@@ -25,7 +25,12 @@ def pretrained(ctx: Context, name: str) -> AnyPretrained | None:
 
 
 def towers(ctx: Context, name: str) -> JSON:
-    """How a text's vector is computed, as far as an encoder's entry, or what it starts from, says so."""
+    """How a text's vector is computed, as far as an encoder's entry, or what it starts from, says so.
+
+    A re-ranker has a head of its own, which reads what it reads.
+    """
+    if name in ctx.settings.rerankers:
+        return {"pooling": "classifier"}
     usual = {key: getattr(entry, f"usual_{key}") for key in UNDESCRIBED} if (entry := pretrained(ctx, name)) else {}
     return usual | _own_towers(ctx, name)
 
@@ -72,10 +77,8 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
     Args:
         fetch: get them from the hub if they are not on this machine.
     """
-    if entry.source == "package":
-        return package_folder(entry.package or "", entry.folder or "")
-    if entry.source == "folder":
-        return Path(entry.path or "")
+    if entry.source != "hub":
+        return folder_of(entry)
     name = str(entry.name)
     if folder := description(name, str(entry.revision), fetch):
         return folder
@@ -83,6 +86,13 @@ def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
         f"encoder: how {name} makes a text's vector is not known on this machine; `python -m tandem encoder {name}` "
         f"fetches its description, or say pooling: {', '.join(get_args(Pooling))} in an entry of encoders"
     )
+
+
+def folder_of(entry: PublishedEncoder | Reranker) -> Path:
+    """The folder of an entry whose files are on this machine."""
+    if entry.source == "package":
+        return package_folder(entry.package or "", entry.folder or "")
+    return Path(entry.path or "")
 
 
 def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder:

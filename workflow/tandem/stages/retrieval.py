@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from tandem.config.language_models import LanguageModel
 from tandem.config.retrieval import Encode, Inference, TradeoffSearches
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params
@@ -94,6 +95,19 @@ class RerankWindowsParams(RerankParams):
     scores: Literal["raw", "probability"] = Field("raw", description="what of a window is aggregated")
 
 
+class RerankLlmParams(LanguageModel, Params):
+    """Re-ranking of a run's top by a language model; see `tandem.config.language_models`."""
+
+    depth: int = Field(50, ge=1, description="documents that are re-ranked per query")
+    method: Literal["yes_no", "listwise"] = Field(description="how it re-ranks")
+    form: str = Field("chat", description="of yes_no: the prompt's")
+    instruction: str = Field("", description="of yes_no: what makes a passage relevant")
+    window: int = Field(20, ge=2, description="of listwise: passages that are ordered at once")
+    step: int = Field(10, ge=1, description="of listwise: passages that the window moves up")
+    fingerprint: str | None = Field(None, description="of a model in a folder: names, sizes and ends of its files")
+    url: str | None = Field(None, description="of the server that is asked; null: the model runs in the stage")
+
+
 class AggregateParams(RunParams):
     """A run over windows, made into one over documents."""
 
@@ -138,6 +152,8 @@ KINDS = (
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", box="Re-ranking"),
     Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, env="models", threads="all", retries=2,
         gpu=("judge",), shard="retrieval.rerank:run_shard", box="Re-ranking"),
+    Kind("rerank_llm", "retrieval.llm.rerank:run", RerankLlmParams, env="models", threads="all", gpu=("run",),
+        box="Re-ranking"),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, box="Re-ranking"),
     Kind("fuse", "retrieval.fuse:run", FuseParams, box="Fusion"),
     Kind("tune_fusion", "retrieval.fuse:run_tuning", TuneFusionParams, box="Fusion"),

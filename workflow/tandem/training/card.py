@@ -12,6 +12,7 @@ from typing import Any
 from tandem.config.training import JointTrain
 from tandem.models.cross import read_pooling
 from tandem.models.dual import read_shape
+from tandem.models.heads import saved_score
 from tandem.models.saving import Lengths, cross_usage, dual_usage, folders, front_matter
 from tandem.models.tokens import Tokens
 from tandem.stages.training import ModelParams, TokensParams
@@ -32,7 +33,10 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
     encoder = origin(job, part)
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
     lengths = _lengths(tokens)
-    usage = dual_usage(read_shape(folder), lengths) if part == "dual" else cross_usage(read_pooling(folder), lengths)
+    if part == "dual":
+        usage = dual_usage(read_shape(folder), lengths)
+    else:
+        usage = cross_usage(read_pooling(folder), lengths, saved_score(folder))
     licence = encoder.manifest.execution.get("licence")
     sections = [
         f"{front_matter(part, base, licence)}\n# {job.key}: {NAMES[part]}\n\nTrained by Tandem from "

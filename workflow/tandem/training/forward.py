@@ -145,7 +145,7 @@ def batch_pairs(model: CrossEncoder, tokens: Tokens, batch: Batch, mode: str, bu
         scores: Tensor = model(queries.take(rows), passages.take(rows), tokens.template, mode, MULTIPLE)
         return scores
 
-    return Replayed(compute, lengths, model.head.bias.new_zeros(0), budget, seeds, model.packed)
+    return Replayed(compute, lengths, next(model.head.parameters()).new_zeros(0), budget, seeds, model.packed)
 
 
 def on_lists(scores: Tensor, batch: Batch) -> Tensor:

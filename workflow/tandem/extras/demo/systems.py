@@ -14,7 +14,8 @@ from tandem.store.artifact import MANIFEST, open_artifact
 
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
 KINDS = {"bm25": BM25, "retrieve": DUAL, "ann": DUAL, "rerank": CROSS}  # of runs that have a part of their own
-SECTIONS = ("models", "sparse", "runs", "indexes", "fusions", "ensembles", "aggregations")  # that name systems
+# Blocks of the configuration that name systems.
+SECTIONS = ("models", "sparse", "runs", "indexes", "fusions", "ensembles", "aggregations", "rerankers")
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def resolve(plan: FullPlan, system: str) -> Stage:
     for name in system.replace("@", "+").split("+"):
         if name not in known and planner.ctx.model_name(name) not in known:
             raise UserError(f"{name} is not a system{nearest(name, known)}")
-    if "+" not in system and system in settings.models and settings.models[system].objective == "cross":
+    is_cross = system in settings.models and settings.models[system].objective == "cross"
+    if "+" not in system and (is_cross or system in settings.rerankers):
         raise UserError(f"{system} is a cross-encoder, which re-ranks a list; say whose: bm25+{system}")
     run = planner.run(system, plan.split, "the system")
     for fixed in fixed_runs(run):

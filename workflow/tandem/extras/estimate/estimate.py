@@ -64,7 +64,8 @@ def new_setting(settings: Settings, hardware: Hardware) -> Setting:
         raise UserError(f"dataset {stage.name}: its size is not known; `snakemake {stage.manifest}` counts it")
 
     memory = (hardware.activation_bytes, hardware.held)
-    return Setting(sizes, lambda stage: shape_of(stage, settings.encoders), settings.execution, *memory)
+    entries = {**settings.encoders, **settings.rerankers}
+    return Setting(sizes, lambda stage: shape_of(stage, entries), settings.execution, *memory)
 
 
 def derived(stage: Stage, whole: Volumes) -> Volumes:

@@ -175,7 +175,7 @@ def resolved_configuration(plan: FullPlan, name: str) -> str:
     config: Json = redacted(plan.document())
     own = plan.tables.layouts[name]
     config["tables"] = [f"../layout/{own.name}"] if own in map(Path, plan.settings.tables) else [name]
-    for entry in [*config["datasets"].values(), *config["encoders"].values()]:
+    for entry in [entry for block in ("datasets", "encoders", "rerankers") for entry in config[block].values()]:
         if isinstance(entry.get("path"), str):
             entry["path"] = str(Path(entry["path"]).absolute())
     if Path(config["encoder"]).is_dir():

@@ -128,7 +128,7 @@ def _is_needed(folder: Path, kind: str, needed: Keys) -> bool:
         return (kind, folder.name) in needed
     try:
         identity = json.loads((folder / STORE).read_text(encoding="utf-8"))
-        model = any((kind, identity["model"]) in needed for kind in ("model", "checkpoint"))
+        model = any((kind, identity["model"]) in needed for kind in ("model", "checkpoint", "reranker"))
         return ("tokens", identity["tokens"]) in needed and model
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -79,7 +79,8 @@ def needed(plan: FullPlan) -> list[Item]:
         if stage.kind == "dataset":
             items += of_dataset(stage, plan.settings.datasets)
         elif stage.kind == "encoder" and stage.values["source"] == "hub":
-            items.append(of_hub(stage, stage.name in plan.settings.encoders))
+            blocks = (name for name in ("encoders", "rerankers") if stage.name in getattr(plan.settings, name))
+            items.append(of_hub(stage, next(blocks, None)))
     return items
 
 
@@ -155,8 +156,8 @@ def fetch_ir_datasets(name: str, params: Json) -> None:
         raise UserError(f"datasets.{name}: ir_datasets cannot fetch {params['id']}: {error}") from None
 
 
-def of_hub(stage: Stage, catalogued: bool) -> Item:
-    """An encoder of the hub at its revision."""
+def of_hub(stage: Stage, block: str | None) -> Item:
+    """An encoder or re-ranker of the hub at its revision; `block` has an entry of its name, if any."""
     from tandem.models.hub import download
 
     name, revision = stage.values["name"], stage.values["revision"]
@@ -164,19 +165,19 @@ def of_hub(stage: Stage, catalogued: bool) -> Item:
     here = commit is not None
     if commit is None:
         commit, size = query_hub(name, revision)
-    pin = partial(pin_entry, stage, catalogued)
+    pin = partial(pin_entry, stage, block)
     note = pin(commit) if commit else ""
     return Item("encoder", stage.name, f"{name}@{revision}", size, here, lambda: pin(download(name, revision)[1]), note)
 
 
-def pin_entry(stage: Stage, catalogued: bool, commit: str) -> str:
+def pin_entry(stage: Stage, block: str | None, commit: str) -> str:
     """What pins an encoder in a configuration; empty where its revision is a commit: a branch may move."""
     name, revision = stage.values["name"], stage.values["revision"]
     if COMMIT.fullmatch(revision) or not COMMIT.fullmatch(commit):
         return ""
-    entry = f"revision: {commit}" if catalogued else f"source: hub, name: {name}, revision: {commit}"
-    whole = "" if catalogued else f", and encoder: {stage.name}"
-    return f"{revision} may move; to pin what it is now: encoders: {{{stage.name}: {{{entry}}}}}{whole}"
+    entry = f"revision: {commit}" if block else f"source: hub, name: {name}, revision: {commit}"
+    whole = "" if block else f", and encoder: {stage.name}"
+    return f"{revision} may move; to pin what it is now: {block or 'encoders'}: {{{stage.name}: {{{entry}}}}}{whole}"
 
 
 def in_cache(name: str, revision: str) -> str | None:

@@ -1,0 +1,194 @@
+"""A published re-ranker stands wherever a trained cross-encoder does: system, start, teacher, judge, ensemble."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tandem.config.execution import Execution
+from tandem.config.language_models import Endpoint
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+from tandem.plan.audits import audit_judges
+from tandem.stages.base import parse_value
+from tandem.stages.retrieval import RerankLlmParams
+
+ROOT = Path(__file__).parents[2]
+HUB = {"source": "hub", "name": "org/mini", "revision": "0" * 40}
+
+
+@pytest.fixture
+def folder(encoder_folder, tmp_path):
+    """A folder of the form of a published cross-encoder, as far as planning reads it."""
+    folder = shutil.copytree(encoder_folder, tmp_path / "mini")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def planned(configured):
+    """`planned(models, entry, **keys)`: the plan of the default with further models and the re-ranker `mini`."""
+
+    def make(models=None, entry=HUB, name="mini", **keys):
+        config = configured()
+        config["models"] |= models or {}
+        return FullPlan({**config, "rerankers": {name: entry}, **keys}, ROOT)
+
+    return make
+
+
+def test_it_reranks_with_token_ids_of_its_own(planned):
+    plan = planned()
+    stage = plan.planner.run("bm25+mini", "test", "here")
+    assert (stage.kind, stage.name) == ("rerank", "bm25+mini.test")
+    model, tokens = stage.upstream["model"], stage.upstream["tokens"]
+    assert (model.kind, model.name, model.values) == ("reranker", "mini", {})
+    assert model.upstream["encoder"] is tokens.upstream["encoder"]
+    assert model.upstream["encoder"].values["name"] == "org/mini"
+    trained = plan.planner.run("bm25+ce_bm25neg", "test", "here")
+    assert stage.values == trained.values
+    assert stage.upstream.keys() == trained.upstream.keys()
+
+
+def test_it_starts_teaches_judges_and_joins_an_ensemble(planned):
+    models = {
+        "tuned": {"like": "ce_bm25neg", "init": "mini", "pooling": None},
+        "denoised": {"like": "rocketqav2", "candidates": {"denoise": {"by": "mini"}}},
+        "taught": {"like": "de_bm25neg", "train": {"distil": {"from": "mini"}}},
+        "joint": {"like": "rocketqav2", "init": {"reranker": "mini"}},
+    }
+    planner = planned(models, ensembles={"both": {"of": ["mini", "ce_bm25neg"]}}, audits={"judges": ["mini"]}).planner
+    mini = planner.model("mini", "here")
+    tuned = planner.model("tuned", "here")
+    assert tuned.upstream["start"] is mini
+    assert tuned.values["pooling"] == "classifier"
+    assert tuned.upstream["tokens"].upstream["encoder"] is mini.upstream["encoder"]
+    assert planner.model("denoised", "here").upstream["candidates"].upstream["judge.0"] is mini
+    assert planner.model("taught", "here").upstream["teacher"].upstream["judge.0"] is mini
+    joint = planner.model("joint", "here")
+    assert joint.upstream["reranker"] is mini
+    assert joint.upstream["cross_tokens"].upstream["encoder"] is mini.upstream["encoder"]
+    assert planner.run("bm25+both", "test", "here").upstream["judge.0"] is mini
+    assert audit_judges(planner.ctx, "pydocs") == ["mini"]
+
+
+def test_a_family_head_may_be_learned_from_an_encoder(planned):
+    model = planned({"own_head": {"like": "ce_bm25neg", "pooling": "classifier"}}).planner.model("own_head", "here")
+    assert model.values["pooling"] == "classifier"
+
+
+def test_the_default_keeps_its_keys_beside_it(planned, configured):
+    plain = FullPlan(configured(), ROOT).tables["summary"]
+    assert [stage.key for _, stage in planned().tables["summary"]] == [stage.key for _, stage in plain]
+
+
+def test_a_folder_is_checked_before_anything_runs(planned, folder):
+    stage = planned(entry={"source": "folder", "path": str(folder)}).planner.model("mini", "here")
+    assert stage.upstream["encoder"].execution["path"] == str(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
+    with pytest.raises(UserError, match="config.json: architectures is BertModel; allowed: …ForSequenceClassification"):
+        planned(entry={"source": "folder", "path": str(folder)})
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="holds no model.safetensors; only safetensors are loaded"):
+        planned(entry={"source": "folder", "path": str(folder)})
+
+
+@pytest.mark.parametrize(
+    ("models", "keys", "line"),
+    [
+        ({}, {"name": "ce_deneg"}, "rerankers.ce_deneg has the name of another model or run; name it otherwise"),
+        ({}, {"name": "minilm"}, "rerankers.minilm has the name of another model or run; name it otherwise"),
+        (
+            {},
+            {"entry": HUB | {"layers": 2}},
+            "rerankers.mini.layers is 2, but a re-ranker is taken whole; leave it out",
+        ),
+        (
+            {"tuned": {"like": "ce_bm25neg", "init": "mini", "pooling": "mean"}},
+            {},
+            "models.tuned.pooling is mean, but mini has classifier; leave it out",
+        ),
+        (
+            {"de": {"like": "de_bm25neg", "init": "mini"}},
+            {},
+            "models.de.init: mini is a cross model, needed is dual or joint",
+        ),
+        ({"ce": {"like": "ce_bm25neg", "init": "mni"}}, {}, "models.ce.init: mni is neither a model nor an encoder"),
+    ],
+)
+def test_a_mistake_is_one_line(planned, models, keys, line):
+    with pytest.raises(UserError) as error:
+        planned(models, **keys)
+    assert line in str(error.value)
+
+
+QWEN = {"method": "yes_no", "form": "qwen3", "model": "Qwen/Qwen3-Reranker-0.6B"}
+GPT = {"method": "listwise", "model": "gpt", "endpoint": {"url": "http://localhost:8000/v1", "key": "THE_KEY"}}
+
+
+@pytest.fixture
+def with_llm(configured):
+    """`with_llm(entry)`: the plan of the default with an entry `llm` of `llm_rerankers`."""
+    return lambda entry, name="llm": FullPlan({**configured(), "llm_rerankers": {name: entry}}, ROOT)
+
+
+def test_a_language_model_reranks(with_llm):
+    stage = with_llm(QWEN).planner.run("bm25+llm", "test", "here")
+    assert (stage.kind, stage.name, stage.upstream.keys()) == ("rerank_llm", "bm25+llm.test", {"dataset", "run"})
+    assert stage.values["depth"] == 50
+    assert stage.values["form"] == "qwen3"
+    chained = with_llm(QWEN).planner.run("bm25+ce_bm25neg+llm", "test", "here")
+    assert chained.upstream["run"].kind == "rerank"
+
+
+def test_how_a_server_is_asked_is_in_no_key(with_llm):
+    first = with_llm(GPT).planner.run("bm25+llm", "test", "here")
+    patient = {**GPT, "endpoint": {**GPT["endpoint"], "timeout": 600, "key": "OTHER", "at_once": 32}}
+    assert with_llm(patient).planner.run("bm25+llm", "test", "here").key == first.key
+    assert with_llm({**GPT, "window": 12}).planner.run("bm25+llm", "test", "here").key != first.key
+    elsewhere = {**GPT, "endpoint": {"url": "https://api.example.org/v1"}}
+    assert with_llm(elsewhere).planner.run("bm25+llm", "test", "here").key != first.key
+    assert "THE_KEY" not in first.args
+    words = shlex.split(f"{first.args} {first.how}")
+    flags = {flag: parse_value(value) for flag, value in zip(words[::2], words[1::2], strict=True)}
+    params = {flag.removeprefix("--params."): value for flag, value in flags.items() if flag.startswith("--params.")}
+    assert RerankLlmParams.model_validate(params) == first.params
+    assert Execution(endpoint=flags["--run.endpoint"]).endpoint == Endpoint(**GPT["endpoint"])
+
+
+def test_another_model_in_a_folder_is_another_run(with_llm, tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    entry = {"method": "listwise", "model": str(tmp_path)}
+    key = with_llm(entry).planner.run("bm25+llm", "test", "here").key
+    (tmp_path / "model.safetensors").write_bytes(b"others")
+    assert with_llm(entry).planner.run("bm25+llm", "test", "here").key != key
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        ({**QWEN, "model": "qwen"}, "llm_rerankers.llm.model is qwen, neither a folder nor organisation/name"),
+        ({**QWEN, "method": "pairwise"}, "llm_rerankers.llm.method is 'pairwise'; allowed: yes_no, listwise"),
+        ({**GPT, "step": 20}, "llm_rerankers.llm.step is 20; allowed: < window (20)"),
+        ({**GPT, "endpoint": {"url": "localhost"}}, 'llm_rerankers.llm.endpoint.url is "localhost"'),
+        (
+            {**QWEN, "endpoint": GPT["endpoint"]},
+            "llm_rerankers.llm.form is qwen3, but an endpoint is asked by chat alone",
+        ),
+    ],
+)
+def test_a_mistake_in_a_language_model_is_one_line(with_llm, entry, line):
+    with pytest.raises(UserError) as error:
+        with_llm(entry)
+    assert line in str(error.value)
+
+
+def test_a_language_model_has_a_name_of_its_own(with_llm):
+    with pytest.raises(UserError, match="llm_rerankers.ce_deneg has the name of another model or run"):
+        with_llm(QWEN, "ce_deneg")

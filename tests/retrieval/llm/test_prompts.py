@@ -1,0 +1,79 @@
+"""Orders read off answers, windows that slide, and questions that are never asked twice."""
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.retrieval.llm.answers import Answer, Answers
+from tandem.retrieval.llm.prompts import permutation, slide, windows
+
+
+@pytest.mark.parametrize(
+    ("answer", "order", "repaired"),
+    [
+        ("[2] > [3] > [1]", [1, 2, 0], False),
+        ("The order is: 3, 1, 2.", [2, 0, 1], False),
+        ("[2] > [2] > [1]", [1, 0, 2], True),  # one twice, one missing
+        ("[9] > [0] > [3]", [2, 0, 1], True),  # out of range
+        ("[3]", [2, 0, 1], True),
+        ("", [0, 1, 2], True),
+        ("I cannot help with that.", [0, 1, 2], True),
+    ],
+)
+def test_an_order_is_repaired_by_rule(answer, order, repaired):
+    assert permutation(answer, 3) == (order, repaired)
+
+
+def test_windows_slide_from_the_end_to_the_top():
+    assert [(w.start, w.stop) for w in windows(10, 4, 2)] == [(6, 10), (4, 8), (2, 6), (0, 4)]
+    assert [(w.start, w.stop) for w in windows(9, 4, 2)] == [(5, 9), (3, 7), (1, 5), (0, 4)]
+    assert [(w.start, w.stop) for w in windows(3, 4, 2)] == [(0, 3)]
+
+
+def test_the_best_passage_climbs_from_the_end_to_the_top():
+    worth = [3, 1, 4, 1, 5, 9, 2, 6]
+
+    def order_of(inside):
+        return sorted(range(len(inside)), key=lambda at: -worth[inside[at]])
+
+    ranked = slide(len(worth), 4, 2, order_of)
+    assert [worth[at] for at in ranked[:2]] == [9, 6]  # as many as two windows share are carried on
+    assert sorted(ranked) == list(range(len(worth)))
+    assert [worth[at] for at in slide(len(worth), 8, 4, order_of)] == sorted(worth, reverse=True)
+
+
+class Echo:
+    """Answers with the prompt, and keeps what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def complete(self, prompt, tokens):
+        self.asked.append(prompt)
+        return Answer(prompt.upper(), None, 5, tokens)
+
+    def compare(self, prompt, words):
+        self.asked.append(prompt)
+        return Answer("", float(len(prompt)), 7, 1)
+
+
+def test_a_question_is_asked_once(tmp_path):
+    path, model = tmp_path / "answers" / "echo.sqlite", Echo()
+    first = Answers(path, lambda: model)
+    assert [first.complete(prompt, 3).text for prompt in "aba"] == ["A", "B", "A"]
+    first.close()
+    again = Answers(path, lambda: model)
+    assert [again.complete(prompt, 3).text for prompt in "bc"] == ["B", "C"]
+    assert model.asked == ["a", "b", "c"]
+    assert again.counts == {"asked": 1, "known": 1, "prompt_tokens": 10, "answer_tokens": 6}
+    again.complete("b", 4)  # other words may follow where more are allowed
+    assert again.compare("b", ("yes", "no")).score == 1.0
+    assert model.asked == ["a", "b", "c", "b", "b"]
+    again.close()
+
+
+def test_a_file_of_answers_that_is_none_is_one_line(tmp_path):
+    (tmp_path / "answers.sqlite").write_bytes(b"this is no database, however long the line is" * 50)
+    with pytest.raises(
+        UserError, match="answers.sqlite: cannot be read .*; delete it, its questions will be asked again"
+    ):
+        Answers(tmp_path / "answers.sqlite", Echo)

@@ -1,0 +1,117 @@
+"""The classification head of a published cross-encoder, by its `config.json`, read without torch.
+
+transformers' `…ForSequenceClassification` of the families below all compute, from the first token's vector h
+(ModernBERT: or the mean of all), logits = W₂ activation(W₁ h + b₁) + b₂, one a label; ModernBERT normalises before W₂.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import UserError
+
+SUFFIX = "ForSequenceClassification"
+ACTIVATIONS = ("Sigmoid", "Identity")  # of scores; neither changes a ranking
+RELEVANT = ("label_1", "relevant", "yes", "true", "positive", "1")  # names of the label of relevant passages
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The names of a family's head layers in its weights, and its activation, or the key of `config.json` for it."""
+
+    dense: str
+    out: str
+    activation: str = "tanh"
+    norm: str | None = None
+
+
+POOLER, DENSE = ("pooler.dense", "classifier"), ("classifier.dense", "classifier.out_proj")
+FAMILIES = {
+    "albert": Layers("albert.pooler", "classifier"),
+    "bert": Layers("bert.pooler.dense", "classifier"),
+    "camembert": Layers(*DENSE),
+    "deberta-v2": Layers(*POOLER, "pooler_hidden_act"),
+    "distilbert": Layers("pre_classifier", "classifier", "relu"),
+    "electra": Layers(*DENSE, "gelu"),
+    "ernie": Layers("ernie.pooler.dense", "classifier"),
+    "modernbert": Layers("head.dense", "classifier", "classifier_activation", norm="head.norm"),
+    "mpnet": Layers(*DENSE),
+    "nomic_bert": Layers("nomic_bert.pooler.dense", "classifier"),
+    "roberta": Layers(*DENSE),
+    "xlm-roberta": Layers(*DENSE),
+}
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How many logits a head gives, and which is that of relevance; of two, the score is their difference."""
+
+    count: int
+    relevant: int
+
+    @property
+    def score(self) -> str:
+        """The score in terms of `logits`, shape (pairs, labels), as Python."""
+        return "logits[:, 0]" if self.count == 1 else f"logits[:, {self.relevant}] - logits[:, {1 - self.relevant}]"
+
+
+def saved_score(folder: Path) -> str | None:
+    """`Labels.score` of a saved cross-encoder that is a `…ForSequenceClassification`; None of any other."""
+    path = folder / "config.json"
+    config = _read(path) or {}
+    name = str((config.get("architectures") or ["none"])[0])
+    return labels_of(config, path).score if name.endswith(SUFFIX) else None
+
+
+def check_reranker(folder: Path) -> Labels:
+    """The labels of a published cross-encoder.
+
+    Raises:
+        UserError: the folder holds none, or one whose scores are not computed here.
+    """
+    path, config = folder / "config.json", _read(folder / "config.json")
+    if config is None:
+        raise UserError(f"{path} is missing; a re-ranker is a folder that transformers saved")
+    name = str((config.get("architectures") or ["none"])[0])
+    if not name.endswith(SUFFIX):
+        raise UserError(f"{path}: architectures is {name}; allowed: …{SUFFIX}, the form of published cross-encoders")
+    family = str(config.get("model_type"))
+    if family not in FAMILIES:
+        own = "; it needs code of its own, which is never run" if "auto_map" in config else ""
+        raise UserError(f"{path}: model_type is {family}{own}; allowed: {', '.join(FAMILIES)}")
+    described = config.get("sentence_transformers") or {}
+    activation = described.get("activation_fn") or config.get("sbert_ce_default_activation_function")
+    if activation is not None and str(activation).rpartition(".")[2] not in ACTIVATIONS:
+        raise UserError(f"{path}: the activation of scores is {activation}; allowed: {', '.join(ACTIVATIONS)}")
+    beside = folder / "config_sentence_transformers.json"
+    if prompt := (_read(beside) or {}).get("default_prompt_name"):
+        raise UserError(f"{beside}: default_prompt_name is {prompt}; re-rankers with a prompt are not computed here")
+    return labels_of(config, path)
+
+
+def labels_of(config: dict[str, Any], path: Path) -> Labels:
+    """The labels in a `config.json`, which is at `path`; transformers leaves two labels of no name out."""
+    default = {at: f"LABEL_{at}" for at in range(config.get("num_labels") or 2)}
+    names = {int(at): str(name) for at, name in (config.get("id2label") or default).items()}
+    if len(names) == 1:
+        return Labels(1, 0)
+    relevant = [at for at, name in names.items() if name.strip().lower() in RELEVANT]
+    if len(names) != 2:
+        raise UserError(f"{path}: has {len(names)} labels; allowed: 1, or 2 of which one is relevance")
+    if len(relevant) != 1:
+        raise UserError(f"{path}: id2label names {' and '.join(names.values())}; one must be: {', '.join(RELEVANT)}")
+    return Labels(2, relevant[0])
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """An object of JSON; None where there is no file."""
+    if not path.is_file():
+        return None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({type(error).__name__}); mend it") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: is no JSON object; mend it")
+    return value

@@ -1,0 +1,1 @@
+"""Re-ranking by language models."""

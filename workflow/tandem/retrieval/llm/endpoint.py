@@ -1,0 +1,88 @@
+"""A language model behind an OpenAI-compatible server: vLLM, Ollama, `transformers serve`, or a cloud's.
+
+OpenAI's client repeats requests that fail or meet a rate limit, ever later, or when the server says so.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tandem.config.language_models import Endpoint
+from tandem.errors import UserError
+from tandem.retrieval.llm.answers import Answer
+
+LIKELIEST = 20  # words at the beginning of an answer whose probabilities are asked for: the most that servers give
+AGAIN = "what is answered is kept: run the same command again"
+
+
+class Server:
+    """One model of a server.
+
+    Raises:
+        UserError: the environment variable of the key is not set; a request that still fails after its repetitions.
+    """
+
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        from openai import OpenAI
+
+        key = os.environ.get(endpoint.key) if endpoint.key else "none"
+        if not key:
+            raise UserError(f"endpoint.key: the environment variable {endpoint.key} is not set; it holds the key")
+        self.endpoint, self.model = endpoint, model
+        self.client = OpenAI(base_url=endpoint.url, api_key=key, timeout=endpoint.timeout, max_retries=endpoint.retries)
+
+    def complete(self, prompt: str, tokens: int) -> Answer:
+        """The answer as text."""
+        return self._ask(prompt, self._text, max_tokens=tokens)
+
+    def compare(self, prompt: str, words: tuple[str, str]) -> Answer:
+        """Log-odds of two words among the likeliest first words, without regard to case.
+
+        A word that is not among them has at most the probability of the last one, which it gets.
+        """
+        return self._ask(prompt, partial(self._odds, words), max_tokens=1, logprobs=True, top_logprobs=LIKELIEST)
+
+    def _ask(self, prompt: str, read: Callable[[Any], Answer], **options: Any) -> Answer:
+        """One answer, read from the server's response."""
+        import openai
+
+        at, tries = self.endpoint.url, self.endpoint.retries + 1
+        try:
+            response = self.client.chat.completions.create(
+                model=self.model, messages=[{"role": "user", "content": prompt}], temperature=0.0, **options
+            )
+        except openai.APITimeoutError:
+            raise UserError(f"{at}: no answer within {self.endpoint.timeout:g} s, {tries} times; {AGAIN}") from None
+        except openai.APIConnectionError as error:
+            reason = error.__cause__ or error
+            raise UserError(f"{at}: cannot be reached, {tries} times ({reason}); {AGAIN}") from None
+        except openai.APIStatusError as error:
+            reason = " ".join(str(error.message).split())[:200]
+            raise UserError(f"{at}: status {error.status_code}: {reason}; {AGAIN}") from None
+        except (openai.OpenAIError, ValueError) as error:
+            raise UserError(f"{at}: gives no chat completion ({type(error).__name__}); {AGAIN}") from None
+        try:
+            return read(response)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            raise UserError(f"{at}: its response is no chat completion as it was asked for; {AGAIN}") from None
+
+    def _text(self, response: Any) -> Answer:
+        text = response.choices[0].message.content
+        return Answer(str(text or ""), None, *_usage(response))
+
+    def _odds(self, words: tuple[str, str], response: Any) -> Answer:
+        likeliest = response.choices[0].logprobs.content[0].top_logprobs
+        lowest = min(word.logprob for word in likeliest)
+        best: dict[str, float] = {}
+        for word in likeliest:
+            name = word.token.strip().lower()
+            best[name] = max(word.logprob, best.get(name, word.logprob))
+        score = None if not best.keys() & set(words) else best.get(words[0], lowest) - best.get(words[1], lowest)
+        return Answer("", score, *_usage(response))
+
+
+def _usage(response: Any) -> tuple[int, int]:
+    """Tokens read and written, as the server counts them; 0 where it does not."""
+    usage = getattr(response, "usage", None)
+    return (int(usage.prompt_tokens or 0), int(usage.completion_tokens or 0)) if usage else (0, 0)
