@@ -139,12 +139,19 @@ def with_llm(configured):
 
 
 def test_a_language_model_reranks(with_llm):
-    stage = with_llm(QWEN).planner.run("bm25+llm", "test", "here")
+    planner = with_llm(QWEN).planner
+    stage = planner.run("bm25+llm", "test", "here")
     assert (stage.kind, stage.name, stage.upstream.keys()) == ("rerank_llm", "bm25+llm.test", {"dataset", "run"})
-    assert stage.values["depth"] == 50
+    assert stage.values["depth"] == planner.run("bm25+ce_bm25neg", "test", "here").values["depth"]
     assert stage.values["form"] == "qwen3"
-    chained = with_llm(QWEN).planner.run("bm25+ce_bm25neg+llm", "test", "here")
+    chained = planner.run("bm25+ce_bm25neg+llm", "test", "here")
     assert chained.upstream["run"].kind == "rerank"
+
+
+def test_a_model_in_this_process_gets_a_gpu_and_a_server_s_none(with_llm):
+    for entry, gpus in ((QWEN, 1), (GPT, 0)):
+        plan = with_llm(entry)
+        assert plan.hosted.gpus("rerank_llm", plan.planner.run("bm25+llm", "test", "here").key) == gpus
 
 
 def test_how_a_server_is_asked_is_in_no_key(with_llm):
@@ -174,7 +181,7 @@ def test_another_model_in_a_folder_is_another_run(with_llm, tmp_path):
     ("entry", "line"),
     [
         ({**QWEN, "model": "qwen"}, "llm_rerankers.llm.model is qwen, neither a folder nor organisation/name"),
-        ({**QWEN, "method": "pairwise"}, "llm_rerankers.llm.method is 'pairwise'; allowed: yes_no, listwise"),
+        ({**QWEN, "method": "votes"}, "llm_rerankers.llm.method is 'votes'; allowed: yes_no, listwise"),
         ({**GPT, "step": 20}, "llm_rerankers.llm.step is 20; allowed: < window (20)"),
         ({**GPT, "endpoint": {"url": "localhost"}}, 'llm_rerankers.llm.endpoint.url is "localhost"'),
         (

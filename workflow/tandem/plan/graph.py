@@ -171,7 +171,8 @@ class Hosted:
         stage, declared = self.stages.find(kind, key), KINDS[kind]
         if kind in ON_INDEXES:
             return self.execution.devices if self.execution.index_gpu != "none" else 0
-        if not declared.computes(stage.upstream) or stage.execution.get("engine") == "faiss":
+        elsewhere = stage.execution.get("engine") == "faiss" or "endpoint" in stage.execution
+        if elsewhere or not declared.computes(stage.upstream):
             return 0
         return self.execution.devices if declared.ranks else 1
 

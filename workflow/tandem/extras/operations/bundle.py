@@ -178,6 +178,9 @@ def resolved_configuration(plan: FullPlan, name: str) -> str:
     for entry in [entry for block in ("datasets", "encoders", "rerankers") for entry in config[block].values()]:
         if isinstance(entry.get("path"), str):
             entry["path"] = str(Path(entry["path"]).absolute())
+    for entry in config["llm_rerankers"].values():
+        if not entry["endpoint"] and Path(entry["model"]).is_dir():
+            entry["model"] = str(Path(entry["model"]).absolute())
     if Path(config["encoder"]).is_dir():
         config["encoder"] = str(Path(config["encoder"]).absolute())
     return yaml.safe_dump(config, allow_unicode=True, sort_keys=True)
