@@ -57,7 +57,7 @@ class CrossEncoder(nn.Module):
         config: Any = encoder.config
         self.encoder, self.pooling = encoder, pooling
         self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
-        self.head = head or nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
+        self.head: nn.Module = head or nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
 
     @classmethod
     def start(cls, folder: Path, pooling: str) -> Self:
@@ -114,7 +114,8 @@ class CrossEncoder(nn.Module):
         pooling = self.head.pooling if isinstance(self.head, Classifier) else self.pooling
         vectors = pooled(self.encoder, inputs, pooling, mode, packed, multiple)
         if isinstance(self.head, Classifier):
-            return self.head(vectors)[:, 0]
+            logits: Tensor = self.head(vectors)
+            return logits[:, 0]
         if self.pooling == "segments":
             cosines = nn.functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
             scores: Tensor = self.head(cosines[:, None])[:, 0]

@@ -58,8 +58,8 @@ class Server:
             reason = error.__cause__ or error
             raise UserError(f"{at}: cannot be reached, {tries} times ({reason}); {AGAIN}") from None
         except openai.APIStatusError as error:
-            reason = " ".join(str(error.message).split())[:200]
-            raise UserError(f"{at}: status {error.status_code}: {reason}; {AGAIN}") from None
+            words = " ".join(str(error.message).split())[:200]
+            raise UserError(f"{at}: status {error.status_code}: {words}; {AGAIN}") from None
         except (openai.OpenAIError, ValueError) as error:
             raise UserError(f"{at}: gives no chat completion ({type(error).__name__}); {AGAIN}") from None
         try:
