@@ -1,12 +1,14 @@
 """The command `init`: looks at a collection and this machine, and writes a configuration that runs as it is."""
 
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from tandem import ROOT
 from tandem.cluster.progress import duration
@@ -29,6 +31,7 @@ from tandem.store.files import write_text
 from tandem.store.job import Job
 
 IRDS = "ir_datasets:"
+CODE = re.compile("[a-z]{2,3}")
 LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
 LIKELY = 0.3  # share of the texts from which they are taken to be in a language
 
@@ -39,7 +42,7 @@ def init(
     data: Annotated[list[str], Parameter(consume_multiple=True, negative="")],
     encoder: str = "",
     language: str = "",
-    seconds: float = 60.0,
+    seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
     force: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Write a configuration for data of your own, with sizes for this machine.
@@ -57,6 +60,8 @@ def init(
         raise UserError(f"{path.stem}: a name is letters, digits, '_', '-' and '.'")
     if path.exists() and not force:
         raise UserError(f"{path} exists; choose another name, or replace it with --force")
+    if language and not CODE.fullmatch(language):
+        raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)
     options: dict[str, Any] = {"path": folder, "workers": os.cpu_count()} if folder else {}
     found = look(Job("dataset", Path(path.stem), entry, {}, options), seconds)
