@@ -55,6 +55,13 @@ def mistakes(config):
         (f"{CE}.candidates.denoise", {"by": [3]}, f"{CE}.candidates.denoise.by.0 is 3; allowed: string"),
         (f"{CE}.like", "ce_denge", f"{CE}.like is ce_denge, which is no model; did you mean ce_deneg?"),
         (f"{CE}.like", "ce_bm25neg", f"{CE}.like forms a cycle: ce_bm25neg -> ce_bm25neg"),
+        (
+            "models.ce_bm25ng",
+            {},
+            "models.ce_bm25ng.objective is missing; allowed: dual, cross, joint; did you mean ce_",
+        ),
+        ("datasets.scifct", {}, "datasets.scifct.source is missing; allowed: pydocs, beir"),
+        ("datasets.scifct", {"language": "en"}, "; did you mean scifact?"),
         (CE, "x", f'{CE} is "x"; allowed: object'),
         ("models.de_bm25neg.train.regularise", {"query": {"flop": 1}}, "regularise.query.flop is not a known key"),
         ("datasets", ["pydocs"], 'datasets is ["pydocs"]; allowed: object'),

@@ -7,6 +7,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.datasets import splits
 from tandem.plan.runs import imported
 from tandem.stages.data import DatasetParams
 from tandem.stages.evaluation import ScoreParams
@@ -51,6 +52,22 @@ def test_a_group_is_scored_on_each_member_and_averaged(folder, plan):
     assert [(role, stage.dataset, stage.kind) for role, stage in made.upstream.items()] == [
         ("member.0", "b", "score"), ("member.1", "a", "score")
     ]  # fmt: skip
+
+
+def test_datasets_that_nothing_uses_are_named(folder, plan):
+    mine = {"mine": {"source": "beir", "path": folder("mine", ["train", "test"])}}
+    line = "datasets defines mine, which nothing uses; `dataset: mine` searches it instead of pydocs"
+    assert line in plan(mine, "pydocs").check("all")
+    assert line not in plan(mine, "mine").check("all")
+    # a configuration may choose one of several
+    others = mine | {"other": {"source": "beir", "path": folder("other", ["train", "test"])}}
+    assert not any("which nothing uses" in line for line in plan(others, "mine").check("all"))
+
+
+def test_counts_of_an_entry_tell_its_splits(plan):
+    entry = {"source": "cmedqa2", "access": "licence", "counts": {"passages": 9, "test": 3, "test_qrels": 4}}
+    made = plan({"mine": entry}, "pydocs")
+    assert splits(made.planner.ctx, "mine") == {"test"}
 
 
 def test_a_group_has_no_passages_to_train_on(folder, plan):

@@ -106,6 +106,12 @@ def test_odd_queries_are_answered(built):
     assert nothing["passages"] == []
 
 
+def test_bm25_alone_loads_no_model(built):
+    answers = asked(built, "bm25")
+    assert all(one["scores"].keys() == {"BM25"} for told in answers for one in told["passages"])
+    assert all(told["milliseconds"].keys() == {"BM25", "total"} for told in answers)
+
+
 def test_an_index_gives_its_run(built):
     answers = asked(built, "de_bm25neg@lists", "--alone")
     run = run_of(built, "ann", "de_bm25neg@lists")

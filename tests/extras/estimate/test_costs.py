@@ -130,6 +130,13 @@ def test_sums(plan, machine):
     assert told.memory == max(one.memory for one in found)
 
 
+def test_an_entry_with_fewer_queries_costs_fewer(machine):
+    entry = MINE["datasets"]["big"] | {"train_queries": 100}
+    plan = FullPlan(MINE | {"datasets": {"big": entry}}, ROOT)
+    about = new_setting(plan.settings, machine)
+    assert about.sizes(plan.planner.dataset("big")).queries == {"train": 100, "dev": 10}
+
+
 def test_unknown_sizes_are_one_line(machine):
     encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main"}}
     plan = FullPlan(MINE | {"encoders": encoders}, ROOT)

@@ -166,7 +166,8 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
             if name in same:
                 results[name] = known[name]
             elif isinstance(entry, dict):
-                results[name], mistakes[name] = parse_entry(at, entry)
+                results[name], lines = parse_entry(at, entry)
+                mistakes[name] = [line + _meant(block, name, entries) for line in lines]
             else:
                 mistakes[name] = [_no_object(at, entry)]
         values[block] = {name: entry for name, entry in results.items() if entry is not None}
@@ -185,6 +186,15 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
     if settings is None or wrong:
         raise UserError("\n".join(dict.fromkeys(wrong)))
     return settings
+
+
+def _meant(block: str, name: str, entries: Raw) -> str:
+    """`; did you mean x?` for an entry that lacks the key which others of a similar name have: it is misspelt."""
+    key = _CHOOSING.get(block)
+    if key is None or key in entries[name]:
+        return ""
+    hint = nearest(name, [other for other, entry in entries.items() if isinstance(entry, dict) and key in entry])
+    return hint if "mean" in hint else ""
 
 
 def _no_object(at: str, value: object) -> str:
@@ -221,6 +231,7 @@ def _index(at: str, entry: Raw) -> tuple[Index | None, list[str]]:
     return _by("type", INDEXES, at, {"type": "factory", **entry} if "factory" in entry else entry)
 
 
+_CHOOSING = {"models": "objective", "datasets": "source"}  # the key that no whole entry lacks
 # Blocks of entries whose keys depend on one of them: its source, objective or type.
 _BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
     "models": partial(_by, "objective", OBJECTIVES),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.base import Section
-from tandem.config.loading import CATALOGUES, Raw, assembled, load_settings, merged, validated
+from tandem.config.loading import CATALOGUES, Raw, assembled, catalogue, load_settings, merged, validated
 from tandem.config.settings import Settings
 from tandem.config.validation import limited
 from tandem.errors import UserError, nearest
@@ -30,6 +30,13 @@ class Variants:
         self._assembled = assembled(raw, root)
         self.base = validated(self._assembled)
         self._settings: dict[str, Settings] = {}
+
+    @property
+    def own_datasets(self) -> list[str]:
+        """The datasets that the configuration defines beside those of the catalogue."""
+        return [
+            name for name in self._raw.get("datasets") or {} if name not in catalogue(self._root / "config/datasets")
+        ]
 
     def settings(self, overrides: Mapping[str, Any]) -> Settings:
         """The configuration with dotted paths overridden: `{"models.rocketqav2.train.list_size": 32}`.

@@ -2,7 +2,18 @@
 
 from pathlib import Path
 
-from tandem.config.datasets import Dataset, Dissimilar, Group, Pair, Reduced, Squad, UnionDataset, Unlabelled, Windows
+from tandem.config.datasets import (
+    Dataset,
+    Dissimilar,
+    Files,
+    Group,
+    Pair,
+    Reduced,
+    Squad,
+    UnionDataset,
+    Unlabelled,
+    Windows,
+)
 from tandem.data.splits import QRELS_FILES, UNLABELLED, qrels_files
 from tandem.errors import Unavailable, UserError, printable
 from tandem.plan.context import Context, json_of
@@ -72,7 +83,8 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
     if entry.path is not None:
         if not Path(entry.path).exists():
             raise UserError(f"datasets.{name}.path is {printable(entry.path)}; no such file or folder")
-        params["fingerprint"], execution["path"] = fingerprint(Path(entry.path)), entry.path
+        params["fingerprint"] = fingerprint(Path(entry.path), _named_files(entry, Path(entry.path)))
+        execution["path"] = entry.path
     elif entry.files:
         files = {file: file_entry.model_dump(exclude_none=True) for file, file_entry in entry.files.items()}
         params["downloads"] = sorted([file, *map(values.get, IDENTITY)] for file, values in files.items())
@@ -83,6 +95,15 @@ def make_dataset(ctx: Context, name: str, entry: Dataset, upstream: dict[str, St
             raise UserError(f"datasets.{name} is not public: {entry.where or 'ask its makers'}")
         raise UserError(f"datasets.{name}.path is missing; name the folder that holds its files")
     return ctx.stage("dataset", name, name, params, upstream, execution)
+
+
+def _named_files(entry: Dataset, folder: Path) -> list[Path] | None:
+    """The files that an entry of source `files` names, plain or packed: nothing else in their folder is read."""
+    if not isinstance(entry, Files):
+        return None
+    names = [entry.corpus, entry.answers, *(entry.queries or {}).values(), *(entry.qrels or {}).values()]
+    patterns = (pattern for name in names if name for pattern in (name, f"{name}.gz"))
+    return sorted({path for pattern in patterns for path in [folder / pattern, *folder.glob(pattern.lstrip("/"))]})
 
 
 def splits(ctx: Context, name: str) -> set[str] | None:
@@ -113,14 +134,12 @@ def _splits(ctx: Context, name: str) -> set[str] | None:
             return splits(ctx, entry.of[0])
         case Pair() if entry.queries_of:
             return splits(ctx, entry.queries_of)
-    if entry.always_has:
-        return set(entry.always_has)
     if entry.source in ("beir", "pair") and entry.path and Path(entry.path).is_dir():
         in_folder = qrels_files(path for path in sorted(Path(entry.path).glob(QRELS_FILES)) if path.is_file())
         return (in_folder.keys() | drawn) or {"test"}
-    # An entry of the catalogue that says how many queries each split has.
+    # An entry that says how many queries each split has.
     counted = {key for key in entry.counts or {} if key != "passages" and not key.endswith("_qrels")}
-    return counted or None
+    return (counted and counted | drawn) or set(entry.always_has) or None
 
 
 def require_split(ctx: Context, name: str, split: str, what: str) -> None:

@@ -69,10 +69,20 @@ class Plan:
         Raises:
             UserError: a line for each reason why the target is not available.
         """
-        for check in self.targets().get(target, ()):
+        checks = self.targets().get(target, ())
+        for check in checks:
             check()
         tables = self.tables.papers | {name: [table] for name, table in self.tables.targets.items()}
-        return self.tables.lacking({"all": self.tables.requested(), **tables}.get(target, ()))
+        lacking = self.tables.lacking({"all": self.tables.requested(), **tables}.get(target, ()))
+        return [*(self.unused_datasets() if checks else ()), *lacking]
+
+    def unused_datasets(self) -> list[str]:
+        """A line where the configuration defines datasets and none of them is used: `dataset` names another."""
+        own, used = self.planners.variants.own_datasets, {stage.dataset for stage in self.stages.values()}
+        if not own or used.intersection(own):
+            return []
+        names, instead = ", ".join(own), f"instead of {self.settings.dataset}"
+        return [f"datasets defines {names}, which nothing uses; `dataset: {own[0]}` searches it {instead}"]
 
     def of_paper(self, paper: str) -> list[str]:
         """The files of a paper's tables, as far as they can be made; a `UserError` if none can."""

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -98,13 +98,19 @@ def _sha256_of(path: Path, size: int, changed: int) -> str:
     return sha256(path)
 
 
-def fingerprint(path: Path) -> str:
-    """10 hex digits over names, sizes, first and last 64 KiB of a file or of all in a folder, wherever it lies."""
-    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+def fingerprint(path: Path, files: Iterable[Path] | None = None) -> str:
+    """10 hex digits over names, sizes, first and last 64 KiB of a file or of all in a folder, wherever it lies.
+
+    Args:
+        files: those in the folder that count; None: all.
+    """
+    files = (
+        [path] if path.is_file() else sorted(p for p in (path.rglob("*") if files is None else files) if p.is_file())
+    )
     digest = hashlib.sha256()
     for file_path in files:
         size = file_path.stat().st_size
-        digest.update(f"{file_path.relative_to(path) if path.is_dir() else ''}:{size}\n".encode())
+        digest.update(f"{os.path.relpath(file_path, path) if path.is_dir() else ''}:{size}\n".encode())
         with open(file_path, "rb") as file:
             digest.update(file.read(EDGE))
             file.seek(max(0, size - EDGE))

@@ -17,8 +17,10 @@ from typing import Any, ClassVar, TypeVar
 
 from tandem.config.datasets import SOURCES, Dataset
 from tandem.config.validation import read
+from tandem.data.listing import Listing
 from tandem.errors import UserError
 from tandem.registry import Registry
+from tandem.stages.base import Json
 from tandem.stages.data import DatasetParams
 from tandem.store.job import Job
 
@@ -51,6 +53,11 @@ class Source(ABC):
         """Check the entry's own keys and the files; nothing that takes long."""
         self.places: dict[str, str] = {}
         self.facts: dict[str, Any] = {}
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        """The keys, beside `source` and `path`, of an entry that reads these files; None for another format's."""
+        return None
 
     @abstractmethod
     def corpus(self) -> Iterator[Passage]:

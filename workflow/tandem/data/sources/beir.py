@@ -4,11 +4,13 @@ from collections.abc import Iterator
 
 from tandem.config.datasets import Dataset
 from tandem.data.files import Files
+from tandem.data.listing import Listing
 from tandem.data.reading import records, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Passage, Query, dataset_format
 from tandem.data.sources.own_files import QRELS, JudgedFiles, Role
 from tandem.data.splits import QRELS_FILES, qrels_files
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 # A header decides the order of the columns, and need not be there.
 JUDGEMENTS = Role(QRELS.fields, {3: QRELS.columns[3]}, "query-id, corpus-id and a whole number, by tabs")
@@ -50,6 +52,11 @@ class Beir(BeirQueries):
         self._corpus = Files(job).find("corpus.jsonl")
         super().__init__(job, entry)
         self.places["corpus"] = str(self._corpus)
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        parts = ("corpus.jsonl", "queries.jsonl"), ("qrels/*", "answers.jsonl")
+        return {} if len(listing.matching(*parts[0])) == 2 and listing.matching(*parts[1]) else None
 
     def corpus(self) -> Iterator[Passage]:
         for where, record in records(self._corpus):

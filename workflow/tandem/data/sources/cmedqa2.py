@@ -17,9 +17,11 @@ from pathlib import Path
 
 from tandem.config import datasets
 from tandem.data.files import Files
+from tandem.data.listing import Listing
 from tandem.data.reading import lines
 from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 
 @dataset_format("cmedqa2")
@@ -37,6 +39,10 @@ class CMedQA2(Source):
             allowed = ", ".join(names.values())
             raise UserError(f"{files.folder}: holds no candidates; at least one of {allowed} is needed")
         self.places = {"corpus": f"{self._answers} record", "queries": f"{self._questions} record"}
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        return {} if listing.matching("question.*") and listing.matching("*_candidates.*") else None
 
     def corpus(self) -> Iterator[Passage]:
         for _, (doc, text) in _rows(self._answers, "ans_id", "content"):

@@ -27,12 +27,15 @@ import ijson
 
 from tandem.config import datasets
 from tandem.data.files import Files
+from tandem.data.listing import Listing, one_by_split
 from tandem.data.reading import BOM, JsonObject, lines, open_bytes, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import order, require_splits
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 GOLD = 1000.0  # the "score" that marks a gold passage; no score of a retriever
+PASSAGES = "psgs_w100.tsv"
 POOL = ("positive_ctxs", "hard_negative_ctxs", "negative_ctxs")
 DEEPEST = 500  # levels of nested JSON in an item; ijson's memory grows with their square, and a question has four
 RELATION_FILE = re.compile(r"(P\d+)\.(train|dev|test)\.json(?:\.gz)?")
@@ -93,6 +96,11 @@ class Dpr(WikipediaQuestions):
         questions = require_splits("questions", entry.questions, "a file")
         self._paths = {split: self.files.find(name) for split, name in questions.items()}
 
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        names = listing.matching("*.qa.csv", "*biencoder*.json")
+        return {"questions": one_by_split(names)} if names and listing.matching(PASSAGES) else None
+
     def qrels(self) -> Iterator[Judgement]:
         """(id, passage id, 2 for gold or 1, split) of every positive of the pools."""
         for question in self.questions:
@@ -149,6 +157,10 @@ class EntityQuestions(WikipediaQuestions):
             error = f"{self.files.folder}: holds no dataset/test/P36.test.json or the like"
             raise UserError(f"{error}; unpack dataset.zip there")
         self._paths = sorted(named, key=lambda file: (order(file[0]), int(file[1][1:])))
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        return {} if listing.matching(PASSAGES) and listing.matching("dataset/*/P*.json") else None
 
     @cached_property
     def questions(self) -> list[Question]:

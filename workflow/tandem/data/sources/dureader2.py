@@ -22,12 +22,14 @@ from numpy.typing import NDArray
 from tandem.cluster.progress import Progress
 from tandem.config.datasets import DuReader2 as Entry
 from tandem.data.files import Files
+from tandem.data.listing import Listing, by_split
 from tandem.data.reading import JsonObject, records, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format, ordered_map
 from tandem.data.splits import order, require_splits
 from tandem.data.text import best_span, segmenter
 from tandem.data.validate import first_occurrences
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 
 class Question(NamedTuple):
@@ -61,6 +63,11 @@ class Dureader2(Source):
         files = Files(job)
         self._files = [(split, files.find(name)) for split in sorted(splits, key=order) for name in splits[split]]
         self.places = {"corpus": "dureader2 passages", "queries": "dureader2 questions"}
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        names = [name for name in listing.matching("*.json") if b'"documents"' in listing.head(name)]
+        return {"splits": by_split(names)} if names else None
 
     def corpus(self) -> Iterator[Passage]:
         first = iter(self._labels.first_of_equal())

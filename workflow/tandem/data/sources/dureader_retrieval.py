@@ -26,11 +26,13 @@ from numpy.typing import NDArray
 from tandem.cluster.progress import Progress
 from tandem.config import datasets
 from tandem.data.files import Files
+from tandem.data.listing import Listing
 from tandem.data.reading import BOM, clean, fields, open_bytes, parse_whole, records, text_of
 from tandem.data.sources import DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.rocketqa import read_mentions, title_of
 from tandem.data.validate import Hashes
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 COLLECTION = "passage-collection"
 CHUNK = 1 << 16  # ids that are Python objects at once
@@ -71,6 +73,10 @@ class DureaderRetrieval(Source):
         self._dual = files.find_optional("train/dual.train.tsv")
         self._cross = files.find_optional("train/cross.train.tsv")
         self.places = {"corpus": f"{self._parts[0].parent}/part-*", "queries": str(self._dev)}
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        return {} if listing.matching(f"{COLLECTION}/passage2id.map.json") else None
 
     def corpus(self) -> Iterator[Passage]:
         ids = (doc for chunk in self._release.ids.chunks for doc in chunk.to_pylist())

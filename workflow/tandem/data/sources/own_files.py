@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 
 from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
+from tandem.data.listing import Listing, by_role
 from tandem.data.reading import LONGEST, JsonObject, lines, parse_whole, records, text_of, texts_of
 from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 PARQUET_ROWS = 1024
 BUFFER = 1 << 20  # bytes read ahead of a Parquet column; pre_buffer would keep all that was read, packed, to the end
@@ -126,6 +128,10 @@ class OwnFiles(JudgedFiles):
             for path in paths:
                 reader(path, role)
         self.places = {"corpus": _place(self._corpus, PASSAGES), "queries": _place(self._queries, QUERIES)}
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        return by_role(listing)
 
     def corpus(self) -> Iterator[Passage]:
         for path in self._corpus:

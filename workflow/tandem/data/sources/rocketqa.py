@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 from tandem.config import datasets
 from tandem.data.collection import LITERAL_MATCH
 from tandem.data.files import Files
+from tandem.data.listing import Listing
 from tandem.data.reading import fields, lines, parse_whole
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.splits import SPLIT, order
 from tandem.data.validate import first_occurrences
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 QUERY_FILE = re.compile(rf"({SPLIT.pattern})\.query\.txt(?:\.gz)?")
 
@@ -54,6 +56,10 @@ class RocketQa(Source):
         if not self._qrels and not self._answers:
             raise UserError(f"{files.folder}: neither qrels.<split>.tsv nor <split>.answers.txt; put one of them there")
         self.places = {"corpus": str(self._texts), "queries": "query"}
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        return {} if listing.matching("para.txt") and listing.matching("*.query.txt") else None
 
     def corpus(self) -> Iterator[Passage]:
         """(id, title, text) of each line of para.txt, its title from the same line of para.title.txt."""
@@ -127,6 +133,11 @@ class RocketQaTsv(Source):
         self._dual = files.find(entry.dual) if entry.dual else None
         self._cross = files.find(entry.cross) if entry.cross else None
         self.places = {"corpus": "passage", "queries": "query"}
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        kinds = ("dual", "cross")
+        return {kind: name for kind in kinds for name in listing.matching(f"{kind}.train.tsv")} or None
 
     def corpus(self) -> Iterator[Passage]:
         for is_first, (_, title, text, _) in zip(self._mentions.first(), self._read(), strict=True):

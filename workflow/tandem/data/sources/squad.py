@@ -22,9 +22,11 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, Field, Validation
 
 from tandem.config import datasets
 from tandem.data.files import Files, files_by_split
+from tandem.data.listing import Listing, one_by_split
 from tandem.data.reading import lines
 from tandem.data.sources import Answers, DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.errors import UserError
+from tandem.stages.base import Json
 
 LONGEST = 512 << 20  # bytes of a line: the whole file often is one, 40 MiB in SQuAD 2.0
 
@@ -49,6 +51,12 @@ class Squad(Source):
         several = len(set(self._files.values())) > 1
         place = files.folder if several else next(iter(self._files.values()))
         self.places = {"corpus": f"{place} paragraph", "queries": f"{place} question"}
+
+    @classmethod
+    def recognise(cls, listing: Listing) -> Json | None:
+        heads = {name: listing.head(name) for name in listing.matching("*.json")}
+        names = [name for name, head in heads.items() if b'"context' in head and b'"documents"' not in head]
+        return {"files_of": one_by_split(names)} if names else None
 
     def corpus(self) -> Iterator[Passage]:
         known: set[str] = set()

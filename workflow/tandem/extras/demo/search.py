@@ -19,7 +19,7 @@ from rich.text import Text
 
 from tandem.errors import UserError
 from tandem.extras.demo.ranking import Answer, Session, answer
-from tandem.extras.demo.systems import COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
+from tandem.extras.demo.systems import BM25, COLUMNS, comparable_parts, is_built, needs, parts, require_built, resolve
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.retrieval.lexical.bm25s import STOP_WORDS
 from tandem.stages.base import Json
@@ -84,7 +84,8 @@ def open_session(system: str, configuration: Configuration, alone: bool) -> Sess
     run = resolve(plan, system)
     own = list({part.key: part for part in parts(run)}.values())
     require_built(needs(run), requested, system, configuration)
-    others = [] if alone else comparable_parts(plan, run)
+    lexical = all(part.column == BM25 for part in own)  # answers at once, where models take seconds to load
+    others = [] if alone or lexical else comparable_parts(plan, run)
     for column in COLUMNS:
         if not any(part.column == column for part in own):
             built = (part for part in others if part.column == column and is_built(part.needs.values()))

@@ -113,6 +113,11 @@ def processes(stage: Stage, execution: ExecutionSettings) -> int:
     return execution.shards if kind.is_shared(stage.upstream) and not queries else 1
 
 
+def costs_of(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> dict[Stage, Cost]:
+    """What each of some stages costs, without those that take a moment."""
+    return {stage: own for stage in stages if (own := stage_cost(stage, setting, hardware))}
+
+
 def total(costs: Iterable[Cost]) -> Cost:
     """Sums over stages; the largest memory."""
     none = Cost(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -125,7 +130,7 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
     setting = new_setting(plan.settings, hardware)
     plan.tables.files()
     stages = upstream_first(plan.tables.wanted_scores())
-    costs = {stage: whole for stage in stages if (whole := stage_cost(stage, setting, hardware))}
+    costs = costs_of(stages, setting, hardware)
     rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
     rows.append(["**all**", *_cells(total(costs.values()))])
     lines = [f"| {' | '.join(row)} |" for row in [list(HEAD), ["---", *["--:"] * (len(HEAD) - 1)], *rows]]

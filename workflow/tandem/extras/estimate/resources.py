@@ -108,19 +108,21 @@ def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
         statistics = json.loads(path.read_text())
         queries = {name: split["queries"] for name, split in statistics["splits"].items()}
         sides = {"passage": statistics["passages"], "query": next(iter(statistics["splits"].values()), {})}
-        lengths = {side: _length(counted, typical[i]) for i, (side, counted) in enumerate(sides.items())}
+        lengths = {side: tokens_of(counted, typical[i]) for i, (side, counted) in enumerate(sides.items())}
         return Volumes(statistics["passages"]["count"], queries, lengths, counted=True)
     counts = (entry.counts if entry else None) or {}
     if entry is None or "passages" not in counts:
         return None
     queries = {name: n for name, n in counts.items() if name != "passages" and not name.endswith("_qrels")}
+    most = {name: getattr(entry, f"{name}_queries", None) for name in queries}
+    queries = {name: min(n, most[name] or n) for name, n in queries.items()}
     lengths = {"passage": typical[0], "query": typical[1]} | (entry.tokens or {})
     return Volumes(counts["passages"], queries, lengths)
 
 
-def _length(counted: Mapping[str, Any], typical: float) -> float:
-    """Mean tokens from counted words, or from characters where white space separates no words."""
-    words, characters = ((counted.get(unit) or {}).get("mean") for unit in ("words", "characters"))
+def tokens_of(counted: Mapping[str, Any], typical: float, statistic: str = "mean") -> float:
+    """Mean tokens (or `p90`, …) from counted words, or from characters where white space separates no words."""
+    words, characters = ((counted.get(unit) or {}).get(statistic) for unit in ("words", "characters"))
     if not words:
         return typical
     return float(characters) if characters and characters > 12 * words else words * TOKENS_PER_WORD

@@ -1,0 +1,164 @@
+"""Formats are recognised by the names of their files, and files of one's own by words in theirs."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from tiny_project import ROOT
+
+from tandem.data.listing import Listing, by_split, one_by_split
+from tandem.errors import UserError
+from tandem.extras.init.init import find_entry
+from tandem.extras.plan import FullPlan
+
+SQUAD = '{"version": "1.1", "data": [{"title": "", "paragraphs": [{"context": "alpha", "qas": []}]}]}'
+SEARCHED = '{"question_id": 1, "question": "?", "documents": [{"paragraphs": ["alpha"]}]}\n'
+
+
+def put(folder: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(content.encode()) if name.endswith(".gz") else content.encode())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "entry"),
+    [
+        (["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], {"source": "beir"}),
+        (["corpus.jsonl.gz", "queries.jsonl", "answers.jsonl"], {"source": "beir"}),
+        (["para.txt", "para.title.txt", "dev.query.txt", "qrels.dev.tsv"], {"source": "rocketqa"}),
+        (["dual.train.tsv"], {"source": "rocketqa_tsv", "dual": "dual.train.tsv"}),
+        (
+            ["dual.train.tsv", "cross.train.tsv"],
+            {"source": "rocketqa_tsv", "dual": "dual.train.tsv", "cross": "cross.train.tsv"},
+        ),
+        (["question.csv", "answer.zip", "test_candidates.txt"], {"source": "cmedqa2"}),
+        (
+            ["psgs_w100.tsv.gz", "biencoder-nq-train.json", "nq-test.qa.csv"],
+            {"source": "dpr", "questions": {"train": "biencoder-nq-train.json", "test": "nq-test.qa.csv"}},
+        ),
+        (["psgs_w100.tsv", "dataset/test/P36.test.json"], {"source": "entity_questions"}),
+        (
+            ["passage-collection/passage2id.map.json", "passage-collection/part-00", "dev/dev.json"],
+            {"source": "dureader_retrieval"},
+        ),
+        (
+            ["collection.tsv", "queries.tsv", "qrels.txt"],
+            {
+                "source": "files", "corpus": "collection.tsv", "queries": {"test": "queries.tsv"},
+                "qrels": {"test": "qrels.txt"},
+            },
+        ),
+        (  # one file of queries serves all splits that have judgements
+            ["docs.jsonl", "topics.tsv.gz", "qrels/train.txt", "qrels/valid.txt", "answers.jsonl", "README.txt"],
+            {
+                "source": "files", "corpus": "docs.jsonl", "queries": dict.fromkeys(("train", "dev"), "topics.tsv"),
+                "qrels": {"train": "qrels/train.txt", "dev": "qrels/valid.txt"}, "answers": "answers.jsonl",
+            },
+        ),
+        (  # and one file of judgements all splits that have queries
+            ["corpus-00.tsv", "corpus-01.tsv", "queries_train.tsv", "queries_test.tsv", "qrels"],
+            {
+                "source": "files", "corpus": "corpus-*.tsv", "qrels": dict.fromkeys(("train", "test"), "qrels"),
+                "queries": {"train": "queries_train.tsv", "test": "queries_test.tsv"},
+            },
+        ),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_folder(tmp_path, files, entry):
+    folder = put(tmp_path / "data", dict.fromkeys(files, "x"))
+    assert find_entry([str(folder)]) == (entry, str(folder))
+
+
+@pytest.mark.parametrize(
+    ("files", "entry"),
+    [
+        ({"train-v1.1.json": SQUAD, "dev-v1.1.json": SQUAD, "stats.json": "{}"},
+         {"source": "squad", "files_of": {"train": "train-v1.1.json", "dev": "dev-v1.1.json"}}),
+        ({"xquad.en.json.gz": SQUAD}, {"source": "squad", "files_of": {"test": "xquad.en.json"}}),
+        ({"search.dev.json": SEARCHED, "zhidao.dev.json": SEARCHED},
+         {"source": "dureader2", "splits": {"dev": ["search.dev.json", "zhidao.dev.json"]}}),
+    ],
+    ids=["squad", "packed", "dureader2"],
+)  # fmt: skip
+def test_json_is_told_apart_by_its_beginning(tmp_path, files, entry):
+    folder = put(tmp_path / "data", files)
+    assert find_entry([str(folder)]) == (entry, str(folder))
+
+
+def test_files_by_name_are_read_below_the_folder_that_they_share(tmp_path, monkeypatch):
+    monkeypatch.chdir(put(tmp_path, {"a/corpus.tsv": "", "b/queries.tsv": "", "b/qrels.tsv": ""}))
+    names = ["a/corpus.tsv", "b/queries.tsv", "b/qrels.tsv"]
+    entry = {"corpus": names[0], "queries": {"test": names[1]}, "qrels": {"test": names[2]}}
+    assert find_entry(names) == ({"source": "files", **entry}, ".")
+    entry, folder = find_entry([str(tmp_path / "b/queries.tsv"), "a/corpus.tsv"])
+    assert (entry["corpus"], folder) == ("a/corpus.tsv", str(tmp_path))
+
+
+def test_ir_datasets_is_named_by_its_id():
+    assert find_entry(["ir_datasets:beir/scifact"]) == ({"source": "ir_datasets", "id": "beir/scifact"}, "")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            ["queries.jsonl", "answers.jsonl"],
+            r"no format is recognised \(found: answers.jsonl, queries.jsonl\); name the",
+        ),
+        ([], r"no format is recognised \(found: nothing\)"),
+        (
+            ["corpus.tsv", "documents.tsv", "queries.tsv"],
+            "corpus.tsv and documents.tsv are both taken for the passages",
+        ),
+        (
+            ["corpus.tsv", "queries.a.tsv", "queries.b.tsv"],
+            "queries.a.tsv and queries.b.tsv are both taken for split test",
+        ),
+    ],
+)
+def test_what_is_not_clear_is_one_line(tmp_path, files, message):
+    (tmp_path / "data").mkdir()
+    with pytest.raises(UserError, match=message) as error:
+        find_entry([str(put(tmp_path / "data", dict.fromkeys(files, "")))])
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_with_the_results_in_it_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(put(tmp_path, dict.fromkeys(["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], "")))
+    with pytest.raises(UserError, match=r"--data \.: holds the working folder; put the data into one of its own"):
+        find_entry(["."])
+
+
+def test_a_missing_file_and_two_folders_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no such file or folder"):
+        Listing.of([tmp_path / "none"])
+    with pytest.raises(UserError, match="a folder beside other data"):
+        Listing.of([tmp_path, tmp_path])
+
+
+def test_splits_are_words_of_a_name():
+    assert by_split(["val.json", "Training_2.json", "contest.json"]) == {
+        "train": ["Training_2.json"], "dev": ["val.json"], "test": ["contest.json"],
+    }  # fmt: skip
+    assert one_by_split([]) == {}
+
+
+def test_a_dataset_of_files_changes_with_those_that_it_names_and_no_others(tmp_path, configured):
+    files = {"corpus.tsv": "d1\talpha\n", "queries.tsv": "q1\talpha?\n", "qrels.txt": "q1 0 d1 1\n"}
+    folder = put(tmp_path, files)
+    entry, _ = find_entry([str(folder)])
+    config = configured("datasets.mine", {**entry, "path": str(folder)})
+
+    def key() -> str:
+        return FullPlan(config, ROOT).planner.dataset("mine").key
+
+    before = key()
+    put(folder, {"results/report.html": "x", "mine.yaml": json.dumps(config)})
+    assert key() == before
+    put(folder, {"qrels.txt": "q1 0 d1 2\n"})
+    assert key() != before

@@ -1,0 +1,239 @@
+"""`tandem init`: the file that it writes plans as it is, and says what splits, encoder and machine allow."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_project import ROOT, write_beir
+
+from tandem.cli import run
+from tandem.config.loading import gathered
+from tandem.errors import UserError
+from tandem.extras.init import sizes
+from tandem.extras.init.configuration import ANALYZED, experiment, flow
+from tandem.extras.init.encoder import starting_encoder
+from tandem.extras.init.init import guess_language
+from tandem.extras.init.look import Look
+from tandem.extras.init.sizes import Machine
+from tandem.extras.plan import FullPlan
+from tandem.plan.encoders import Shape
+
+MOST_LINES = 25
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """A working folder of its own, on a machine without a GPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    return tmp_path
+
+
+@pytest.fixture
+def gpu(tmp_path, monkeypatch) -> None:
+    """A driver's tool that lists a GPU, first on the path."""
+    program = tmp_path / "bin/nvidia-smi"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: X (UUID: 1)" || echo "NVIDIA A10, 23028"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def planned(path: Path) -> FullPlan:
+    return FullPlan(gathered([path], ROOT), ROOT)
+
+
+def systems(plan: FullPlan) -> list[str]:
+    return [row.system for row, _ in plan.tables[plan.settings.tables[0]]]
+
+
+def test_a_test_split_allows_bm25_and_the_encoder_as_it_is(here, documents, capsys):
+    write_beir(here / "data", documents, splits=("test",))
+    assert run(["init", "mine", "--data", "data"]) == 0
+    page = capsys.readouterr().out
+    assert "data: data, format beir: 60 passages, queries: test 20\n" in page
+    assert "splits: test alone: BM25 and the encoder as it is (zero-shot)\n" in page
+    assert "encoder: minilm: pooling mean, normalize true, temperature 0.05\n" in page
+    assert "wrote mine.yaml\n" in page
+    assert "everything takes about " in page
+    assert page.splitlines()[-1].startswith("      snakemake --cores ")
+    plan = planned(Path("mine.yaml"))
+    assert systems(plan) == ["BM25", "Encoder, untrained"]
+    assert plan.settings.datasets["mine"].counts == {"passages": 60, "test": 20}
+    assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
+
+
+def test_training_queries_allow_every_system(here, documents, encoder_folder, capsys):
+    write_beir(here / "data", documents, splits=("train", "dev", "test"))
+    run(["init", "mine", "--data", "data", "--encoder", str(encoder_folder)])
+    assert "splits: train and dev and test: every system is trained, and scored on test" in capsys.readouterr().out
+    plan = planned(Path("mine.yaml"))
+    assert len(systems(plan)) == 8
+    models = plan.settings.models
+    assert {name: models[name].train.budget_minutes for name in sizes.CPU.minutes} == sizes.CPU.minutes
+    assert all(models[name].train.choose == "dev" for name in sizes.CPU.minutes)
+    # 20 words at 1.3 tokens; the encoder has 96 positions
+    assert plan.settings.lengths.model_dump() == {"query": 16, "passage": 32}
+    assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
+
+
+def test_an_existing_file_stays_unless_forced(here, documents):
+    write_beir(here / "data", documents)
+    Path("mine.yaml").write_text("mine: true\n")
+    with pytest.raises(UserError, match=r"mine\.yaml exists; choose another name, or replace it with --force"):
+        run(["init", "mine", "--data", "data"])
+    assert Path("mine.yaml").read_text() == "mine: true\n"
+    run(["init", "mine.yaml", "--data", "data", "--force"])
+    assert planned(Path("mine.yaml")).settings.dataset == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mine", "--data", "none"], "--data none: no such file or folder"),
+        (["mi ne", "--data", "data"], "mi ne: a name is letters, digits"),
+        (["mine", "--data", "data", "--encoder", "minilmm"], "encoder: minilmm is unknown.*did you mean minilm"),
+        (["mine", "--data", "data", "--encoder", "data"], "encoder: data holds no model.safetensors"),
+        (
+            ["mine", "--data", "data", "--language", "English"],
+            "--language English: a code of ISO 639-1 is needed, such",
+        ),
+        (["mine"], "requires an argument"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(here, documents, words, message):
+    write_beir(here / "data", documents)
+    with pytest.raises(UserError, match=message) as error:
+        run(["init", *words])
+    assert "\n" not in str(error.value)
+    assert [path.name for path in here.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("queries", "positives", "expected"),
+    [
+        ({"test": 9}, {"test": 9}, ("summary", False, "dev", {})),
+        ({"dl19": 9}, {"dl19": 9}, ("summary", False, "dev", {"score_split": "dl19"})),
+        ({"test": 9}, {}, ("summary", False, "dev", {"relevance": "answers"})),
+        ({"train": 9, "test": 9}, {"train": 9, "test": 9}, ("summary", True, "dev", {})),
+        ({"train": 9, "dev": 9}, {"train": 9, "dev": 9}, ("summary", True, "last", {})),
+        ({"train": 9}, {"train": 9}, ("summary", True, "last", {"dev_from_train": 0.1})),
+        ({"train": 9, "test": 9}, {"test": 9}, ("baseline", False, "dev", {})),
+    ],
+)
+def test_what_splits_allow(queries, positives, expected):
+    allowed = experiment(Look(queries=queries, positives=positives), zero_shot=True)
+    assert (allowed.table, allowed.trains, allowed.choose, allowed.keys) == expected
+
+
+def test_an_encoder_that_was_not_trained_for_retrieval_is_worth_no_row():
+    allowed = experiment(Look(queries={"test": 9}, positives={"test": 9}), zero_shot=False)
+    assert (allowed.table, allowed.trains) == ("baseline", False)
+    assert not starting_encoder("", "zh").zero_shot
+    assert starting_encoder("", "en").zero_shot
+
+
+def test_nothing_to_score_is_refused():
+    with pytest.raises(UserError, match="no query has a relevant passage"):
+        experiment(Look(queries={"train": 9}), zero_shot=True)
+
+
+@pytest.mark.parametrize(
+    ("shares", "language"),
+    [({"zh": 0.9, "en": 0.1}, "zh"), ({"latin": 0.55, "en": 0.45}, "en"), ({"cyrillic": 1.0}, "en"), ({}, "en")],
+)
+def test_the_language_is_that_of_most_texts(shares, language):
+    found = Look(languages={"passage": shares})
+    assert guess_language(found) == language
+    assert bool(found.notes) == ("cyrillic" in shares or not shares)
+
+
+def test_analysed_languages_are_those_of_anserini():
+    from tandem.retrieval.lexical import java
+
+    analyzers = java.start(1, None)("io.anserini.analysis.AnalyzerMap").analyzerMap.keySet().toArray()
+    assert set(ANALYZED.split()) == {"en", *analyzers}
+
+
+def test_large_collections_are_cut_to_what_two_cores_can_do(here, documents):
+    write_beir(here / "data", documents)
+    many = [{"_id": f"train-{i}", "text": "who is it"} for i in range(6000)]
+    with open("data/queries.jsonl", "a") as file:
+        file.writelines(json.dumps(query) + "\n" for query in many)
+    with open("data/qrels/train.tsv", "a") as file:
+        file.writelines(f"{query['_id']}\totter-1\t1\n" for query in many)
+    run(["init", "mine", "--data", "data"])
+    entry = yaml.safe_load(Path("mine.yaml").read_text())["datasets"]["mine"]
+    assert (entry["train_queries"], entry["counts"]["train"]) == (5000, 6020)
+    assert "test_queries" not in entry
+
+
+def test_a_gpu_is_asked_of_the_driver(gpu):
+    machine = Machine.here()
+    assert (machine.gpu, machine.gpu_memory) == ("NVIDIA A10", 23028 << 20)
+    assert str(machine).endswith("NVIDIA A10 with 22 GiB")
+
+
+def test_a_gpu_computes_as_many_tokens_at_once_as_half_its_memory_holds():
+    bert = Shape(layers=12, hidden=768, feed_forward=3072, vocabulary=30522)
+    each = bert.activations(1, 384)  # 12 · (17 · 768 + 2.5 · 384 · 12) · 2 bytes
+    assert each == 12 * (17 * 768 + 2.5 * 384 * 12) * 2
+    small = sizes.execution(Machine(8, 64 << 30, "A10", 24 << 30), bert, 384)
+    assert small["graph_tokens"] * each <= 12 << 30 < 2 * small["graph_tokens"] * each
+    assert small == {"micro_tokens": 16_384, "graph_tokens": 16_384, "hardware": "h200"}
+    assert sizes.execution(Machine(2, 8 << 30), bert, 384) == {}
+
+
+def test_the_gpu_of_a_machine_decides_batches_and_its_estimate(here, gpu, documents, capsys):
+    write_beir(here / "data", documents)
+    run(["init", "mine", "--data", "data"])
+    assert "on one H200" in capsys.readouterr().out
+    settings = planned(Path("mine.yaml")).settings
+    assert (settings.execution.hardware, settings.models["ce_deneg"].train.list_size) == ("h200", 8)
+    assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
+
+
+def test_a_model_of_the_hub_is_written_with_what_its_files_say(tmp_path, encoder_folder, documents):
+    repository = tmp_path / "hub/models--org--mine"
+    folder = repository / "snapshots" / ("0" * 40)
+    shutil.copytree(encoder_folder, folder)
+    parts = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{name}"} for name, path in parts.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text("0" * 40)
+    write_beir(tmp_path / "data", documents)
+    env = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    line = [sys.executable, "-m", "tandem", "init", "mine", "--data", "data", "--encoder"]
+
+    def said(name: str) -> tuple[str, dict]:
+        done = subprocess.run([*line, name, "--force"], cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, yaml.safe_load((tmp_path / "mine.yaml").read_text())
+
+    page, written = said("org/mine")
+    assert "encoder: mine: pooling mean, normalize true, temperature 0.05" in page
+    shape = {"layers": 2, "hidden": 32, "feed_forward": 64}
+    entry = written["encoders"]["mine"]
+    assert (written["encoder"], entry["name"], entry["revision"]) == ("mine", "org/mine", "0" * 40)
+    assert (entry["pooling"], entry["normalize"]) == ("mean", True)
+    assert entry["shape"].items() >= shape.items()
+    page, written = said("org/elsewhere")
+    assert "org/elsewhere cannot be read here: how it computes vectors is checked when it is fetched" in page
+    assert "no estimate: encoder elsewhere: its sizes are not known here" in page
+    assert (written["encoder"], "encoders" in written) == ("org/elsewhere", False)
+
+
+def test_values_stand_on_one_line_of_yaml():
+    value = {"path": "a: b/c#d", "text": "x" * 200, "zh": "猫"}
+    assert "\n" not in flow(value)
+    assert yaml.safe_load(flow(value)) == value
+    assert flow("minilm") == "minilm"

@@ -1,0 +1,81 @@
+"""What `tandem init` writes runs as it is: on generated collections, and as a dry run on real ones."""
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_project import ROOT, jobs, said, snakemake, write_beir
+
+
+def init(folder: Path, *words: str, **environment: str) -> str:
+    """Run `tandem init mine` in a folder; what it prints."""
+    line = [sys.executable, "-m", "tandem", "init", "mine", "--data", *words]
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}
+    done = subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_collection_with_a_test_split_alone_runs_to_its_report(tmp_path, encoder_folder, documents):
+    write_beir(tmp_path / "data", documents, splits=("test",))
+    init(tmp_path, "data", "--encoder", str(encoder_folder))
+    status, output = said(snakemake(tmp_path, ("--quiet", "rules"), ("mine.yaml",)))
+    assert status == 0, output
+    (path,) = tmp_path.rglob("tables/summary.csv")
+    with path.open() as file:
+        assert {row["system"] for row in csv.DictReader(file)} == {"BM25", "Encoder, untrained"}
+    assert len(list(tmp_path.rglob("report.html"))) == 1
+
+
+def test_a_collection_with_training_queries_trains_every_system(tmp_path, encoder_folder, documents):
+    write_beir(tmp_path / "data", documents)
+    init(tmp_path, "data", "--encoder", str(encoder_folder))
+    status, output = said(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
+    assert status == 0, output
+    assert jobs(output)["score"] == 8
+    program = ROOT / "tests/tiny_project.py"
+    done = subprocess.run(
+        [sys.executable, str(program), "summary", "mine.yaml"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("results/mine/score/*/stage.json"))) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "scores"),
+    [
+        ("scifact", "beir", 8),
+        ("xquad-zh-en", "beir", 2),
+        ("cn-med-im", "beir", 8),
+        ("rocketqa-samples", "rocketqa_tsv", 8),
+    ],
+)
+def test_real_collections_are_planned(tmp_path, real, name, source, scores):
+    page = init(tmp_path, str(real(name)))
+    assert f"format {source}: " in page
+    status, output = said(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
+    assert status == 0, output
+    assert jobs(output)["score"] == scores
+
+
+def test_a_collection_of_ir_datasets_is_planned(tmp_path, real):
+    shutil.copytree(real("ir_datasets_home"), tmp_path / "home")
+    home = {"IR_DATASETS_HOME": str(tmp_path / "home"), "IR_DATASETS_SMALL_FILE_SIZE": "0"}
+    page = init(tmp_path, "ir_datasets:cranfield", **home)
+    assert "format ir_datasets: 1,400 passages, queries: test 225" in page
+    status, output = said(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
+    assert status == 0, output
+    assert jobs(output)["score"] == 2
+
+
+def test_questions_without_passages_are_one_line(tmp_path, real):
+    line = [sys.executable, "-m", "tandem", "init", "mine", "--data", str(real("qa-dpr-nq"))]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("tandem init: --data ")
+    assert len(done.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,118 @@
+"""What a look at a collection counts, refuses and warns of."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pytest import approx
+
+from tandem.errors import UserError
+from tandem.extras.init.look import Look, look
+from tandem.store.job import Job
+
+
+def write(folder: Path, docs: list[str], qrels: dict[str, list[str]], texts: list[str] | None = None) -> Path:
+    """A BEIR folder: every judgement is of a query of its own, by number within its split."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    texts = texts or ["the cat is on the mat"] * len(docs)
+    rows = [{"_id": doc, "text": text} for doc, text in zip(docs, texts, strict=True)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [f"{split}{i}" for split, named in qrels.items() for i in range(len(named))]
+    rows = [{"_id": query, "text": "what is on the mat"} for query in asked]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split, named in qrels.items():
+        lines = "".join(f"{split}{i}\t{doc}\t1\n" for i, doc in enumerate(named))
+        (folder / "qrels" / f"{split}.tsv").write_text(lines)
+    return folder
+
+
+def seen(folder: Path, seconds: float = 60.0, **params: object) -> Look:
+    return look(Job("dataset", Path("mine"), {"source": "beir", **params}, {}, {"path": str(folder)}), seconds)
+
+
+def test_counts_by_hand(tmp_path):
+    texts = ["the cat is on the mat", "a dog"]
+    found = seen(write(tmp_path, ["d1", "d2"], {"train": ["d1", "d1", "d2"], "test": ["d2"]}, texts))
+    assert (found.passages, found.whole, found.queries) == (2, True, {"train": 3, "test": 1})
+    assert found.positives == {"train": 3, "test": 1}
+    assert found.lengths["passage"]["words"] == {"mean": 4.0, "median": 4.0, "p90": approx(5.6), "max": 6}
+    assert found.lengths["query"]["words"]["mean"] == 5.0
+    assert found.languages == {"passage": {"en": 1.0}, "query": {"en": 1.0}}
+    assert found.notes == []
+
+
+def test_ids_that_never_match_are_refused_with_an_example_of_each(tmp_path):
+    folder = write(tmp_path, ["d1", "d020"], {"test": ["D-20", "D-1"]})
+    with pytest.raises(UserError) as error:
+        seen(folder)
+    yours = "0 of 2 qrels name a passage of the corpus: yours look like D-20, the corpus has d020"
+    assert str(error.value) == f"{yours}; mend the ids of one of them"
+
+
+def test_without_a_similar_id_the_example_is_the_first(tmp_path):
+    with pytest.raises(UserError, match="yours look like x9, the corpus has d1;"):
+        seen(write(tmp_path, ["d1", "d2"], {"test": ["x9"]}))
+
+
+def test_some_unknown_ids_are_a_warning_with_their_share(tmp_path):
+    found = seen(write(tmp_path, ["d1", "d02"], {"test": ["d1", "d1", "d1", "D2"]}))
+    line = "1 of 4 qrels (25.0%) name no passage of the corpus, such as D2, where the corpus has d02"
+    assert found.notes == [f"{line}: no run can find them"]
+    assert not found.drop_unknown
+
+
+def test_a_split_of_mostly_unknown_ids_has_to_drop_them(tmp_path):
+    found = seen(write(tmp_path, ["d1"], {"train": ["d1"] * 9, "test": ["d1", "x", "y"]}))
+    assert found.drop_unknown
+    assert found.notes == ["2 of 12 qrels (16.7%) name no passage of the corpus, such as x: they are dropped"]
+
+
+@pytest.mark.parametrize(
+    ("docs", "qrels", "message"),
+    [
+        (["d1", "d2", "d1"], ["d1"], r"corpus.jsonl:3: document id 'd1' again, first at 1; every id must be unique"),
+        (["d 1"], ["d1"], r"corpus.jsonl:1: document id 'd 1'; an id must not be empty or hold white space"),
+        ([], ["d1"], r"corpus.jsonl: the corpus is empty; at least one passage is needed"),
+    ],
+)
+def test_what_the_dataset_would_refuse_is_refused_at_once(tmp_path, docs, qrels, message):
+    with pytest.raises(UserError, match=message):
+        seen(write(tmp_path, docs, {"test": qrels}))
+
+
+def test_queries_that_no_file_holds_are_refused(tmp_path):
+    folder = write(tmp_path, ["d1"], {"test": ["d1"]})
+    (folder / "qrels/test.tsv").write_text("d1\ttest0\t1\n")
+    with pytest.raises(UserError, match="1 of 1 judgements of split test name queries that .*lacks, the first d1"):
+        seen(folder)
+
+
+def test_a_split_without_relevant_passages_is_refused(tmp_path):
+    folder = write(tmp_path, ["d1"], {"test": ["d1"]})
+    (folder / "qrels/test.tsv").write_text("test0\td1\t0\n")
+    with pytest.raises(UserError, match="none of the 1 judgements of split test is above 0"):
+        seen(folder)
+
+
+def test_after_its_time_the_rest_of_the_corpus_is_left_and_said_so(tmp_path):
+    folder = write(tmp_path, [f"d{i}" for i in range(40_000)], {"test": ["d39999", "unknown"]})
+    found = seen(folder, seconds=1e-9)
+    assert (found.passages, found.whole) == (16_384, False)  # those that are read at once
+    assert found.notes == [
+        "the corpus has more than the 16,384 passages read in 0 s: judgements and ids are not checked "
+        "(--seconds 0 reads all)"
+    ]
+    assert seen(folder, seconds=0.0).passages == 40_000
+
+
+def test_half_of_the_texts_may_be_in_another_language(tmp_path):
+    german = "die Katze ist auf der Matte und der Hund ist nicht im Haus"
+    found = seen(write(tmp_path, ["d1", "d2"], {"test": ["d1"]}, ["the cat is on the mat and in the sun", german]))
+    assert found.languages["passage"] == {"en": 0.5, "de": 0.5}
+
+
+def test_real_qrels_that_name_unpadded_ids(real):
+    found = seen(real("cacm-raw"))
+    assert found.notes[1].startswith("55 of 796 qrels (6.9%) name no passage of the corpus, such as CACM-756, where")
+    assert "the corpus has CACM-0756" in found.notes[1]
+    assert (found.passages, found.queries) == (3204, {"test": 52})

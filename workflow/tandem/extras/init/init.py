@@ -1,0 +1,158 @@
+"""The command `init`: looks at a collection and this machine, and writes a configuration that runs as it is."""
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from tandem import ROOT
+from tandem.cluster.progress import duration
+from tandem.config.datasets import SOURCES
+from tandem.config.loading import Raw, gathered, merged
+from tandem.data.fetch import readable
+from tandem.data.language import misfits
+from tandem.data.listing import Listing
+from tandem.data.sources import dataset_format
+from tandem.errors import NAME, UserError
+from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, total
+from tandem.extras.estimate.resources import Hardware
+from tandem.extras.init.configuration import Choices, compose
+from tandem.extras.init.encoder import starting_encoder
+from tandem.extras.init.look import Look, look
+from tandem.extras.init.sizes import Machine
+from tandem.extras.plan import FullPlan
+from tandem.plan.graph import upstream_first
+from tandem.store.files import write_text
+from tandem.store.job import Job
+
+IRDS = "ir_datasets:"
+CODE = re.compile("[a-z]{2,3}")
+LAST_RESORT = "files"  # recognised by words in names, where no format's own names fit
+LIKELY = 0.3  # share of the texts from which they are taken to be in a language
+
+
+def init(
+    name: str,
+    *,
+    data: Annotated[list[str], Parameter(consume_multiple=True, negative="")],
+    encoder: str = "",
+    language: str = "",
+    seconds: Annotated[float, Parameter(validator=Number(gte=0))] = 60.0,
+    force: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Write a configuration for data of your own, with sizes for this machine.
+
+    Args:
+        name: of the configuration and its dataset: `mine` writes mine.yaml.
+        data: a folder, some files, or `ir_datasets:ID`, in any format of docs/formats.md.
+        encoder: what models start from: a name of config/encoders/, a folder, or ORG/NAME on the hub.
+        language: of the passages, as ISO 639-1 has it; guessed by default.
+        seconds: longest time for reading the passages; 0: no limit.
+        force: replace the file if it is there.
+    """
+    path = Path(name if name.endswith(".yaml") else f"{name}.yaml")
+    if not NAME.fullmatch(path.stem):
+        raise UserError(f"{path.stem}: a name is letters, digits, '_', '-' and '.'")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists; choose another name, or replace it with --force")
+    if language and not CODE.fullmatch(language):
+        raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
+    entry, folder = find_entry(data)
+    options: dict[str, Any] = {"path": folder, "workers": os.cpu_count()} if folder else {}
+    found = look(Job("dataset", Path(path.stem), entry, {}, options), seconds)
+    entry |= {"path": folder} if folder else {}
+    language = language or guess_language(found)
+    choices = Choices(path.stem, entry, language, found, starting_encoder(encoder, language), Machine.here())
+    text = compose(choices)
+    config = merged(gathered([], ROOT), yaml.safe_load(text))
+    FullPlan(config, ROOT).tables.files()
+    write_text(path, text)
+    print("\n".join([*described(choices), f"wrote {path}", "", *costs(config, choices), *next_commands(path, choices)]))
+
+
+def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
+    """The dataset's source with its keys, and the folder of its files; no folder for ir_datasets.
+
+    Raises:
+        UserError: no format fits, or the folder holds the working folder, whose results would change it.
+    """
+    if data[0].startswith(IRDS):
+        return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
+    listing = Listing.of([Path(name) for name in data])
+    formats = [name for name in dataset_format if SOURCES[name].reads_files and name != LAST_RESORT]
+    for source in (*formats, LAST_RESORT):
+        if (keys := dataset_format[source].recognise(listing)) is not None:
+            if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):
+                raise UserError(f"--data {listing.folder}: holds the working folder; put the data into one of its own")
+            return {"source": source, **keys}, str(listing.folder)
+    names = ", ".join(listing.names[:8]) or "nothing"
+    hint = "name the files of passages, queries and qrels with the words corpus, queries, qrels, or see docs/formats.md"
+    raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); {hint}")
+
+
+def guess_language(found: Look) -> str:
+    """The language that the passages seem to be in; English and a note where that is not clear."""
+    shares = {name: share for name, share in found.languages["passage"].items() if name != "latin"}
+    best = max(shares, key=lambda name: shares[name], default="")
+    if len(best) == 2 and shares[best] >= LIKELY:
+        return best
+    found.notes.append(f"the language of the passages is not clear{best and f' ({best})'}: en is taken (--language)")
+    return "en"
+
+
+def described(choices: Choices) -> list[str]:
+    """What was found: the data with its oddities, what the splits allow, the encoder, the machine."""
+    found, language = choices.found, choices.language
+    queries = ", ".join(f"{split} {count:,}" for split, count in found.queries.items())
+    sizes = f"{'' if found.whole else 'more than '}{found.passages:,} passages, queries: {queries}"
+    notes = list(found.notes)
+    for side, shares in found.languages.items():
+        if others := misfits(language, shares):
+            notes.append(f"the language is {language}, but the {side} texts look like {others}")
+    return [
+        f"data: {choices.entry.get('path') or choices.entry.get('id')}, format {choices.entry['source']}: {sizes}",
+        *(f"warning: {note}" for note in notes),
+        f"language: {language}",
+        f"splits: {choices.experiment.sentence}",
+        f"encoder: {choices.encoder}",
+        *([f"warning: {choices.encoder.note}"] if choices.encoder.note else []),
+        f"machine: {choices.machine}",
+    ]
+
+
+def costs(config: Raw, choices: Choices) -> list[str]:
+    """The estimate: of all and of BM25 alone; or why there is none."""
+    if not choices.found.whole:  # at least so many
+        counts = {"passages": choices.found.passages}
+        config = merged(config, {"datasets": {choices.name: {"counts": counts}}})
+    plan = FullPlan(config, ROOT)
+    machine = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
+    setting = new_setting(plan.settings, machine)
+
+    def cost_of(table: str) -> Cost:
+        return total(costs_of(upstream_first([stage for _, stage in plan.tables[table]]), setting, machine).values())
+
+    try:
+        everything, lexical = cost_of(choices.experiment.table), cost_of("baseline")
+    except UserError as error:
+        return [f"no estimate: {error}"]
+    at_least = "about" if choices.found.whole else "more than"
+    where = "one H200" if choices.machine.gpu else "two cores"
+    sizes = f"{readable(int(everything.memory))} of memory, {readable(int(everything.disk))} of disk"
+    line = f"everything takes {at_least} {duration(everything.wall)} on {where}, {sizes}"
+    short = [f"warning: {sizes}: this machine has less"] if everything.memory > choices.machine.memory else []
+    return [
+        *short,
+        f"{line}; BM25 alone {duration(lexical.wall)} (stage by stage: tandem estimate {choices.name}.yaml)",
+    ]
+
+
+def next_commands(path: Path, choices: Choices) -> list[str]:
+    """The commands that build BM25's table, and everything."""
+    after = f"--cores {choices.machine.cores} --configfile {shlex.quote(str(path))}"
+    return [f"next: snakemake baseline {after}   # BM25 alone", f"      snakemake {after}   # everything"]

@@ -1,0 +1,170 @@
+"""What a collection holds: one pass over its files, with the checks of the stage `dataset` and none of its output.
+
+Queries and judgements are in memory, passages are not: 8 bytes of each id, and the lengths of a sample.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tandem.cluster.progress import Progress, duration
+from tandem.data import tables
+from tandem.data.judgements import count_negative_grades, require_positives, select_qrels
+from tandem.data.language import SAMPLED, Sample
+from tandem.data.sources import DatasetJob, Source, open_source
+from tandem.data.statistics import CorpusStatistics, PassageStatistics
+from tandem.data.validate import (
+    Hashes,
+    Queries,
+    Warnings,
+    mostly_unknown,
+    read_queries,
+    require_unique_hashes,
+    require_usable,
+)
+from tandem.errors import UserError
+
+SEARCHED = 200_000  # passages among which the one that an unknown id may mean is looked for
+
+
+@dataclass
+class Look:
+    """A collection's sizes and oddities.
+
+    Attributes:
+        whole: whether the corpus was read to its end.
+        queries: split → number of its queries.
+        positives: split → number of its queries with a relevant passage by its judgements.
+        lengths: `passage` and `query` → statistics of a sample, and of all queries.
+        languages: the same → language → share of the texts that tell.
+        drop_unknown: whether most judgements of a split name no passage, so that they have to be dropped.
+        notes: what is odd, a line each.
+    """
+
+    passages: int = 0
+    whole: bool = True
+    queries: dict[str, int] = field(default_factory=dict)
+    positives: dict[str, int] = field(default_factory=dict)
+    lengths: dict[str, PassageStatistics] = field(default_factory=dict)
+    languages: dict[str, dict[str, float]] = field(default_factory=dict)
+    drop_unknown: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+class Notes(Warnings):
+    """Warnings that are printed later, with everything else."""
+
+    def add(self, line: str) -> None:
+        """Keep a warning."""
+        self.lines.append(line)
+
+
+def look(job: DatasetJob, seconds: float) -> Look:
+    """Look at the files of a dataset.
+
+    Args:
+        seconds: after so many the corpus is left, and what was not seen is not checked; 0: never.
+    Raises:
+        UserError: files that the stage `dataset` would refuse, or judgements none of which names a passage.
+    """
+    source, notes = open_source(job), Notes(job.key)
+    judged = tables.gather(source.qrels(), tables.QRELS_SCHEMA)
+    answered = [query for query, _ in source.answers()]
+    if not judged.num_rows and not answered:
+        raise UserError("qrels: empty; a dataset needs judgements of at least one split, or answers")
+    queries = read_queries(source.queries(), judged, answered, source, job.params, notes)
+    result = Look(queries=dict(Counter(queries.splits.values())), notes=notes.lines)
+    ids = _read_corpus(source, seconds, result)
+    _look_at_texts(list(queries.texts.values()), result)
+    if not result.whole:
+        notes.add(
+            f"the corpus has more than the {len(ids):,} passages read in {duration(seconds)}: judgements and ids are "
+            "not checked (--seconds 0 reads all)"
+        )
+    elif judged.num_rows:
+        judged = _known(judged, ids, source, result)
+        judged = select_qrels(judged, queries, ids, job.params, notes, source)
+        require_positives(judged)
+        count_negative_grades(judged, source.literal_matches, notes)
+    result.positives = _positives(judged, queries)
+    return result
+
+
+def _read_corpus(source: Source, seconds: float, result: Look) -> Hashes:
+    """Read the passages; the hashes of their ids."""
+    ids, sample, lengths, begun = Hashes(), Sample(), CorpusStatistics(), time.monotonic()
+    with Progress("init", 0, "passages") as progress:
+        for docs, titles, texts in tables.columns(source.corpus()):
+            require_usable("document", source.places["corpus"], len(ids) + 1, *docs)
+            ids.add(docs)
+            sample.add(texts)
+            every = max(1, len(texts) // SAMPLED)
+            lengths.measure(pa.array(titles[::every], pa.string()), pa.array(texts[::every], pa.string()))
+            progress.add(len(docs))
+            if seconds and time.monotonic() - begun > seconds:
+                result.whole = False
+                break
+    if not ids:
+        raise UserError(f"{source.places['corpus']}: the corpus is empty; at least one passage is needed")
+    require_unique_hashes("document", source.places["corpus"], ids, lambda row: _ids_from(source, row))
+    result.passages = len(ids)
+    result.lengths["passage"], result.languages["passage"] = lengths.summary(), sample.facts()["languages"]
+    return ids
+
+
+def _ids_from(source: Source, row: int) -> str:
+    return next(islice(source.corpus(), row, None))[0]
+
+
+def _look_at_texts(texts: list[str], result: Look) -> None:
+    """Lengths and languages of the queries."""
+    sample, lengths = Sample(), CorpusStatistics()
+    sample.add(texts)
+    lengths.measure(pa.array([""] * len(texts)), pa.array(texts, pa.string()))
+    result.lengths["query"], result.languages["query"] = lengths.summary(), sample.facts()["languages"]
+
+
+def _known(judged: pa.Table, ids: Hashes, source: Source, result: Look) -> pa.Table:
+    """The judgements that name a passage, after a note about the others; a `UserError` if there is none."""
+    known = ids.has(judged["doc_id"].to_pylist())
+    if known.all():
+        return judged
+    unknown = judged["doc_id"][int(np.flatnonzero(~known)[0])].as_py()
+    total, missing = len(known), int((~known).sum())
+    example, twin = _twin(source, unknown)
+    if not known.any():
+        what = f"yours look like {unknown}, the corpus has {twin or example}"
+        raise UserError(f"0 of {total:,} qrels name a passage of the corpus: {what}; mend the ids of one of them")
+    result.drop_unknown = mostly_unknown(judged, known) is not None
+    such_as = f"such as {unknown}" + (f", where the corpus has {twin}" if twin else "")
+    done = "they are dropped" if result.drop_unknown else "no run can find them"
+    result.notes.append(
+        f"{missing:,} of {total:,} qrels ({missing / total:.1%}) name no passage of the corpus, {such_as}: {done}"
+    )
+    return judged.filter(pa.array(known))
+
+
+def _twin(source: Source, unknown: str) -> tuple[str, str]:
+    """The corpus' first id, and one that is as an unknown one but for case, punctuation or leading zeros; or empty."""
+    docs: Iterator[str] = (doc for doc, _, _ in islice(source.corpus(), SEARCHED))
+    first = next(docs)
+    wanted = _simplified(unknown)
+    return first, next((doc for doc in (first, *docs) if _simplified(doc) == wanted), "")
+
+
+def _simplified(name: str) -> str:
+    return re.sub(r"\W|_|(?<!\d)0+(?=\d)", "", name.lower())
+
+
+def _positives(judged: pa.Table, queries: Queries) -> dict[str, int]:
+    """Split → queries that it keeps with a judgement above 0."""
+    relevant = judged.filter(pc.greater(judged["relevance"], 0))
+    named = set(tables.rows(relevant, "query_id", "split"))
+    return dict(Counter(split for query, split in named if queries.splits.get(query) == split))
