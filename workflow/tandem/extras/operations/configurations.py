@@ -17,6 +17,7 @@ from tandem.config.loading import LOADER, Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
+from tandem.plan.plan import views_folder
 
 SPENT = ("embeddings", "index")  # large, and needed only until runs are made from them
 
@@ -41,7 +42,7 @@ class Configuration:
 
     def plan(self) -> FullPlan:
         """The configuration's plan: the Snakefile's own, so that stages have the names they were built under."""
-        return FullPlan(self.config(), ROOT)
+        return FullPlan(self.config(), ROOT, views_folder(self.files))
 
     @property
     def name(self) -> str:
