@@ -57,6 +57,7 @@ class Command:
 COMMANDS = {
     command.name: command
     for command in (
+        Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer."),
         Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
         Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),

@@ -87,6 +87,8 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
             configurations[-1].files.append(Path(word))
         elif target == "values" and "=" in word and not word.startswith("--"):
             configurations[-1].values.append(word)
+        elif target == "values" and not configurations[-1].values:
+            raise UserError(f"--config {word}: allowed: key=value, such as seed=7")
         else:
             rest.append(word)
             target = ""
