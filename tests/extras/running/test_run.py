@@ -190,13 +190,17 @@ def test_a_stage_that_said_nothing_has_a_line_all_the_same(tmp_path, status, tex
 
 @pytest.mark.parametrize(
     ("errors", "text", "line"),
-    [
+    [  # of each the exception's name and its message
         (
             ["LockException", "Error: Directory cannot be locked.\nPlease"],
             "",
             "; if none is running: tandem run",
         ),
-        (["WorkflowError", 'WorkflowError in file "/a", line 4:\nno such\n  thing'], "", "tandem run: no such thing"),
+        (
+            ["WorkflowError", 'In file "/a", line 4:\nno such\n  thing\nFile "/a", line 4'],
+            "",
+            "tandem run: no such thing",
+        ),
         ([], "usage\nsnakemake: error: unrecognized arguments: --x\n", "unrecognized arguments: --x"),
         ([], "", "Snakemake ended without a word"),
     ],

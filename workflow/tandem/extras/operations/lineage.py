@@ -119,7 +119,7 @@ def _of_table(table: Table, word: str) -> Target:
         runs &= set(cell.stages)
         value = "not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}"
         label += f": {column_name} = {value}"
-    return Target(label, [_scores(scored) for scored in row.lineage if scored.run in runs])
+    return Target(label, [open_scored(scored) for scored in row.lineage if scored.run in runs])
 
 
 def _of_sweep(sweep: Result, word: str) -> Target:
@@ -172,7 +172,7 @@ def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
     return cells[0]
 
 
-def _scores(scored: Lineage) -> Artifact:
+def open_scored(scored: Lineage) -> Artifact:
     """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
     beside = Path(scored.folder).parents[1] / "score" / scored.scores
     return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored.scores)

@@ -66,9 +66,10 @@ def _why_job(job: Job, run: Run, stages: Stages) -> str:
 
 
 def _why_snakemake(run: Run, log: Path) -> str:
-    """Snakemake's own error in one line, without the place in the Snakefile."""
+    """Snakemake's own error in one line, without its place in the Snakefile."""
     if messages := [error.message for error in run.errors if error.message.strip()]:
-        first, *rest = (line.strip() for line in messages[-1].splitlines() if line.strip())
+        lines = [line.strip() for line in messages[-1].splitlines() if line.strip()]
+        first, *rest = [line for line in lines if not line.startswith("File ")] or lines
         words = rest if rest and first.endswith(":") else [first, *rest]
     else:  # it did not come as far as its logger
         words = _lines(log)[-1:] or ["Snakemake ended without a word"]
