@@ -26,7 +26,7 @@ def tables(four_queries, tmp_path, monkeypatch):
 
 
 def test_values_differences_and_p_by_hand(tables, capsys):
-    # Old finds the passage at rank 2 and New at rank 1, for each of four queries: 2 of 16 sign patterns are as far apart
+    # Old finds the passage at rank 2 and New at rank 1, for each of four queries: 2 of 16 patterns are as far apart
     assert run(["report", "--compare", "config", "mine.yaml"]) == 0
     lines = capsys.readouterr().out.splitlines()
     cells = {line.split()[0]: line.split()[1:] for line in lines}

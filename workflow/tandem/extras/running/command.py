@@ -77,7 +77,8 @@ def main(words: list[str]) -> int:
     line = Line(plan.stages, forecast)
     snakemake = Snakemake(order.words, log)
     for number in (signal.SIGTERM, signal.SIGHUP):  # of a batch system, and of a terminal that is closed
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(number, signal.default_int_handler)
     run, status = snakemake.follow(line)
     if snakemake.stopped:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")

@@ -54,9 +54,9 @@ class Line:
 
     def refresh(self, run: Run) -> None:
         """Show the job that has run longest, on a terminal."""
-        if self.terminal and run.running:
+        if self.terminal:
             width = shutil.get_terminal_size().columns - 1
-            text = self.text(run, next(iter(run.running.values())))
+            text = self.text(run, next(iter(run.running.values()))) if run.running else "Snakemake plans its jobs"
             print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
 
     def begin(self, run: Run, job: Job) -> None:

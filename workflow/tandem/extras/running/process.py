@@ -54,10 +54,12 @@ class Snakemake:
         Thread(target=self._read, args=(read,), daemon=True).start()
 
     def _read(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                self._events.put(Event.model_validate_json(line))
-        self._events.put(None)
+        try:
+            with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    self._events.put(Event.model_validate_json(line))
+        finally:
+            self._events.put(None)
 
     def follow(self, line: Line) -> tuple[Run, int]:
         """Show what happens until Snakemake ends; what has happened, and the exit status."""
