@@ -15,9 +15,9 @@ from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
 # What is passed on of each kind of message; `tandem.extras.running.events.Event` reads it.
 FIELDS = {
+    LogEvent.WORKFLOW_STARTED: (),
     LogEvent.RUN_INFO: ("stats",),
     LogEvent.JOB_INFO: ("jobid", "rule_name", "wildcards", "output", "log"),
-    LogEvent.JOB_STARTED: (),
     LogEvent.JOB_FINISHED: ("job_id",),
     LogEvent.JOB_ERROR: ("jobid",),
     LogEvent.PROGRESS: ("done", "total"),
@@ -49,5 +49,7 @@ class LogHandler(LogHandlerBase):
         line = {"event": str(event)} | {name: getattr(record, name, None) for name in FIELDS[event]}
         if event == LogEvent.ERROR:
             line["message"] = record.getMessage()
+        if event == LogEvent.WORKFLOW_STARTED:
+            line["dryrun"] = self.common_settings.dryrun
         with suppress(OSError):
             os.write(self.settings.fd, (json.dumps(line, default=str) + "\n").encode())

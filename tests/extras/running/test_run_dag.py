@@ -24,10 +24,10 @@ class Place:
     def __init__(self, folder: Path, documents, encoder_folder: Path) -> None:
         self.folder = folder
         write_beir(folder / "beir", documents)
-        layout = {**LAYOUT, "rows": [{"system": "BM25", "run": "bm25"}, {"system": "Porter", "run": "bm25.porter"}]}
+        layout = {**LAYOUT, "rows": [{"system": "BM25", "run": "bm25"}, {"system": "Steep", "run": "steep"}]}
         (folder / "words.yaml").write_text(yaml.safe_dump(layout))
         config = tiny_config(folder, encoder_folder) | {"bm25": {"engine": "bm25s"}, "tables": ["words.yaml"]}
-        config["sparse"] = {"bm25.porter": {"k1": 1.6}}
+        config["sparse"] = {"steep": {"k1": 1.6}}
         config["models"]["de_bm25neg"]["train"] = {**config["models"]["de_bm25neg"]["train"], "steps": 100_000}
         (folder / "mine.yaml").write_text(yaml.safe_dump(config))
 
@@ -99,7 +99,7 @@ def test_a_failing_stages_line_is_the_last(place, finished, tmp_path):
     status, _, err = place.run("broken.yaml", "words")
     assert status == 1
     assert err[-1].startswith("tandem dataset: ")
-    assert "corpus.jsonl" in err[-1]
+    assert str(tmp_path / "beir") in err[-1]
     assert err[-2].startswith("reading tiny failed; its log: results/tiny/dataset/")
     assert not any("Traceback" in line for line in err)
 
@@ -127,7 +127,7 @@ def test_a_locked_folder_says_how_to_unlock(place, finished):
     assert status == 1
     assert err[-1].endswith("; if none is running: tandem run mine.yaml -- --unlock")
     status, out, _ = place.run("mine.yaml", "--", "--unlock")
-    assert (status, out[-1]) == (0, "Unlocking working directory.")
+    assert (status, out[-1]) == (0, "Unlocked working directory.")
 
 
 def test_ctrl_c_has_a_training_save_its_state_and_frees_the_folder(place, finished, monkeypatch):
@@ -157,4 +157,5 @@ def test_every_target_of_snakemake_is_known(place):
     done = subprocess.run(line, cwd=place.folder, capture_output=True, text=True)
     rules = {word for word in done.stdout.split() if word.isidentifier()}
     assert {"all", "summary", "audits"} <= rules
-    assert rules - {"datasets", "estimate"} <= Configuration().plan().targets().keys()
+    prints, parts = {"datasets", "estimate"}, {"error_table"}  # of dureader_retrieval_table10
+    assert rules - prints - parts <= Configuration().plan().targets().keys()

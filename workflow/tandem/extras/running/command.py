@@ -84,7 +84,7 @@ def main(words: list[str]) -> int:
         say(f"Snakemake's output: {log}\ntandem run: stopped; the same command goes on from there")
     elif status:
         say("\n".join(failure_lines(run, plan.stages, log, order.again("--unlock"))))
-    elif not run.started and order.flags:  # such as -n: its output is what was asked for
+    elif not run.executes:  # with a flag such as -n, whose output this is
         print(log.read_text(encoding="utf-8", errors="replace"), end="")
     else:
         say(f"{run.done} stages in {duration(time.monotonic() - forecast.began)}; Snakemake's output: {log}")

@@ -16,6 +16,7 @@ class Event(BaseModel):
     """A line of the logger plugin: the kind of event, and the fields that this kind has."""
 
     event: str
+    dryrun: bool = False
     stats: dict[str, int] = {}  # rule → number of jobs, and `total`
     jobid: int = -1
     job_id: int = -1
@@ -67,7 +68,7 @@ class Run:
         counts: rule → number of its jobs.
         running, finished, failed: jobs by Snakemake's number; one that is tried again has not failed.
         errors: Snakemake's own.
-        started: whether any job has begun, which none does in a dry run.
+        executes: whether it makes anything; not in a dry run, nor with flags like `--unlock`.
     """
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ class Run:
         self.finished: dict[int, Job] = {}
         self.failed: dict[int, Job] = {}
         self.errors: list[Event] = []
-        self.started = False
+        self.executes = False
 
     @property
     def total(self) -> int:
@@ -89,8 +90,8 @@ class Run:
         match event.event:
             case "run_info":
                 self.counts = Counter({rule: count for rule, count in event.stats.items() if rule != "total"})
-            case "job_started":
-                self.started = True
+            case "workflow_started":
+                self.executes = not event.dryrun
             case "job_info":
                 self.failed.pop(event.jobid, None)
                 self.running[event.jobid] = Job(event.rule_name, event.wildcards, event.output, event.log)
