@@ -38,7 +38,8 @@ def compare(a: str, b: str) -> list[Grid]:
     if not (both := sorted(names[0] & names[1])):
         lists = (f"{name} has {', '.join(sorted(own))}" for name, own in zip((a, b), names, strict=True))
         raise UserError(f"--compare: {a} and {b} have no table in common: {', '.join(lists)}")
-    return [compare_tables(*(read_table(folder / f"{name}.json") for folder in folders), a, b) for name in both]
+    first, second = ([read_table(folder / f"{name}.json") for name in both] for folder in folders)
+    return [compare_tables(*tables, a, b) for tables in zip(first, second, strict=True)]
 
 
 def compare_tables(first: Table, second: Table, a: str, b: str) -> Grid:
