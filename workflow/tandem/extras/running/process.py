@@ -64,21 +64,30 @@ class Snakemake:
     def follow(self, line: Line) -> tuple[Run, int]:
         """Show what happens until Snakemake ends; what has happened, and the exit status."""
         run = Run()
-        while True:
-            try:
-                event = self._events.get(timeout=TICK)
-                if event is None:
-                    break
-                run.take(event)
-                if event.event == "job_info":
-                    line.begin(run, run.running[event.jobid])
-            except Empty:
-                line.refresh(run)
-            except KeyboardInterrupt:
-                self.stop(line)
+        try:
+            while self._next(run, line):
+                pass
+        except Exception:  # a fault of ours must not leave Snakemake running unseen
+            self.stop(line)
+            raise
         status = self.process.wait()
         line.clear()
         return run, status if status >= 0 else 128 - status
+
+    def _next(self, run: Run, line: Line) -> bool:
+        """Take the next event, or look at the progress where there is none for a moment; False at the end."""
+        try:
+            event = self._events.get(timeout=TICK)
+            if event is None:
+                return False
+            run.take(event)
+            if event.event == "job_info":
+                line.begin(run, run.running[event.jobid])
+        except Empty:
+            line.refresh(run)
+        except KeyboardInterrupt:
+            self.stop(line)
+        return True
 
     def stop(self, line: Line) -> None:
         """Have Snakemake begin nothing more, and its jobs end: trainings save their state, but not the second time."""
