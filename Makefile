@@ -8,16 +8,15 @@
 # make pictures           the pictures in docs/images/, of results/report.html; needs chromium
 # make slurm              Snakemake on a slurm of this machine (tests/slurm/): faults, and the main job; an hour, as root
 CORES ?= $(shell nproc)
-CONFIG = $(if $(PROFILE),--configfile config/$(PROFILE).yaml)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# A checkout that was copied or moved runs its own code, not that of the one where .venv was made.
+export PYTHONPATH := $(CURDIR)/workflow
 # Installation leaves compiling to the first use; where that is forbidden every job would compile torch again, 6 s each.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: run test check torture slurm lint lock docs reference pictures
 
 run: .venv/.installed
-	@snakemake --cores $(CORES) --quiet rules $(CONFIG)
-	@python -m tandem show results/tables/summary.csv
-	@echo "report: $(CURDIR)/results/report.html"
+	@python -m tandem run $(if $(PROFILE),config/$(PROFILE).yaml) -- --cores $(CORES)
 
 test: .venv/.installed lint docs
 	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile --no-loadscope-reorder

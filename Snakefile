@@ -23,6 +23,7 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 from tandem.cluster.slurm import clear
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.plan import views_folder
 from tandem.stages import KINDS
 
 
@@ -33,10 +34,11 @@ report: "workflow/report/workflow.rst"
 
 
 try:
-    plan = FullPlan(config, Path(workflow.basedir))
+    plan = FullPlan(config, Path(workflow.basedir), views_folder(workflow.overwrite_configfiles))
 except UserError as error:
     raise WorkflowError(str(error))
 stages = plan.stages
+VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` do not overwrite the default's
 
 
 def planned(question, *names):
@@ -107,4 +109,4 @@ rule all:
     input:
         lambda wildcards: planned(plan.tables.files),
         lambda wildcards: planned(plan.sweeps),
-        "results/report.html",
+        f"{VIEWS}/report.html",

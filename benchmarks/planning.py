@@ -73,7 +73,7 @@ def snakemake(folder: Path, words: Sequence[str], start: Sequence[str] = ("-m", 
     line = [sys.executable, *start, *words, "-s", str(ROOT / "Snakefile"), "--directory", str(folder), *options]
     before = os.times()
     done = subprocess.run(
-        [*line, "--configfile", str(folder / "sweeps.json")],
+        [*line, "--configfile", str(folder / "config.json")],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -100,7 +100,7 @@ def measured(points: int, folder: Path) -> list[str]:
     """A line of the table."""
     seconds, plan = planned(sweep(points))
     folder.mkdir(parents=True, exist_ok=True)
-    told = folder / "sweeps.json"
+    told = folder / "config.json"
     told.write_text("{}", encoding="utf-8")
     start, _ = snakemake(folder, ["-n", "statistics"])
     told.write_text(json.dumps({"sweeps": sweep(points)}), encoding="utf-8")

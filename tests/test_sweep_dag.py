@@ -25,8 +25,8 @@ def project(tmp_path_factory, documents, encoder_folder, snakemake_in):
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
     def run(*words, **sweeps):
-        (folder / "sweeps.yaml").write_text(yaml.safe_dump({"sweeps": sweeps}))
-        return snakemake_in(folder, "sweeps.yaml")(*words)
+        (folder / "grid.yaml").write_text(yaml.safe_dump({"sweeps": sweeps}))
+        return snakemake_in(folder, "grid.yaml")(*words)
 
     run.folder = folder
     return run
@@ -53,7 +53,7 @@ def test_points_share_everything_above_what_differs(project):
 
 
 def test_a_sweep_makes_its_table_and_plots(project, made):
-    folder = project.folder / "results/sweeps"
+    folder = project.folder / "results/grid/sweeps"
     rows = list(csv.DictReader((folder / "saturation.csv").open()))
     assert [(row["bm25.k1"], row["bm25.b"], row["measure"]) for row in rows] == [
         ("0.5", "0.4", "RR@10"), ("1.5", "0.4", "RR@10"),
@@ -81,7 +81,7 @@ def test_a_second_run_has_nothing_to_do_and_another_point_only_its_own(project, 
 
 
 def test_a_score_that_changed_is_read_again(project, made):
-    told = json.loads((project.folder / "results/sweeps/saturation.points").read_text())
+    told = json.loads((project.folder / "results/grid/sweeps/saturation.points").read_text())
     score = project.folder / told["rows"][1]["scores"] / "stage.json"
     kept = score.read_bytes()
     score.write_bytes(kept + b"\n")

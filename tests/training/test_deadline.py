@@ -13,6 +13,7 @@ from tandem.cluster import slurm
 from tandem.errors import UserError
 from tandem.store.files import sha256
 from tandem.training import stage
+from tandem.training.checkpoints import SIGNALS
 from tandem.training.loop import Training
 
 
@@ -67,11 +68,11 @@ def test_the_end_of_a_job_is_what_slurm_says(scheduler):
     assert slurm.end({"SLURM_JOB_ID": "13"}) is None  # slurm does not know it
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(number, quick_job, signalled, monkeypatch):
     undisturbed = quick_job("dual", "undisturbed")
     stage.run(undisturbed)
-    handlers = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)]
+    handlers = [signal.getsignal(one) for one in SIGNALS]
     job = quick_job("dual")
     signalled(number, 2)
     with pytest.raises(UserError) as error:
@@ -80,7 +81,7 @@ def test_a_signal_ends_the_training_after_its_step_and_the_next_try_goes_on(numb
         f"train quick-0123456789 at step 2/4: stopped by {number.name}; the next try goes on from there"
     )
     assert slurm.newest(job.out) == "step-00000002"
-    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGUSR1)] == handlers
+    assert [signal.getsignal(one) for one in SIGNALS] == handlers
     signalled(signal.SIGTERM, 4)  # after the last step there is nothing to give way for
     stage.run(job)
     assert weights(job.out) == weights(undisturbed.out)

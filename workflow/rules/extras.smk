@@ -31,11 +31,11 @@ rule index_tradeoffs:
     input:
         lambda wildcards: planned(plan.tradeoffs).manifest,
     output:
-        "results/tables/index_tradeoffs.csv",
-        "results/tables/index_tradeoffs.md",
-        report("results/tables/index_tradeoffs.html", caption="../report/tradeoffs.rst", category="Search"),
+        f"{VIEWS}/tables/index_tradeoffs.csv",
+        f"{VIEWS}/tables/index_tradeoffs.md",
+        report(f"{VIEWS}/tables/index_tradeoffs.html", caption="../report/tradeoffs.rst", category="Search"),
     log:
-        "results/tables/index_tradeoffs.log",
+        f"{VIEWS}/tables/index_tradeoffs.log",
     conda:
         DATA
     shell:
@@ -47,10 +47,10 @@ rule audits:
     input:
         parts=lambda wildcards: planned(plan.audits),
     output:
-        report("results/audits.html", caption="../report/audits.rst", category="Audits"),
-        "results/tables/audits.csv",
+        report(f"{VIEWS}/audits.html", caption="../report/audits.rst", category="Audits"),
+        f"{VIEWS}/tables/audits.csv",
     log:
-        "results/audits.log",
+        f"{VIEWS}/audits.log",
     conda:
         DATA
     shell:
@@ -65,9 +65,9 @@ rule statistics_table:
         printed=f"{workflow.basedir}/config/statistics/printed.csv",
         datasets=lambda wildcards: [stage.manifest for stage in plan.counted(wildcards.table).stages.values()],
     output:
-        multiext("results/statistics/{table}", ".csv", ".md", ".html"),
+        multiext(f"{VIEWS}/statistics/{{table}}", ".csv", ".md", ".html"),
     log:
-        "results/statistics/{table}.log",
+        f"{VIEWS}/statistics/{{table}}.log",
     conda:
         DATA
     params:
@@ -85,7 +85,7 @@ rule statistics_table:
 rule sweep_points:
     localrule: True
     output:
-        "results/sweeps/{sweep}.points",
+        f"{VIEWS}/sweeps/{{sweep}}.points",
     params:
         points=lambda wildcards: plan.swept[wildcards.sweep].to_json(),
     run:
@@ -95,24 +95,24 @@ rule sweep_points:
 rule sweep:
     localrule: True
     input:
-        points="results/sweeps/{sweep}.points",
+        points=f"{VIEWS}/sweeps/{{sweep}}.points",
         scores=lambda wildcards: plan.swept[wildcards.sweep].scores,
     output:
-        multiext("results/sweeps/{sweep}", ".csv", ".md", ".json"),
+        multiext(f"{VIEWS}/sweeps/{{sweep}}", ".csv", ".md", ".json"),
         report(
-            "results/sweeps/{sweep}.html",
+            f"{VIEWS}/sweeps/{{sweep}}.html",
             caption="../report/sweep.rst",
             category="Sweeps",
             labels={"sweep": "{sweep}", "as": "table and plots"},
         ),
         report(
-            "results/sweeps/{sweep}.svg",
+            f"{VIEWS}/sweeps/{{sweep}}.svg",
             caption="../report/sweep.rst",
             category="Sweeps",
             labels={"sweep": "{sweep}", "as": "plot"},
         ),
     log:
-        "results/sweeps/{sweep}.log",
+        f"{VIEWS}/sweeps/{{sweep}}.log",
     conda:
         DATA
     shell:
@@ -126,15 +126,15 @@ rule notebook:
         notebook=f"{workflow.basedir}/notebooks/{{notebook}}.ipynb",
         artifact=lambda wildcards: planned(plan.analyses.stage, wildcards.notebook).manifest,
     output:
-        "results/notebooks/{notebook}-{dataset}.ipynb",
+        f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.ipynb",
         report(
-            "results/notebooks/{notebook}-{dataset}.html",
+            f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.html",
             caption="../report/notebook.rst",
             category="Notebooks",
             labels={"notebook": "{notebook}", "dataset": "{dataset}"},
         ),
     log:
-        "results/notebooks/{notebook}-{dataset}.log",
+        f"{VIEWS}/notebooks/{{notebook}}-{{dataset}}.log",
     conda:
         "../../envs/notebooks.yaml"
     params:
@@ -150,9 +150,9 @@ rule error_table:
         printed=f"{workflow.basedir}/config/papers/printed.csv",
         sheet=lambda wildcards: planned(plan.analyses.sheet) or [],
     output:
-        multiext("results/tables/dureader_retrieval/table10", ".csv", ".md", ".tex", ".html"),
+        multiext(f"{VIEWS}/tables/dureader_retrieval/table10", ".csv", ".md", ".tex", ".html"),
     log:
-        "results/tables/dureader_retrieval/table10.log",
+        f"{VIEWS}/tables/dureader_retrieval/table10.log",
     conda:
         DATA
     params:
@@ -167,9 +167,9 @@ rule error_table:
 # config/papers/rocketqav2/table4.yaml lays out, `rocketqav2_figure4` the sweep of config/sweeps/rocketqav2_figure4.yaml,
 # `sweep_lr` that of `sweeps: {lr: …}`, and `sweeps` all of the configuration's.
 targets = {
-    "statistics": lambda: expand("results/statistics/{table}.csv", table=plan.statistics),
+    "statistics": lambda: expand(f"{VIEWS}/statistics/{{table}}.csv", table=plan.statistics),
     "notebooks": plan.analyses.files,
-    "dureader_retrieval_table10": lambda: "results/tables/dureader_retrieval/table10.csv",
+    "dureader_retrieval_table10": lambda: f"{VIEWS}/tables/dureader_retrieval/table10.csv",
     **{paper: partial(plan.of_paper, paper) for paper in plan.tables.papers},
     **{name: partial(plan.tables.files, table) for name, table in plan.tables.targets.items()},
     **{name: partial(plan.swept.files, names) for name, names in plan.swept.targets.items()},

@@ -5,7 +5,7 @@
 rule table_plan:
     localrule: True
     output:
-        "results/tables/{table}.plan",
+        f"{VIEWS}/tables/{{table}}.plan",
     params:
         plan=lambda wildcards: plan.tables.to_json(wildcards.table),
     run:
@@ -15,18 +15,18 @@ rule table_plan:
 rule table:
     localrule: True
     input:
-        plan="results/tables/{table}.plan",
+        plan=f"{VIEWS}/tables/{{table}}.plan",
         scores=lambda wildcards: plan.tables.scores(wildcards.table),
     output:
-        multiext("results/tables/{table}", ".csv", ".md", ".tex", ".json"),
+        multiext(f"{VIEWS}/tables/{{table}}", ".csv", ".md", ".tex", ".json"),
         report(
-            "results/tables/{table}.html",
+            f"{VIEWS}/tables/{{table}}.html",
             caption="../report/table.rst",
             category="Tables",
             labels={"table": "{table}"},
         ),
     log:
-        "results/tables/{table}.log",
+        f"{VIEWS}/tables/{{table}}.log",
     conda:
         DATA
     shell:
@@ -53,10 +53,10 @@ rule fidelity:
     input:
         lambda wildcards: manifests(planned(plan.fidelity)),
     output:
-        "results/fidelity.csv",
-        report("results/fidelity.html", caption="../report/fidelity.rst", category="Training"),
+        f"{VIEWS}/fidelity.csv",
+        report(f"{VIEWS}/fidelity.html", caption="../report/fidelity.rst", category="Training"),
     log:
-        "results/fidelity.log",
+        f"{VIEWS}/fidelity.log",
     conda:
         DATA
     params:
@@ -68,7 +68,7 @@ rule fidelity:
 def finished_sweeps():
     """The sweeps that the report shows: the configuration's, and others whose files are of the points planned now."""
     files = list(planned(plan.sweeps))
-    for path in sorted(Path("results/sweeps").glob("*.points")):
+    for path in sorted(Path(f"{VIEWS}/sweeps").glob("*.points")):
         name, table = path.stem, path.with_suffix(".json")
         if name not in plan.swept.requested and name in plan.swept and table.is_file():
             if path.read_text(encoding="utf-8") == plan.swept[name].to_json() + "\n":
@@ -93,9 +93,9 @@ rule report:
         audits=lambda wildcards: shown_audits(),
         validations=lambda wildcards: manifests(shown_validations()),
     output:
-        report("results/report.html", caption="../report/report.rst", category="Report"),
+        report(f"{VIEWS}/report.html", caption="../report/report.rst", category="Report"),
     log:
-        "results/report.log",
+        f"{VIEWS}/report.log",
     conda:
         DATA
     params:

@@ -39,7 +39,10 @@ def main() -> int:
     except UserError as error:
         print(f"tandem {command}: {error}", file=sys.stderr)
         return 1
-    except (SystemExit, KeyboardInterrupt):
+    except KeyboardInterrupt:
+        print(f"tandem {command}: stopped; the same command goes on with what is done", file=sys.stderr)
+        return 130
+    except SystemExit:
         raise
     except BaseException as error:  # a panic of a library in Rust is no `Exception`
         if attempt:

@@ -58,6 +58,7 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("init", "extras.init.init:init", RUN, "Write a configuration for data of your own."),
+        Command("run", "extras.running.command:main", RUN, "Make what a configuration asks for; ends with the answer."),
         Command("estimate", "extras.estimate.estimate:estimate", RUN, "What a configuration would cost.", reads=True),
         Command("search", "extras.demo.search:search", RUN, "The best passages for a query, with scores.", reads=True),
         Command("export", "extras.demo.export:export", RUN, "A dual encoder and its index for FAISS and transformers."),

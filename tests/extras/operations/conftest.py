@@ -94,8 +94,8 @@ def table_of(*rows) -> Table:
 def write_table(made):
     """`write_table(name, (system, score stage of each seed …), …)`: the JSON that `tandem table` writes."""
 
-    def write(name, *rows):
-        path = made.root / "results/tables" / f"{name}.json"
+    def write(name, *rows, views="results"):
+        path = made.root / views / "tables" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(table_of(*rows).to_json())
         return path

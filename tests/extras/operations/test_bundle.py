@@ -22,7 +22,7 @@ def finished(configured_toy, made, write_table):
     run, score = (next(stage for stage in configured_toy if stage.kind == kind) for kind in ("bm25", "score"))
     made.make(run, {"run.trec": "q Q0 d 1 2.0 t\n"})
     made.make(score)
-    table = write_table("baseline", ("BM25", score))
+    table = write_table("baseline", ("BM25", score), views="results/toy")
     table.with_suffix(".csv").write_text("system,value\nBM25,12.34\n")
     (table.parent / "baseline.log").write_text("made in /home/me")
     return configured_toy

@@ -78,3 +78,10 @@ def test_every_resolved_parameter_is_told_defaults_too(made, said):
     made.make(model)
     text = "\n".join(said("lineage", model.key)[1])
     assert 'seed=42, train.lr=1e-05, train.warmup=0.1, train.decay="linear", train.dropout=null' in text
+
+
+def test_a_table_of_a_configuration_of_ones_own_is_named_with_it(chain, write_table, said):
+    write_table("tiny", ("BM25", chain["score"]), views="results/mine")
+    label, *tree = said("lineage", "mine/tiny:BM25")[1]
+    assert label == "mine/tiny: BM25"
+    assert tree == said("lineage", chain["score"].key)[1]

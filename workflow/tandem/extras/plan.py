@@ -30,10 +30,10 @@ ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong resul
 class FullPlan(Plan):
     """Everything that any target asks."""
 
-    def __init__(self, raw: Raw, root: Path) -> None:
-        super().__init__(raw, root)
+    def __init__(self, raw: Raw, root: Path, views: str = "results") -> None:
+        super().__init__(raw, root, views)
         self.catalogue = self.document()["datasets"]
-        self.analyses = Analyses(self.planner)
+        self.analyses = Analyses(self.planner, views)
         self.statistics = {path.stem: path for path in sorted((root / "config/statistics").glob("*.yaml"))}
         self._counted: dict[str, Counted] = {}
 
@@ -41,6 +41,7 @@ class FullPlan(Plan):
         """Target of the command line → what must be possible for it."""
         return super().targets() | {
             "audits": [self.audits],
+            "statistics": [],
             "notebooks": [self.analyses.files],
             "dureader_retrieval_table10": [partial(self.analyses.stage, "error_analysis"), self.analyses.sheet],
             "index_tradeoffs": [self.tradeoffs],
@@ -48,7 +49,7 @@ class FullPlan(Plan):
 
     def of_paper(self, paper: str) -> list[str]:
         """The files of a paper's tables, those of its datasets and of its error analysis included."""
-        counts = [f"results/statistics/{name}.csv" for name in self.statistics if name.startswith(f"{paper}_")]
+        counts = [f"{self.views}/statistics/{name}.csv" for name in self.statistics if name.startswith(f"{paper}_")]
         return [*super().of_paper(paper), *self.analyses.tables(paper), *counts]
 
     def audits(self) -> list[str]:
@@ -117,8 +118,8 @@ def noise(planner: Planner, data: str) -> Stage:
 class Analyses:
     """The analyses behind the notebooks as stages: wrong results, a joint model's training, models' training lists."""
 
-    def __init__(self, planner: Planner) -> None:
-        self.planner, self.ctx, self.settings = planner, planner.ctx, planner.settings.analysis
+    def __init__(self, planner: Planner, views: str) -> None:
+        self.planner, self.ctx, self.settings, self.views = planner, planner.ctx, planner.settings.analysis, views
 
     def stage(self, notebook: str) -> Stage:
         """What a notebook shows; a `UserError` if the configuration lacks a model or a split that it needs."""
@@ -126,7 +127,7 @@ class Analyses:
 
     def files(self) -> list[str]:
         """The executed notebooks; a `UserError` if one of them has nothing to show."""
-        return [f"results/notebooks/{name}-{self.stage(name).dataset}.ipynb" for name in NOTEBOOKS]
+        return [f"{self.views}/notebooks/{name}-{self.stage(name).dataset}.ipynb" for name in NOTEBOOKS]
 
     def tables(self, paper: str) -> list[str]:
         """The file of a paper's table that is made from an analysis, if it has one and its system is there."""
@@ -136,7 +137,7 @@ class Analyses:
             self.errors()
         except UserError:
             return []
-        return [f"results/tables/{ERROR_TABLE}.csv"]
+        return [f"{self.views}/tables/{ERROR_TABLE}.csv"]
 
     def errors(self) -> Stage:
         """The wrong results of a system, on the split that is reported."""

@@ -1,6 +1,7 @@
 """What a configuration wants: its tables and sweeps, the way from the command line to each, and whether it is right."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -22,20 +23,24 @@ Check = Callable[[], object]
 class Plan:
     """Everything the main chain's rules ask.
 
+    Args:
+        raw: the configuration as files and command line have it.
+        root: the checkout.
+        views: the folder of tables, sweeps and the report.
     Raises:
         UserError: one line per mistake in the configuration.
     """
 
-    def __init__(self, raw: Raw, root: Path) -> None:
-        self.planners, self.root = Planners(raw, root), root
+    def __init__(self, raw: Raw, root: Path, views: str = "results") -> None:
+        self.planners, self.root, self.views = Planners(raw, root), root, views
         self.stages, self.planner = self.planners.stages, self.planners.base
         self.settings = self.planner.settings
         self.hosted = Hosted(self.stages, self.settings.execution)
         check_all(self.settings)
-        self.tables = Tables(self.planners, root / "config/papers", root)
+        self.tables = Tables(self.planners, root / "config/papers", root, views)
         for system in self.settings.systems:
             self.planner.run(system, self.split, "systems")
-        self.swept = Sweeps(self.planners, root / "config/sweeps")
+        self.swept = Sweeps(self.planners, root / "config/sweeps", views)
 
     @property
     def split(self) -> str:
@@ -55,6 +60,7 @@ class Plan:
         """Target of the command line → what must be possible for it."""
         return {
             "all": [self.tables.files, self.sweeps],
+            "report": [self.tables.files, self.sweeps],
             "fidelity": [self.fidelity],
             **{paper: [partial(self.of_paper, paper)] for paper in self.tables.papers},
             **{name: [partial(self.swept.files, names)] for name, names in self.swept.targets.items()},
@@ -124,6 +130,16 @@ class Plan:
         if not (rows := self.validations()):
             raise UserError("fidelity: no model of the wanted tables has train.checkpoints; set it to a number")
         return rows
+
+
+def views_folder(files: Iterable[Path]) -> str:
+    """Where the tables and the report of configuration files go: `results` for config.yaml, else a folder there.
+
+    Example: mine.yaml → `results/mine`; config.yaml and long.yaml, one laid upon the other → `results/long`.
+    """
+    stems = (file.stem for file in files if file.stem != "config")
+    names = [re.sub(r"[^A-Za-z0-9_.-]", "_", stem).lstrip(".-") or "_" for stem in stems]
+    return "/".join(["results", *(["+".join(names)] if names else [])])
 
 
 def check_all(settings: Settings) -> None:

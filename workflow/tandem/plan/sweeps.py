@@ -191,8 +191,9 @@ class Sweeps(dict[str, Sweep]):
     `missing` says why a shipped one cannot be made; a mistake in one of the configuration's own is a `UserError`.
     """
 
-    def __init__(self, planners: Planners, folder: Path) -> None:
+    def __init__(self, planners: Planners, folder: Path, views: str) -> None:
         super().__init__()
+        self.views = views
         own = planners.base.settings.sweeps
         for name in own:
             if not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]*", name):
@@ -219,4 +220,4 @@ class Sweeps(dict[str, Sweep]):
         for name in names:
             if name not in self:
                 raise UserError(f"sweep {name} cannot be made: {self.missing[name]}")
-        return [f"results/sweeps/{name}.json" for name in names]
+        return [f"{self.views}/sweeps/{name}.json" for name in names]

@@ -93,9 +93,9 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         UserError: a layout is unknown or broken, or a requested table names what the configuration lacks.
     """
 
-    def __init__(self, planners: Planners, folder: Path, root: Path) -> None:
+    def __init__(self, planners: Planners, folder: Path, root: Path, views: str) -> None:
         super().__init__()
-        self.planners, self.root = planners, root
+        self.planners, self.root, self.views = planners, root, views
         self.settings = planners.base.settings
         self.layouts = _layouts(self.settings, folder)
         self.missing: dict[str, str] = {}
@@ -151,7 +151,7 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         missing = [table for table in wanted if table not in self]
         if missing and (tables or len(missing) == len(wanted)):
             raise UserError("\n".join(f"table {table} cannot be made: {self.missing[table]}" for table in missing))
-        return [f"results/tables/{table}.csv" for table in wanted if table in self]
+        return [f"{self.views}/tables/{table}.csv" for table in wanted if table in self]
 
     def scores(self, table: str) -> list[str]:
         """Manifests of the scores that a table shows."""

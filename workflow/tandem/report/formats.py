@@ -108,18 +108,22 @@ def answer(table: Table) -> list[str]:
     if best.gain is not None:
         surely = "" if best.p is not None and best.p < LEVEL else " not significantly,"
         sentence += f",{surely} {signed(best.gain, 1)} over {best.over} ({p_text(best.p)})"
-    lower = [row for row in table.rows if (row.cells[0].change or 0.0) < 0]
-    hurt = [row for row in lower if mark(row.cells[0].change, row.cells[0].p)]
-    unsure = [row for row in lower if row not in hurt]
+    worse = hurt(table)
+    unsure = [row for row in table.rows if (row.cells[0].change or 0.0) < 0 and row not in worse]
     sentences = [f"{sentence}."]
-    if hurt:
-        sentences.append(f"{_losses(hurt)} {'hurt' if len(hurt) > 1 else 'hurts'}.")
+    if worse:
+        sentences.append(f"{losses(worse)} {'hurt' if len(worse) > 1 else 'hurts'}.")
     if unsure:
-        sentences.append(f"{_losses(unsure)} {'are' if len(unsure) > 1 else 'is'} lower, but not significantly.")
+        sentences.append(f"{losses(unsure)} {'are' if len(unsure) > 1 else 'is'} lower, but not significantly.")
     return sentences
 
 
-def _losses(rows: list[Row]) -> str:
+def hurt(table: Table) -> list[Row]:
+    """The rows that are significantly worse than their baselines by the first measure."""
+    return [row for row in table.rows if mark(row.cells[0].change, row.cells[0].p) == "▼"]
+
+
+def losses(rows: list[Row]) -> str:
     """`CE on BM25 (−2.9 against BM25, p = 0.012) and DE (…)`."""
     texts = [
         f"{system_name(row.id)} ({signed(row.cells[0].change, 1)} against {row.against}, {p_text(row.cells[0].p)})"

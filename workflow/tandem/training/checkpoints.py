@@ -31,7 +31,8 @@ from tandem.training.distributed import World
 
 LogRow = tuple[int, str, float]
 STATE = "state"
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # scancel, preemption, shutdown; and what `sbatch --signal` sends
+CANCELS = (signal.SIGTERM, signal.SIGINT)  # scancel, preemption, shutdown; Ctrl-C
+SIGNALS = (*CANCELS, signal.SIGUSR1)  # and what `sbatch --signal` sends
 
 
 @dataclass
@@ -211,12 +212,12 @@ class Stop:
     def stop(self, label: str) -> None:
         """End after the first process has saved the state; its slurm job returns to the queue.
 
-        After SIGTERM it does not: somebody has cancelled the job, or slurm itself takes it back.
+        After SIGTERM or Ctrl-C it does not: somebody has cancelled the job, or slurm itself takes it back.
 
         Raises:
             Stopped: always.
         """
-        again = self.world.first and self.signal != signal.SIGTERM and slurm.requeue(os.environ)
+        again = self.world.first and self.signal not in CANCELS and slurm.requeue(os.environ)
         self.world.total({"saved": 1.0})  # nobody ends before the first process has saved
         why = f"by {signal.Signals(self.signal).name}" if self.signal else "by another process"
         if self.end is not None and not self.signal:

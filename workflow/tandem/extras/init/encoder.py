@@ -8,9 +8,10 @@ from tandem import ROOT
 from tandem.config.loading import Raw, gathered, load_settings, merged
 from tandem.errors import UserError
 from tandem.models.described import described_towers
-from tandem.plan.encoders import HUB, Shape, shape_of, towers
+from tandem.plan.encoders import Shape, shape_of
 from tandem.plan.graph import Stages
 from tandem.plan.planner import Planner
+from tandem.plan.towers import HUB, towers
 
 USUAL = {"en": "minilm", "zh": "bert-base-chinese"}
 OTHERWISE = "bert-base-multilingual-cased"

@@ -63,8 +63,9 @@ def init(
     if language and not CODE.fullmatch(language):
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)
-    options: dict[str, Any] = {"path": folder, "workers": os.cpu_count()} if folder else {}
-    found = look(Job("dataset", Path(path.stem), entry, {}, options), seconds)
+    options: Any = {"path": folder, "workers": os.cpu_count()} if folder else {}
+    source: Any = entry
+    found = look(Job("dataset", Path(path.stem), source, {}, options), seconds)
     entry |= {"path": folder} if folder else {}
     language = language or guess_language(found)
     choices = Choices(path.stem, entry, language, found, starting_encoder(encoder, language), Machine.here())

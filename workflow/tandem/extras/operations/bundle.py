@@ -17,7 +17,7 @@ from tandem.data.fetch import readable
 from tandem.errors import UserError, nearest
 from tandem.extras.operations.configurations import Configuration, Configurations, split_files
 from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
-from tandem.extras.operations.scan import RESULTS, find
+from tandem.extras.operations.scan import find
 from tandem.extras.plan import FullPlan
 from tandem.stages import KINDS
 from tandem.stages.base import Json
@@ -67,7 +67,7 @@ def bundle(table: str, /, *files: str, out: Path | None = None, configurations: 
     again. The same results give the same bytes. `tandem verify` works on the unpacked folder.
 
     Args:
-        table: a name as in results/tables/: `rocketqav2/table4`.
+        table: a name as in the configuration's folder of tables: `rocketqav2/table4`.
         files: YAML files of the configuration that it was made with.
         out: FILE.tar.gz or FILE.zip; by default the table's name with .tar.gz.
     """
@@ -128,7 +128,8 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
         problem = plan.tables.missing.get(name) or f"is not a table{nearest(name, sorted(plan.tables))}"
         raise UserError(f"bundle: {name}: {problem}")
     scores = {stage.key: stage for _, stage in plan.tables[name]}.values()
-    table = RESULTS / "tables" / f"{name}.json"
+    tables = Path(plan.views, "tables")
+    table = tables / f"{name}.json"
     absent = [stage.folder for stage in scores if not Path(stage.manifest).is_file()]
     if absent or not table.is_file():
         rule = next(rule for rule, of in plan.tables.targets.items() if of == name)
@@ -144,7 +145,7 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
         "lineage.json": lineage_json(target, stages) + "\n",
     }
     files = {
-        **{f"results/tables/{path.relative_to(RESULTS / 'tables')}": path for path in views},
+        **{f"results/tables/{path.relative_to(tables)}": path for path in views},
         **{f"layout/{path.name}": path for path in plan.tables.layout_files(name)},
         **{f"envs/{path.name}": path for path in pinned},
         **{place: folder / place for place in texts},

@@ -17,6 +17,7 @@ from tandem.config.loading import LOADER, Raw, gathered, merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
+from tandem.plan.plan import views_folder
 
 SPENT = ("embeddings", "index")  # large, and needed only until runs are made from them
 
@@ -41,7 +42,7 @@ class Configuration:
 
     def plan(self) -> FullPlan:
         """The configuration's plan: the Snakefile's own, so that stages have the names they were built under."""
-        return FullPlan(self.config(), ROOT)
+        return FullPlan(self.config(), ROOT, views_folder(self.files))
 
     @property
     def name(self) -> str:
@@ -86,6 +87,8 @@ def read_configurations(words: list[str]) -> tuple[list[Configuration], list[str
             configurations[-1].files.append(Path(word))
         elif target == "values" and "=" in word and not word.startswith("--"):
             configurations[-1].values.append(word)
+        elif target == "values" and not configurations[-1].values:
+            raise UserError(f"--config {word}: allowed: key=value, such as seed=7")
         else:
             rest.append(word)
             target = ""

@@ -27,7 +27,8 @@ def lineage(target: str, /, *, as_json: Annotated[bool, Parameter(name="--json",
 
     For a table's number the scores of each seed are shown: `rocketqav2/table4:"RocketQAv2 (retriever)":RR@10`. A
     re-ranked row is named with its first stage, as `"CE w/ DE Neg on BM25"`, where the name alone is ambiguous. A
-    sweep's row is a system at a point: `sweeps/lists:"Retriever at rocketqav2.list_size 4":RR@10`.
+    sweep's row is a system at a point: `sweeps/lists:"Retriever at rocketqav2.list_size 4":RR@10`. Tables and sweeps of
+    mine.yaml, which are in results/mine, are `mine/rocketqav2/table4` and `mine/sweeps/lists`.
 
     Args:
         target: FOLDER, KEY (below results/), TABLE:ROW[:COLUMN] or sweeps/SWEEP:ROW[:MEASURE].
@@ -88,11 +89,19 @@ def resolve(word: str) -> Target:
     """The artifact of a folder or key, or those behind `TABLE:ROW[:COLUMN]` or `sweeps/SWEEP:ROW[:MEASURE]`."""
     name, colon, _ = word.partition(":")
     if not Path(word).is_dir():
-        path = RESULTS / (f"{name}.json" if name.startswith(SWEEPS) else f"tables/{name}.json")
+        path = _view(RESULTS, name)
+        configuration, slash, rest = name.partition("/")
+        if slash and not path.is_file() and (own := _view(RESULTS / configuration, rest)).is_file():
+            path, name = own, rest
         if colon or path.is_file():
             return _of_sweep(read_result(path), word) if name.startswith(SWEEPS) else _of_table(read_table(path), word)
     artifact = find(word)
     return Target(f"{artifact.kind} {artifact.key}", [artifact])
+
+
+def _view(folder: Path, name: str) -> Path:
+    """The file of a table or sweep in a configuration's folder."""
+    return folder / (f"{name}.json" if name.startswith(SWEEPS) else f"tables/{name}.json")
 
 
 def _of_table(table: Table, word: str) -> Target:
@@ -110,7 +119,7 @@ def _of_table(table: Table, word: str) -> Target:
         runs &= set(cell.stages)
         value = "not measured" if cell.value is None else f"{cell.value:.{table.decimals}f}"
         label += f": {column_name} = {value}"
-    return Target(label, [_scores(scored) for scored in row.lineage if scored.run in runs])
+    return Target(label, [open_scored(scored) for scored in row.lineage if scored.run in runs])
 
 
 def _of_sweep(sweep: Result, word: str) -> Target:
@@ -163,7 +172,7 @@ def _cell(table: Table, row: Row, column: str) -> tuple[Cell, str]:
     return cells[0]
 
 
-def _scores(scored: Lineage) -> Artifact:
+def open_scored(scored: Lineage) -> Artifact:
     """The scores that a row's lineage names: of the run's dataset, else wherever that key is."""
     beside = Path(scored.folder).parents[1] / "score" / scored.scores
     return open_artifact(beside, verify=False) if (beside / MANIFEST).is_file() else find(scored.scores)

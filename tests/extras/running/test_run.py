@@ -1,0 +1,212 @@
+"""`tandem run` without Snakemake: its command line, what follows from events, the time left, the last lines."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tandem.cli import run as command
+from tandem.errors import UserError
+from tandem.extras.operations.configurations import Configuration
+from tandem.extras.running.command import read_order
+from tandem.extras.running.ending import answer_lines, failure_lines
+from tandem.extras.running.events import Event, Run
+from tandem.extras.running.forecast import PRIOR, SHORT, Forecast, requested_stages
+from tandem.extras.running.line import Line, about, describe
+from tandem.plan.graph import Stage, Stages
+from tandem.report.results import Best, Cell, FilledColumn, Row, Table
+
+MODEL = Stage("model", "toy", "ce_deneg", {"objective": "cross"})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nope.yaml"], "nope.yaml: no such file; did you mean mine.yaml?"),
+        (["missing/x.yaml"], "missing/x.yaml: no such file$"),
+        (["mine.yaml", "summry"], "summry is no target; did you mean summary?"),
+        (["mine.yaml", "estimate"], "estimate is a command of its own: tandem estimate"),
+        (["mine.yaml", "--config", "a:b"], "--config a:b: allowed: key=value, such as seed=7"),
+        (["mine.yaml", "--config", "depht=3"], "depht is not a known key; did you mean depth?"),
+        (["--cores", "2"], "--cores is not allowed here; flags of Snakemake stand after --: tandem run -- --cores"),
+        (["--", "--config", "seed=7"], "--config is not allowed after --; write it before --"),
+        (["--", "--directory=/tmp"], "--directory=/tmp is not allowed after --; change to the folder"),
+        (["--configfile", "mine.yaml", "--config", "a=1", "--config", "b=1"], "one configuration is run at a time"),
+        (["mine.yaml", "rocketqa_steps"], "table rocketqa/steps cannot be made: "),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("seed: 1\n")
+    with pytest.raises(UserError, match=message):
+        command(["run", *words])
+    assert not Path("logs").exists()
+
+
+def test_snakemakes_words_are_targets_cores_flags_and_the_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("")
+    order = read_order(["mine.yaml", "baseline", "--config", "seed=7", "--", "--keep-going"])
+    expected = ["baseline", "--cores", "all", "--keep-going", "--configfile", "mine.yaml", "--config", "seed=7"]
+    assert order.words == expected
+    assert read_order(["--", "-c4"]).words == ["-c4"]
+    assert read_order([]).words == ["--cores", "all"]
+    assert order.again("--unlock") == "tandem run mine.yaml -- --unlock"
+
+
+def reported(*events: dict) -> Run:
+    """A run after some events, as the logger plugin writes them."""
+    run = Run()
+    for event in events:
+        run.take(Event.model_validate_json(json.dumps(event)))
+    return run
+
+
+def begins(number: int, rule: str, kind: str, key: str, log: str = "log.txt") -> dict:
+    wildcards = {"dataset": "toy", "kind": kind, "key": key}
+    return {"event": "job_info", "jobid": number, "rule_name": rule, "wildcards": wildcards, "log": [log]}
+
+
+STATS = {"event": "run_info", "stats": {"train": 2, "encode": 2, "all": 1, "total": 5}}
+
+
+def test_a_job_that_is_tried_again_has_not_failed():
+    events = [STATS, begins(1, "train", "model", "a-0123456789")]
+    run = reported(*events, {"event": "job_error", "jobid": 1})
+    assert (list(run.failed), list(run.running), run.total) == ([1], [], 5)
+    run = reported(*events, {"event": "job_error", "jobid": 1}, events[-1], {"event": "job_finished", "job_id": 1})
+    assert (list(run.failed), list(run.running), list(run.finished)) == ([], [], [1])
+
+
+def test_a_line_says_what_runs_and_where_the_run_stands(monkeypatch):
+    stages = Stages()
+    stages.put(MODEL)
+    run = reported(STATS, begins(1, "train", "model", MODEL.key), {"event": "progress", "done": 1, "total": 5})
+    job = run.running[1]
+    assert describe(job, stages) == "training cross-encoder ce_deneg"
+    assert Line(stages, lambda run: (0.409, 250.0)).text(run, job) == (
+        "training cross-encoder ce_deneg · stage 2 of 5 · 41 % · about 4 min left"
+    )
+    assert Line(stages, lambda run: None).text(run, job) == "training cross-encoder ce_deneg · stage 2 of 5"
+    run.take(Event(event="job_info", jobid=2, rule_name="report", output=["results/report.html"]))
+    assert describe(run.running[2], stages) == "writing the report"
+    assert "ce_deneg and 1 more · " in Line(stages, lambda run: None).text(run, job)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4, "1 min"), (250, "4 min"), (3599, "60 min"), (7000, "1 h 56 min")])
+def test_a_time_left_is_rounded(seconds, text):
+    assert about(seconds) == text
+
+
+def test_the_time_left_follows_estimates_and_the_pace(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    forecast = Forecast(Configuration().plan(), [])
+    forecast.seconds = {("model", "a-0"): 100.0, ("model", "b-0"): 300.0, ("embeddings", "a-0"): 50.0}
+    progress = tmp_path / "a-0/progress.json"
+    progress.parent.mkdir()
+    state = {"command": "model", "key": "a-0", "pid": 1, "node": "n", "started": 0.0, "updated": 0.0}
+    progress.write_text(json.dumps(state | {"done": 30, "total": 60}))
+    run = reported(STATS, begins(1, "train", "model", "a-0"))
+    run.running[1].output = [str(progress.with_name("stage.json"))]
+    # half of a; b counts as the mean of both models, each encoding as that of a, and the target as a short job
+    whole = 100 + 200 + 2 * 50 + SHORT
+    monkeypatch.setattr("time.monotonic", lambda: forecast.began + 2 * 50 + PRIOR)  # half as fast as estimated
+    share, left = forecast(run)
+    assert share == pytest.approx(50 / whole)
+    assert left == pytest.approx((whole - 50) * (2 * 50 + 2 * PRIOR) / (50 + PRIOR))
+
+
+def test_a_size_that_is_not_known_gives_no_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("datasets: {mine: {source: beir, path: beir}}\ndataset: mine\n")
+    (tmp_path / "beir/qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "qrels/test.tsv"):
+        (tmp_path / "beir" / name).write_text("")
+    plan = Configuration([Path("mine.yaml")]).plan()
+    stages = requested_stages(plan, ["baseline"])
+    assert {stage.kind for stage in stages} == {"dataset", "lucene", "bm25", "score"}
+    assert Forecast(plan, stages)(reported(STATS)) is None
+
+
+def table(best: Best | None, *changes: float | None) -> Table:
+    """A table of BM25 and of systems with a change against it; p is 0.01 for each."""
+    cells = [Cell("nDCG@10", None, 38.7), *(Cell("nDCG@10", None, 38.7 + c, change=c, p=0.01) for c in changes)]
+    rows = [Row(f"S{at}" if at else "BM25", "", "BM25" if at else "", "", "", [c]) for at, c in enumerate(cells)]
+    column = FilledColumn("nDCG@10", "nDCG@10", "nDCG@10", "", "", "", "toy", "test", 20)
+    return Table("Toy", None, None, 2, "", [column], rows, best=best)
+
+
+def test_the_answer_is_five_lines():
+    best = Best("S1", "nDCG@10", 45.6, "BM25", 6.9, 0.003)
+    assert answer_lines(table(best, 6.9, -2.0), Path("results/report.html")) == [
+        "best    S1: nDCG@10 45.6",
+        "gain    +6.9 over BM25",
+        "p       0.003",
+        "hurt    S2 (−2.0 against BM25, p = 0.010)",
+        "report  results/report.html",
+    ]
+    unsure = answer_lines(table(Best("S1", "nDCG@10", 39.0, "BM25", 0.3, 0.4), 0.3), Path("r"))
+    assert unsure[2:4] == ["p       0.400: not significant", "hurt    nothing, significantly"]
+    assert answer_lines(table(Best("BM25", "nDCG@10", 38.7)), Path("r"))[1:3] == ["gain    –", "p       –"]
+
+
+def failed(tmp_path, text: str, *errors: dict) -> list[str]:
+    """The last lines of a run whose training has failed with this log."""
+    (tmp_path / "log.txt").write_text(text)
+    stages = Stages()
+    stages.put(MODEL)
+    begun = begins(1, "train", "model", MODEL.key, str(tmp_path / "log.txt"))
+    run = reported(STATS, begun, {"event": "job_error", "jobid": 1}, *errors)
+    return failure_lines(run, stages, tmp_path / "run.log", "tandem run -- --unlock")
+
+
+def test_a_failing_stages_own_line_is_the_last(tmp_path):
+    lines = failed(tmp_path, "train · step 1/4\ntandem model: loss is nan at step 2\nlower train.lr\n")
+    assert lines[0] == f"Snakemake's output: {tmp_path / 'run.log'}"
+    assert lines[1].startswith("training cross-encoder ce_deneg failed; its log: ")
+    assert lines[2:] == ["tandem model: loss is nan at step 2\nlower train.lr"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "line"),
+    [
+        (137, "train · step 1/4\n", "was killed, perhaps for want of memory; the same command goes on"),
+        (
+            1,
+            "Traceback (most recent call last):\nValueError: x\n",
+            "ended with status 1; its last words: ValueError",
+        ),
+        (1, "", "ended with status 1; its last words: none"),
+    ],
+)
+def test_a_stage_that_said_nothing_has_a_line_all_the_same(tmp_path, status, text, line):
+    error = {"event": "error", "exception": "RuleException", "message": f"returned non-zero exit status {status}."}
+    last = failed(tmp_path, text, error)[-1]
+    assert last.startswith("tandem run: training cross-encoder ce_deneg ")
+    assert line in last
+
+
+@pytest.mark.parametrize(
+    ("errors", "text", "line"),
+    [  # of each the exception's name and its message
+        (
+            ["LockException", "Error: Directory cannot be locked.\nPlease"],
+            "",
+            "; if none is running: tandem run",
+        ),
+        (
+            ["WorkflowError", 'In file "/a", line 4:\nno such\n  thing\nFile "/a", line 4'],
+            "",
+            "tandem run: no such thing",
+        ),
+        ([], "usage\nsnakemake: error: unrecognized arguments: --x\n", "unrecognized arguments: --x"),
+        ([], "", "Snakemake ended without a word"),
+    ],
+)
+def test_snakemakes_own_errors_are_one_line(errors, text, line, tmp_path):
+    (tmp_path / "run.log").write_text(text)
+    events = [{"event": "error", "exception": errors[0], "message": errors[1]}] if errors else []
+    last = failure_lines(reported(*events), Stages(), tmp_path / "run.log", "tandem run -- --unlock")[-1]
+    assert last.startswith("tandem run: ")
+    assert line in last
+    assert "\n" not in last

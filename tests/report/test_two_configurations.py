@@ -1,0 +1,51 @@
+"""`report --compare`: the tables of two configurations beside each other."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from table_plans import make_table
+
+from tandem.cli import run
+from tandem.errors import UserError
+
+
+@pytest.fixture
+def tables(four_queries, tmp_path, monkeypatch):
+    """Of the default: S is Old, T is Same, U is Old; of mine.yaml: S is New, T is Same, V is Old."""
+    monkeypatch.chdir(tmp_path)
+    scores = {row["system"].split()[0]: row["scores"] for row in four_queries.rows}
+    default, mine = {"S": "Old", "T": "Same", "U": "Old"}, {"S": "New", "T": "Same", "V": "Old"}
+    for folder, systems in (("results", default), ("results/mine", mine)):
+        rows = [{"system": row, "first_stage": "", "scores": scores[name]} for row, name in systems.items()]
+        layout = {"title": "Two", "columns": [{"measure": "RR@10"}]}
+        layout["rows"] = [{"system": row["system"], "run": "bm25"} for row in rows]
+        Path("two.yaml").write_text(yaml.safe_dump(layout))
+        make_table(tmp_path, Path("two.yaml"), json.dumps(rows), Path(folder, "tables/two.csv"))
+
+
+def test_values_differences_and_p_by_hand(tables, capsys):
+    # Old finds the passage at rank 2 and New at rank 1, for each of four queries: 2 of 16 patterns are as far apart
+    assert run(["report", "--compare", "config", "mine.yaml"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    cells = {line.split()[0]: line.split()[1:] for line in lines}
+    assert cells["S"] == ["–", "50.00", "100.00", "+50.00", "0.125"]
+    assert cells["T"] == ["–", "50.00", "50.00", "+0.00", "–"]  # the same run
+    assert "Only in config: U." in lines
+    assert "Only in mine.yaml: V." in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["mine", "other"], "--compare: results/other/tables has no tables; `tandem run` makes them"),
+        (["mine", "third"], "--compare: mine and third have no table in common: mine has two, third has three"),
+    ],
+)
+def test_mistakes_are_a_line(tables, words, message):
+    third = Path("results/third/tables/three.json")
+    third.parent.mkdir(parents=True)
+    third.write_text("{}")
+    with pytest.raises(UserError, match=message):
+        run(["report", "--compare", *words])

@@ -1,0 +1,1 @@
+"""`tandem run`: Snakemake underneath, one line of progress, and the answer at the end."""

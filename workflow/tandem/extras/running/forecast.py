@@ -1,0 +1,83 @@
+"""How much of a run is done, and how long the rest takes: by estimates of its stages, corrected by the pace so far."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+
+from tandem import ROOT
+from tandem.errors import UserError
+from tandem.extras.estimate import resources
+from tandem.extras.estimate.estimate import new_setting, stage_cost
+from tandem.extras.operations.configurations import stages_of_all
+from tandem.extras.plan import FullPlan
+from tandem.extras.running.events import Job, Run, kind_of_rule
+from tandem.plan.graph import Stage, upstream_first
+
+SHORT = 3.0  # seconds of a job without an estimate: its process starts, and a moment
+PRIOR = 30.0  # seconds of estimated work after which the pace so far counts as much as the estimate
+ALMOST = 0.95  # the most that a job without a progress file is taken to have done
+COUNTED = ("dataset", "tokens")  # kinds whose artifacts say how large the collection is
+
+
+def requested_stages(plan: FullPlan, targets: Sequence[str]) -> list[Stage]:
+    """The stages that targets may need: of tables those behind them, of other targets all that are planned."""
+    if set(targets) <= {"all", "report"}:
+        return stages_of_all(plan)
+    tables = plan.tables.papers | {name: [table] for name, table in plan.tables.targets.items()}
+    if not all(target in tables for target in targets):
+        return list(plan.stages.values())
+    named = (table for target in targets for table in tables[target])
+    return upstream_first(stage for table in named for _, stage in plan.tables.get(table, ()))
+
+
+class Forecast:
+    """The share of a run that is done and the seconds left, by estimates of the stages that are not made yet."""
+
+    def __init__(self, plan: FullPlan, stages: Sequence[Stage]) -> None:
+        self.settings, self.began = plan.settings, time.monotonic()
+        self.machine = resources.Hardware.load(ROOT / "config/hardware", self.settings.execution.hardware)
+        self.stages = [stage for stage in stages if not resources.finished(stage.folder)]
+        self.seconds: dict[tuple[str, str], float] = {}  # (kind, key) → of each stage
+        self.known = False  # whether all stages could be estimated
+        self._counted = -1
+
+    def __call__(self, run: Run) -> tuple[float, float] | None:
+        """(share of the work that is done, seconds for the rest); None while the collection's size is not known."""
+        counted = sum(job.stage[0] in COUNTED for job in run.finished.values())
+        if counted != self._counted:
+            self._counted = counted
+            self._estimate()
+        if not self.known or not run.total:
+            return None
+        now = time.monotonic()
+        finished = sum(map(self._expected, run.finished.values()))
+        running = [(self._expected(job), job) for job in run.running.values()]
+        done = finished + sum(seconds * self._share(job, seconds, now) for seconds, job in running)
+        begun = Counter(job.rule for jobs in (run.finished, run.running) for job in jobs.values())
+        waiting = sum(count * self._mean(kind_of_rule(rule)) for rule, count in (run.counts - begun).items())
+        whole = finished + sum(seconds for seconds, _ in running) + waiting
+        pace = (now - self.began + PRIOR) / (done + PRIOR)
+        return done / whole, (whole - done) * pace
+
+    def _estimate(self) -> None:
+        """Estimate all stages again: at the start, and when a collection has been counted."""
+        resources.finished.cache_clear()
+        setting, self.known = new_setting(self.settings, self.machine), True
+        for stage in self.stages:
+            try:
+                cost = stage_cost(stage, setting, self.machine)
+                self.seconds[stage.kind, stage.key] = cost.wall if cost else SHORT
+            except UserError:
+                self.known = False
+
+    def _mean(self, kind: str) -> float:
+        values = [seconds for (of, _), seconds in self.seconds.items() if of == kind]
+        return fmean(values) if values else SHORT
+
+    def _expected(self, job: Job) -> float:
+        return self.seconds.get(job.stage, self._mean(kind_of_rule(job.rule)))
+
+    def _share(self, job: Job, seconds: float, now: float) -> float:
+        share = job.share()
+        return min((now - job.began) / seconds, ALMOST) if share is None else share
