@@ -124,6 +124,7 @@ def check_all(settings: Settings) -> None:
         *(partial(_check_ensemble, planner, name) for name in settings.ensembles),
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),
+        *(partial(_check_pipeline, planner, name) for name in settings.pipelines),
         *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
         *(
             partial(check_index, runs.index_params(entry, settings.seed), f"indexes.{name}")
@@ -153,6 +154,7 @@ def check_measures(settings: Settings) -> list[str]:
     named["bm25.tune.measure"] = (settings.bm25.tune.measure,)
     named["validation.measure"] = (settings.validation.measure,)
     named |= {f"fusions.{name}.tune.measure": (entry.tune.measure,) for name, entry in settings.fusions.items()}
+    named |= {f"pipelines.{name}.measure": (entry.measure,) for name, entry in settings.pipelines.items()}
     named |= {f"datasets.{name}.measures": entry.measures or () for name, entry in settings.datasets.items()}
     own = {name: model.validation for name, model in settings.models.items()}
     named |= {f"models.{name}.validation.measure": (it.measure,) for name, it in own.items() if it.model_fields_set}
@@ -200,3 +202,8 @@ def _check_fusion(planner: Planner, name: str) -> None:
         raise wrong[0]
     if fusions.is_tuned(planner.settings.fusions[name]):
         fusions.tuning(ctx, name, data)
+
+
+def _check_pipeline(planner: Planner, name: str) -> None:
+    fusions.check_pipeline(planner.ctx, name)
+    planner.run(name, planner.split(), f"pipelines.{name}")

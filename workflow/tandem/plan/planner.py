@@ -229,8 +229,8 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
         elif part in settings.runs:
             if of := settings.runs[part].of:
                 yield from run_needs(ctx, of, data, (*opened, part))
-        elif part in settings.fusions:
-            for of in settings.fusions[part].of:
+        elif part in settings.fusions or part in settings.pipelines:
+            for of in (settings.fusions if part in settings.fusions else settings.pipelines)[part].of:
                 yield from run_needs(ctx, of, data, (*opened, part))
         elif encoder := ctx.untrained(name):
             yield from encoder_needs(ctx, encoder)

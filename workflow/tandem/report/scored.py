@@ -64,9 +64,9 @@ class Scored:
         return self.row.column, self.row.dataset, self.row.split
 
 
-def collect_warnings(stages: Iterable[Stage]) -> list[str]:
-    """What stages warn of in their manifests, each line once, after the stage's name."""
-    lines = (f"{stage.name}: {line}" for stage in stages for line in stage.artifact.manifest.facts.get("warnings", ()))
+def collect_lines(stages: Iterable[Stage], fact: str = "warnings") -> list[str]:
+    """What stages warn of in their manifests, or note there (`notes`), each line once, after the stage's name."""
+    lines = (f"{stage.name}: {line}" for stage in stages for line in stage.artifact.manifest.facts.get(fact, ()))
     return list(dict.fromkeys(lines))
 
 
