@@ -64,14 +64,15 @@ class Plan:
         """Check that a target of the command line is available; files and rules that need no plan pass.
 
         Returns:
-            A line for each part that is not available and that the target does without.
+            A line for each dataset of which planning draws a split, and for each part that is not available and that
+            the target does without.
         Raises:
             UserError: a line for each reason why the target is not available.
         """
         for check in self.targets().get(target, ()):
             check()
         tables = self.tables.papers | {name: [table] for name, table in self.tables.targets.items()}
-        return self.tables.lacking({"all": self.tables.requested(), **tables}.get(target, ()))
+        return self.planners.notices + self.tables.lacking({"all": self.tables.requested(), **tables}.get(target, ()))
 
     def of_paper(self, paper: str) -> list[str]:
         """The files of a paper's tables, as far as they can be made; a `UserError` if none can."""

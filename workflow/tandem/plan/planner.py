@@ -18,6 +18,7 @@ from tandem.plan import audits, datasets, encoders, models, runs
 from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Name, Validated
 from tandem.plan.graph import Stage, Stages
+from tandem.plan.missing_dev import draw_missing_dev
 
 
 class Planner:
@@ -26,6 +27,7 @@ class Planner:
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings, self.ctx = settings, Context(settings, stages)
         self._done: set[Name] = set()
+        draw_missing_dev(self.ctx)
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
         """The stage that trains a model; `where` names the key that refers to it."""
@@ -159,6 +161,11 @@ class Planners:
         if id(settings) not in self._planners:
             self._planners[id(settings)] = Planner(settings, self.stages)
         return self._planners[id(settings)]
+
+    @property
+    def notices(self) -> list[str]:
+        """What planning itself changed in datasets, a line each."""
+        return list(dict.fromkeys(line for planner in self._planners.values() for line in planner.ctx.notices.values()))
 
 
 def dataset_needs(ctx: Context, name: str) -> Iterator[Name]:
