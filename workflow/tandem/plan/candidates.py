@@ -12,15 +12,8 @@ from tandem.plan.runs import match, run
 from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
-RUNS = (
-    "models",
-    "runs",
-    "sparse",
-    "fusions",
-    "pipelines",
-    "aggregations",
-    "ensembles",
-)  # what a teacher's name may mean
+# What a teacher's name may mean.
+RUNS = ("models", "runs", "sparse", "fusions", "pipelines", "aggregations", "ensembles")
 
 
 def is_source(name: str) -> bool:

@@ -27,15 +27,8 @@ class Method(NamedTuple):
 METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
-RUNS = (
-    "models",
-    "runs",
-    "ensembles",
-    "aggregations",
-    "sparse",
-    "fusions",
-    "pipelines",
-)  # what else a run's name may mean
+# What else a run's name may mean.
+RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions", "pipelines")
 
 
 def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuning_runs: list[Stage] | None) -> Stage:
