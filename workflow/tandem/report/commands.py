@@ -42,8 +42,8 @@ def write_table(words: list[str]) -> int:
     absent = {row.id: row.absent for row in plan.rows if row.absent}
     _check_rows(plan, scored)
     stages = walk(score.artifact for score in scored).values()
-    noted = {fact: collect_lines(stages, fact) for fact in ("notes", "warnings")}
-    table = replace(fill(plan.layout, scored, plan.name, plan.bands, absent), **noted)
+    notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
+    table = replace(fill(plan.layout, scored, plan.name, plan.bands, absent), notes=notes, warnings=warnings)
     for suffix, text in render_table(table, out.parent).items():
         write_text(out.with_suffix(suffix), text)
     return 0
