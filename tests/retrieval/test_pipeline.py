@@ -47,11 +47,11 @@ def lists(dataset):
 
 @pytest.fixture
 def choose(make_job, dataset, tmp_path):
-    """`choose(depths, **runs)`: the choice on dev; roles are `run_0`, `first_1`, …"""
+    """`choose(depths, measure, **runs)`: the choice on dev; roles are `run_0`, `first_1`, …"""
 
-    def make(depths, **runs):
+    def make(depths, measure="nDCG@10", **runs):
         inputs = {"dataset": dataset, **{role.replace("_", "."): run for role, run in runs.items()}}
-        params = {"split": "dev", "measure": "nDCG@10", "depth": 20, "depths": depths}
+        params = {"split": "dev", "measure": measure, "depth": 20, "depths": depths}
         job = make_job("choose_pipeline", tmp_path / "choose_pipeline" / "best.dev-0123456789", params, inputs)
         pipeline.run_choice(job)
         return open_artifact(job.out)
@@ -111,6 +111,23 @@ def test_where_re_ranking_is_worse_or_no_better_the_first_stage_is_taken(write, 
     assert best.manifest.facts["warnings"] == ["chosen on dev, the queries that are scored"]
 
 
+def test_what_re_ranking_brings_from_below_the_cutoff_counts(write, lists, choose):
+    first = write("bm25", "bm25", "dev", lists("dev", (2, 3, 1)))
+    deep = write("rerank", "bm25+ce", "dev", lists("dev", (1, 3, 2)), first, depth=3)
+    chosen = choose([2, 3], "nDCG@1", run_0=first, run_1=deep, first_1=first)
+    assert json.loads(chosen.path("chosen.json").read_text()) == {
+        "run": 1,
+        "depth": 3,
+        "system": "bm25+ce",
+        "value": 1.0,
+    }
+    assert [line.split(",")[2] for line in chosen.path("grid.csv").read_text().splitlines()[1:]] == [
+        "0.0",
+        "0.0",
+        "1.0",
+    ]
+
+
 def test_a_cut_run_has_the_order_of_re_ranking_to_that_depth(
     write, dataset, cross_model, make_tokens, make_job, tmp_path
 ):
@@ -126,11 +143,11 @@ def test_a_cut_run_has_the_order_of_re_ranking_to_that_depth(
         )
         rerank.run(job)
         runs[depth] = open_artifact(job.out)
-    cut = pipeline.rankings(pipeline.System(0, runs[10], first, 4))
+    cut = (ranked for (ranked,) in pipeline.rankings(pipeline.System(0, runs[10], first, (4,))))
     for (query, docs, scores), (other, expected, values) in zip(cut, iter_run(runs[4].path("run.trec")), strict=True):
         assert query == other
-        assert [docs[at] for at in np.argsort(-scores, kind="stable")] == expected
-        assert np.sort(scores)[::-1] == approx(values, abs=1e-6)
+        assert docs == expected
+        assert scores == approx(values, abs=1e-6)
 
 
 def test_what_does_not_belong_together_is_refused(write, lists, choose, take):

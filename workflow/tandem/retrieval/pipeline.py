@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from tandem.cluster.progress import Progress, say
 from tandem.data.runs import Floats, followed, iter_run, ranked_order, scored_depth, write_run
 from tandem.errors import UserError
-from tandem.evaluation.measures import evaluate, parse_measures, without_identical_ids
+from tandem.evaluation.measures import Ranked, evaluate, parse_measures, without_identical_ids
 from tandem.evaluation.scores import relevance
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import ChoosePipelineParams, PipelineParams
@@ -39,12 +39,12 @@ class Chosen(BaseModel):
 
 
 class System(NamedTuple):
-    """A run, and where it is a re-ranked one that is cut: its first stage's run and the depth."""
+    """A run by its number, and where it is a re-ranked one that is cut: its first stage's run and the depths."""
 
     number: int
     run: Artifact
     first: Artifact | None = None
-    depth: int | None = None
+    depths: tuple[int | None, ...] = (None,)
 
     @property
     def name(self) -> str:
@@ -56,27 +56,34 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     """Write grid.csv, every system with its value, and chosen.json, the best one, of equal ones the first.
 
     Inputs: dataset; the systems' runs `run.0`, `run.1`, …, and of re-ranked ones the first stages' as `first.<number>`.
-    A value is the mean of the measure over the queries that the stage `score` counts.
+    A value is the mean of the measure over the queries that the stage `score` counts. Each run is read once; memory is
+    that of its lists down to the measure's cutoff, once per depth.
     """
-    params, choices = job.params, list(systems(job))
+    params, named = job.params, list(systems(job))
     (measure,) = parse_measures([params.measure])
     judged = relevance({"dataset": job.inputs["dataset"]}, params.split, [measure], params.ignore_identical_ids)
-    values = []
-    with writing(job) as draft, Progress(f"choose_pipeline {job.key}", len(choices), "systems") as progress:
-        for system in choices:
-            ranked = rankings(system)
-            counted = without_identical_ids(ranked) if params.ignore_identical_ids else ranked
-            result = evaluate([measure], judged.qrels, counted, judged.queries)
-            values.append(fsum(result.values[:, 0]) / len(judged.queries))
+    # Below the cutoff nothing counts; where a query's own id is left out, one more document moves up.
+    cutoff = measure.params.get("cutoff", params.depth) + params.ignore_identical_ids
+    tried: list[Chosen] = []
+    with writing(job) as draft, Progress(f"choose_pipeline {job.key}", len(named), "systems") as progress:
+        for system in named:
+            tops: list[list[Ranked]] = [[] for _ in system.depths]
+            for lists in rankings(system):
+                for top, (query, docs, scores) in zip(tops, lists, strict=True):
+                    top.append((query, docs[:cutoff], scores[:cutoff]))
+            for depth, top in zip(system.depths, tops, strict=True):
+                counted = without_identical_ids(top) if params.ignore_identical_ids else top
+                values = evaluate([measure], judged.qrels, counted, judged.queries).values[:, 0]
+                value = fsum(values) / len(judged.queries)
+                tried.append(Chosen(run=system.number, depth=depth, system=system.name, value=value))
             progress.add(1)
         with open(draft.path(GRID), "w", encoding="utf-8", newline="") as file:
             table = csv.writer(file, lineterminator="\n")
             table.writerow(["system", "re-ranked", params.measure])
-            table.writerows((system.name, system.depth, value) for system, value in zip(choices, values, strict=True))
-        best = choices[values.index(max(values))]
-        chosen = Chosen(run=best.number, depth=best.depth, system=best.name, value=max(values))
+            table.writerows((each.system, each.depth, each.value) for each in tried)
+        chosen = max(tried, key=lambda each: each.value)  # of equals, max takes the first
         write_json(draft.path(CHOSEN), chosen.model_dump())
-        draft.facts |= {"systems": len(choices), "queries": len(judged.queries), "chosen": chosen.model_dump()}
+        draft.facts |= {"systems": len(tried), "queries": len(judged.queries), "chosen": chosen.model_dump()}
 
 
 def run(job: Job[PipelineParams]) -> None:
@@ -90,20 +97,20 @@ def run(job: Job[PipelineParams]) -> None:
     require_dataset(job, *(role for role in roles if role != "dataset"))
     own = job.many(RUN)[chosen.run]
     first = job.inputs.get(f"{FIRST}.{chosen.run}") if chosen.depth is not None else None
-    system = System(chosen.run, own, first, chosen.depth)
+    system = System(chosen.run, own, first, (chosen.depth,))
     on, measure = choice.params_as(ChoosePipelineParams).split, choice.params_as(ChoosePipelineParams).measure
     top = f", the first {chosen.depth} re-ranked" if chosen.depth is not None else ""
     note = f"{system.name}{top}: chosen of {choice.manifest.facts['systems']} by {measure} on {on} ({chosen.value:.4f})"
     say(f"pipeline {job.key} · {note}")
     with writing(job) as draft:
-        lines = write_run(draft.path("run.trec"), rankings(system), job.key)
+        lines = write_run(draft.path("run.trec"), (ranked for (ranked,) in rankings(system)), job.key)
         seen = [f"chosen on {on}, the queries that are scored"] if on == job.params.split else []
         deepest = scored_depth(own) if chosen.depth is None else chosen.depth
         draft.facts |= {"lines": lines, "scored_depth": deepest, "notes": [note], "warnings": seen}
 
 
 def systems(job: Job[ChoosePipelineParams]) -> Iterator[System]:
-    """The systems to choose from: each run, those that are re-ranked once per depth, shallow ones first."""
+    """The systems to choose from: each run, a re-ranked one at each depth, shallow ones first."""
     runs = job.many(RUN)
     require_dataset(job, *(f"{RUN}.{number}" for number in range(len(runs))))
     for number, own in enumerate(runs):
@@ -113,17 +120,16 @@ def systems(job: Job[ChoosePipelineParams]) -> Iterator[System]:
             continue
         if Path(own.upstream["run"]).name != first.key:
             raise UserError(f"{own.folder}: re-ranks {own.upstream['run']}, but {FIRST}.{number} is {first.folder}")
-        for depth in sorted(job.params.depths):
-            if depth > own.params["depth"]:
-                raise UserError(f"{own.folder}: re-ranks {own.params['depth']} passages, but depths has {depth}")
-            yield System(number, own, first, depth)
+        if (deepest := max(job.params.depths)) > own.params["depth"]:
+            raise UserError(f"{own.folder}: re-ranks {own.params['depth']} passages, but depths has {deepest}")
+        yield System(number, own, first, tuple(sorted(job.params.depths)))
 
 
-def rankings(system: System) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores) of a system, as the stage `rerank` would write them for its depth."""
+def rankings(system: System) -> Iterator[list[Ranked]]:
+    """Query by query, (query, documents, scores) at each depth of a system, as the stage `rerank` would write them."""
     deep = iter_run(system.run.path("run.trec"))
-    if system.first is None or system.depth is None:
-        yield from deep
+    if system.first is None:
+        yield from ([listed] for listed in deep)
         return
     for (query, docs, scores), (again, reranked, values) in zip(
         iter_run(system.first.path("run.trec")), deep, strict=True
@@ -132,5 +138,11 @@ def rankings(system: System) -> Iterator[tuple[str, list[str], Floats]]:
             raise UserError(f"{system.run.folder}: query {again} stands where its first stage has {query}")
         ranked = [doc for doc, _ in ranked_order(docs, scores)]
         own = dict(zip(reranked, values.tolist(), strict=True))
-        top = np.array([own[doc] for doc in ranked[: system.depth]], np.float32)
-        yield query, ranked, followed(top, len(ranked))
+        tops = (np.array([own[doc] for doc in ranked[:depth]], np.float32) for depth in system.depths)
+        yield [by_score(query, ranked, top) for top in tops]
+
+
+def by_score(query: str, ranked: list[str], top: Floats) -> Ranked:
+    """A list whose first documents have scores of their own, best first; the others follow as they stood."""
+    order = np.argsort(-top, kind="stable").tolist()
+    return query, [*(ranked[at] for at in order), *ranked[len(top) :]], followed(top[order], len(ranked))
