@@ -51,9 +51,9 @@ def planned(question, *names):
 
 # Unavailable targets are reported now: the error of an input function would come with a traceback.
 if workflow.is_main_process:
-    for target in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]:
-        for line in planned(plan.check, target):
-            print(line, file=sys.stderr)
+    targets = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]
+    for line in dict.fromkeys(line for target in targets for line in planned(plan.check, target)):
+        print(line, file=sys.stderr)
 else:
     plan.by_name()
 

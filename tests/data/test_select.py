@@ -38,6 +38,14 @@ def test_dev_is_carved_out_of_train_by_hash():
     assert moved["t"] == "test"
 
 
+def test_at_most_so_many_are_carved_out_and_the_others_stay_in_train():
+    splits = {f"q{i}": "train" for i in range(1000)}
+    moved = move_share(splits, 0.1, "train", "dev", 20)
+    lowest = sorted(splits, key=lambda q: hashlib.sha1(q.encode()).hexdigest())[:20]
+    assert moved == {q: "dev" if q in lowest else "train" for q in splits}
+    assert move_share(splits, 0.1, "train", "dev", 500) == move_share(splits, 0.1, "train", "dev")
+
+
 def test_dev_is_not_carved_where_there_is_one():
     with pytest.raises(UserError, match=r"dev_from_train: the source has a dev split"):
         move_share({"a": "dev"}, 0.1, "train", "dev")

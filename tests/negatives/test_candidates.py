@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.config.training import Denoising
+from tandem.config.candidates import Denoising
 from tandem.errors import UserError
 from tandem.negatives.candidates import Report, judge_warnings, run, subset
 from tandem.negatives.lists import denoised, make_pool, undenoised

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tandem.config.training import Denoising
+from tandem.config.candidates import Denoising
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.negatives.candidates import draw_lists, run
 from tandem.negatives.lists import denoised, judge_labelled, make_pool, undenoised
-from tandem.negatives.sources import at_random
+from tandem.negatives.sources import Labels, at_random
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
@@ -205,3 +205,22 @@ def test_joined_lists_stand_one_after_the_other(draw):
     seen = [query for batch in batches(both, 5, 2, 1, 25) for query in batch.queries.tolist()]
     assert sorted(seen) == sorted(both.queries.tolist())  # an epoch visits every list of both
     assert joined(parts[:1]) is parts[0]
+
+
+def test_low_grades_are_neither_positives_nor_negatives(make_job, make_dataset, documents, tmp_path):
+    dataset = make_dataset(tmp_path / "graded" / "dataset" / "graded-0123456789", documents)
+    grades = {"owl-1": 1, "owl-2": 2, "owl-3": 3, "eel-1": 0}
+    rows = [("train-owl", doc, grade, "train") for doc, grade in grades.items()]
+    columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*rows, strict=True), strict=True))
+    pq.write_table(pa.table(columns), dataset.folder / "qrels.parquet")
+    docs = doc_rows(Collection(dataset))
+
+    def labels(**params):
+        values = CandidatesParams(seed=3, **params)
+        made = Labels(
+            make_job("candidates", tmp_path / "candidates" / "c-0123456789", values, {"dataset": dataset}), docs
+        )
+        return [set(docs.ids(rows)) for rows in (made.positives("train-owl", []), made.barred("train-owl"))]
+
+    assert labels() == [{"owl-1", "owl-2", "owl-3"}, set()]
+    assert labels(least_grade=2) == [{"owl-2", "owl-3"}, {"owl-1"}]

@@ -54,6 +54,12 @@ def mistakes(config):
             128,
             "models.rocketqav2.train.list_size is 128, but its candidates give at most 30 negatives per query",
         ),
+        (f"{CE}.train.positives", 4, f"{CE}.train.positives is 4, but lists have 4 passages; raise list_size"),
+        (
+            f"{CE}.candidates",
+            {"labels": "answers", "least_grade": 2},
+            f"{CE}.candidates.least_grade is 2, but labels is answers, which has no grades",
+        ),
         ("score.measures", ["RR@10"], "shows Success@1; add it to score.measures (RR@10)"),
     ],
 )

@@ -160,3 +160,15 @@ def test_what_cannot_be_drawn_is_one_line(told, line):
     with pytest.raises(UserError) as error:
         planned(models=own)
     assert line in str(error.value)
+
+
+def test_own_data_lets_data_and_dev_decide_the_sizes_of_the_default_s_models():
+    plan = planned(recipes=["dureader_retrieval", "rocketqav2", "own_data"])
+    for name in ("de_bm25neg", "ce_bm25neg", "ce_deneg"):
+        train = model(plan, name).values["train"]
+        assert (train["choose"], train["sizes"]) == ("dev", "data")
+    joint = model(plan, "rocketqav2").values["train"]
+    assert (joint["choose"], joint["list_size"], joint["budget_minutes"]) == ("dev", 8, 5)
+    assert "sizes" not in joint
+    assert plan.split == "test"
+    assert plan.check("all") == []  # pydocs has a dev split

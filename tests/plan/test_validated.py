@@ -179,11 +179,14 @@ def test_a_training_in_one_piece_validates_on_the_run_of_its_negatives(plan):
     assert joint.upstream["validation"].name == "de_bm25neg.dev"
 
 
-def test_without_a_dev_split_training_queries_are_set_apart(plan, tmp_path):
+def test_where_no_dev_split_is_wanted_training_queries_are_set_apart(plan, tmp_path):
     (tmp_path / "qrels").mkdir()
     for split in ("train", "test"):
         (tmp_path / f"qrels/{split}.tsv").touch()
-    keys = {"datasets/mine": {"source": "beir", "path": str(tmp_path)}, "dataset": "mine", f"{DE}/choose": "dev"}
+    mine = {"source": "beir", "path": str(tmp_path)}
+    keys = {"datasets/mine": mine, "dataset": "mine", f"{DE}/choose": "dev"}
+    assert plan(keys).planner.ctx.models["de_bm25neg"].upstream["validation"].name == "bm25.dev"  # drawn from train
+    keys["datasets/mine"] = mine | {"dev_from_train": None}
     assert "validation" not in plan(keys).planner.ctx.models["de_bm25neg"].upstream
     with pytest.raises(UserError, match=r"de_bm25neg.train.choose is dev and checkpoints is 2: they are validated on"):
         plan(keys | {f"{DE}/checkpoints": 2}).planner.model("de_bm25neg", "here")

@@ -102,16 +102,17 @@ def test_on_its_own_dataset_nothing_stands_in(four_queries):
     assert read_table(path.with_suffix(".json")).caption == "printed: The Real One test; ours: real test, 4 queries"
 
 
-def test_what_stages_warn_of_stands_below_the_table_in_every_format(four_queries, capsys):
+def test_what_stages_note_and_warn_of_stands_below_the_table_in_every_format(four_queries, capsys):
     (manifest,) = four_queries.root.glob("results/toy/dataset/*/stage.json")
     content = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps(content | {"facts": {"warnings": ["7 passages hold no text"]}}))
+    facts = {"warnings": ["7 passages hold no text"], "notes": ["de, the first 2 re-ranked: chosen on dev"]}
+    manifest.write_text(json.dumps(content | {"facts": facts}))
     path = table(four_queries)  # three rows are above it: the line stands once
     texts = {suffix: path.with_suffix(suffix).read_text() for suffix in (".md", ".tex", ".html")}
     show(path)
     texts["show"] = " ".join(capsys.readouterr().out.split())
-    line = "Warning: dataset toy: 7 passages hold no text."
-    assert [suffix for suffix, text in texts.items() if text.count(line) != 1] == []
+    for line in ("Warning: dataset toy: 7 passages hold no text.", "toy: de, the first 2 re-ranked: chosen on dev."):
+        assert [suffix for suffix, text in texts.items() if text.count(line) != 1] == []
 
 
 def test_show_is_aligned_and_tells_every_p(four_queries, capsys):

@@ -110,3 +110,16 @@ def test_a_budget_decides_the_steps_and_stands_in_the_facts(model_job, tmp_path)
     facts = open_artifact(job.out).manifest.facts
     assert facts["planned_steps"] == 100
     assert facts["steps"] < 100
+
+
+def test_sizes_follow_from_the_data_within_a_budget_and_stand_in_the_facts(model_job, tmp_path, capfd):
+    train = {"sizes": "data", "budget_minutes": 1, "choose": "dev", "patience": 1, "lr": 0.5, "list_size": 2}
+    job = model_job("cross", tmp_path / "ce-0123456789", train)
+    stage.run(job)
+    facts = open_artifact(job.out).manifest.facts
+    # far more than two visits of 20 positives fit: lists of 8, four a step, 20 epochs of 20 lists
+    expected = {"list_size": 8, "queries_per_batch": 4, "lr": 1.5e-4, "positives": 1, "steps": 100}
+    assert facts["sizes"] == expected
+    assert facts["planned_steps"] == 100
+    line = "sizes from the data: list_size 8, queries_per_batch 4, lr 0.00015, positives 1, steps 100"
+    assert line in capfd.readouterr().err

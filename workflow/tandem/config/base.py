@@ -77,6 +77,11 @@ Distinct = Annotated[Items[T], Field(min_length=1), AfterValidator(_once)]
 """A list of different values, at least one."""
 
 
+def is_one(value: object) -> bool:
+    """Whether a value is 1: a default that is left out of keys."""
+    return value == 1
+
+
 def choice(names: Iterable[str]) -> Any:
     """The type of a key whose allowed values grow: a plugin appends the name of what it adds.
 

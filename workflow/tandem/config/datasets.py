@@ -41,6 +41,7 @@ class Dataset(Section):
     dev_queries: int | None = Field(None, ge=1, description="at most this many dev queries")
     test_queries: int | None = Field(None, ge=1, description="at most this many test queries")
     dev_from_train: float | None = Field(None, gt=0, lt=1, description="share of train that becomes dev")
+    dev_from_train_most: int | None = Field(None, ge=1, description="at most this many of them, by a hash of their ids")
     train_from_test: float | None = Field(None, gt=0, lt=1, description="share of test that becomes train, by ids")
     near_duplicates: float | None = Field(
         None, gt=0, le=1, description="passages that share so much (Jaccard) with a relevant one are relevant too"

@@ -4,7 +4,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from tandem.config.base import Analyzer, Count, Items, Precision, Section, Share, Weight, by_value
+from tandem.config.base import Analyzer, Count, Distinct, Items, Precision, Section, Share, Weight, by_value
 
 
 class Bm25Tuning(Section):
@@ -134,6 +134,15 @@ class Fusion(Section):
     weights: Items[Weight] | None = Field(None, description="of weighted, one per run; null: tuned")
     depth: int | None = Field(None, ge=1, description="passages per query; null: as deep as runs on the split go")
     tune: FusionTuning = Field(FusionTuning(), description="how parameters that are null are chosen")
+
+
+class Pipeline(Section):
+    """The one of several systems that is best on dev, an entry of `pipelines`; first stages count as systems too."""
+
+    of: Items[str] = Field(min_length=1, description="systems to choose from; of equally good ones the first")
+    depths: Distinct[Count] | None = Field(None, description="re-ranked passages to try; null: rerank.depth, 1/2, 1/5")
+    measure: str = Field("nDCG@10", description="what the best has most of")
+    split: str = Field("dev", description="whose queries decide")
 
 
 class Ensemble(Section):

@@ -17,6 +17,7 @@ from tandem.config.retrieval import (
     ImportedRun,
     IndexEntry,
     Lengths,
+    Pipeline,
     Rerank,
     Scorer,
     Sparse,
@@ -121,6 +122,7 @@ class Settings(Section):
     score: Score = Field(Score(), description="what is measured")
     runs: dict[str, ImportedRun] = Field({}, description="released run files, usable wherever a system's name is")
     fusions: dict[str, Fusion] = Field({}, description="several runs as one, usable wherever a run's name is")
+    pipelines: dict[str, Pipeline] = Field({}, description="the best of several systems on dev, usable as a run")
     ensembles: dict[str, Ensemble] = Field({}, description="several cross-encoders, usable as one that scores pairs")
     scorers: dict[str, Scorer] = Field({}, description="plugins' scorers, usable where a cross-encoder re-ranks")
     aggregations: dict[str, Aggregation] = Field({}, description="runs over windows as runs over their documents")

@@ -1,11 +1,24 @@
-"""The models that are trained: training lists, losses and their options, optimisation."""
+"""The models that are trained: losses and their options, optimisation, validation."""
 
 from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tandem.config.base import Count, Items, Names, PairPooling, Pooling, Precision, Section, by_value, choice, problem
+from tandem.config.base import (
+    Count,
+    Items,
+    Names,
+    PairPooling,
+    Pooling,
+    Precision,
+    Section,
+    by_value,
+    choice,
+    is_one,
+    problem,
+)
+from tandem.config.candidates import Candidates
 from tandem.config.losses import check_options, distillation, supervision
 from tandem.errors import UserError
 from tandem.registry import Registry
@@ -16,61 +29,6 @@ if TYPE_CHECKING:
 else:
     Supervision = choice(supervision)
     Distillation = choice(distillation)
-
-
-class Backfill(Section):
-    """Unjudged passages that fill up lists which denoising leaves too short."""
-
-    first_rank: int = Field(ge=1, description="the first rank that they are taken from")
-    depth: int = Field(ge=1, description="the last rank that they are taken from")
-
-
-class Denoising(Section):
-    """What a judge's probability makes of a passage."""
-
-    negative_below: float = Field(0.1, description="a passage is a negative only if its probability is below")
-    positive_above: float | None = Field(0.9, description="unlabelled passages above it become positives; null: none")
-    hybrid: bool = Field(False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3")
-    backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
-
-
-class Denoise(Denoising):
-    """Denoising of training lists by cross-encoders."""
-
-    by: Names = Field(description="a cross-encoder, or several whose probabilities are averaged")
-
-
-class Draw(Section):
-    """Which passages of a run, or of the corpus, become training lists."""
-
-    split: str = Field("train", description="the queries' split; `unlabelled` of datasets of that source")
-    labels: Literal["qrels", "answers", "judge"] = Field("qrels", description="what makes a positive")
-    bar_answers: bool = Field(False, description="passages with an answer are no negatives")
-    take: Literal["random", "first"] = Field("random", description="which, of more than `negatives`")
-    negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")
-    near_duplicates: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="no negative shares so many token trigrams (Jaccard) with a positive; null: equal text",
-    )
-    first_rank: int = Field(1, ge=1, description="first rank of the window that negatives are drawn from")
-    depth: int = Field(50, ge=1, description="last rank of the window")
-    negatives: int | None = Field(None, ge=1, description="negatives in a list; null: all of the window")
-    queries: int | None = Field(None, ge=1, description="draw lists for this many queries only; null: all")
-
-
-class Candidates(Draw):
-    """Where the training lists come from.
-
-    A positive has a label (qrels), is the first of the window that holds an answer (answers), or is the judge's best if
-    above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
-    """
-
-    from_: str = Field(alias="from", description="run that lists are drawn from, or random: `depth` of the corpus")
-    also: "Items[Candidates]" = Field((), description="further lists that are joined to these, each by its own rules")
-    seed: int | None = Field(None, description="null: the configuration's")
-    denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
 
 
 class Validation(Section):
@@ -181,8 +139,16 @@ class Train(Optimisation):
 
     queries_per_batch: int = Field(32, ge=1, description="queries per step, over all devices")
     list_size: int = Field(2, ge=2, description="passages per query: positives and negatives")
+    positives: int = Field(
+        1, ge=1, exclude_if=is_one, description="positives of a list, drawn anew at each visit; the loss is their mean"
+    )
     budget_minutes: float | None = Field(
         None, gt=0, description="as many steps as fit, of two CPU cores, at most 20 epochs; null: `steps` or `epochs`"
+    )
+    sizes: Literal["given", "data"] = Field(
+        "given",
+        exclude_if=lambda value: value == "given",
+        description="data: list_size, queries_per_batch and lr follow from the data and budget_minutes",
     )
     choose: Literal["dev", "last"] = Field("dev", description="dev: the best checkpoint, the start too; last: the end")
     patience: int | None = Field(3, ge=1, description="of `choose: dev`: end after so many validations without a gain")
@@ -192,6 +158,14 @@ class Train(Optimisation):
     )
     validation_queries: int = Field(100, ge=1, description="queries validated on, without `checkpoints`")
     validation_depth: int = Field(20, ge=1, description="passages per query validated on, without `checkpoints`")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if self.sizes == "data" and self.budget_minutes is None:
+            raise problem(".sizes is data, but there is no budget_minutes, which decides how much is learned")
+        if self.positives >= self.list_size:
+            raise problem(f".positives is {self.positives}, but lists have {self.list_size} passages; raise list_size")
+        return self
 
 
 class SingleTrain(Train, TakesLosses):
@@ -213,6 +187,12 @@ class DualTrain(SingleTrain):
     matryoshka: Items[Count] = Field(
         (), exclude_if=not_, description="the loss also of vectors cut to so many numbers: [256, 128]"
     )
+
+    @model_validator(mode="after")
+    def _one_centre(self) -> Self:
+        if self.passage_centric and self.positives > 1:
+            raise problem(f".positives is {self.positives}, but passage_centric is about one positive; set it to 1")
+        return self
 
 
 class CrossTrain(SingleTrain):

@@ -101,8 +101,12 @@ def followed(scores: Floats, documents: int) -> Floats:
 def scored_depth(run: Artifact) -> int | None:
     """Down to which rank the scores of a run artifact say something; None: all of them do.
 
-    A re-ranked run is scored down to its `depth`; below, its numbers only keep the first stage's order.
+    A re-ranked run is scored down to its `depth`; below, its numbers only keep the first stage's order. A pipeline's
+    run is that of the system that was chosen.
     """
+    if run.manifest.kind == "pipeline":
+        chosen: int | None = run.manifest.facts["scored_depth"]
+        return chosen
     return int(run.params["depth"]) if run.manifest.kind.startswith("rerank") else None
 
 

@@ -78,15 +78,22 @@ def _sha1(query_id: str) -> str:
     return hashlib.sha1(query_id.encode()).hexdigest()
 
 
-def move_share(splits: dict[str, str], share: float, source: str, target: str) -> dict[str, str]:
+def move_share(
+    splits: dict[str, str], share: float, source: str, target: str, most: int | None = None
+) -> dict[str, str]:
     """Move the queries of split `source` whose id hashes below `share` into `target`, which must not exist yet.
 
     Collections in several languages that share ids (XQuAD) are cut alike.
+
+    Args:
+        most: how many are moved at most: those with the lowest sha1; None: all.
     """
     if target in splits.values():
         key = f"{target}_from_{source}"
         raise UserError(f"{key}: the source has a {target} split of its own; leave {key} out")
-    return {q: target if split == source and position(q) < share else split for q, split in splits.items()}
+    moved = [q for q, split in splits.items() if split == source and position(q) < share]
+    selected = set(moved if most is None else heapq.nsmallest(most, moved, key=_sha1))
+    return {q: target if q in selected else split for q, split in splits.items()}
 
 
 def subset(splits: dict[str, str], limits: dict[str, int | None]) -> dict[str, str]:

@@ -188,7 +188,7 @@ def read_queries(
     if params.train_from_test is not None:
         splits = move_share(splits, params.train_from_test, "test", "train")
     if params.dev_from_train is not None:
-        splits = move_share(splits, params.dev_from_train, "train", "dev")
+        splits = move_share(splits, params.dev_from_train, "train", "dev", params.dev_from_train_most)
     splits = subset(splits, {split: params.most_queries(split) for split in USUAL})
     if not splits:
         raise UserError(f"{place}: no query is left; a dataset needs at least one with text and qrels or answers")

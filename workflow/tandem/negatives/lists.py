@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tandem.config.training import Denoising
+from tandem.config.candidates import Denoising
 from tandem.data.near_duplicates import similarity, token_trigrams
 from tandem.models.ragged import Ids
 

@@ -28,7 +28,7 @@ class Labels:
 
     def __init__(self, job: Job[CandidatesParams], docs: IdRows) -> None:
         collection, params = Collection(job.inputs["dataset"]), job.params
-        self.labels, self.docs = params.labels, docs
+        self.labels, self.docs, self.least_grade = params.labels, docs, params.least_grade
         self.name = NAMES[params.labels]
         self.window = slice(params.first_rank - 1, params.depth)
         self.qrels = collection.qrels(params.split) if self.labels == "qrels" else {}
@@ -37,15 +37,16 @@ class Labels:
 
     def positives(self, query: str, ids: list[str]) -> Ids:
         """Rows of a query's positives that are in the corpus; `ids` are the source's documents, best first."""
-        relevant = [doc for doc, relevance in self.qrels.get(query, {}).items() if relevance > 0]
+        relevant = [doc for doc, relevance in self.qrels.get(query, {}).items() if relevance >= self.least_grade]
         if self.labels == "answers":
             relevant = [doc for doc in ids[self.window] if doc in self.answers.get(query, ())][:1]
         return self._rows(relevant)
 
     def barred(self, query: str) -> Ids:
-        """Rows of the passages that are no negatives: literal matches of the qrels, and passages with an answer."""
-        literal = [doc for doc, relevance in self.qrels.get(query, {}).items() if relevance == LITERAL_MATCH]
-        return self._rows([*literal, *sorted(self.answers.get(query, ()))])
+        """Rows of the passages that are no negatives: literal matches, low grades, passages with an answer."""
+        judged = self.qrels.get(query, {})
+        neither = [doc for doc, grade in judged.items() if grade == LITERAL_MATCH or 0 < grade < self.least_grade]
+        return self._rows([*neither, *sorted(self.answers.get(query, ()))])
 
     def _rows(self, ids: list[str]) -> Ids:
         rows = self.docs.rows(ids, missing_ok=True)

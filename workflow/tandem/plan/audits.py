@@ -43,6 +43,8 @@ def _is_available(ctx: Context, part: str, trainable: bool) -> bool:
     needed: list[str] | None = None
     if part in settings.fusions:
         needed = [name for system in settings.fusions[part].of for name in system.split("+")]
+    elif part in settings.pipelines:
+        needed = [name for system in settings.pipelines[part].of for name in system.split("+")]
     elif part in settings.ensembles:
         needed = list(settings.ensembles[part].of)
     elif part in settings.aggregations:

@@ -1,6 +1,7 @@
 """Training lists: the stages that draw them and have a teacher score them, and whether a configuration allows them."""
 
-from tandem.config.training import Candidates, Distil, Draw, ModelEntry
+from tandem.config.candidates import Candidates, Draw
+from tandem.config.training import Distil, ModelEntry
 from tandem.data.splits import UNLABELLED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
@@ -12,7 +13,7 @@ from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
 # Blocks of the configuration whose names a teacher's may be.
-RUNS = ("models", "runs", "sparse", "fusions", "aggregations", "ensembles", "rerankers")
+RUNS = ("models", "runs", "sparse", "fusions", "pipelines", "aggregations", "ensembles", "rerankers")
 
 
 def is_source(name: str) -> bool:
@@ -38,6 +39,8 @@ def _check_labels(at: str, lists: Candidates) -> None:
     denoise = lists.denoise
     if lists.labels == "judge" and (denoise is None or denoise.positive_above is None or denoise.hybrid):
         raise UserError(f"{at}.labels is judge, which needs denoise.positive_above and no denoise.hybrid")
+    if lists.labels != "qrels" and lists.least_grade > 1:
+        raise UserError(f"{at}.least_grade is {lists.least_grade}, but labels is {lists.labels}, which has no grades")
     if lists.labels == "judge" and denoise and denoise.backfill:
         raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):

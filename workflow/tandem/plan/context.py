@@ -72,6 +72,7 @@ class Context:
         failed: why a model or derived dataset is not planned.
         memo: runs, token ids and so on that are planned already.
         splits: dataset → its splits, None where they are unknown.
+        notices: dataset → what planning itself changed in it, to be printed.
     """
 
     settings: Settings
@@ -85,6 +86,7 @@ class Context:
     failed: dict[Name, UserError] = field(default_factory=dict)
     memo: dict[tuple[str, ...], Stage] = field(default_factory=dict)
     splits: dict[str, set[str] | None] = field(default_factory=dict)
+    notices: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.datasets = dict(self.settings.datasets)

@@ -156,7 +156,8 @@ def reported_split(ctx: Context, name: str) -> str:
     if own := ctx.settings.score.split or ctx.dataset_entry(name).score_split:
         return own
     known = splits(ctx, name)
-    return "dev" if known is not None and "test" not in known and "dev" in known else "test"
+    own_dev = known is not None and "test" not in known and "dev" in known and name not in ctx.notices
+    return "dev" if own_dev else "test"
 
 
 def run_depth(ctx: Context, split: str, name: str) -> int:

@@ -1,4 +1,5 @@
-"""Runs made of other runs: fusions (`fusions:`) and runs over windows of long documents (`aggregations:`).
+"""Runs made of other runs: fusions (`fusions:`), the best of several (`pipelines:`), and runs over windows of long
+documents (`aggregations:`).
 
 The functions take the stages of the runs that they combine; `runs` plans those.
 """
@@ -27,7 +28,7 @@ METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("norm
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
 # Blocks of the configuration whose names are taken.
-RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions", "rerankers", "llm_rerankers")
+RUNS = ("models", "runs", "ensembles", "aggregations", "sparse", "fusions", "pipelines", "rerankers", "llm_rerankers")
 
 
 def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuning_runs: list[Stage] | None) -> Stage:
@@ -112,6 +113,38 @@ def check_fusion(ctx: Context, name: str) -> None:
         raise UserError(f"{problem}; allowed: {SETTINGS:,}; raise it, fuse fewer runs or set weights")
 
 
+def choice(ctx: Context, name: str, data: str) -> JSON:
+    """How a pipeline is chosen; a `UserError` where that is impossible on this dataset."""
+    entry, labelled, at = ctx.settings.pipelines[name], ctx.dataset_entry(data), f"pipelines.{name}"
+    if labelled.relevance == "answers":
+        raise Unavailable(f"{at}: a system is chosen by qrels, but dataset {data} has answers")
+    depth = run_depth(ctx, entry.split, data)
+    if cutoff(entry.measure) > depth:
+        problem = f"{at}.measure: {entry.measure} looks deeper than the {depth} passages of a query on {entry.split}"
+        raise UserError(f"{problem}; raise depth.{entry.split}")
+    params = {"measure": entry.measure, "split": entry.split, "depth": depth, "depths": depths(ctx, name)}
+    return params | {"ignore_identical_ids": labelled.ignore_identical_ids}
+
+
+def depths(ctx: Context, name: str) -> list[int]:
+    """How many passages the systems of a pipeline re-rank, ascending."""
+    whole = ctx.settings.rerank.depth
+    return sorted(ctx.settings.pipelines[name].depths or {whole, max(1, whole // 2), max(1, whole // 5)})
+
+
+def members(ctx: Context, name: str) -> list[str]:
+    """The systems that a pipeline is chosen from, each first stage before what re-ranks it."""
+    named = ctx.settings.pipelines[name].of
+    return list(dict.fromkeys(each for system in named for each in (system.rpartition("+")[0], system) if each))
+
+
+def check_pipeline(ctx: Context, name: str) -> None:
+    """Refuse an entry whose name is taken."""
+    require_name("pipelines", name)
+    if is_taken(ctx, "pipelines", name):
+        raise UserError(f"pipelines.{name} has the name of another run or model; name it otherwise")
+
+
 def is_taken(ctx: Context, block: str, name: str) -> bool:
     """Whether an entry of a block has the name of another run or model."""
     other = any(name in getattr(ctx.settings, key) for key in RUNS if key != block)
@@ -156,12 +189,16 @@ def _aggregation(entry: Aggregation) -> JSON:
     return {"method": entry.method} | ({"k": entry.k} if entry.method in K else {})
 
 
-def reranking(ctx: Context, split: str, data: str) -> JSON:
-    """How cross-encoders re-rank a run; a `UserError` if runs on the split are not that deep."""
-    rerank, depth = ctx.settings.rerank, run_depth(ctx, split, data)
-    if rerank.depth > depth:
-        raise UserError(f"rerank.depth is {rerank.depth}, but runs on {split} are {depth} deep; raise depth.{split}")
-    return json_of(rerank)
+def reranking(ctx: Context, split: str, data: str, where: str = "rerank.depth", depth: int | None = None) -> JSON:
+    """How cross-encoders re-rank a run, down to `rerank.depth` or to the depth that the key `where` names.
+
+    Raises:
+        UserError: runs on the split are not that deep.
+    """
+    wanted, deepest = depth or ctx.settings.rerank.depth, run_depth(ctx, split, data)
+    if wanted > deepest:
+        raise UserError(f"{where} is {wanted}, but runs on {split} are {deepest} deep; raise depth.{split}")
+    return json_of(ctx.settings.rerank) | {"depth": wanted}
 
 
 def check_aggregation(ctx: Context, name: str) -> None:

@@ -12,7 +12,7 @@ from tandem.plan.graph import JSON, Stage
 from tandem.stages.lexical import ANALYZERS, ENGINES, FORMULAS, LANGUAGES, SPLIT_BEFORE, WITHOUT_JAVA
 
 RESERVED = ("bm25", "given", "encoder")  # names that mean something else, as do those under these keys
-RUNS = ("models", "runs", "fusions", "ensembles", "aggregations", "rerankers", "llm_rerankers")
+RUNS = ("models", "runs", "fusions", "ensembles", "aggregations", "pipelines", "rerankers", "llm_rerankers")
 ENGLISH = ("default", "porter")  # analyzers of bm25s that stem
 
 

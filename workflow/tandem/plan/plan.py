@@ -71,7 +71,8 @@ class Plan:
         """Check that a target of the command line is available; files and rules that need no plan pass.
 
         Returns:
-            A line for each part that is not available and that the target does without.
+            A line for each dataset of which planning draws a split, and for each part that is not available and that
+            the target does without.
         Raises:
             UserError: a line for each reason why the target is not available.
         """
@@ -80,7 +81,7 @@ class Plan:
             check()
         tables = self.tables.papers | {name: [table] for name, table in self.tables.targets.items()}
         lacking = self.tables.lacking({"all": self.tables.requested(), **tables}.get(target, ()))
-        return [*(self.unused_datasets() if checks else ()), *lacking]
+        return [*self.planners.notices, *(self.unused_datasets() if checks else ()), *lacking]
 
     def unused_datasets(self) -> list[str]:
         """A line where the configuration defines datasets and none of them is used: `dataset` names another."""
@@ -155,6 +156,7 @@ def check_all(settings: Settings) -> None:
         *(partial(_check_ensemble, planner, name) for name in settings.ensembles),
         *(partial(_check_aggregation, planner, name) for name in settings.aggregations),
         *(partial(_check_fusion, planner, name) for name in settings.fusions),
+        *(partial(_check_pipeline, planner, name) for name in settings.pipelines),
         *(partial(lexical.check_sparse, planner.ctx, name) for name in settings.sparse),
         *(
             partial(check_index, runs.index_params(entry, settings.seed), f"indexes.{name}")
@@ -184,6 +186,7 @@ def check_measures(settings: Settings) -> list[str]:
     named["bm25.tune.measure"] = (settings.bm25.tune.measure,)
     named["validation.measure"] = (settings.validation.measure,)
     named |= {f"fusions.{name}.tune.measure": (entry.tune.measure,) for name, entry in settings.fusions.items()}
+    named |= {f"pipelines.{name}.measure": (entry.measure,) for name, entry in settings.pipelines.items()}
     named |= {f"datasets.{name}.measures": entry.measures or () for name, entry in settings.datasets.items()}
     own = {name: model.validation for name, model in settings.models.items()}
     named |= {f"models.{name}.validation.measure": (it.measure,) for name, it in own.items() if it.model_fields_set}
@@ -231,3 +234,8 @@ def _check_fusion(planner: Planner, name: str) -> None:
         raise wrong[0]
     if fusions.is_tuned(planner.settings.fusions[name]):
         fusions.tuning(ctx, name, data)
+
+
+def _check_pipeline(planner: Planner, name: str) -> None:
+    fusions.check_pipeline(planner.ctx, name)
+    planner.run(name, planner.split(), f"pipelines.{name}")

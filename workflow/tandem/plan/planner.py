@@ -18,6 +18,7 @@ from tandem.plan import audits, datasets, encoders, models, rerankers, runs
 from tandem.plan.candidates import is_source
 from tandem.plan.context import Context, Name, Validated
 from tandem.plan.graph import Stage, Stages
+from tandem.plan.missing_dev import draw_missing_dev
 
 
 class Planner:
@@ -26,6 +27,7 @@ class Planner:
     def __init__(self, settings: Settings, stages: Stages) -> None:
         self.settings, self.ctx = settings, Context(settings, stages)
         self._done: set[Name] = set()
+        draw_missing_dev(self.ctx)
 
     def model(self, name: str, where: str, objectives: tuple[str, ...] = ()) -> Stage:
         """The stage that trains a model; `where` names the key that refers to it."""
@@ -162,6 +164,11 @@ class Planners:
             self._planners[id(settings)] = Planner(settings, self.stages)
         return self._planners[id(settings)]
 
+    @property
+    def notices(self) -> list[str]:
+        """What planning itself changed in datasets, a line each."""
+        return list(dict.fromkeys(line for planner in self._planners.values() for line in planner.ctx.notices.values()))
+
 
 def dataset_needs(ctx: Context, name: str) -> Iterator[Name]:
     """The models and datasets that one is made from, in the order of their planning; unknown names are left out."""
@@ -233,8 +240,8 @@ def run_needs(ctx: Context, system: str, data: str, opened: tuple[str, ...] = ()
         elif part in settings.runs:
             if of := settings.runs[part].of:
                 yield from run_needs(ctx, of, data, (*opened, part))
-        elif part in settings.fusions:
-            for of in settings.fusions[part].of:
+        elif part in settings.fusions or part in settings.pipelines:
+            for of in (settings.fusions if part in settings.fusions else settings.pipelines)[part].of:
                 yield from run_needs(ctx, of, data, (*opened, part))
         elif encoder := ctx.untrained(name):
             yield from encoder_needs(ctx, encoder)

@@ -1,10 +1,10 @@
 """Runs and their scores: which stages write and measure the run that an expression names.
 
 `bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); a name of
-`sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:` or `aggregations:`; a dual encoder,
-searched exactly, or `<dual encoder>@<name of indexes:>`; `encoder` or a name of `encoders:`, which is a dual encoder
-without training; `<first stage>+<cross-encoder>`, where a name of `ensembles:`
-or `rerankers:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's place.
+`sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:`, `pipelines:` (the best of several) or
+`aggregations:`; a dual encoder, searched exactly, or `<dual encoder>@<name of indexes:>`; `encoder` or a name of
+`encoders:`, which is a dual encoder without training; `<first stage>+<cross-encoder>`, where a name of `ensembles:`,
+`rerankers:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's place.
 """
 
 from pathlib import Path
@@ -36,7 +36,8 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
         return ctx.memo["run", system, split, data]
     first, plus, judge = system.rpartition("+")
     if plus:
-        stage = _rerank(ctx, system, run(ctx, first, split, where, data, opened), judge, split, where, data)
+        params = fusions.reranking(ctx, split, data)
+        stage = _rerank(ctx, system, run(ctx, first, split, where, data, opened), judge, split, where, data, params)
     elif "@" in system:
         stage = _search_index(ctx, system, split, where, data)
     elif ctx.is_sparse(system):
@@ -51,6 +52,8 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
         stage = imported(ctx, system, split, data)
     elif system in settings.fusions:
         stage = _fused(ctx, system, split, data, opened)
+    elif system in settings.pipelines:
+        stage = _chosen(ctx, system, split, data, opened)
     else:
         upstream, how = vectors(ctx, system, split, where, data), ctx.execution("engine", "search_memory")
         name = f"{_dual_encoder(ctx, system, where).name}.{split}"
@@ -114,6 +117,28 @@ def _fused(ctx: Context, name: str, split: str, data: str, opened: Opened) -> St
     return fusions.fuse(ctx, name, split, data, runs, tuning_runs)
 
 
+def pipeline_runs(ctx: Context, name: str, split: str, data: str, opened: Opened = ()) -> dict[str, Stage]:
+    """Role → stage of the systems that a pipeline is chosen from: re-ranked ones at the largest depth, and of what."""
+    opened, at = _opened(opened, "pipelines", name), f"pipelines.{name}"
+    deepest, upstream = fusions.depths(ctx, name)[-1], {"dataset": dataset(ctx, data)}
+    for number, system in enumerate(fusions.members(ctx, name)):
+        first, plus, judge = system.rpartition("+")
+        if plus:
+            upstream[f"first.{number}"] = pool = run(ctx, first, split, f"{at}.of", data, opened)
+            params = fusions.reranking(ctx, split, data, f"{at}.depths", deepest)
+            upstream[f"run.{number}"] = _rerank(ctx, system, pool, judge, split, f"{at}.of", data, params)
+        else:
+            upstream[f"run.{number}"] = run(ctx, system, split, f"{at}.of", data, opened)
+    return upstream
+
+
+def _chosen(ctx: Context, name: str, split: str, data: str, opened: Opened) -> Stage:
+    on, params = ctx.settings.pipelines[name].split, fusions.choice(ctx, name, data)
+    chosen = ctx.stage("choose_pipeline", data, f"{name}.{on}", params, pipeline_runs(ctx, name, on, data, opened))
+    upstream = pipeline_runs(ctx, name, split, data, opened) | {"chosen": chosen}
+    return ctx.stage("pipeline", data, f"{name}.{split}", _searched(ctx, split, data), upstream)
+
+
 def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened) -> Stage:
     entry, documents = ctx.settings.aggregations[name], fusions.documents_of(ctx, name)
     if documents != data:
@@ -125,8 +150,9 @@ def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, open
     return combine(ctx, name, split, data, pool)
 
 
-def _rerank(ctx: Context, system: str, pool: Stage, judge: str, split: str, where: str, data: str) -> Stage:
-    params = fusions.reranking(ctx, split, data)
+def _rerank(
+    ctx: Context, system: str, pool: Stage, judge: str, split: str, where: str, data: str, params: JSON
+) -> Stage:
     require_depth(pool, params["depth"], "rerank.depth")
     upstream = {"dataset": dataset(ctx, data), "run": pool}
     if judge in ctx.settings.llm_rerankers:

@@ -22,7 +22,7 @@ from tandem.report.graph import draw_graph, group_by_box, stage_costs
 from tandem.report.grid import aligned, latex, markdown
 from tandem.report.page import render
 from tandem.report.results import Table, read_table
-from tandem.report.scored import Scored, collect_warnings, open_scores, read_scored
+from tandem.report.scored import Scored, collect_lines, open_scores, read_scored
 from tandem.report.sections import Addition, describe_dataset, trained_models, training_lists
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import MANIFEST, Artifact, open_artifact
@@ -41,8 +41,9 @@ def write_table(words: list[str]) -> int:
     scored = read_scored([row for row in plan.rows if not row.absent])
     absent = {row.id: row.absent for row in plan.rows if row.absent}
     _check_rows(plan, scored)
-    warnings = collect_warnings(walk(score.artifact for score in scored).values())
-    table = replace(fill(plan.layout, scored, plan.name, plan.bands, absent), warnings=warnings)
+    stages = walk(score.artifact for score in scored).values()
+    notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
+    table = replace(fill(plan.layout, scored, plan.name, plan.bands, absent), notes=notes, warnings=warnings)
     for suffix, text in render_table(table, out.parent).items():
         write_text(out.with_suffix(suffix), text)
     return 0
@@ -119,7 +120,7 @@ def write_report(
         passages=statistics.get("passages", {}).get("count"),
         facts=describe_dataset(statistics),
         stages=stages,
-        warnings=collect_warnings(stages.values()),
+        warnings=collect_lines(stages.values()),
         trees=[(title, tree(stages, key)) for key, title in numbers.items()],
         boxes=group_by_box(stages),
         graph=draw_graph(stages),

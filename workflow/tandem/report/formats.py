@@ -152,7 +152,7 @@ def table_notes(table: Table) -> list[str]:
         for cell, label in zip(row.cells, table.names, strict=True)
         if cell.verdict.startswith(WRONG)
     ]
-    return notes + [f"Warning: {line}." for line in table.warnings]
+    return [*notes, *(f"{line}." for line in table.notes), *(f"Warning: {line}." for line in table.warnings)]
 
 
 def band_notes(table: Table) -> list[str]:

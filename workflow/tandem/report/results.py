@@ -127,7 +127,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Table:
-    """A filled layout; `warnings` are those of the stages behind its numbers."""
+    """A filled layout; `notes` and `warnings` are those of the stages behind its numbers."""
 
     title: str
     paper: Paper | None
@@ -137,6 +137,7 @@ class Table:
     columns: list[FilledColumn]
     rows: list[Row]
     seeds: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     best: Best | None = None
 

@@ -64,10 +64,10 @@ class Scored:
         return self.row.column, self.row.dataset, self.row.split
 
 
-def collect_warnings(stages: Iterable[Stage]) -> list[str]:
-    """What stages warn of in their manifests, each line once, after the stage's kind and name."""
+def collect_lines(stages: Iterable[Stage], fact: str = "warnings") -> list[str]:
+    """What stages warn of in their manifests, or note (`notes`), each line once, after the stage's kind and name."""
     facts = ((f"{stage.kind} {stage.name}", stage.artifact.manifest.facts) for stage in stages)
-    return list(dict.fromkeys(f"{name}: {line}" for name, own in facts for line in own.get("warnings", ())))
+    return list(dict.fromkeys(f"{name}: {line}" for name, own in facts for line in own.get(fact, ())))
 
 
 def read_scored(rows: Sequence[PlannedRow]) -> list[Scored]:

@@ -1,5 +1,6 @@
 """Collections and the runs that come with them: datasets, their own training lists as runs, and released runs."""
 
+from operator import not_
 from typing import Literal
 
 from pydantic import ConfigDict, Field
@@ -18,6 +19,7 @@ class DatasetParams(Params):
     dev_queries: int | None = Field(None, ge=1, description="most dev queries, likewise")
     test_queries: int | None = Field(None, ge=1, description="most test queries, likewise")
     dev_from_train: float | None = Field(None, gt=0, lt=1, description="share of train queries that become dev")
+    dev_from_train_most: int | None = Field(None, ge=1, exclude_if=not_, description="at most this many of them")
     train_from_test: float | None = Field(None, gt=0, lt=1, description="share of test queries that become train")
     near_duplicates: float | None = Field(None, gt=0, le=1, description="similarity from which labels are shared")
     unknown_documents: Literal["warn", "drop", "error"] = Field("warn", description="labels of absent passages")

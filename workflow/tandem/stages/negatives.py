@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from tandem.config.training import Denoising, Draw
+from tandem.config.candidates import Denoising, Draw
 from tandem.registry import Registry
 from tandem.stages.base import Kind
 from tandem.stages.retrieval import ScoringParams

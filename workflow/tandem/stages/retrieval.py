@@ -136,6 +136,18 @@ class TuneFusionParams(RunParams):
     ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
 
 
+class PipelineParams(RunParams):
+    """The run of the system that was chosen on another split."""
+
+
+class ChoosePipelineParams(RunParams):
+    """Choice of a system, and of how much of a run is re-ranked, on a split with labels."""
+
+    measure: str = Field("nDCG@10", description="what is maximised")
+    depths: tuple[int, ...] = Field(min_length=1, description="passages that are re-ranked: the values that are tried")
+    ignore_identical_ids: bool = Field(False, description="leave out the document whose id is the query's")
+
+
 KINDS = (
     Kind("embeddings", "retrieval.encode:run", EmbeddingsParams, env="models", threads="all", gpu=("model",),
         shard="retrieval.encode:run_shard", box="Encoding"),
@@ -156,5 +168,7 @@ KINDS = (
         box="Re-ranking"),
     Kind("aggregate", "retrieval.windows:run", AggregateParams, box="Re-ranking"),
     Kind("fuse", "retrieval.fuse:run", FuseParams, box="Fusion"),
+    Kind("pipeline", "retrieval.pipeline:run", PipelineParams, box="Re-ranking"),
+    Kind("choose_pipeline", "retrieval.pipeline:run_choice", ChoosePipelineParams, box="Re-ranking"),
     Kind("tune_fusion", "retrieval.fuse:run_tuning", TuneFusionParams, box="Fusion"),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.stages.base import Json
 from tandem.training.checkpoints import LogRow
 from tandem.training.history import Point, choose, chosen_of, points
-from tandem.training.lists import Lists
+from tandem.training.lists import Lists, visit_sizes
 from tandem.training.losses import Supervision, supervision_loss
 from tandem.training.validation import MEASURE, Validation
 
@@ -102,10 +102,12 @@ def chance(loss: Supervision, sizes: Sequence[int]) -> float:
 
 
 def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list[int]:
-    """Over how many passages each list's loss is: its own and, in batch, what the others add to it on average."""
-    own = np.minimum(train.list_size, 1 + np.diff(lists.offsets) - lists.positives)
+    """Over how many passages each list's loss is: its own and, in batch, what the others add to it on average.
+
+    Of several positives each has a loss of its own, among the negatives.
+    """
+    positives, negatives = visit_sizes(lists, train.list_size, train.positives)
     others = (min(train.queries_per_batch, len(lists)) - 1) * float(train.in_batch)
-    sizes: list[int] = (
-        np.rint(own + others * (own.mean() if isinstance(train, DualTrain) else 1.0)).astype(int).tolist()
-    )
+    each = (positives + negatives).mean() if isinstance(train, DualTrain) else 1.0
+    sizes: list[int] = np.rint(1 + negatives + others * each).astype(int).tolist()
     return sizes

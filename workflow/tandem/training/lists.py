@@ -107,14 +107,16 @@ class Batch:
 
     Attributes:
         queries: rows of the queries, shape (queries,).
-        passages: rows of the passages, positive first; -1 pads, shape (queries, list).
+        passages: rows of the passages, positives first; -1 pads, shape (queries, list).
         teacher: a teacher's scores of them, float32, NaN where it has none or no passage stands, same shape; None
             without a teacher.
+        positives: how many of each list are positives, shape (queries,); None: one each.
     """
 
     queries: Ids
     passages: Ids
     teacher: Ids | None = None
+    positives: Ids | None = None
 
     @property
     def mask(self) -> Ids:
@@ -123,12 +125,12 @@ class Batch:
 
     def part(self, start: int, stop: int) -> "Batch":
         """The lists from start to stop."""
-        stored = None if self.teacher is None else self.teacher[start:stop]
-        return Batch(self.queries[start:stop], self.passages[start:stop], stored)
+        stored, counts = (None if rows is None else rows[start:stop] for rows in (self.teacher, self.positives))
+        return Batch(self.queries[start:stop], self.passages[start:stop], stored, counts)
 
 
-def draw(lists: Lists, index: int, size: int, seed: int, epoch: int) -> Ids:
-    """One visit of a list: one of its positives, then up to size - 1 of its negatives without replacement.
+def draw(lists: Lists, index: int, size: int, seed: int, epoch: int, most: int = 1) -> Ids:
+    """One visit of a list: `most` of its positives, then negatives up to `size` in all, each without replacement.
 
     Returns:
         Where they stand in `lists.passages`, shape (size,), padded with -1.
@@ -136,10 +138,17 @@ def draw(lists: Lists, index: int, size: int, seed: int, epoch: int) -> Ids:
     rng = np.random.default_rng([seed, 1, epoch, index])
     start, positives = int(lists.offsets[index]), int(lists.positives[index])
     places = np.full(size, -1, np.int64)
-    places[0] = start + rng.integers(positives)
-    chosen = rng.permutation(int(lists.offsets[index + 1]) - start - positives)[: size - 1]
-    places[1 : 1 + len(chosen)] = chosen + (start + positives)
+    own = rng.permutation(positives)[:most] if most > 1 else rng.integers(positives, size=1)
+    places[: len(own)] = start + own
+    chosen = rng.permutation(int(lists.offsets[index + 1]) - start - positives)[: size - len(own)]
+    places[len(own) : len(own) + len(chosen)] = chosen + (start + positives)
     return places
+
+
+def visit_sizes(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
+    """How many positives and how many negatives a visit of each list has, shape (lists,) each."""
+    positives = np.minimum(most, lists.positives)
+    return positives, np.minimum(size - positives, np.diff(lists.offsets) - lists.positives)
 
 
 def visits_in(lists: int, per_batch: int, epochs: float, steps: int | None) -> int:
@@ -165,20 +174,25 @@ def order(lists: int, seed: int, epoch: int) -> Ids:
     return np.random.default_rng([seed, 0, epoch]).permutation(lists)
 
 
-def batches(lists: Lists, per_batch: int, size: int, seed: int, visits: int, first: int = 0) -> Iterator[Batch]:
+def batches(
+    lists: Lists, per_batch: int, size: int, seed: int, visits: int, first: int = 0, most: int = 1
+) -> Iterator[Batch]:
     """The batches from step `first` on: epochs are permutations of the lists, laid end to end.
 
     Args:
         visits: lists visited in the whole training; the last batch may be smaller.
+        most: positives of a visit.
     """
     for start in range(first * per_batch, visits, per_batch):
         visited = [divmod(visit, len(lists)) for visit in range(start, min(start + per_batch, visits))]
         chosen = [(epoch, int(order(len(lists), seed, epoch)[place])) for epoch, place in visited]
-        places = np.stack([draw(lists, index, size, seed, epoch) for epoch, index in chosen])
+        places = np.stack([draw(lists, index, size, seed, epoch, most) for epoch, index in chosen])
         stands = places >= 0
         passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
         stored = None if lists.scores is None else np.where(stands, lists.scores[places], np.float32("nan"))
-        yield Batch(lists.queries[[index for _, index in chosen]], passages, stored)
+        rows = [index for _, index in chosen]
+        counts = np.minimum(most, lists.positives[rows]) if most > 1 else None
+        yield Batch(lists.queries[rows], passages, stored, counts)
 
 
 class Positives:

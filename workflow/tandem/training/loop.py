@@ -167,8 +167,9 @@ class Training:
 
     def drawn(self, first: int) -> Iterator[tuple[Batch, int]]:
         """The batches from step `first` on, with their tokens."""
-        per_batch, size = self.train.queries_per_batch, self.train.list_size
-        every = batches(self.lists, per_batch, size, self.seed, self.visits, first)
+        train = self.train
+        sizes = train.queries_per_batch, train.list_size
+        every = batches(self.lists, *sizes, self.seed, self.visits, first, train.positives)
         return ((batch, self.tokens_in(batch)) for batch in itertools.islice(every, self.last - first))
 
     def step(self, state: State, batch: Batch) -> dict[str, float]:

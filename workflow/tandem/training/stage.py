@@ -22,10 +22,12 @@ from tandem.models.dual import DualEncoder, start_towers
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, set_dropout
 from tandem.models.tokens import Tokens
+from tandem.stages.base import Json
 from tandem.stages.training import CrossTraining, DualTraining, ModelParams
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
+from tandem.training.budget import data_sizes
 from tandem.training.card import write_card
 from tandem.training.checkpoints import STATE, Checkpoints, State, state_files
 from tandem.training.distributed import ALONE, World
@@ -34,7 +36,7 @@ from tandem.training.forward import Budget
 from tandem.training.history import chosen_of, points
 from tandem.training.lists import Lists, Positives, joined, read_lists
 from tandem.training.loop import Training
-from tandem.training.objectives import Cross, Joint, Objective, Ranker
+from tandem.training.objectives import Cross, Joint, Ranker
 from tandem.training.objectives.dual import Dual
 from tandem.training.selection import take_over
 from tandem.training.validation import Validation, read_validation, set_apart, validate
@@ -67,10 +69,15 @@ def train_in(job: ModelJob, world: World) -> None:
     if world.first:
         say(f"train {job.key} · " + (f"validates on {validation.origin}" if validation else "is not validated"))
     measure = partial(validate, objective, validation, world) if validation else None
+    if train.sizes == "data":
+        train = data_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
     training = Training(job, train, objective, lists, measure, world, until=job.params.until, names=queries.ids)
+    if world.first and train.sizes == "data":
+        say(f"train {job.key} · sizes from the data: " + ", ".join(f"{k} {v:g}" for k, v in sizes(training).items()))
     state = training.run()
     if world.first:
-        write(job, objective, state, lists, validation, training.steps)
+        whole = training.until is None or training.until[0] == training.until[1]
+        write(job, training, state, *(outcome(train, state.log, lists, validation) if whole else ({}, [])))
         Checkpoints(job.out / "checkpoints").remove()
 
 
@@ -167,16 +174,21 @@ def known_positives(collection: Collection, rows: IdRows, queries: IdRows, lists
     return Positives(*(np.concatenate(side) for side in zip(*parts, strict=True)))
 
 
-def write(
-    job: ModelJob, objective: Objective, state: State, lists: Lists, validation: Validation | None, planned: int
-) -> None:
-    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`; what warns of it stands in its facts.
+def sizes(training: Training) -> dict[str, float]:
+    """The sizes of a training that follow from the data."""
+    train = training.train
+    own = {"list_size": train.list_size, "queries_per_batch": train.queries_per_batch, "lr": train.lr}
+    return own | {"positives": train.positives, "steps": training.steps}
+
+
+def write(job: ModelJob, training: Training, state: State, effect: Json, warnings: Sequence[str]) -> None:
+    """The finished model: `dual/` and `cross/`, `model.json`, `log.parquet`.
 
     Args:
-        planned: steps of the whole training, of which fewer are done where it ends early.
+        effect, warnings: of `outcome`.
     """
     parts = {"dual": "tokens", "cross": "cross_tokens" if "cross_tokens" in job.inputs else "tokens"}
-    params, until = job.params, job.params.until
+    params, objective, lists = job.params, training.objective, training.lists
     with writing(job) as draft:
         for part, model in objective.models.items():
             encoder = open_artifact(Path(job.inputs[parts[part]].upstream["encoder"]), verify=False)
@@ -189,14 +201,13 @@ def write(
         write_log(state, draft.path("log.parquet"))
         precision = resolve_precision(params.train.precision)
         draft.facts |= {"lists": len(lists), "steps": state.step, "precision": precision, "device": device().type}
-        draft.facts["planned_steps"] = planned
-        if until is not None:
+        draft.facts |= {"planned_steps": training.steps} | effect
+        if params.train.sizes == "data":
+            draft.facts["sizes"] = sizes(training)
+        if params.until is not None:
             draft.facts[STATE] = state_files(job.out / STATE)
-        if until is None or until[0] == until[1]:
-            effect, warnings = outcome(params.train, state.log, lists, validation)
-            draft.facts |= effect
-            for line in warnings:
-                warn(job, draft, line)
+        for line in warnings:
+            warn(job, draft, line)
 
 
 def write_log(state: State, path: Path) -> None:

@@ -25,7 +25,7 @@ from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
 UNLABELLED_FILE = "unlabelled.query.txt"
-RUNS = ("bm25", "retrieve", "rerank", "imported", "given", "aggregate", "rerank_windows")
+RUNS = ("bm25", "retrieve", "rerank", "imported", "given", "aggregate", "rerank_windows", "pipeline")
 
 
 def input_artifact(job: DatasetJob, role: str, *kinds: str) -> Artifact:

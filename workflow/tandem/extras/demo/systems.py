@@ -15,7 +15,7 @@ from tandem.store.artifact import MANIFEST, open_artifact
 BM25, DUAL, CROSS = COLUMNS = ("BM25", "DE", "CE")
 KINDS = {"bm25": BM25, "retrieve": DUAL, "ann": DUAL, "rerank": CROSS}  # of runs that have a part of their own
 # Blocks of the configuration that name systems.
-SECTIONS = ("models", "sparse", "runs", "indexes", "fusions", "ensembles", "aggregations", "rerankers")
+SECTIONS = ("models", "sparse", "runs", "indexes", "fusions", "pipelines", "ensembles", "aggregations", "rerankers")
 
 
 @dataclass(frozen=True)

@@ -276,6 +276,22 @@ def tune_fusion(stage: Stage, setting: Setting) -> Work:
     return Work(rows=(("lines", lines * (1 + settings)),), memory=150 * MIB + 8.0 * settings * queries)
 
 
+@cost("pipeline")
+def pipeline(stage: Stage, setting: Setting) -> Work:
+    """Reading a run and the one that it re-ranks, and writing one."""
+    params = params_of(stage)
+    lines = setting.queries(stage, params.split) * params.depth
+    return Work(rows=(("lines", 3 * lines),), memory=150 * MIB, disk=lines * LINE)
+
+
+@cost("choose_pipeline")
+def choose_pipeline(stage: Stage, setting: Setting) -> Work:
+    """Reading every run, re-ranked ones once per depth with what they re-rank, and measuring it."""
+    params, first = params_of(stage), number_of(stage, "first")
+    read = number_of(stage, "run") - first + 2 * first * len(params.depths)
+    return Work(rows=(("lines", setting.queries(stage, params.split) * params.depth * read),), memory=150 * MIB)
+
+
 @cost("score")
 def score(stage: Stage, setting: Setting) -> Work:
     """Measuring a run."""

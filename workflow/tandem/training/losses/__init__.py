@@ -1,9 +1,10 @@
 """Losses: functions of scores and labels, registered where they are written, with the paper's equation beside the code.
 
-A list is one query with its passages; the positive stands first. Shorter lists are padded, and `mask` is True where a
-passage stands. Every reduction over queries is a *sum*: the caller divides by the number of queries of the whole batch,
-so that a batch computed in parts has exactly the loss and gradient of one computed at once. A loss's keyword-only
-parameters are its options: `margin` and `temperature` are keys beside its name, all others keys of `loss_options`.
+A list is one query with its passages; the positive stands first (of several: `over_positives`). Shorter lists are
+padded, and `mask` is True where a passage stands. Every reduction over queries is a *sum*: the caller divides by the
+number of queries of the whole batch, so that a batch computed in parts has exactly the loss and gradient of one
+computed at once. A loss's keyword-only parameters are its options: `margin` and `temperature` are keys beside its name,
+all others keys of `loss_options`.
 
     @supervision("…")   loss(scores, mask, *, options): by the first passage of each list
     @distillation("…")  loss(student, teacher, mask, *, options): by a teacher's scores
@@ -13,10 +14,13 @@ parameters are its options: `margin` and `temperature` are keys beside its name,
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
+import torch
 from pydantic import BaseModel
 from torch import Tensor
 
 from tandem.config import losses
+from tandem.models.ragged import Ids
 from tandem.registry import Registry
 
 Supervision = Callable[[Tensor, Tensor], Tensor]  # (scores, mask) → a sum over queries
@@ -30,6 +34,28 @@ regulariser: Registry[Callable[..., Tensor]] = losses.regulariser
 def supervision_loss(name: str, section: BaseModel) -> Supervision:
     """The loss by the first passage of this name, with the options of its section."""
     return partial(supervision[name], **losses.read_options(supervision[name], section))
+
+
+def over_positives(loss: Supervision, scores: Tensor, mask: Tensor, positives: Ids | None) -> Tensor:
+    """(1/k) Σ_i loss(positive i first, then all that is no positive), summed over the lists; k: a list's positives.
+
+    Every positive is set against the negatives alone: no other positive is its negative.
+
+    Args:
+        scores: the positives of each list first, shape (queries, passages).
+        mask: True where a passage counts, same shape.
+        positives: how many of each list are positives, shape (queries,); None: one each.
+    """
+    if positives is None:
+        return loss(scores, mask)
+    total = scores[:0].sum()  # with a gradient, where a process has no list
+    for count in np.unique(positives).tolist():
+        rows = torch.from_numpy(positives == count).to(scores.device)
+        own, own_mask = scores[rows], mask[rows]
+        for i in range(count):
+            alone = [torch.cat([side[:, i : i + 1], side[:, count:]], 1) for side in (own, own_mask)]
+            total = total + loss(*alone) / count
+    return total
 
 
 def distillation_loss(name: str, section: BaseModel) -> Distillation:

@@ -23,7 +23,7 @@ from tandem.training.forward import (
     split,
 )
 from tandem.training.lists import Batch, Positives
-from tandem.training.losses import distillation_loss, supervision_loss
+from tandem.training.losses import distillation_loss, over_positives, supervision_loss
 
 
 class Objective(Protocol):
@@ -103,7 +103,7 @@ class ListLoss:
                 with fewer than two scored ones.
         """
         if self.distil is None or self.distillation is None:
-            return {"sup": self.supervision(scores, mask)}
+            return {"sup": over_positives(self.supervision, scores, mask, batch.positives)}
         if batch.teacher is None:
             raise ValueError("train.distil needs lists with a teacher's scores")
         teacher = torch.from_numpy(batch.teacher).to(own)
@@ -112,7 +112,8 @@ class ListLoss:
         distilled = self.distillation(own[lists], teacher.masked_fill(~scored, 0.0)[lists], scored[lists])
         terms = {"distil": distilled * self.distil.weight}
         if self.distil.supervision:
-            terms["sup"] = self.supervision(scores, mask) * self.distil.supervision
+            supervised = over_positives(self.supervision, scores, mask, batch.positives)
+            terms["sup"] = supervised * self.distil.supervision
         return terms
 
 
@@ -207,7 +208,7 @@ class Joint:
             ce = on_lists(pairs.values(), batch)
         mask = mask_of(batch, de)
         kl = self.distillation(de, ce, mask)
-        sup = torch.zeros_like(kl) if self.static else self.supervision(ce, mask)
+        sup = torch.zeros_like(kl) if self.static else over_positives(self.supervision, ce, mask, batch.positives)
         values = backward({"kl": kl, "sup": sup}, queries)
         for computed in (*sides, pairs):
             computed.backward()

@@ -1,0 +1,69 @@
+"""Sizes that follow from the data, the encoder and a budget of minutes: worked out by hand."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pytest import approx
+from tiny_training import objective
+
+from tandem.config.loading import load_settings
+from tandem.config.training import CrossTrain, DualTrain
+from tandem.errors import UserError
+from tandem.training.budget import WEIGHTS, data_sizes, layer_weights, operations_per_step
+from tandem.training.lists import RATE, Lists
+
+
+def lists(queries, positives, negatives=10):
+    """So many lists of so many positives and negatives."""
+    each = positives + negatives
+    offsets = np.arange(0, queries * each + 1, each)
+    counts = np.full(queries, positives)
+    return Lists(np.arange(queries) % 20, offsets, counts, np.arange(queries * each) % 60)
+
+
+def minutes(made, drawn, passages):
+    """The budget that pays for so many passages in lists of two."""
+    one = CrossTrain(queries_per_batch=1, list_size=2)
+    return passages / 2 * operations_per_step(made.models, made.tokens, drawn, one) / RATE / 60
+
+
+@pytest.mark.parametrize(
+    ("passages", "size"),
+    [(400, 2), (799, 2), (1000, 2), (1201, 3), (2001, 5), (9000, 8)],  # twice 200 positives: 400 visits
+)
+def test_lists_are_as_long_as_the_budget_allows_with_two_visits_of_every_positive(passages, size):
+    made, drawn = objective("cross"), lists(100, 2)
+    train = CrossTrain(sizes="data", budget_minutes=minutes(made, drawn, passages), list_size=7, lr=1.0)
+    sized = data_sizes("cross", made.models, made.tokens, drawn, train)
+    assert (sized.list_size, sized.queries_per_batch) == (size, 32 // size)
+
+
+def test_a_dual_encoder_has_32_queries_a_step_and_no_more_positives_than_fit():
+    made, drawn = objective("dual"), lists(100, 5)
+    train = DualTrain(sizes="data", budget_minutes=1e-9, list_size=8, positives=3)
+    sized = data_sizes("dual", made.models, made.tokens, drawn, train)
+    assert (sized.queries_per_batch, sized.list_size, sized.positives) == (32, 2, 1)
+
+
+def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch):
+    made, drawn = objective("cross"), lists(10_000, 1)
+    train = CrossTrain(sizes="data", budget_minutes=minutes(made, drawn, 51_250))  # lists of 2, 16 a step: 1,601 steps
+    own = layer_weights(made.models["cross"])
+    assert own < WEIGHTS
+    assert data_sizes("cross", made.models, made.tokens, drawn, train).lr == approx(
+        1.5e-4 * math.sqrt(400 / 1601), rel=0.05
+    )
+    monkeypatch.setattr("tandem.training.budget.WEIGHTS", own / 4)
+    assert data_sizes("cross", made.models, made.tokens, drawn, train).lr == approx(1.5e-4 / 4, rel=0.05)
+    few = train.model_copy(update={"budget_minutes": minutes(made, drawn, 320)})
+    assert data_sizes("cross", made.models, made.tokens, drawn, few).lr == approx(
+        1.5e-4 / 2
+    )  # ten steps: weights alone
+
+
+def test_without_a_budget_nothing_follows(configured):
+    config = configured("models.ce_deneg.train", {"sizes": "data"})
+    with pytest.raises(UserError, match=r"models.ce_deneg.train.sizes is data, but there is no budget_minutes"):
+        load_settings(config, Path(__file__).parents[2])

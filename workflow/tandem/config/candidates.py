@@ -1,0 +1,65 @@
+"""Training lists: which passages of a run they are drawn from, and which of those a judge removes."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from tandem.config.base import Items, Names, Section, is_one
+
+
+class Backfill(Section):
+    """Unjudged passages that fill up lists which denoising leaves too short."""
+
+    first_rank: int = Field(ge=1, description="the first rank that they are taken from")
+    depth: int = Field(ge=1, description="the last rank that they are taken from")
+
+
+class Denoising(Section):
+    """What a judge's probability makes of a passage."""
+
+    negative_below: float = Field(0.1, description="a passage is a negative only if its probability is below")
+    positive_above: float | None = Field(0.9, description="unlabelled passages above it become positives; null: none")
+    hybrid: bool = Field(False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3")
+    backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
+
+
+class Denoise(Denoising):
+    """Denoising of training lists by cross-encoders."""
+
+    by: Names = Field(description="a cross-encoder, or several whose probabilities are averaged")
+
+
+class Draw(Section):
+    """Which passages of a run, or of the corpus, become training lists."""
+
+    split: str = Field("train", description="the queries' split; `unlabelled` of datasets of that source")
+    labels: Literal["qrels", "answers", "judge"] = Field("qrels", description="what makes a positive")
+    bar_answers: bool = Field(False, description="passages with an answer are no negatives")
+    take: Literal["random", "first"] = Field("random", description="which, of more than `negatives`")
+    negatives_per: Literal["query", "positive"] = Field("query", description="what `negatives` counts for")
+    near_duplicates: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="no negative shares so many token trigrams (Jaccard) with a positive; null: equal text",
+    )
+    least_grade: int = Field(
+        1, ge=1, exclude_if=is_one, description="grade from which a label is a positive; lower ones are no negatives"
+    )
+    first_rank: int = Field(1, ge=1, description="first rank of the window that negatives are drawn from")
+    depth: int = Field(50, ge=1, description="last rank of the window")
+    negatives: int | None = Field(None, ge=1, description="negatives in a list; null: all of the window")
+    queries: int | None = Field(None, ge=1, description="draw lists for this many queries only; null: all")
+
+
+class Candidates(Draw):
+    """Where the training lists come from.
+
+    A positive has a label (qrels), is the first of the window that holds an answer (answers), or is the judge's best if
+    above `positive_above` (judge). Where answers label, passages with an answer are never negatives.
+    """
+
+    from_: str = Field(alias="from", description="run that lists are drawn from, or random: `depth` of the corpus")
+    also: "Items[Candidates]" = Field((), description="further lists that are joined to these, each by its own rules")
+    seed: int | None = Field(None, description="null: the configuration's")
+    denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
