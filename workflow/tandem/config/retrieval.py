@@ -103,13 +103,13 @@ class Encode(Inference):
 
 
 class ImportedRun(Section):
-    """A run that others released, or that a plugin's stage writes: an entry of `runs`.
+    """A run that others released, or that a stage of one's own writes: an entry of `runs`.
 
     Tabs separate columns: ranks has query, passage, rank[, score]; margin_mse two scores, query, positive, negative.
     """
 
     paths: dict[str, str] = Field({}, description="split → file")
-    stage: str | None = Field(None, description="instead of `paths`: a plugin's kind of stage that writes run.trec")
+    stage: str | None = Field(None, description="instead of `paths`: a kind of stage of your own that writes run.trec")
     of: str | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
     params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
