@@ -1,7 +1,6 @@
 """A fusion is a run like any other; its settings are in the key, tuned ones by the stage that tunes them."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -236,10 +235,8 @@ def test_the_tracked_example_is_planned():
     assert kinds == ["bm25", "retrieve", "fuse", "fuse", "fuse", "rerank", "rerank", "rerank"]
 
 
-def test_every_method_is_planned_allowed_and_tuned():
-    from tandem.config.retrieval import Fusion
-    from tandem.plan import fusions
+def test_every_method_that_has_keys_can_be_tuned():
+    from tandem.plan.fusions import METHODS
     from tandem.stages.retrieval import fusion, fusion_grid
 
-    allowed = get_args(Fusion.model_fields["method"].annotation)
-    assert set(allowed) == set(fusion) == set(fusion_grid) == fusions.METHODS.keys()
+    assert set(fusion) >= set(fusion_grid) == METHODS.keys()
