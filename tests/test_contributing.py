@@ -73,6 +73,7 @@ def test_additions_are_written_as_the_tree_is(tree):
     run(["ruff", "format", "--no-cache", "--check", *files], tree)
 
 
+@pytest.mark.slow
 def test_the_tests_of_every_recipe_pass(tree, tmp_path):
     """Run together, since most of the time is that of imports."""
     written = {block["path"] for block in BLOCKS if block["path"].startswith("tests/")}
@@ -87,6 +88,7 @@ def test_the_tests_of_every_recipe_pass(tree, tmp_path):
         assert any(case.startswith(path.removesuffix(".py").replace("/", ".")) for case in passed), path
 
 
+@pytest.mark.slow
 def test_the_commands_run(tree):
     """Stages are made in one process before Snakemake is asked for them."""
     words = ["tests/tiny_project.py", "riverside/table1", "config/config.yaml", "riverside.yaml"]

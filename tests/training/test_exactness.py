@@ -62,6 +62,7 @@ def test_cached_gradients_replay_dropout(case):
     assert told[0][0]["loss"] != approx(without, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_several_processes_equal_one(case, whole, together):
     for number, (dtype, queries, _) in enumerate(RUNS):
@@ -71,6 +72,7 @@ def test_several_processes_equal_one(case, whole, together):
             assert_same((told[f"{case}|{number}"], own), whole(case, dtype, queries), DTYPES[dtype][1])
 
 
+@pytest.mark.slow
 def test_several_processes_validate_what_one_does(together):
     alone = [dev_values(), dev_values(lists=1)]
     assert 0 < alone[0]["dual"] < 1
