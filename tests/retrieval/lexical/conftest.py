@@ -73,16 +73,16 @@ def shared() -> Iterator[Callable[..., list[str | None]]]:
 
 @pytest.fixture
 def stages(shared: Callable[..., list[str | None]]) -> Callable[..., list[str | None]]:
-    """`stages(line, …, **environment)`: run command lines, with an environment in a new process.
+    """`stages(line, …, **environment)`: run command lines; None or the user's mistake of each.
 
-    None or the user's mistake of each.
+    What counts while Java starts, `alone` or with an environment, runs in a new process.
     """
 
-    def run(*lines: list[str], **environment: str) -> list[str | None]:
-        if not environment:
+    def run(*lines: list[str], alone: bool = False, **environment: str) -> list[str | None]:
+        if not (alone or environment):
             return shared(*lines)
-        with driver(**environment) as alone:
-            return alone(*lines)
+        with driver(**environment) as own:
+            return own(*lines)
 
     return run
 
