@@ -74,6 +74,7 @@ def test_every_variant_has_datasets_of_its_own(variants):
 
 def test_models_that_inherit_a_mistake_are_named_where_only_they_have_it(configured):
     config = configured()
+    config["models"]["rocketqav2"]["candidates"]["denoise"] = {"by": "ce_deneg"}
     config["models"]["heir"] = {"like": "rocketqav2", "candidates": {"denoise": {"hybrid": False}}}
     variants = Variants(config, ROOT)
     assert variants.settings({LR: 0.2}).models["heir"].train.lr == 0.2

@@ -282,7 +282,7 @@ def test_two_processes_fetch_a_file_once(server, tmp_path):
 
 
 def test_who_waits_takes_over_when_the_other_dies(server, tmp_path):
-    server.delay, target = 0.05, tmp_path / "x.bin"
+    server.delay, target = 0.5, tmp_path / "x.bin"
     first = start(server, target)
     wait_for(lambda: server.asked)
     second = start(server, target)

@@ -4,8 +4,9 @@ import textwrap
 import pyarrow.parquet as pq
 import pytest
 
+from tandem.config.datasets import HashSplits
 from tandem.data.sources.docstrings import Documented, docstrings, plain, summary_and_body
-from tandem.data.sources.pydocs import Pair, find_modules, heading, is_query, masked, pair_of, split_of
+from tandem.data.sources.pydocs import Pair, find_modules, heading, is_query, masked, number_of, pair_of
 from tandem.errors import UserError
 
 NUMPY_STYLE = """
@@ -230,13 +231,17 @@ def test_the_order_of_packages_does_not_show(package, make):
     ],
 )
 def test_splits_follow_the_hash(text, split):
-    assert split_of(text) == split
+    assert HashSplits().of(number_of(text)) == split
 
 
 def test_splits_have_their_shares():
-    splits = [split_of(f"query {i}") for i in range(5000)]
+    splits = [HashSplits().of(number_of(f"query {i}")) for i in range(5000)]
     assert abs(splits.count("test") / 5000 - 0.08) < 0.012
     assert abs(splits.count("dev") / 5000 - 0.04) < 0.01
+    wide = HashSplits(dev=("8-24",), test=("0-8", "24-32"))
+    assert [wide.of(number) for number in (107, 108, 123, 24, 131, 32, 99)] == [
+        "test", "dev", "dev", "test", "test", "train", "train",
+    ]  # fmt: skip
 
 
 def test_headings_are_the_words_of_the_module(package, make):

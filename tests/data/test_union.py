@@ -61,7 +61,7 @@ def test_it_is_planned_from_its_parts(configured, tmp_path):
     made = FullPlan(config, ROOT).planner
     stage = made.dataset("both")
     assert [stage.upstream[f"of.{i}"].name for i in (0, 1)] == ["pydocs", "cmrc2018"]
-    assert stage.values == {"source": "union", "names": ["pydocs", "cmrc2018"]}
+    assert (stage.values["source"], stage.values["names"]) == ("union", ["pydocs", "cmrc2018"])
     assert splits(made.ctx, "both") == {"train", "dev", "test", "trial"}
     config["datasets"]["both"]["of"] = ["pydocs", "both"]
     with pytest.raises(UserError, match="datasets form a cycle: both -> both"):

@@ -45,6 +45,7 @@ def test_baselines_of_the_summary():
     rows = load_layout(PAPERS / "summary.yaml").rows
     assert {row.id: row.baseline for row in rows} == {
         ("BM25", ""): None,
+        ("Encoder, untrained", ""): ("BM25", ""),
         ("DE w/ BM25 Neg", ""): ("BM25", ""),
         ("CE w/ BM25 Neg", "BM25"): ("BM25", ""),
         ("CE w/ DE Neg", "BM25"): ("BM25", ""),

@@ -4,9 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tandem.evaluation import significance
-from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test
+from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test, seeded_test
 
 
 def column(*numbers):
@@ -54,6 +55,37 @@ def test_blocks_change_no_sample_count(monkeypatch):
     monkeypatch.setattr(significance, "CELLS", 70)
     assert list(significance._blocks(10, 20)) == [3, 3, 3, 1]
     assert randomisation_test(np.ones((20, 1)), samples=99) == pytest.approx([1 / 100])
+
+
+def test_equal_seeds_are_the_randomisation_test():
+    differences = np.random.default_rng(3).normal(0.2, 1, (60, 2))
+    assert seeded_test(np.stack([differences] * 3)) == pytest.approx(randomisation_test(differences))
+    assert seeded_test(differences[None]) == pytest.approx(randomisation_test(differences))
+
+
+def test_queries_and_seeds_by_hand():
+    # Rows are seeds, of means 0, 1 and 5; each query adds 1, 2, …, 12, and nothing is left: MS_e = 0.
+    differences = np.array([0.0, 1.0, 5.0])[:, None] + np.arange(1.0, 13)
+    of_seeds, of_queries = 12 * (4 + 1 + 9) / 2, 3 * 143 / 11
+    variance = of_seeds + of_queries
+    freedom = variance**2 / (of_seeds**2 / 2 + of_queries**2 / 11)
+    expected = 2 * stats.t.sf(8.5 / np.sqrt(variance / 36), freedom)
+    assert seeded_test(differences[..., None]) == pytest.approx([expected])
+
+
+def test_seeds_that_disagree_are_no_evidence_however_many_queries():
+    seeds = np.array([0.3, -0.1, 0.25])[:, None]
+    differences = seeds + np.random.default_rng(4).normal(0, 0.5, (3, 2000))
+    assert randomisation_test(differences.mean(axis=0)[:, None])[0] < 0.001
+    assert seeded_test(differences[..., None])[0] > 0.2
+
+
+def test_false_alarms_are_as_rare_as_the_level_says():
+    generator = np.random.default_rng(5)
+    shape = (3, 100, 1000)  # seeds, queries, experiments without an effect
+    seeds, queries = generator.normal(0, 0.3, (3, 1, 1000)), generator.normal(0, 1, (1, 100, 1000))
+    differences = seeds + queries + generator.normal(0, 1, shape)
+    assert (seeded_test(differences) < 0.05).mean() < 0.07
 
 
 def test_holm_by_hand():

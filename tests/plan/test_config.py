@@ -52,7 +52,7 @@ def mistakes(config):
         (
             "models.rocketqav2.train.list_size",
             128,
-            "models.rocketqav2.train.list_size is 128, but its candidates give at most 20 negatives per query",
+            "models.rocketqav2.train.list_size is 128, but its candidates give at most 30 negatives per query",
         ),
         ("score.measures", ["RR@10"], "shows Success@1; add it to score.measures (RR@10)"),
     ],

@@ -114,7 +114,9 @@ def test_how_it_runs_and_how_it_is_written_is_not(new, path, value):
 
 def test_devices_reach_trainings_alone(configured):
     """Only the stages that several processes can do are told of them, and no rule asks for more GPUs than are used."""
-    plan = FullPlan(configured("execution", {"devices": 4, "shards": 3, "threads": 2}), ROOT)
+    config = configured("execution", {"devices": 4, "shards": 3, "threads": 2})
+    config["models"]["rocketqav2"]["candidates"]["denoise"] = {"by": "ce_deneg"}
+    plan = FullPlan(config, ROOT)
     told = {stage.kind for stage in plan.stages.values() if {"devices", "nodes"} & stage.execution.keys()}
     assert told == {"model"}
     gpus, shards = {}, {}

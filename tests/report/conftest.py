@@ -133,6 +133,8 @@ def build(root: Path, queries=24, passages=80) -> World:
 
     bm25 = ranked("bm25", "bm25", 0.25, 1, lucene=lucene)
     world.score("BM25", "", bm25, data)
+    untrained = world.make("untrained", "minilm", {"pooling": "mean"}, encoder=encoder)
+    world.score("Encoder, untrained", "", searched("minilm", 0.3, 8, untrained), data)
     lists = world.make("candidates", "bm25", {"depth": 50}, candidates(False), dataset=data, run=bm25)
     de_model = trained("de_bm25neg", 2e-5, encoder=encoder, candidates=lists)
     ce_model = trained("ce_bm25neg", 1e-5, encoder=encoder, candidates=lists)

@@ -60,6 +60,23 @@ class Dataset(Section):
     checksum: str | None = Field(None, description="sha256 of the collection")
 
 
+Hundredths = Annotated[str, Field(pattern="^[0-9]{1,2}-([0-9]{1,2}|100)$")]
+
+
+class HashSplits(Section):
+    """Splits by the queries' hashes modulo 100; of `8-24` the 8 is in, the 24 is not."""
+
+    dev: Items[Hundredths] = Field(("8-12",), description="those that are dev")
+    test: Items[Hundredths] = Field(("0-8",), description="those that are test")
+
+    def of(self, number: int) -> str:
+        """The split of a hash."""
+        for name, parts in (("test", self.test), ("dev", self.dev)):
+            if any(int(start) <= number % 100 < int(end) for start, _, end in (part.partition("-") for part in parts)):
+                return name
+        return "train"
+
+
 class PyDocs(Dataset):
     """Docstrings of installed Python packages."""
 
@@ -70,6 +87,7 @@ class PyDocs(Dataset):
     packages: Items[str] | None = Field(None, description="import names")
     heading: Literal["none", "module"] | None = Field(None, description="the passages' titles")
     passage_words: int | None = Field(None, ge=1, description="longer passages are cut")
+    hash_splits: HashSplits | None = Field(None, description="which queries are dev and test; the others are train")
 
 
 class Beir(Dataset):

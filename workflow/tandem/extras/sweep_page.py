@@ -26,8 +26,8 @@ page.FOLDERS.append(Path(__file__).parent / "assets")
 MEASURED = ["runs", "value", "sd", "low", "high", "change", "p", "printed", "stage"]
 LEGEND = (
     "Values in percent, ± their standard deviation over seeds; in brackets the 95 % bootstrap interval over queries. "
-    "p: paired two-sided randomisation test of the queries' means over seeds against the same system at the baseline "
-    "point, Holm-corrected over the sweep's comparisons per measure. ▲ significantly better, ▼ significantly "
+    "p: paired two-sided test against the same system at the baseline point, over queries and, of several seeds, over "
+    "seeds too; Holm-corrected over the sweep's comparisons per measure. ▲ significantly better, ▼ significantly "
     "worse: p < 0.05."
 )
 BANDS = "Bands of the plots: ± one standard deviation over seeds, with one seed the interval over queries."

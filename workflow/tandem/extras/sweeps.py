@@ -11,7 +11,7 @@ from tandem.config.base import Model
 from tandem.config.tables import PrintedPoint
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_aligned
-from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test
+from tandem.evaluation.significance import bootstrap_interval, holm, seeded_test
 from tandem.report.results import Origin, percent, read_json, to_json
 from tandem.report.scored import open_scores, origin, run_folder
 
@@ -61,7 +61,7 @@ class Line:
         sd: standard deviation of the runs' means, n - 1 in the denominator; None for one run.
         low, high: 95 % bootstrap interval over queries, of each query's mean over runs.
         change: difference from the same system at the baseline; None at the baseline and where it is the same run.
-        p: of the paired randomisation test of that difference, Holm-corrected over the measure's comparisons.
+        p: of the test of that difference, Holm-corrected over the measure's comparisons.
         printed: a paper's value.
         stages: keys of the runs.
     """
@@ -148,7 +148,7 @@ def compute(plan: SweepPlan) -> Result:
         places[cell]: places[base, cell[1]] for cell, folders in cells.items() if folders != cells[base, cell[1]]
     }
     low, high = _in_parts(lambda part: np.stack(bootstrap_interval(part)), means)
-    p = _corrected(means, baselines)
+    p = _corrected(by_cell, baselines)
     keys = {folder: Path(run_folder(artifact)).name for folder, artifact in artifacts.items()}
     lines = []
     for place, ((key, system), folders) in enumerate(cells.items()):
@@ -195,11 +195,11 @@ def _in_parts(compute: Callable[[Floats64], Floats64], values: Floats64) -> Floa
     return joined.reshape(*joined.shape[:-1], cells, measures)
 
 
-def _corrected(means: Floats64, baselines: dict[int, int]) -> dict[int, Floats64]:
-    """Corrected p per measure of each cell that has a baseline, by their places."""
+def _corrected(by_cell: Sequence[Floats64], baselines: dict[int, int]) -> dict[int, Floats64]:
+    """Corrected p per measure of each cell that has a baseline, by their places; one run where no seed matters."""
     if not baselines:
         return {}
-    p = _in_parts(randomisation_test, means[list(baselines)] - means[list(baselines.values())])
+    p = np.stack([seeded_test(by_cell[place] - by_cell[base]) for place, base in baselines.items()])
     return dict(zip(baselines, np.apply_along_axis(holm, 0, p), strict=True))
 
 

@@ -83,7 +83,7 @@ class Position(NamedTuple):
     @property
     def mean(self) -> float:
         """Over queries and seeds."""
-        return float(self.block.values[self.system, :, self.measure].mean())
+        return float(self.block.values[:, self.system, :, self.measure].mean())
 
 
 def fill(
@@ -95,8 +95,8 @@ def fill(
 ) -> Table:
     """Compute a layout's numbers.
 
-    Each visible row is tested against its baseline by the paired randomisation test, on per-query means over seeds, and
-    the p-values of a column are Holm-corrected over the table's comparisons.
+    Each visible row is tested against its baseline (`seeded_test`), and a column's p-values are Holm-corrected over the
+    table's comparisons.
 
     Args:
         layout: rows and columns.
@@ -170,7 +170,7 @@ def _cell(layout: Layout, row: LayoutRow, column: Column, positions: dict[System
     if position is None:
         return Cell(column.measure, printed)
     block, system, measure = position
-    scored, seeds = block.scored[system], block.seeds[:, system, measure]
+    scored, seeds = block.scored[system], block.values[:, system, :, measure].mean(axis=1)
     base = _other(position, row.baseline)
     touched = len({score.artifact.key for score in scored}) > 1  # by the seeds
     on = layout.printed_on

@@ -7,10 +7,14 @@ from tandem.report.results import Cell, Row, Table
 LEVEL, LEAST = 0.05, 0.001  # of p: significant below the first; below the second, not written out
 LEGEND = (
     "Values in percent, the best in bold. ▲ significantly better and ▼ significantly worse than the row's baseline: "
-    "p < 0.05 in a paired two-sided randomisation test, Holm-corrected over the table's comparisons per measure."
+    "p < 0.05 in a paired two-sided test, Holm-corrected over the table's comparisons per measure."
 )
 BRACKETS = "In brackets the 95 % bootstrap interval over queries."
-SEEDS = "Mean ± standard deviation over the seeds {seeds}; intervals and tests on per-query means over them."
+TEST = "The test is by randomisation."
+SEEDS = (
+    "Mean ± standard deviation over the seeds {seeds}; the intervals are of the per-query means over them. p is the "
+    "larger of a randomisation test on these means and a test with queries and seeds as random factors (quasi-F)."
+)
 VERDICTS = (
     "Verdict: match within the band's tolerance, near, or off; none where another dataset stands in without a band."
 )
@@ -132,8 +136,7 @@ def p_text(p: float | None) -> str:
 def table_notes(table: Table) -> list[str]:
     """The notes below a table: how it was made, why printed numbers are wrong, and what the stages warn of."""
     notes = [table.note.strip()] if table.note.strip() else []
-    if len(table.seeds) > 1:
-        notes.append(SEEDS.format(seeds=", ".join(map(str, table.seeds))))
+    notes.append(SEEDS.format(seeds=", ".join(map(str, table.seeds))) if len(table.seeds) > 1 else TEST)
     for row in table.rows:
         if row.absent:
             notes.append(f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}.")

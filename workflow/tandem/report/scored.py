@@ -10,7 +10,7 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout, PlannedRow, System, system_name
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
-from tandem.evaluation.significance import bootstrap_interval, randomisation_test
+from tandem.evaluation.significance import bootstrap_interval, seeded_test
 from tandem.report.results import Origin
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
@@ -95,8 +95,7 @@ class Block:
         place: column, dataset and split.
         scored: of each system, its scores by seed.
         measures: those that all of them have.
-        values: the mean over seeds of each query's value, shape (systems, queries, measures).
-        seeds: each seed's mean over queries, shape (seeds, systems, measures).
+        values: of each seed and query, shape (seeds, systems, queries, measures).
         low, high: bounds of the bootstrap interval, shape (systems, measures).
         p: of each tested system, that of the test against its baseline by measure, uncorrected.
     """
@@ -106,7 +105,6 @@ class Block:
     scored: list[list[Scored]]
     measures: list[str]
     values: Floats64
-    seeds: Floats64
     low: Floats64
     high: Floats64
     p: dict[System, Floats64]
@@ -114,13 +112,13 @@ class Block:
     @property
     def queries(self) -> int:
         """How many queries were scored."""
-        return int(self.values.shape[1])
+        return int(self.values.shape[2])
 
     def p_against(self, base: Sequence[System], systems: Sequence[System]) -> Floats64:
         """Uncorrected p of the tests of systems, each against its own base, shape (systems, measures)."""
         own, bases = ([self.systems.index(system) for system in named] for named in (systems, base))
-        differences = (self.values[own] - self.values[bases]).transpose(1, 0, 2)
-        return randomisation_test(differences.reshape(self.queries, -1)).reshape(len(systems), -1)
+        differences = (self.values[:, own] - self.values[:, bases]).transpose(0, 2, 1, 3)
+        return seeded_test(differences.reshape(*differences.shape[:2], -1)).reshape(len(systems), -1)
 
 
 def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
@@ -141,13 +139,13 @@ def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
     if any(queries != read[0][0] for queries, _ in read):
         folder = by_seed[present[0], seeds[0]].artifact.folder
         raise UserError(f"{folder}: seeds were scored on different queries")
-    by_query = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
-    values, shape = by_query.mean(axis=0), (len(present), len(measures))
-    low, high = bootstrap_interval(values.transpose(1, 0, 2).reshape(values.shape[1], -1))
+    values = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
+    means, shape = values.mean(axis=0), (len(present), len(measures))
+    low, high = bootstrap_interval(means.transpose(1, 0, 2).reshape(means.shape[1], -1))
     by_system = [[by_seed[system, seed] for seed in seeds] for system in present]
     bounds = low.reshape(shape), high.reshape(shape)
     p: dict[System, Floats64] = {}
-    block = Block(scored[0].place, present, by_system, measures, values, by_query.mean(axis=2), *bounds, p)
+    block = Block(scored[0].place, present, by_system, measures, values, *bounds, p)
     tested = {r.id: r.baseline for r in layout.rows if r.baseline in present and r.id in present and not r.hidden}
     if tested:
         p.update(zip(tested, block.p_against([base for base in tested.values() if base], list(tested)), strict=True))

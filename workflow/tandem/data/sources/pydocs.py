@@ -66,6 +66,7 @@ class PyDocs(Source):
             raise UserError(f"packages: {entry.packages}; a list of names of installed packages is needed")
         self._titled = entry.heading == "module"
         self._longest = entry.passage_words if "passage_words" in entry.model_fields_set else PASSAGE_WORDS
+        self._splits = entry.hash_splits or datasets.HashSplits()
         self._workers = job.execution.workers or 1
         self._modules = find_modules(entry.packages)
         self.places = {"corpus": "pydocs passages", "queries": "pydocs queries"}
@@ -77,11 +78,11 @@ class PyDocs(Source):
 
     def queries(self) -> Iterator[Query]:
         for query_id, (normal, text) in sorted(self._pairs.queries.items()):
-            yield query_id, text, split_of(normal)
+            yield query_id, text, self._splits.of(number_of(normal))
 
     def qrels(self) -> Iterator[Judgement]:
         for query_id, doc_id in sorted(self._pairs.answers):
-            yield query_id, doc_id, 1, split_of(self._pairs.queries[query_id][0])
+            yield query_id, doc_id, 1, self._splits.of(number_of(self._pairs.queries[query_id][0]))
 
     @cached_property
     def _pairs(self) -> "Pairs":
@@ -125,10 +126,9 @@ def short_hash(text: str) -> str:
     return hashlib.sha1(text.encode()).hexdigest()[:10]
 
 
-def split_of(normal_query: str) -> str:
-    """8 % of the queries are test, 4 % dev, the others train: the first 32 bits of their sha1, modulo 100."""
-    bucket = int(hashlib.sha1(normal_query.encode()).hexdigest()[:8], 16) % 100
-    return "test" if bucket < 8 else "dev" if bucket < 12 else "train"
+def number_of(normal_query: str) -> int:
+    """The number that decides a query's split: the first 32 bits of its sha1."""
+    return int(hashlib.sha1(normal_query.encode()).hexdigest()[:8], 16)
 
 
 def find_modules(packages: Iterable[str]) -> list[Module]:
