@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 
 from tandem.config.loading import load_settings, merged, read_yaml
 from tandem.errors import UserError
@@ -162,7 +163,7 @@ def test_unknown_keys_and_values_are_one_line_each(planned):
     assert str(error.value).splitlines() == [
         "fusions.a.weights.1 is -1; allowed: ≥ 0",
         'fusions.b.method is "combmnz"; allowed: rrf, weighted',
-        "fusions.c.normalise is not a known key; did you mean normalize?",
+        unknown_key("fusions.c.normalise", "normalize"),
         "fusions.d.of is missing",
     ]
 
