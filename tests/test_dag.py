@@ -377,11 +377,3 @@ def test_the_catalogue_and_the_statistics_need_no_network(small, tmp_path):
     rows = list(csv.DictReader((small.folder / "results/statistics/survey_table4.csv").open()))
     assert {row["verdict"].split(" (")[0] for row in rows if row["dataset"] == "MS MARCO"} == {"not here"}
     assert len({row["dataset"] for row in rows}) == 29
-
-
-def test_a_test_set_alone_has_no_models_and_says_so(small):
-    (small.folder / "beir/qrels/train.tsv").unlink()
-    code, output = small.run()
-    assert code == 1
-    assert "is trained on split train, but dataset mine has test; name another dataset with train_on" in output
-    assert "Traceback" not in output
