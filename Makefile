@@ -1,7 +1,7 @@
 # make run                the main job: every system on the embedded default, then the result table
 # make run PROFILE=long   the same with more steps (config/long.yaml)
 # make test               lint, types, layers, docs, tests
-# make check              the same without the tests that take long: for the loop of work
+# make check              the same without the tests that are marked slow: for the loop of work
 # make torture            hundreds of kills, full disks, damaged files and broken configurations; 40 minutes, better as root
 # make docs               the site of docs/ in .site/, with every link checked
 # make reference          the pages and schemas that are generated from the code
@@ -22,8 +22,7 @@ test: .venv/.installed lint docs
 	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 check: .venv/.installed lint
-	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile tests/config tests/plan tests/store \
-	  tests/evaluation tests/test_cli.py tests/test_contributing.py --deselect tests/plan/test_paper_sizes.py
+	@OMP_NUM_THREADS=1 python -m pytest -n $(CORES) --maxprocesses 8 --dist loadfile -m "not slow"
 
 slurm: .venv/.installed
 	@TANDEM_SLURM=1 python -m pytest tests/slurm -rs --durations=0

@@ -51,10 +51,21 @@ def passages() -> list[tuple[str, str, str]]:
     return rows
 
 
+WHOLE = {"tiny_dag", "built", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
+
+
+def runs_graphs(item):
+    """Whether a test makes whole graphs, as its file, its folder or its fixtures say."""
+    return "_dag" in item.path.stem or item.path.parent.name in ("faults", "slurm") or WHOLE & {*item.fixturenames}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Where tests run side by side (`pytest -n`), the longest files come first: what ends last shall be short."""
+    """Mark tests of whole graphs `slow`. Side by side (`pytest -n`) the longest come first: what ends last is short."""
+    for item in filter(runs_graphs, items):
+        item.add_marker("slow")
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: "_dag" not in item.path.stem and item.path.parent.name != "faults")
+        items.sort(key=lambda item: (not runs_graphs(item), item.get_closest_marker("slow") is None))
 
 
 @pytest.fixture(scope="session")

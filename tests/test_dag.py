@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from messages import unknown_key
 from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, write_beir
 
 from tandem.store.files import sha256
@@ -114,23 +115,24 @@ def copied(project, tmp_path):
 
 
 def test_three_shards_change_no_bit(project, copied):
+    """The last retriever and re-ranker once more, each stage shared by three jobs."""
     runs = project.files("run.trec")
-    blocks = project.files("blocks/*.npy")
     table = (project.folder / "results/tables/tiny.csv").read_bytes()
-    assert len(blocks) > 6
-    for kind in ("embeddings", "retrieve", "rerank", "pairs", "score"):
-        shutil.rmtree(copied.folder / "results/tiny" / kind)
+    for kind in ("embeddings", "retrieve", "rerank"):
+        for folder in copied.folder.glob(f"results/tiny/{kind}/rocketqav2*"):
+            shutil.rmtree(folder)
+    assert copied.files("blocks/*.npy") != project.files("blocks/*.npy")
+    shutil.rmtree(copied.folder / "results/tiny/pairs")
     shutil.rmtree(copied.folder / "results/tables")
     # models and training lists stand, so the runs they were made from are not made again
     code, output = copied.run("--config", "execution={shards: 3, search_memory: 16, engine: torch}")
     assert code == 0, output
     assert "rule encode_shard" in output
-    assert output.count("rule retrieve_shard") == 3 * len(list(copied.folder.glob("results/tiny/retrieve/*")))
+    assert output.count("rule retrieve_shard") == 3
     assert not list(copied.folder.glob("results/tiny/retrieve/*/work"))
     assert output.count("rule rerank_shard") == 3
-    made = copied.files("run.trec")
-    assert made == {path: runs[path] for path in made}
-    assert {path.split("/")[2] for path in made} == {"bm25", "retrieve", "rerank"}
+    assert copied.files("run.trec") == runs
+    assert copied.files("blocks/*.npy") == project.files("blocks/*.npy")
     assert (copied.folder / "results/tables/tiny.csv").read_bytes() == table
 
 
@@ -266,7 +268,7 @@ def test_a_training_in_two_jobs_is_the_one_in_one_piece(project, copied):
 def test_a_mistake_in_the_configuration_is_a_line_and_no_traceback(project):
     code, output = project.run("--config", "rerank={depht: 3}")
     assert code == 1
-    assert "rerank.depht is not a known key; did you mean depth?" in output
+    assert unknown_key("rerank.depht", "depth") in output
     assert "Traceback" not in output
 
 
@@ -375,11 +377,3 @@ def test_the_catalogue_and_the_statistics_need_no_network(small, tmp_path):
     rows = list(csv.DictReader((small.folder / "results/statistics/survey_table4.csv").open()))
     assert {row["verdict"].split(" (")[0] for row in rows if row["dataset"] == "MS MARCO"} == {"not here"}
     assert len({row["dataset"] for row in rows}) == 29
-
-
-def test_a_test_set_alone_has_no_models_and_says_so(small):
-    (small.folder / "beir/qrels/train.tsv").unlink()
-    code, output = small.run()
-    assert code == 1
-    assert "is trained on split train, but dataset mine has test; name another dataset with train_on" in output
-    assert "Traceback" not in output

@@ -3,6 +3,7 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
+from messages import unknown_documents
 
 from tandem.config.datasets import Beir
 from tandem.errors import UserError
@@ -95,9 +96,7 @@ def test_unknown_documents_are_kept_dropped_or_refused(beir, make):
         file.write("q2\tnone\t1\n")
     kept = make("a", {"source": "beir"}, path=str(beir))
     assert ("q2", "none", 1, "test") in qrels(kept)
-    assert kept.manifest.facts["warnings"] == [
-        "1 judgements name documents that the corpus lacks and are kept: no run can find them"
-    ]
+    assert kept.manifest.facts["warnings"] == [unknown_documents(1)]
     dropped = make("b", {"source": "beir", "unknown_documents": "drop"}, path=str(beir))
     assert qrels(dropped) == [("q1", "d1", 1, "train"), ("q2", "d2", 1, "test")]
     with pytest.raises(

@@ -5,6 +5,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from messages import unknown_documents
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
@@ -97,9 +98,7 @@ def test_queries_of_one_over_passages_of_another(repeated, make, derive, tmp_pat
     assert Collection(made).queries("dev") == {"h1": "alef?"}
     assert Collection(made).qrels("dev") == {"h1": {"d1": 1, "d9": 1}}
     assert made.manifest.facts["queries"] == {"dev": 1}
-    assert made.manifest.facts["warnings"] == [
-        "1 judgements name documents that the corpus lacks and are kept: no run can find them"
-    ]
+    assert made.manifest.facts["warnings"] == [unknown_documents(1)]
     strict = derive("strict", "pair", {"corpus": repeated, "queries": asked}, {"unknown_documents": "drop"})
     assert Collection(strict).qrels("dev") == {"h1": {"d1": 1}}
 

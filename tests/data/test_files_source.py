@@ -5,6 +5,7 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from messages import unknown_key
 
 from tandem.data.collection import Collection
 from tandem.data.sources.own_files import PASSAGES, QRELS, header, read_trec
@@ -245,7 +246,7 @@ WRONG = {
     ),
     "unknown key": (
         {"corpora": "c.tsv"},
-        "corpora is not a known key; did you mean corpus?",
+        unknown_key("corpora", "corpus"),
     ),
 }
 

@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from tandem.config.datasets import SOURCES
+from tandem.config.datasets import sources
 from tandem.data.collection import Collection
 from tandem.data.sources import dataset_format
 from tandem.errors import UserError
@@ -50,14 +50,13 @@ def plugin(tmp_path, monkeypatch):
     path = tmp_path / "counting.py"
     path.write_text(dedent(PLUGIN))
     [loaded] = load_plugins([str(path)])
-    yield loaded
-    del SOURCES["counting"]
+    return loaded
 
 
 def test_a_plugins_format_makes_a_dataset_and_checks_its_keys(plugin, make):
     made = make("d", {"source": "counting", "numbers": 3})
     assert Collection(made).queries("test")["q2"] == "which number is 2?"
     assert dataset_format.plugin("counting") == plugin
-    assert SOURCES["counting"].model_fields["numbers"].description == "how many passages"
+    assert sources()["counting"].model_fields["numbers"].description == "how many passages"
     with pytest.raises(UserError, match=r"^numbers is 0; allowed: ≥ 1$"):
         make("few", {"source": "counting", "numbers": 0})

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 
 from tandem.errors import UserError
 from tandem.evaluation.layouts import load_layout
@@ -71,7 +72,7 @@ def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
-        (BASE + "colour: red\n", [": colour is not a known key; did you mean columns?"]),
+        (BASE + "colour: red\n", [unknown_key(": colour", "columns")]),
         (BASE.replace("run: bm25", "run: 3"), [": rows.0.run is 3; allowed: string or null"]),
         (BASE + "- {system: A, run: de}\n", [": rows.1: A is there twice; each system and first stage once"]),
         (
@@ -82,7 +83,7 @@ def test_a_column_is_named_as_printed_or_as_the_measure(tmp_path):
             BASE + "- {system: B, run: de, printed: {AP: 3}}\n",
             [": rows.1.printed.AP: no such column; add it to columns"],
         ),
-        (BASE + "- {sistem: B, system: B}\n", [": rows.1.sistem is not a known key; did you mean system?"]),
+        (BASE + "- {sistem: B, system: B}\n", [unknown_key(": rows.1.sistem", "system")]),
         ("title: [", [":2: not valid YAML: did not find expected node content"]),
         ("", [": rows is missing", ": title is missing"]),
     ],

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 
 from tandem.cli import run as run_command
 from tandem.config.loading import read_section
@@ -177,7 +178,7 @@ def test_table_of_a_tiny_dataset(tmp_path, tiny):
     ("changed", "told"),
     [
         ({"layout": LAYOUT.replace("Tiny: tiny", "Small: tiny")}, "datasets lacks Tiny, of which .* prints numbers"),
-        ({"layout": LAYOUT + "more: 1\n"}, "more is not a known key; allowed: datasets, note"),
+        ({"layout": LAYOUT + "more: 1\n"}, unknown_key("more", allowed="datasets, note")),
         ({"numbers": PRINTED.replace("9M", "nine")}, r"printed.csv:10: value is 'nine'; write it as"),
         ({"numbers": PRINTED.replace("passages", "weight")}, "'weight' is no quantity; allowed are queries"),
         ({"numbers": PRINTED.replace("split,", "part,")}, "columns are .*; they must be source, table"),

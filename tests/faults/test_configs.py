@@ -13,6 +13,7 @@ import pytest
 import yaml
 from faults_kit import SEED, TORTURE
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from messages import unknown_key
 from mutations import DEFAULT, broken, unfit
 from tiny_project import put
 
@@ -84,7 +85,7 @@ def test_nasty_values_are_named(at, value, said):
 def test_a_mistake_is_said_once_and_not_for_each_model_that_is_like_it():
     config = copy.deepcopy(DEFAULT)
     put(config, ("models", "rocketqav2", "train", "lrr"), 1)
-    assert refused(config) == ["models.rocketqav2.train.lrr is not a known key; did you mean lr?"]
+    assert refused(config) == [unknown_key("models.rocketqav2.train.lrr", "lr")]
 
 
 def test_two_mistakes_are_two_lines():
@@ -100,7 +101,7 @@ LAUGHS = (
     + "seed: *i\n"
 )
 FILES = {
-    "mistake": ("rerank: {depht: 3}\n", "rerank.depht is not a known key; did you mean depth?"),
+    "mistake": ("rerank: {depht: 3}\n", unknown_key("rerank.depht", "depth")),
     "empty": ("", "must be given as JSON or YAML with keys at top level"),
     "list": ("- a\n", "must be given as JSON or YAML with keys at top level"),
     "syntax": ("dataset: [unclosed\n", "Config file is not valid JSON or YAML"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from messages import unknown_key
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -51,7 +52,7 @@ def test_lora_is_part_of_the_key_and_its_absence_is_not(configured):
     made = model({"rank": "4"})
     assert made.values["lora"] == {"rank": 4, "alpha": 16.0, "dropout": 0.0, "targets": None}
     assert len({made.digest, plain.digest, model({"rank": 4, "targets": ["query"]}).digest}) == 3
-    with pytest.raises(UserError, match="models.de_bm25neg.lora.ranks is not a known key; did you mean rank"):
+    with pytest.raises(UserError, match=unknown_key("models.de_bm25neg.lora.ranks", "rank")):
         model({"ranks": 4})
 
 

@@ -1,9 +1,9 @@
 """A fusion is a run like any other; its settings are in the key, tuned ones by the stage that tunes them."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
+from messages import unknown_key
 
 from tandem.config.loading import load_settings, merged, read_yaml
 from tandem.errors import UserError
@@ -163,7 +163,7 @@ def test_unknown_keys_and_values_are_one_line_each(planned):
     assert str(error.value).splitlines() == [
         "fusions.a.weights.1 is -1; allowed: ≥ 0",
         'fusions.b.method is "combmnz"; allowed: rrf, weighted',
-        "fusions.c.normalise is not a known key; did you mean normalize?",
+        unknown_key("fusions.c.normalise", "normalize"),
         "fusions.d.of is missing",
     ]
 
@@ -236,10 +236,8 @@ def test_the_tracked_example_is_planned():
     assert kinds == ["bm25", "retrieve", "fuse", "fuse", "fuse", "rerank", "rerank", "rerank"]
 
 
-def test_every_method_is_planned_allowed_and_tuned():
-    from tandem.config.retrieval import Fusion
-    from tandem.plan import fusions
+def test_every_method_that_has_keys_can_be_tuned():
+    from tandem.plan.fusions import METHODS
     from tandem.stages.retrieval import fusion, fusion_grid
 
-    allowed = get_args(Fusion.model_fields["method"].annotation)
-    assert set(allowed) == set(fusion) == set(fusion_grid) == fusions.METHODS.keys()
+    assert set(fusion) >= set(fusion_grid) == METHODS.keys()

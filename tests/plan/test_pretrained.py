@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -97,8 +98,8 @@ def test_the_passages_may_be_another_datasets(configured):
 MISTAKES = [
     ({"objective": "crp"}, "encoders.mine.objective is 'crp'; did you mean crop"),
     ({}, "encoders.mine.objective is missing; allowed: crop, mlm, retromae, cocondenser"),
-    ({"objective": "crop", "layer": 1}, "encoders.mine.layer is not a known key; did you mean layers?"),
-    ({"objective": "mlm", "train": {"crop_longest": 0.5}}, "encoders.mine.train.crop_longest is not a known key"),
+    ({"objective": "crop", "layer": 1}, unknown_key("encoders.mine.layer", "layers")),
+    ({"objective": "mlm", "train": {"crop_longest": 0.5}}, unknown_key("encoders.mine.train.crop_longest")),
     ({"objective": "mlm", "train": {"mask_probability": 1.5}}, "mask_probability is 1.5; allowed: ≤ 1"),
     ({"objective": "mlm", "layers": 0}, "encoders.mine.objective is mlm, but an encoder without layers learns by crop"),
     ({"objective": "crop", "heads": 3}, "encoders.mine.hidden is 256, which heads .3. does not divide"),

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -91,7 +92,7 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
     [
         (
             {"grid": {"models.rocketqav2.train.list_siez": [1]}},
-            "grid.models.rocketqav2.train.list_siez: models.rocketqav2.train.list_siez is not a known key",
+            unknown_key("grid.models.rocketqav2.train.list_siez: models.rocketqav2.train.list_siez"),
         ),
         ({"grid": {LIST_SIZE: [4, "many"]}}, f'grid.{LIST_SIZE}: {LIST_SIZE} is "many"; allowed: integer'),
         ({"grid": {"models.rocket.train.lr": [1]}}, "grid.models.rocket.train.lr: models.rocket.train.lr: models has"),
@@ -103,10 +104,10 @@ def test_what_is_told_to_the_command_does_not_depend_on_the_order_of_planning(pl
         ({"baseline": {LIST_SIZE: 5}}, f"baseline: {LIST_SIZE}=5 is no point; the grid has {LIST_SIZE}=[4, 8]"),
         ({"baseline": {"seed": 5}}, "baseline: seed is not in the grid"),
         ({"grid": {"seed": [1, 2]}, "seeds": [3]}, "seeds: the grid has seed too"),
-        ({"seeds_at": "models.rocketqav2.train.sed"}, "seeds_at: models.rocketqav2.train.sed is not a known key"),
+        ({"seeds_at": "models.rocketqav2.train.sed"}, unknown_key("seeds_at: models.rocketqav2.train.sed")),
         ({"with": {"depth.test": 0}}, "with: depth.test is 0; allowed: ≥ 1"),
         ({"dataset": "pydoc"}, "dataset: pydoc is unknown; did you mean pydocs?"),
-        ({"colour": "red"}, "colour is not a known key"),
+        ({"colour": "red"}, unknown_key("colour")),
         (
             {"grid": {"dataset": ["pydocs", "squad"]}, "systems": ["bm25"]},
             "grid: points are compared query by query, but search pydocs test, squad",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
@@ -137,7 +138,7 @@ def test_a_checkpoint_is_a_system_and_a_start(plan):
     [
         ({f"{DE}/checkpoints": 0}, f"{DOTTED}.checkpoints is 0; allowed: ≥ 1"),
         ({f"{DE}/checkpoints": 41}, f"{DOTTED}.checkpoints is 41, but there are only 40 steps"),
-        ({"validation": {"depht": 3}}, "validation.depht is not a known key; did you mean depth?"),
+        ({"validation": {"depht": 3}}, unknown_key("validation.depht", "depth")),
         ({"models/de_bm25neg/validation": {"fidelity": True}}, "models.de_bm25neg.validation.fidelity is not a known"),
         (
             {f"{DE}/checkpoints": 2, "depth/dev": 50},

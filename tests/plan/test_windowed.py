@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 
 from tandem.config.loading import load_settings, merged, read_yaml
 from tandem.errors import UserError
@@ -146,7 +147,7 @@ def test_how_deep_runs_go_is_no_part_of_the_windows(config):
         (CE | {"missing": "zero"}, "aggregations.x.missing is zero, but aggregations.x.by scores every window"),
         (DE | {"scores": "raw"}, "aggregations.x.scores is raw, but there is no aggregations.x.by"),
         ({"of": "bm25"}, "aggregations.x.windows is missing"),
-        (DE | {"factor": 3}, "aggregations.x.factor is not a known key"),
+        (DE | {"factor": 3}, unknown_key("aggregations.x.factor")),
     ],
 )
 def test_a_wrong_entry_is_one_line(config, entry, line):
@@ -178,7 +179,7 @@ def test_a_name_is_a_name(config):
         ({"of": "short"}, "datasets.cut.of is short, which is no dataset"),
         ({"of": "cut"}, "datasets form a cycle: cut -> cut"),
         ({"titles": "none"}, 'datasets.cut.titles is "none"; allowed: repeat, first'),
-        ({"tokens_": 3}, "datasets.cut.tokens_ is not a known key"),
+        ({"tokens_": 3}, unknown_key("datasets.cut.tokens_")),
     ],
 )
 def test_windows_that_cannot_be_cut_are_one_line(config, cut, line):

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from messages import unknown_key
 from table_plans import make_table
 
 from tandem.config.loading import read_bands
@@ -65,7 +66,7 @@ def test_the_band_that_says_most_is_taken_and_elsewhere_only_one_of_that_dataset
     ("text", "told"),
     [
         ("- {tolerance: 1, near: 2}", "0.source is missing"),
-        ("- {tolerance: 1, near: 2, source: s, colour: red}", "0.colour is not a known key; allowed: dataset"),
+        ("- {tolerance: 1, near: 2, source: s, colour: red}", unknown_key("0.colour", allowed="dataset")),
         ("- {tolerance: 2, near: 1, source: s}", "0.near is 1, below tolerance"),
         ("- {tolerance: 1, near: 2, source: s, dataset: d}", "0: names dataset d, but no value"),
         ("tolerance: 1", "the whole is no list of bands"),

@@ -1,6 +1,7 @@
 """Stage `aggregate`: a hand-made run over windows, aggregated by hand."""
 
 import pytest
+from messages import other_dataset
 
 from tandem.data.dataset import run as cut
 from tandem.data.runs import iter_run, write_run
@@ -107,7 +108,7 @@ def test_of_a_re_ranked_run_only_what_was_scored_counts(aggregated, make_run, wi
 
 
 def test_what_does_not_fit_is_refused(aggregated, make_job, make_run, make_dataset, documents, windows, tmp_path):
-    with pytest.raises(UserError, match="run .* was made from the dataset tiny-0123456789; expected w-0123456789"):
+    with pytest.raises(UserError, match=other_dataset("run", "tiny-0123456789", "w-0123456789")):
         aggregated("max", make_run(documents))
     other = make_dataset(tmp_path / "other" / "dataset" / "other-0123456789", DOCUMENTS)
     params = {"method": "max", "depth": 10, "split": "test"}

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from messages import other_dataset
 
 from tandem.config.execution import Execution
 from tandem.data.collection import Collection
@@ -126,10 +127,10 @@ def test_what_does_not_fit_is_refused(
     out = tmp_path / "tiny" / "rerank" / "x-0123456789"
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", [("x", "", "an otter")])
     foreign = make_run(other, lists, "foreign")
-    with pytest.raises(UserError, match="run .* was made from the dataset other-0123456789; expected tiny-0000000001"):
+    with pytest.raises(UserError, match=other_dataset("run", "other-0123456789", "tiny-0000000001")):
         run(make_job("rerank", out, PARAMS, {**inputs, "run": foreign}))
     strange = make_tokens(tmp_path / "other" / "tokens" / "x-0123456789", other)
-    with pytest.raises(UserError, match="tokens .* was made from the dataset other-0123456789"):
+    with pytest.raises(UserError, match=other_dataset("tokens", "other-0123456789")):
         run(make_job("rerank", out, PARAMS, {**inputs, "tokens": strange}))
     with pytest.raises(UserError, match="depth is 20, but .*run-0123456789 goes only 15 deep"):
         run(make_job("rerank", out, {**PARAMS, "depth": 20}, inputs))

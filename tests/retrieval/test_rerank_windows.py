@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from messages import other_dataset
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as cut
@@ -167,9 +168,7 @@ def test_what_does_not_fit_is_refused(inputs, tokens, make_job, tmp_path):
         told = PARAMS | {"method": "max", "scores": "raw"} | (params or {})
         return make_job("rerank_windows", tmp_path / "tiny" / "no-0123456789", told, inputs | other)
 
-    with pytest.raises(
-        UserError, match="judge_tokens.0 .* was made from the dataset tiny-0000000001; expected w-01234"
-    ):
+    with pytest.raises(UserError, match=other_dataset("judge_tokens.0", "tiny-0000000001", "w-01234")):
         run(job(**{"judge_tokens.0": tokens}))
     with pytest.raises(UserError, match="depth is 20, but .*run-0123456789 goes only 10 deep"):
         run(job({"depth": 20}))

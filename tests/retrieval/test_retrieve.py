@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from messages import other_dataset
 
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
@@ -87,7 +88,7 @@ def test_passages_and_queries_of_different_models_are_refused(
 def test_another_dataset_split_or_side_is_refused(tmp_path, make_job, make_dataset, inputs):
     out = tmp_path / "x-0123456789"
     other = make_dataset(tmp_path / "dataset" / "other-0123456789", [("x", "", "an otter")])
-    with pytest.raises(UserError, match="passages .* was made from the dataset tiny-0000000001; expected other-"):
+    with pytest.raises(UserError, match=other_dataset("passages", "tiny-0000000001", "other-")):
         run(make_job("retrieve", out, PARAMS, {**inputs, "dataset": other}))
     with pytest.raises(UserError, match="holds queries of the split test; expected dev"):
         run(make_job("retrieve", out, {**PARAMS, "split": "dev"}, inputs))

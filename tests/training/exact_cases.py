@@ -54,10 +54,9 @@ def results(case, budget, dtype, queries=4, world=ALONE, **more):
 
 
 def dev_values(world=ALONE, lists=4):
-    """RR@10 of both parts of a joint model on dev lists."""
-    relevant = np.random.RandomState(5).rand(*BATCH.passages.shape) < 0.3
-    made = objective("joint", world=world)
-    return validate(made, Validation(BATCH.part(0, lists), relevant[:lists]), 1 << 20, world)
+    """nDCG@10 of both parts of a joint model on dev lists."""
+    grades = [{8: 1}, {2: 1, 17: 2}, {20: 1}, {26: 1}]
+    return validate(objective("joint", world=world), Validation(BATCH.part(0, lists), grades[:lists], "a test"), world)
 
 
 def main(folder):

@@ -69,6 +69,7 @@ def test_what_the_encoder_and_the_data_are_licensed_for_is_told(quick_job, card,
     assert "- `pointwise`: " in body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("objective", "shape"),
     [

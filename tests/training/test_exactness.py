@@ -14,8 +14,6 @@ from safetensors.torch import load_file
 
 from tandem.training.forward import Budget
 
-WORLDS = (2, 3)
-
 
 @pytest.fixture(scope="module")
 def whole():
@@ -31,25 +29,18 @@ def whole():
     return make
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory):
-    """`together(size)`: what each of so many processes told, and its gradients; started once by torchrun."""
-    made = {}
-
-    def make(size):
-        if size not in made:
-            folder = tmp_path_factory.mktemp(f"world-{size}")
-            launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-            line = [*launch, "--nproc-per-node", str(size), exact_cases.__file__, str(folder)]
-            done = subprocess.run(line, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
-            made[size] = [
-                (json.loads((folder / f"{rank}.json").read_text()), load_file(folder / f"{rank}.safetensors"))
-                for rank in range(size)
-            ]
-        return made[size]
-
-    return make
+@pytest.fixture(scope="module", params=[2, 3], ids=["2 processes", "3 processes"])
+def together(request, tmp_path_factory):
+    """The values of each of several processes, and its gradients; they are started once, by torchrun."""
+    folder, size = tmp_path_factory.mktemp("world"), request.param
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    line = [*launch, "--nproc-per-node", str(size), exact_cases.__file__, str(folder)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [
+        (json.loads((folder / f"{rank}.json").read_text()), load_file(folder / f"{rank}.safetensors"))
+        for rank in range(size)
+    ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -71,21 +62,21 @@ def test_cached_gradients_replay_dropout(case):
     assert told[0][0]["loss"] != approx(without, rel=1e-3)
 
 
-@pytest.mark.parametrize("size", WORLDS)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_several_processes_equal_one(case, size, whole, together):
+def test_several_processes_equal_one(case, whole, together):
     for number, (dtype, queries, _) in enumerate(RUNS):
         start = f"{case}|{number}|"
-        for told, gradients in together(size):
+        for told, gradients in together:
             own = {path.removeprefix(start): g for path, g in gradients.items() if path.startswith(start)}
             assert_same((told[f"{case}|{number}"], own), whole(case, dtype, queries), DTYPES[dtype][1])
 
 
-@pytest.mark.parametrize("size", WORLDS)
-def test_several_processes_validate_what_one_does(size, together):
+@pytest.mark.slow
+def test_several_processes_validate_what_one_does(together):
     alone = [dev_values(), dev_values(lists=1)]
     assert 0 < alone[0]["dual"] < 1
-    for told, _ in together(size):
+    for told, _ in together:
         assert [list(values) for values in told["dev"]] == [["dual", "cross"]] * 2
         assert told["dev"][0] == approx(alone[0])
         assert told["dev"][1] == approx(alone[1])

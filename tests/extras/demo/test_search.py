@@ -91,12 +91,12 @@ def test_a_joint_model_is_ranked_by_its_retriever_beside_its_re_ranker(built):
 
 def test_odd_queries_are_answered(built):
     """Some find nothing, end as a file does, begin as a flag does, or are no UTF-8."""
-    line = ["-m", "tandem", "search", "both", "config.yaml", "--json", "--alone", "--k", "3"]
-    for query, before in (("how to edit otter.yaml", []), ("--otter", ["--"]), ("水獭 ∅", [])):
-        done = built.run([*line, *before, query])
+    flags = ["config.yaml", "--json", "--alone", "--k", "3"]
+    for system, *query in (("bm25", "how to edit otter.yaml"), ("bm25", "--", "--otter"), ("both", "水獭 ∅")):
+        done = built.run(["-m", "tandem", "search", system, *flags, *query])
         assert done.returncode == 0, done.stderr
         (told,) = map(json.loads, done.stdout.splitlines())
-        assert told["query"] == query
+        assert told["query"] == query[-1]
         assert len(told["passages"]) == 3
     words = [sys.executable, "-m", "tandem", "search", "bm25", "config.yaml", "--json", "--alone"]
     done = subprocess.run(words, input=b"otter \xff\nzzzz\nheron\n", capture_output=True, cwd=built.folder)

@@ -1,10 +1,11 @@
-"""Stages run in processes of their own, as in the graph: a Java machine cannot be started twice in one."""
+"""Stages run in a process of their own, as in the graph; all tests share one, since starting Java takes long."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,15 @@ from tandem.store.job import load, read_job
 from tandem.errors import UserError
 from tandem.stages import KINDS
 
-for words in json.load(sys.stdin):
-    told = None
-    try:
-        load(KINDS[words[0]].run)(read_job(words[0], words[1:]))
-    except UserError as error:
-        told = str(error)
-    print("told", json.dumps(told))
+for lines in sys.stdin:
+    mistakes = []
+    for kind, *words in json.loads(lines):
+        try:
+            load(KINDS[kind].run)(read_job(kind, words))
+            mistakes.append(None)
+        except UserError as error:
+            mistakes.append(str(error))
+    print("mistakes", json.dumps(mistakes), flush=True)
 """
 
 
@@ -44,18 +47,44 @@ def words(tmp_path: Path) -> Callable[..., list[str]]:
     return made
 
 
+@contextmanager
+def driver(**environment: str) -> Iterator[Callable[..., list[str | None]]]:
+    """A process that runs command lines; it ends with the block, and must not have died before."""
+    command, env = [sys.executable, "-c", DRIVER], {**os.environ, **environment}
+
+    def run(*lines: list[str]) -> list[str | None]:
+        process.stdin.write(json.dumps(lines) + "\n")
+        process.stdin.flush()
+        answer = next((line for line in process.stdout if line.startswith("mistakes ")), None)
+        assert answer, "the process has died"
+        return json.loads(answer.removeprefix("mistakes "))
+
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield run
+    assert process.returncode == 0
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Callable[..., list[str | None]]]:
+    """The process that the tests share."""
+    with driver() as run:
+        yield run
+
+
 @pytest.fixture
-def stages() -> Callable[..., list[str | None]]:
-    """`stages(line, …, **environment)`: run command lines in one new process; None or the user's mistake of each."""
+def stages(shared: Callable[..., list[str | None]]) -> Callable[..., list[str | None]]:
+    """`stages(line, …, **environment)`: run command lines; None or the user's mistake of each.
 
-    def done(*lines: list[str], **more: str) -> list[str | None]:
-        command = [sys.executable, "-c", DRIVER]
-        env = {**os.environ, **more}
-        ended = subprocess.run(command, input=json.dumps(lines), env=env, capture_output=True, text=True)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return [json.loads(line[5:]) for line in ended.stdout.splitlines() if line.startswith("told ")]
+    What counts while Java starts, `alone` or with an environment, runs in a new process.
+    """
 
-    return done
+    def run(*lines: list[str], alone: bool = False, **environment: str) -> list[str | None]:
+        if not (alone or environment):
+            return shared(*lines)
+        with driver(**environment) as own:
+            return own(*lines)
+
+    return run
 
 
 @pytest.fixture

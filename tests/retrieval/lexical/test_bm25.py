@@ -14,6 +14,8 @@ from tandem.stages.lexical import LANGUAGES
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
 
+pytestmark = pytest.mark.slow
+
 DATASET = {"dataset": "dataset"}
 BOTH = {"dataset": "dataset", "lucene": "index"}
 ENGLISH = {"analyzer": "default", "language": "en"}
@@ -149,7 +151,7 @@ def test_wrong_indexes_are_one_line(stages, words, collection, tmp_path):
         assert told.startswith(message)
     line = words("lucene", "index", ENGLISH, DATASET, {"heap": "much"})
     unknown = words("lucene", "index", {"analyzer": "snowball", "language": "en"}, DATASET)
-    heap, analyzer = stages(line, unknown)
+    heap, analyzer = stages(line, unknown, alone=True)
     assert heap == "heap: 'much'; a size such as 4g or 512m is allowed"
     assert analyzer.startswith("lucene: --params.analyzer")
     assert all(name in analyzer for name in ("default", "porter", "krovetz", "none", "whitespace"))

@@ -11,6 +11,8 @@ import pytest
 from tandem.data.runs import iter_run
 from tandem.store.artifact import open_artifact
 
+pytestmark = pytest.mark.slow
+
 DATASET = {"dataset": "dataset"}
 BOTH = {"dataset": "dataset", "lucene": "index"}
 WORDS = {"analyzer": "whitespace", "language": "en"}

@@ -1,11 +1,13 @@
 """Datasets: the keys of every dataset, and those of each source."""
 
-from typing import Annotated, ClassVar, Literal
+import inspect
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
 from tandem.errors import UserError, nearest, printable
+from tandem.registry import Registry
 
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
 
@@ -262,12 +264,26 @@ class Group(Dataset):
     of: Items[str] = Field(min_length=1, description="the datasets")
 
 
-SOURCES: dict[str, type[Dataset]] = by_value(
+_SOURCES: dict[str, type[Dataset]] = by_value(
     "source",
     *(PyDocs, Beir, IrDatasets, Files, Squad, CMedQA2, Dpr, EntityQuestions, RocketQA, RocketQATsv, DuReaderRetrieval),
     *(DuReader2, Pair, Dissimilar, Reduced, Windows, UnionDataset, Unlabelled, Group),
 )
-"""Source → its keys. A plugin's format adds an entry."""
+# The classes that read them. Those above have their keys here, so that planning imports none of them.
+dataset_format: Registry[Any] = Registry("dataset format", "dataset_format", "data.sources")
+
+
+def sources() -> dict[str, type[Dataset]]:
+    """Source → the model of its entries: the classes above, and what further formats are annotated with."""
+    own = {name: entry_model(dataset_format[name]) for name in dataset_format if name not in _SOURCES}
+    return _SOURCES | own
+
+
+def entry_model(source: type[Any]) -> type[Dataset]:
+    """The model of a format's entries: the annotation of `entry` in its `__init__`."""
+    model: type[Dataset] = inspect.signature(source, eval_str=True).parameters["entry"].annotation
+    return model
+
 
 INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
 """What windows and unlabelled datasets take over from the dataset that they are `of`, where they do not say it."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import yaml
 
 from tandem.config.base import Section
-from tandem.config.datasets import INHERITED, SOURCES, Dataset, inherited
+from tandem.config.datasets import INHERITED, Dataset, inherited, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
 from tandem.config.language_models import LLM_METHODS
 from tandem.config.retrieval import INDEXES, Index
@@ -216,7 +216,7 @@ def _by(key: str, classes: Mapping[str, type[S]], at: str, entry: Raw) -> tuple[
 def _dataset(at: str, entry: Raw) -> tuple[Dataset | None, list[str]]:
     if entry.get("source") in ("windows", "unlabelled"):
         entry = {key: value for key, value in entry.items() if value is not None or key not in INHERITED}
-    return _by("source", SOURCES, at, entry)
+    return _by("source", sources(), at, entry)
 
 
 def _encoder(at: str, entry: Raw) -> tuple[Encoder | None, list[str]]:

@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 
 from tandem.config.base import Section
-from tandem.config.datasets import SOURCES, Dataset
+from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder, Reranker
 from tandem.config.language_models import LLM_METHODS, LlmReranker
 from tandem.config.retrieval import INDEXES, Index
@@ -28,7 +28,7 @@ Schema = dict[str, Any]
 """JSON schema leaves the program as it is."""
 ENTRIES: dict[str, tuple[type[Section], ...]] = {
     "models": tuple(OBJECTIVES.values()),
-    "datasets": tuple(SOURCES.values()),
+    "datasets": tuple(sources().values()),
     "encoders": (PublishedEncoder, *PRETRAINING.values()),
     "indexes": tuple(INDEXES.values()),
     "rerankers": (Reranker,),

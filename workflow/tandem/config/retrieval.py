@@ -1,10 +1,22 @@
 """How passages are found: BM25, dense indexes, re-ranking, fusions, aggregations, imported runs."""
 
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import Field
 
-from tandem.config.base import Analyzer, Count, Distinct, Items, Precision, Section, Share, Weight, by_value
+from tandem.config.base import Analyzer, Count, Distinct, Items, Precision, Section, Share, Weight, by_value, choice
+from tandem.registry import Registry
+
+# Methods of fusing runs and of aggregating windows, by name; plugins register theirs by the same decorators.
+fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval.fusion")
+aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation", "retrieval.windows")
+
+if TYPE_CHECKING:
+    FusionMethod = AggregationMethod = str
+else:
+    FusionMethod = choice(fusion)
+    AggregationMethod = choice(aggregation)
 
 
 class Bm25Tuning(Section):
@@ -103,13 +115,13 @@ class Encode(Inference):
 
 
 class ImportedRun(Section):
-    """A run that others released, or that a plugin's stage writes: an entry of `runs`.
+    """A run that others released, or that a stage of one's own writes: an entry of `runs`.
 
     Tabs separate columns: ranks has query, passage, rank[, score]; margin_mse two scores, query, positive, negative.
     """
 
     paths: dict[str, str] = Field({}, description="split → file")
-    stage: str | None = Field(None, description="instead of `paths`: a plugin's kind of stage that writes run.trec")
+    stage: str | None = Field(None, description="instead of `paths`: a kind of stage of your own that writes run.trec")
     of: str | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
     params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
@@ -128,7 +140,7 @@ class Fusion(Section):
     """Several runs as one, an entry of `fusions`."""
 
     of: Items[str] = Field(description="two or more runs, fusions among them")
-    method: Literal["rrf", "weighted"] = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
+    method: FusionMethod = Field("rrf", description="rrf: by ranks; weighted: a weighted sum of scores")
     k: float | None = Field(60.0, ge=0, description="of rrf; null: tuned")
     normalize: Literal["min_max", "z_score", "none"] = Field("min_max", description="weighted: scores per query")
     weights: Items[Weight] | None = Field(None, description="of weighted, one per run; null: tuned")
@@ -167,7 +179,7 @@ class Aggregation(Section):
     windows: str = Field(description="a dataset of source windows")
     of: str = Field(description="the run over the windows that is aggregated; with `by`: a run over the documents")
     by: str | None = Field(None, description="cross-encoder or ensemble that scores windows of the first documents")
-    method: Literal["first", "max", "sum", "kmax"] = Field("max", description="FirstP, MaxP, SumP, mean of k best")
+    method: AggregationMethod = Field("max", description="FirstP, MaxP, SumP, mean of k best")
     k: int = Field(3, ge=1, description="of kmax")
     scores: Literal["raw", "probability"] | None = Field(None, description="of `by`; null: probability for sum only")
     missing: Literal["lowest", "zero"] | None = Field(None, description="of a window; null: zero in sum alone")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tandem.config.datasets import SOURCES, Dataset, File, Group, IrDatasets
+from tandem.config.datasets import Dataset, File, Group, IrDatasets, sources
 from tandem.config.loading import gathered, load_settings
 from tandem.config.validation import read
 from tandem.data.fetch import data_folder, readable
@@ -65,7 +65,8 @@ def catalogue(*, datasets: Path | None = None) -> None:
 
 def read_entries(entries: Mapping[str, Any]) -> dict[str, Dataset]:
     """Entries as JSON, by name, as models of their sources."""
-    return {name: read(SOURCES[entry["source"]], entry, f"datasets.{name}") for name, entry in entries.items()}
+    models = sources()
+    return {name: read(models[entry["source"]], entry, f"datasets.{name}") for name, entry in entries.items()}
 
 
 def format_catalogue(datasets: Entries) -> str:

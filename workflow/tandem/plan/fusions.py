@@ -19,12 +19,12 @@ from tandem.plan.graph import JSON, Stage
 class Method(NamedTuple):
     """Keys of a method of fusion: the one that is tuned where it is null, that of `tune` for it, and the others."""
 
-    tuned: str
-    candidates: str
+    tuned: str = ""
+    candidates: str = ""
     others: tuple[str, ...] = ()
 
 
-METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}
+METHODS = {"rrf": Method("k", "k"), "weighted": Method("weights", "step", ("normalize",))}  # others have no keys
 SETTINGS = 1001  # the most that are tried: five runs in steps of 0.1
 K, MISSING = ("kmax",), ("sum", "kmax")  # methods of aggregation that `k` and `missing` mean something to
 # Blocks of the configuration whose names are taken.
@@ -42,8 +42,8 @@ def fuse(ctx: Context, name: str, split: str, data: str, runs: list[Stage], tuni
         upstream["tuned"] = ctx.stage(
             "tune_fusion", data, f"{name}.{tune_split}", tuning(ctx, name, data), tune_upstream
         )
-    else:
-        params |= json_of(entry, METHODS[entry.method].tuned)
+    elif key := keys_of(entry).tuned:
+        params |= json_of(entry, key)
     return ctx.stage("fuse", data, f"{name}.{split}", params, upstream)
 
 
@@ -51,9 +51,15 @@ def _sources(ctx: Context, data: str, runs: list[Stage]) -> dict[str, Stage]:
     return {"dataset": dataset(ctx, data), **{f"run.{at}": run for at, run in enumerate(runs)}}
 
 
+def keys_of(entry: Fusion) -> Method:
+    """The keys that a fusion's method looks at."""
+    return METHODS.get(entry.method, Method())
+
+
 def is_tuned(entry: Fusion) -> bool:
     """Whether a fusion's setting is chosen on a split with labels."""
-    return getattr(entry, METHODS[entry.method].tuned) is None
+    key = keys_of(entry).tuned
+    return bool(key) and getattr(entry, key) is None
 
 
 def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
@@ -70,7 +76,7 @@ def fusion_depth(ctx: Context, name: str, split: str, data: str) -> int:
 def tuning(ctx: Context, name: str, data: str) -> JSON:
     """How an entry is tuned; a `UserError` where that is impossible on this dataset."""
     entry, labelled, at = ctx.settings.fusions[name], ctx.dataset_entry(data), f"fusions.{name}"
-    method, measure, split = METHODS[entry.method], entry.tune.measure, entry.tune.split
+    method, measure, split = keys_of(entry), entry.tune.measure, entry.tune.split
     if labelled.relevance == "answers":
         problem = f"{at}.{method.tuned} is null: to be tuned, but dataset {data} has answers and no qrels"
         raise Unavailable(f"{problem}; set it")
@@ -85,7 +91,7 @@ def tuning(ctx: Context, name: str, data: str) -> JSON:
 
 def _others(entry: Fusion) -> JSON:
     """The keys beside the tuned one that the method looks at."""
-    return {key: getattr(entry, key) for key in METHODS[entry.method].others}
+    return {key: getattr(entry, key) for key in keys_of(entry).others}
 
 
 def check_fusion(ctx: Context, name: str) -> None:

@@ -47,7 +47,7 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
     elif system in settings.aggregations:
         stage = _aggregated(ctx, system, split, where, data, opened)
     elif system in settings.runs and settings.runs[system].stage:
-        stage = _by_plugin(ctx, system, split, where, data, opened)
+        stage = _by_kind(ctx, system, split, where, data, opened)
     elif system in settings.runs:
         stage = imported(ctx, system, split, data)
     elif system in settings.fusions:
@@ -67,13 +67,13 @@ def _searched(ctx: Context, split: str, data: str) -> JSON:
     return {"split": split, "depth": run_depth(ctx, split, data)}
 
 
-def _by_plugin(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened) -> Stage:
-    """The stage of a plugin that writes a run."""
+def _by_kind(ctx: Context, system: str, split: str, where: str, data: str, opened: Opened) -> Stage:
+    """The stage of a kind that the entry of `runs` names."""
     entry, at = ctx.settings.runs[system], f"runs.{system}"
     kind = entry.stage or ""
-    if kind not in KINDS or isinstance(KINDS[kind].run, str):
-        own = [name for name, declared in KINDS.items() if not isinstance(declared.run, str)]
-        raise UserError(f"{at}.stage: {kind} is no plugin's stage{nearest(kind, own)}")
+    allowed = [name for name, declared in KINDS.items() if declared.in_runs]
+    if kind not in allowed:
+        raise UserError(f"{at}.stage: {kind} is no kind of stage for `runs`{nearest(kind, allowed)}")
     model = KINDS[kind].params
     values = {**_searched(ctx, split, data), **entry.params}
     params = read(model, values, f"{at}.params") if model else values

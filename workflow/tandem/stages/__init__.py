@@ -1,5 +1,7 @@
 """The map of the pipeline: one declaration for each kind of stage."""
 
+from dataclasses import replace
+
 from tandem.errors import UserError
 from tandem.registry import name_plugin
 from tandem.stages import data, evaluation, lexical, negatives, retrieval, training
@@ -11,10 +13,10 @@ KINDS: dict[str, Kind] = {
 
 
 def register_stage(kind: Kind) -> Kind:
-    """Add a plugin's kind of stage; a `UserError` if its name is taken."""
+    """Add a plugin's kind of stage, which `runs` may name; a `UserError` if its name is taken."""
     if kind.name in KINDS:
         raise UserError(f"stage {kind.name} is registered twice; rename one of them")
-    KINDS[kind.name] = kind
+    KINDS[kind.name] = kind = replace(kind, in_runs=True)
     name_plugin(kind.name)
     return kind
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from tandem.config import retrieval
 from tandem.config.language_models import LanguageModel
 from tandem.config.retrieval import Encode, Inference, TradeoffSearches
 from tandem.registry import Registry
@@ -14,9 +15,9 @@ Normalization = Literal["min_max", "z_score", "none"]
 IndexType = Literal["flat", "sq", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"]
 
 
-# Methods of aggregating windows and of fusing runs, by name; plugins register theirs by the same decorators.
-aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation", "retrieval.windows")
-fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval.fusion")
+aggregation: Registry[Callable[..., Any]] = retrieval.aggregation
+fusion: Registry[Callable[..., Any]] = retrieval.fusion
+# `(number of runs, parameters) -> settings`: those that tuning a fusion tries, the preferred first.
 fusion_grid: Registry[Callable[..., Any]] = Registry("grid of a fusion", "fusion_grid", "retrieval.fusion")
 # `(query, passages, *, options) -> scores` of one query's passages, all texts; used in runs `<first stage>+<scorer>`.
 pair_scorer: Registry[Callable[..., Any]] = Registry("pair scorer", "pair_scorer", "retrieval.rerank")

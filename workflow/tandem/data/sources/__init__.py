@@ -2,11 +2,11 @@
 
 A source streams the corpus, the queries and the qrels in an order that is the same on every machine. It may hold all
 queries and qrels in memory, but never the whole corpus. To add a format, write a module of this package with a subclass
-of `Source` under `@dataset_format("<name>")`: nothing else lists formats. Models of the entries of this project's own
-formats stand in `tandem.config.datasets`, so that planning imports no format.
+of `Source` under `@dataset_format("<name>")`: nothing else lists formats. `entry` of its `__init__` is annotated with
+the model of the format's entries. The models of the formats here stand in `tandem.config.datasets`, so that planning
+imports none of these modules.
 """
 
-import inspect
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import Any, ClassVar, TypeVar
 
-from tandem.config.datasets import SOURCES, Dataset
+from tandem.config import datasets
 from tandem.config.validation import read
 from tandem.data.listing import Listing
 from tandem.errors import UserError
@@ -87,27 +87,7 @@ class Source(ABC):
         yield from ()
 
 
-class Formats(Registry[type[Source]]):
-    """Sources by name."""
-
-    def __call__(self, name: str) -> Callable[[type[Source]], type[Source]]:
-        """Register a source as `source: <name>`; the configuration gets the model of its entries."""
-        register = super().__call__(name)
-
-        def decorate(source: type[Source]) -> type[Source]:
-            SOURCES.setdefault(name, entry_model(source))
-            return register(source)
-
-        return decorate
-
-
-dataset_format = Formats("dataset format", "dataset_format", "data.sources")
-
-
-def entry_model(source: type[Source]) -> type[Dataset]:
-    """The model of a source's entries: the annotation of `entry` in its `__init__`."""
-    model: type[Dataset] = inspect.signature(source, eval_str=True).parameters["entry"].annotation
-    return model
+dataset_format: Registry[type[Source]] = datasets.dataset_format
 
 
 def open_source(job: DatasetJob) -> Source:
@@ -120,7 +100,7 @@ def open_source(job: DatasetJob) -> Source:
     if name not in dataset_format:
         raise UserError(f"source: {name!r} is unknown; allowed are {', '.join(sorted(dataset_format))}")
     source = dataset_format[name]
-    model = entry_model(source)
+    model = datasets.entry_model(source)
     upstream = {role: artifact.key for role, artifact in job.inputs.items() if role in model.model_fields}
     return source(job, read(model, {"source": name, **upstream, **values}))
 
