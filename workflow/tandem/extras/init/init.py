@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from tandem import ROOT
 from tandem.cluster.progress import duration
-from tandem.config.datasets import SOURCES
+from tandem.config.datasets import sources
 from tandem.config.loading import Raw, gathered, merged
 from tandem.data.fetch import readable
 from tandem.data.language import misfits
@@ -85,7 +85,7 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
     if data[0].startswith(IRDS):
         return {"source": "ir_datasets", "id": data[0].removeprefix(IRDS)}, ""
     listing = Listing.of([Path(name) for name in data])
-    formats = [name for name in dataset_format if SOURCES[name].reads_files and name != LAST_RESORT]
+    formats = [name for name in dataset_format if sources()[name].reads_files and name != LAST_RESORT]
     for source in (*formats, LAST_RESORT):
         if (keys := dataset_format[source].recognise(listing)) is not None:
             if source != LAST_RESORT and Path.cwd().is_relative_to(listing.folder.absolute()):
