@@ -14,6 +14,7 @@ from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.extras.demo.export import CARD, fresh_folder, write_flat
 from tandem.extras.operations.bundle import render_readme
+from tandem.models.saving import DualShape
 from tandem.retrieval.embeddings import Embeddings
 from tandem.store.artifact import open_artifact
 
@@ -132,8 +133,8 @@ def test_a_mistake_is_one_line(built, monkeypatch, words, message):
 
 
 VALUES = {
-    "system": "x", "dual": {"dimension": 8, "shared": True, "pooling": "cls", "normalize": True, "temperature": 1.0},
-    "pool": "hidden[:, 0]", "query_tokens": 1, "passage_tokens": 1, "passages": 50, "precision": ["bf16"],
+    "system": "x", "dual": DualShape(shared=True, pooling="cls", normalize=True, temperature=1.0, dimension=8),
+    "pool": "hidden[:, 0]", "prompt": "", "query_tokens": 1, "passage_tokens": 1, "passages": 50, "precision": ["bf16"],
     "dtype": "int8", "indexes": ["a.faiss"], "factory": "Flat", "tuned": {}, "texts": False, "query": "''",
     "lineage": {},
 }  # fmt: skip

@@ -17,6 +17,7 @@ from tandem.errors import UserError
 from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
 from tandem.extras.operations.configurations import Configuration, split_files
+from tandem.models.dual import read_shape
 from tandem.models.saving import POOL
 from tandem.models.tokens import Tokens
 from tandem.plan.graph import Stage
@@ -84,8 +85,8 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
     """Write everything into an empty folder; the first query of `split` is the example."""
     needs = {role: open_artifact(Path(stage.folder)) for role, stage in part(run).needs.items()}
     passages, collection = Embeddings(needs["passages"], "passages"), Collection(needs["dataset"])
-    dual = json.loads((needs["model"].folder / "dual/dual.json").read_text())
-    if "dense" in dual:
+    dual = read_shape(needs["model"].folder / "dual")
+    if dual.dense:
         raise UserError(f"{system} has linear layers behind its pooling, which transformers alone does not compute")
     say(f"export {system} · {passages.rows:,} passages")
     shutil.copytree(needs["model"].folder / "dual", folder / "dual")
@@ -106,8 +107,8 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         CARD,
         system=system,
         dual=dual,
-        pool=POOL[dual["pooling"]],
-        prompt=f"{json.dumps(text, ensure_ascii=False)} + " if (text := dual.get("prompts", {}).get("query")) else "",
+        pool=POOL[dual.pooling],
+        prompt=f"{json.dumps(text, ensure_ascii=False)} + " if (text := dual.prompts.get("query")) else "",
         query_tokens=query,
         passage_tokens=passage,
         passages=passages.rows,
