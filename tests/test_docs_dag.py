@@ -64,7 +64,7 @@ def systems(folder, table):
 def test_own_data_becomes_a_table_a_report_and_a_search(tutorial, checkout):
     assert list(dict.fromkeys(systems(checkout, "first_look"))) == ["BM25", "Encoder, untrained", "Dual encoder"]
     assert (checkout / "results/audits.html").is_file()
-    assert "which animal sleeps in winter" in tutorial["own_data"]
+    assert "search de_bm25neg · 60 passages" in tutorial["own_data"]
     assert (checkout / "my-search/passages.faiss").is_file()
 
 
