@@ -95,7 +95,7 @@ def test_same_bytes_twice(tmp_path, inputs):
     ("lines", "options", "told"),
     [
         (RUN, {"measures": ["nope@3"]}, "nope@3 is not a measure"),
-        (RUN, {"split": "dev"}, "no split dev"),
+        (RUN, {"split": "dev"}, "give a run of dev"),
         ("other Q0 d1 1 1 t\n", {}, "holds no query of split test"),
         ("q1 Q0 d1 1\n", {}, "run.trec:1"),
     ],
