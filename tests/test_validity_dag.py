@@ -1,6 +1,7 @@
 """What planning says before anything is made, and what tables and report say of trainings that cannot help."""
 
 import csv
+import json
 import random
 import shutil
 import sys
@@ -8,7 +9,7 @@ import sys
 import pytest
 import tiny_project
 import yaml
-from tiny_project import LAYOUT, TRAIN, said, snakemake, tiny_config, write_beir
+from tiny_project import LAYOUT, PART, TRAIN, said, snakemake, tiny_config, write_beir
 
 from tandem.models.saving import describe_encoder
 
@@ -24,9 +25,10 @@ def project(encoder_folder, documents, tmp_path):
     """
     own = shutil.copytree(encoder_folder, tmp_path / "own")
     describe_encoder(own, 32, "mean", normalize=True)
-    write_beir(tmp_path / "beir", documents, ("train", "dev", "test"))
+    write_beir(tmp_path / "beir", [(name, "", text) for name, _, text in documents], ("train", "dev", "test"))
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT | {"rows": ROWS}))
     config = tiny_config(tmp_path, own) | {"tables": [str(tmp_path / "tiny.yaml")], "bm25": {"engine": "bm25s"}}
+    config["lengths"] = {"query": 24, "passage": 24}
     config["depth"]["test"] = 100
     config["models"]["rocketqav2"]["train"] = HARMFUL
     for name in ("de_bm25neg", "ce_bm25neg"):
@@ -77,16 +79,27 @@ WARNINGS = [
 ]
 
 
-def test_where_labels_are_random_the_start_is_kept_and_table_and_report_say_so(project):
-    """One process makes the stages, as importing torch takes longest; Snakemake makes the table and the report."""
-    folder, qrels = project.folder, project.folder / "beir/qrels"
-    head, *rows = (line.split("\t") for line in (qrels / "train.tsv").read_text().splitlines())
-    passages = random.Random(3).sample([passage for _, passage, _ in rows], len(rows))
-    rows = [head, *([query, passage, "1"] for (query, _, _), passage in zip(rows, passages, strict=True))]
-    (qrels / "train.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
-    with open(qrels / "test.tsv", "a") as judged:
-        judged.write("test-otter\tunknown\t1\n")
+def make_training_useless(beir):
+    """Dev and test ask for passages by their own words, which any encoder finds; train's labels are random."""
+    texts = {row["_id"]: row["text"] for row in map(json.loads, (beir / "corpus.jsonl").read_text().splitlines())}
+    queries = list(map(json.loads, (beir / "queries.jsonl").read_text().splitlines()))
+    for query in queries:
+        split, _, subject = query["_id"].partition("-")
+        if split != "train":
+            query["text"] = texts[f"{subject}-{PART[split]}"]
+    (beir / "queries.jsonl").write_text("".join(json.dumps(query) + "\n" for query in queries))
+    names = [query["_id"] for query in queries if query["_id"].startswith("train-")]
+    drawn = zip(names, random.Random(3).sample(list(texts), len(names)), strict=True)
+    judged = "".join(f"{query}\t{passage}\t1\n" for query, passage in drawn)
+    (beir / "qrels/train.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
 
+
+def test_where_training_cannot_help_the_start_is_kept_and_table_and_report_say_so(project):
+    """One process makes the stages, as importing torch takes longest; Snakemake makes the table and the report."""
+    folder = project.folder
+    make_training_useless(folder / "beir")
+    with open(folder / "beir/qrels/test.tsv", "a") as judged:
+        judged.write("test-otter\tunknown\t1\n")
     status, output = said([sys.executable, tiny_project.__file__, "tiny", "config.yaml"], cwd=folder)
     assert status == 0, output
     status, lines = project()
@@ -96,4 +109,5 @@ def test_where_labels_are_random_the_start_is_kept_and_table_and_report_say_so(p
         assert [line for line in WARNINGS if line not in text] == [], page
     with open(folder / "results/tables/tiny.csv") as table:
         values = {row["system"]: row["value"] for row in csv.DictReader(table) if row["measure"] == "nDCG@10"}
-    assert values["Retriever"] == values["Encoder, untrained"]
+    # all are found, and of one query a second relevant passage does not exist: (19 + 1 / (1 + 1 / log2(3))) / 20
+    assert values["Retriever"] == values["Encoder, untrained"] == "98.0657"
