@@ -28,7 +28,9 @@ def encoder(name: str, *, configurations: Configurations = ()) -> None:
     read = entry.source != "hub" or entry.pooling is None
     folder = described_folder(entry, fetch=True) if read else None
     place = entry.name or entry.package or entry.path or ""
-    lines = [("source", entry.source, f"{place}@{entry.revision}" if entry.revision else place)]
+    lines: list[tuple[str, str, str]] = [
+        ("source", entry.source, f"{place}@{entry.revision}" if entry.revision else place)
+    ]
     lines += choices(entry, described_by(entry), f"encoders.{name}")
     if folder and (limit := longest_input(folder)):
         lines.append(("longest input", FILES, f"{limit} tokens"))
