@@ -4,7 +4,6 @@ They are read without that library, which takes seconds to import; a test compar
 """
 
 import json
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -101,18 +100,12 @@ def _check_inputs(folder: Path) -> None:
 
 def _read(path: Path, kind: type) -> Any:
     try:
-        value = _parsed(path, path.stat().st_mtime_ns)
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({type(error).__name__}); mend it") from None
     if not isinstance(value, kind):
         raise UserError(f"{path}: is no JSON {kind.__name__}; mend it")
     return value
-
-
-@lru_cache
-def _parsed(path: Path, changed: int) -> Any:
-    """The content of a file, read once for all variants of a configuration; `changed` is its time."""
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _unknown(path: Path, what: str) -> UserError:

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -65,7 +64,6 @@ def locate(job: Job[EncoderParams]) -> tuple[Path, str | None]:
     return Path(str(job.execution.path)), None
 
 
-@cache
 def package_folder(package: str, folder: str) -> Path:
     """The folder inside an installed package, found without importing it."""
     spec = importlib.util.find_spec(package)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -59,11 +60,18 @@ def described_by(entry: PublishedEncoder) -> JSON:
     if entry.source == "hub" and entry.pooling:
         return {}
     try:
-        return described_towers(described_folder(entry))
+        folder = described_folder(entry)
+        return _described_package(folder) if entry.source == "package" else described_towers(folder)
     except UserError:
         if entry.pooling is None:
             raise
         return {}
+
+
+@cache
+def _described_package(folder: Path) -> JSON:
+    """The same of an installed package, which does not change: read once for all variants of a configuration."""
+    return described_towers(folder)
 
 
 def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
