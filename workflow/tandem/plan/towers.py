@@ -60,8 +60,9 @@ def described_by(entry: PublishedEncoder) -> JSON:
     if entry.source == "hub" and entry.pooling:
         return {}
     try:
-        folder = described_folder(entry)
-        return _described_package(folder) if entry.source == "package" else described_towers(folder)
+        if entry.source == "package":
+            return _described_package(entry.package or "", entry.folder or "")
+        return described_towers(described_folder(entry))
     except UserError:
         if entry.pooling is None:
             raise
@@ -69,9 +70,9 @@ def described_by(entry: PublishedEncoder) -> JSON:
 
 
 @cache
-def _described_package(folder: Path) -> JSON:
+def _described_package(package: str, folder: str) -> JSON:
     """The same of an installed package, which does not change: read once for all variants of a configuration."""
-    return described_towers(folder)
+    return described_towers(package_folder(package, folder))
 
 
 def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:
