@@ -46,7 +46,7 @@ def test_a_published_model_is_a_row_as_sentence_transformers_computes_it(tmp_pat
     write_beir(tmp_path / "beir", documents, splits=("test",))
     rows = [{"system": "BM25", "run": "bm25"}, {"system": "Published", "run": "tiny"}]
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT | {"rows": rows}))
-    config = tiny_config(tmp_path, "minilm") | {"tables": [str(tmp_path / "tiny.yaml")], "recipes": [], "models": {}}
+    config = tiny_config(tmp_path, "minilm") | {"tables": [str(tmp_path / "tiny.yaml")]}
     config |= {"encoders": {"tiny": {"source": "folder", "path": str(published)}}, "bm25": {"engine": "bm25s"}}
     config["lengths"] = {"query": 64, "passage": 64}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))

@@ -52,7 +52,7 @@ def test_pooling_and_normalisation_of_both_ages(tmp_path):
     ("pooling", "module", "told"),
     [
         (MEAN, "WordWeights", "modules.json: describes the module WordWeights, which is not computed here"),
-        (MEAN | {"pooling_mode_max_tokens": True}, "Normalize", "describes the pooling mean_tokens [+] max_tokens"),
+        (MEAN | {"pooling_mode_max_tokens": True}, "Normalize", "describes the pooling mean [+] max"),
         ({"pooling_mode": "mean_sqrt_len_tokens"}, "Normalize", "describes the pooling mean_sqrt_len_tokens"),
     ],
 )

@@ -13,13 +13,13 @@ from tandem.models.tokens import Tokens
 
 
 def test_pooling_by_hand():
-    hidden = torch.tensor([[[1.0, 2.0], [3.0, 6.0], [100.0, 100.0]]])
+    hidden = torch.tensor([[[1.0, 2.0], [4.0, 8.0], [100.0, 100.0]]])
     mask = torch.tensor([[1, 1, 0]])
     assert pool(hidden, mask, "cls").tolist() == [[1.0, 2.0]]
-    assert pool(hidden, mask, "mean").tolist() == [[2.0, 4.0]]
-    assert pool(hidden, mask, "max").tolist() == [[3.0, 6.0]]
-    assert pool(hidden, mask, "lasttoken").tolist() == [[3.0, 6.0]]
-    assert pool(hidden, mask, "weightedmean").tolist() == [[(1 + 2 * 3) / 3, (2 + 2 * 6) / 3]]
+    assert pool(hidden, mask, "mean").tolist() == [[2.5, 5.0]]
+    assert pool(hidden, mask, "max").tolist() == [[4.0, 8.0]]
+    assert pool(hidden, mask, "lasttoken").tolist() == [[4.0, 8.0]]
+    assert pool(hidden, mask, "weightedmean").tolist() == [[3.0, 6.0]]  # (1 · 1 + 2 · 4) / (1 + 2)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "max", "weightedmean", "lasttoken"])

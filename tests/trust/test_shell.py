@@ -32,7 +32,7 @@ def test_a_shell_reads_the_values_back(configured, tmp_path, nasty):
     config = configured()
     config["datasets"] = {"mine": {"source": "beir", "path": str(folder)}}
     config |= {"dataset": "mine", "encoder": "start"}
-    config["encoders"] = {"start": {"source": "hub", "name": f"org/{nasty}", "revision": nasty}}
+    config["encoders"] = {"start": {"source": "hub", "name": f"org/{nasty}", "revision": nasty, "pooling": "cls"}}
     config["runs"] = {"told": {"paths": {"test": str(run)}}}
     config["systems"] = ["told"]
     plan = FullPlan(copy.deepcopy(config), ROOT)

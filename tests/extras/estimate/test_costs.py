@@ -27,7 +27,7 @@ MINE = {
         }
     },
     "encoder": "b",
-    "encoders": {"b": {"source": "hub", "name": "org/b", "revision": "main", "shape": BERT}},
+    "encoders": {"b": {"source": "hub", "name": "org/b", "revision": "main", "pooling": "cls", "shape": BERT}},
     "models": {
         "de": {
             "objective": "dual",
@@ -138,7 +138,7 @@ def test_an_entry_with_fewer_queries_costs_fewer(machine):
 
 
 def test_unknown_sizes_are_one_line(machine):
-    encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main"}}
+    encoders = {"b": {"source": "hub", "name": "org/b", "revision": "main", "pooling": "cls"}}
     plan = FullPlan(MINE | {"encoders": encoders}, ROOT)
     with pytest.raises(UserError, match=r"encoder b: its sizes are not known.*encoders\.<name>\.shape"):
         stage_cost(plan.planner.model("de", "test"), new_setting(plan.settings, machine), machine)

@@ -33,7 +33,7 @@ def planned(**more):
                     "counts": counts, "tokens": {"passage": 60, "query": 8}},
         },
         "encoder": "b",
-        "encoders": {"b": {"source": "hub", "name": "org/b", "revision": "main", "shape": SMALL}},
+        "encoders": {"b": {"source": "hub", "name": "org/b", "revision": "main", "pooling": "cls", "shape": SMALL}},
         "models": {"de": {"objective": "dual", "candidates": {"from": "bm25", "depth": 20}}},
         "audits": {"retriever": None},
         "depth": {"train": 20, "dev": DEPTH, "test": DEPTH},

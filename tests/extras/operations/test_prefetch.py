@@ -93,7 +93,7 @@ def prefetch(tmp_path, server):
     config = {
         "dataset": "toy",
         "datasets": {"toy": {"source": "beir", "files": files}},
-        "encoders": {"tiny": {"source": "hub", "name": "org/tiny", "revision": COMMIT}},
+        "encoders": {"tiny": {"source": "hub", "name": "org/tiny", "revision": COMMIT, "pooling": "cls"}},
         "encoder": "tiny",
         "tables": ["baseline"],
         "systems": ["de_bm25neg"],

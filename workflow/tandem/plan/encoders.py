@@ -11,7 +11,7 @@ from typing import Any, Self, get_args
 
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PublishedEncoder, Reranker
-from tandem.errors import UserError
+from tandem.errors import Unavailable, UserError
 from tandem.models.hub import package_folder
 from tandem.plan.context import TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
@@ -134,10 +134,10 @@ def encoder(ctx: Context, name: str, opened: tuple[str, ...] = ()) -> Stage:
 
 
 def untrained(ctx: Context, name: str) -> Stage:
-    """The stage that makes an encoder, as it is, a dual encoder."""
+    """The stage that makes an encoder, as it is, a dual encoder; `Unavailable` if nothing says how vectors are made."""
     start, chosen = encoder(ctx, name), towers(ctx, name)
     if "pooling" not in chosen:
-        raise UserError(
+        raise Unavailable(
             f"encoders.{name}.pooling: its files do not say how a text's vector is made, so it is no system as it is; "
             f"say pooling: {', '.join(get_args(Pooling))}"
         )

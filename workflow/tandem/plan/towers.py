@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -64,11 +65,19 @@ def described_by(entry: PublishedEncoder) -> JSON:
     if entry.source == "hub" and entry.pooling:
         return {}
     try:
+        if entry.source == "package":
+            return _described_package(entry.package or "", entry.folder or "")
         return described_towers(described_folder(entry))
     except UserError:
         if entry.pooling is None:
             raise
         return {}
+
+
+@cache
+def _described_package(package: str, folder: str) -> JSON:
+    """The same of an installed package, which does not change: read once for all variants of a configuration."""
+    return described_towers(package_folder(package, folder))
 
 
 def described_folder(entry: PublishedEncoder, fetch: bool = False) -> Path:

@@ -109,11 +109,11 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
     objective: Ranker
     match train:
         case DualTraining():
-            objective = Dual(start_dual(inputs["start"], params, job.key), tokens, train, positives, budget, world)
+            objective = Dual(start_dual(inputs["start"], params), tokens, train, positives, budget, world)
         case CrossTraining():
             objective = Cross(start_cross(inputs["start"], params.pooling), tokens, train, positives, budget, world)
         case JointTrain():
-            dual = start_dual(inputs["retriever"], params, job.key)
+            dual = start_dual(inputs["retriever"], params)
             cross = start_cross(inputs["reranker"], params.pooling)
             cross_tokens = Tokens.open(inputs["cross_tokens"])
             objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
@@ -122,10 +122,10 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
     return objective
 
 
-def start_dual(artifact: Artifact, params: ModelParams, key: str) -> DualEncoder:
-    """A dual encoder from an encoder or from a trained model, for the artifact `key`."""
+def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
+    """A dual encoder from an encoder or from a trained model."""
     if (artifact.folder / "hf").is_dir():
-        return start_towers(artifact.folder / "hf", params.shared, params, f"train {key}")
+        return start_towers(artifact.folder / "hf", params.shared, params, f"start {artifact.key}")
     return DualEncoder.load(artifact.folder / "dual")
 
 
