@@ -83,6 +83,13 @@ def test_training_queries_allow_every_system(here, documents, encoder_folder, ca
     assert len(Path("mine.yaml").read_text().splitlines()) <= MOST_LINES
 
 
+def test_names_that_yaml_reads_as_other_values_are_quoted(here, documents):
+    write_beir(here / "data", documents, splits=("test",))
+    run(["init", "2024", "--data", "data", "--language", "no"])
+    settings = planned(Path("2024.yaml")).settings
+    assert (settings.dataset, settings.datasets["2024"].language) == ("2024", "no")
+
+
 def test_an_existing_file_stays_unless_forced(here, documents):
     write_beir(here / "data", documents)
     Path("mine.yaml").write_text("mine: true\n")

@@ -100,9 +100,9 @@ def compose(choices: Choices) -> str:
     how = sizes.execution(choices.machine, shape, longest["passage"])
     lines = [
         "# Written by `tandem init`. Every key with its default: docs/configuration.md",
-        f"dataset: {choices.name}",
+        f"dataset: {flow(choices.name)}",
         "datasets:",
-        f"  {choices.name}:",
+        f"  {flow(choices.name)}:",
         *(f"    {line}" for line in _dataset_lines(choices)),
         f"encoder: {flow(encoder.name)}",
         *([f"encoders: {{{flow(encoder.name)}: {flow(encoder.entry)}}}"] if encoder.entry else []),
@@ -127,7 +127,7 @@ def _dataset_lines(choices: Choices) -> list[str]:
     counts = {**({"passages": found.passages} if found.whole else {}), **found.queries}
     tokens = {side: round(tokens_of(found.lengths[side], sizes.TYPICAL[side])) for side in ("passage", "query")}
     lines = [f"{key}: {flow(value)}" for key, value in choices.entry.items()]
-    lines.append(f"language: {language}")
+    lines.append(f"language: {flow(language)}")
     lines += [] if language in ANALYZED.split() else ["analyzer: whitespace  # there is no other for this language"]
     lines.append(f"counts: {flow(counts)}  # others are a warning")
     lines.append(f"tokens: {flow(tokens)}  # mean of a text, for estimates")

@@ -13,6 +13,7 @@ from cyclopts.validators import Number
 from tandem import ROOT
 from tandem.cluster.progress import duration
 from tandem.config.datasets import sources
+from tandem.config.execution import Execution
 from tandem.config.loading import Raw, gathered, merged
 from tandem.data.fetch import readable
 from tandem.data.language import misfits
@@ -27,6 +28,7 @@ from tandem.extras.init.look import Look, look
 from tandem.extras.init.sizes import Machine
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import upstream_first
+from tandem.stages.data import DatasetParams
 from tandem.store.files import write_text
 from tandem.store.job import Job
 
@@ -63,9 +65,8 @@ def init(
     if language and not CODE.fullmatch(language):
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)
-    options: Any = {"path": folder, "workers": os.cpu_count()} if folder else {}
-    source: Any = entry
-    found = look(Job("dataset", Path(path.stem), source, {}, options), seconds)
+    options = Execution(path=folder or None, workers=os.cpu_count())
+    found = look(Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds)
     entry |= {"path": folder} if folder else {}
     language = language or guess_language(found)
     choices = Choices(path.stem, entry, language, found, starting_encoder(encoder, language), Machine.here())
