@@ -3,6 +3,7 @@
 #   PYTHON=python3.12 envs/setup.sh    another interpreter (3.11.5 or newer)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+unset PYTHONPATH  # pip would take this checkout's code for an installed package
 python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' || {
   echo "envs/setup.sh: $python is $("$python" -V 2>&1); Python 3.11.5 or newer is needed, set PYTHON" >&2

@@ -47,28 +47,29 @@ def place(tmp_path_factory, documents, encoder_folder) -> Place:
 
 @pytest.fixture(scope="module")
 def finished(place):
-    """The first run: it makes BM25's table."""
-    return place.run("mine.yaml", "words")
+    """The first run: it makes the table of BM25's two runs, and the report."""
+    return place.run("mine.yaml")
 
 
 def test_a_run_says_what_it_does_and_ends_with_the_answer(place, finished):
     status, out, err = finished
     assert status == 0, err
-    assert err[0] == "reading tiny · stage 1 of 9"  # its size is not known yet
+    assert err[0] == "reading tiny · stage 1 of 10"  # its size is not known yet
     assert any(line.startswith("searching bm25.test · stage ") and "left" in line for line in err)
     assert "stages in" in err[-1]
     log = place.folder / err[-1].partition("Snakemake's output: ")[2]
-    assert "9 of 9 steps (100%) done" in log.read_text()
+    assert "10 of 10 steps (100%) done" in log.read_text()
     assert [line.split()[0] for line in out[-5:]] == ["best", "gain", "p", "hurt", "report"]
     page = Path(out[-1].split(maxsplit=1)[1])
-    assert page == place.folder / "results/mine/tables/words.html"
-    assert page.is_file()
+    assert page == place.folder / "results/mine/report.html"
+    assert "Steep" in page.read_text()
     assert not (place.folder / "results/tables").exists()
 
 
 def test_a_second_run_makes_nothing_and_answers_again(place, finished):
     status, out, err = place.run("mine.yaml", "words")
-    assert (status, out[-5:]) == (0, finished[1][-5:])
+    assert (status, out[-5:-1]) == (0, finished[1][-5:-1])
+    assert out[-1].endswith("results/mine/tables/words.html")
     assert err[-1].startswith("0 stages in ")
 
 
