@@ -13,7 +13,8 @@ fusion: Registry[Callable[..., Any]] = Registry("fusion", "fusion", "retrieval.f
 aggregation: Registry[Callable[..., Any]] = Registry("aggregation", "aggregation", "retrieval.windows")
 
 if TYPE_CHECKING:
-    FusionMethod = AggregationMethod = str
+    FusionMethod = str
+    AggregationMethod = str
 else:
     FusionMethod = choice(fusion)
     AggregationMethod = choice(aggregation)
