@@ -47,7 +47,7 @@ def test_without_training_queries_what_needs_none_is_planned_and_the_rest_is_nam
     for split in ("train", "dev"):
         (project.folder / f"beir/qrels/{split}.tsv").unlink()
     status, lines = project("-n", "-p")
-    assert (status, lines[-1][:18]) == (0, "This was a dry-run")
+    assert status == 0, lines
     [lacking] = [line for line in lines if line.startswith("tiny lacks ")]
     assert lacking.startswith("tiny lacks Retriever, Re-ranker on Retriever: models.")
     why = "is trained on split train, but dataset tiny has test; name another dataset with train_on"
@@ -66,14 +66,15 @@ def test_names_of_splits_are_read_before_anything_is_made(project):
     (qrels / "test.tsv").rename(qrels / "Test.tsv")
     status, lines = project("-n")
     allowed = "a split's judgements are <split>.tsv or .tsv.gz, in lower case; rename or remove it"
-    assert (status, lines[-1]) == (1, f"{qrels}/Test.tsv: {allowed}")
+    assert status == 1
+    assert f"{qrels}/Test.tsv: {allowed}" in lines
 
 
 WARNINGS = [
     "dataset tiny: 1 judgements name documents that the corpus lacks and are kept: no run can find them",
     "model de_bm25neg: training did not help, its start is kept: dev nDCG@10 ",
-    "model ce_bm25neg: training did not help, its start is kept: dev nDCG@10 ",
     "model ce_bm25neg: stays at chance: listwise loss ",
+    "model ce_bm25neg: ranks the dev lists worse than their first stage: nDCG@10 ",
     "model rocketqav2: training did not help, its start is kept: dev nDCG@10 ",
     "candidates de_bm25neg: ce_bm25neg, which judges, stays at chance: it denoises nothing",
 ]
