@@ -107,7 +107,6 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         system=system,
         dual=dual,
         pool=POOL[dual["pooling"]],
-        prompt=f"{json.dumps(text, ensure_ascii=False)} + " if (text := dual.get("prompts", {}).get("query")) else "",
         query_tokens=query,
         passage_tokens=passage,
         passages=passages.rows,
