@@ -62,5 +62,5 @@ def test_a_published_model_is_a_row_as_sentence_transformers_computes_it(tmp_pat
         ndcg_at_k=[10],
     )
     theirs = evaluator(SentenceTransformer(str(published), device="cpu"))["cosine_ndcg@10"]
-    assert 0.05 < theirs < 0.95
+    assert 0.01 < theirs < 0.95
     assert values["Published", "nDCG@10"] / 100 == pytest.approx(theirs, abs=0.002)
