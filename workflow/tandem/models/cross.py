@@ -57,7 +57,7 @@ class CrossEncoder(nn.Module):
         config: Any = encoder.config
         self.encoder, self.pooling = encoder, pooling
         self.dropout = nn.Dropout(getattr(config, "hidden_dropout_prob", 0.1))
-        self.head = head or nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
+        self.head: nn.Module = head or nn.Linear(1 if pooling == "segments" else int(config.hidden_size), 1)
 
     @classmethod
     def start(cls, folder: Path, pooling: str) -> Self:
@@ -109,11 +109,12 @@ class CrossEncoder(nn.Module):
         """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
         pooling = self.head.pooling if isinstance(self.head, Classifier) else self.pooling
         vectors = pooled(self.encoder, inputs, pooling, mode, packed, multiple)
+        scores: Tensor
         if isinstance(self.head, Classifier):
-            return self.head(vectors)[:, 0]
-        if self.pooling == "segments":
+            scores = self.head(vectors)[:, 0]
+        elif self.pooling == "segments":
             cosines = nn.functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
-            scores: Tensor = self.head(cosines[:, None])[:, 0]
+            scores = self.head(cosines[:, None])[:, 0]
         else:
             scores = self.head(self.dropout(vectors))[:, 0]
         return scores
