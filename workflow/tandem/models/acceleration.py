@@ -48,11 +48,10 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
             model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
             if isinstance(model, CrossEncoder) and by_onednn() and not training:
                 model.any_rows = True
-                head: Any = model.head
-                if isinstance(head, nn.Linear):
-                    model.head = FrozenLinear(head, torch.float32, tokens, gelu=False)
+                if isinstance(model.head, nn.Linear):
+                    model.head = FrozenLinear(model.head, torch.float32, tokens, gelu=False)
                 else:
-                    freeze(head, "fp32", tokens)
+                    freeze(model.head, "fp32", tokens)
             for encoder in encoders:
                 compiled = is_compiled(packed, execution.compile, training)
                 if not training:

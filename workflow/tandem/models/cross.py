@@ -113,12 +113,12 @@ class CrossEncoder(nn.Module):
         """Scores of pairs on any device, shape (pairs,), float32; see `pooled`."""
         pooling = self.head.pooling if isinstance(self.head, Classifier) else self.pooling
         vectors = pooled(self.encoder, inputs, pooling, mode, packed, multiple)
+        scores: Tensor
         if isinstance(self.head, Classifier):
-            logits: Tensor = self.head(vectors)
-            return logits[:, 0]
-        if self.pooling == "segments":
+            scores = self.head(vectors)[:, 0]
+        elif self.pooling == "segments":
             cosines = nn.functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)
-            scores: Tensor = self.head(cosines[:, None])[:, 0]
+            scores = self.head(cosines[:, None])[:, 0]
         else:
             scores = self.head(self.dropout(vectors))[:, 0]
         return scores

@@ -55,8 +55,7 @@ class Server:
         except openai.APITimeoutError:
             raise UserError(f"{at}: no answer within {self.endpoint.timeout:g} s, {tries} times; {AGAIN}") from None
         except openai.APIConnectionError as error:
-            reason = error.__cause__ or error
-            raise UserError(f"{at}: cannot be reached, {tries} times ({reason}); {AGAIN}") from None
+            raise UserError(f"{at}: cannot be reached, {tries} times ({error.__cause__ or error}); {AGAIN}") from None
         except openai.APIStatusError as error:
             words = " ".join(str(error.message).split())[:200]
             raise UserError(f"{at}: status {error.status_code}: {words}; {AGAIN}") from None
