@@ -72,6 +72,14 @@ def test_a_pipeline_stands_wherever_a_run_does(settings, configured, tmp_path):
     assert runs["C"].upstream["run"] is runs["B"]
 
 
+def test_a_layout_brings_its_own_pipeline(configured, tmp_path):
+    layout = tmp_path / "mine.yaml"
+    row = "{system: B, run: best, with: {pipelines.best: {of: [bm25, bm25+ce_bm25neg], depths: [2]}}}"
+    layout.write_text(f"title: T\nrows:\n- {row}\n")
+    [(_, score)] = Plan({**configured(), "tables": [str(layout)]}, ROOT).tables["mine"]
+    assert score.upstream["run"].upstream["chosen"].values["depths"] == [2]
+
+
 @pytest.mark.parametrize(
     ("entry", "line"),
     [

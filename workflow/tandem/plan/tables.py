@@ -246,7 +246,8 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
             planner.train_without_similar(dataset, name, audited.similar_queries(dataset))
         stage = _score(planner, audited, row, layout, str(file), dataset)
         run = stage.upstream.get("run")
-        replaced = [(own[at], value) for at, value in row.with_.items() if stand_ins.collection(own[at]) != value]
+        datasets = {at: value for at, value in row.with_.items() if names_dataset(at)}
+        replaced = [(own[at], value) for at, value in datasets.items() if stand_ins.collection(own[at]) != value]
         planned = PlannedRow(
             system=row.system,
             first_stage=row.first_stage,

@@ -5,7 +5,7 @@ re-ranked more deeply holds the scores of every smaller depth: it is cut, and no
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import fsum
 from pathlib import Path
 from typing import NamedTuple
@@ -125,7 +125,7 @@ def systems(job: Job[ChoosePipelineParams]) -> Iterator[System]:
         yield System(number, own, first, tuple(sorted(job.params.depths)))
 
 
-def rankings(system: System) -> Iterator[list[Ranked]]:
+def rankings(system: System) -> Iterator[Sequence[Ranked]]:
     """Query by query, (query, documents, scores) at each depth of a system, as the stage `rerank` would write them."""
     deep = iter_run(system.run.path("run.trec"))
     if system.first is None:
