@@ -33,7 +33,7 @@ def project(tmp_path_factory, encoder_folder, documents):
     with (folder / "questions.csv").open("w", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["question", "answer", "split"])
-        for split in ("train", "test"):
+        for split in ("train", "dev", "test"):
             for name, texts in subjects.items():
                 rows.writerow([ASKED[split].format(name), texts[PART[split]], split])
     config = yaml.safe_load((EXAMPLE / "config.yaml").read_text())
