@@ -12,7 +12,7 @@ import pytest
 from tiny_project import said, write_beir
 
 from tandem.data.collection import Collection
-from tandem.models.saving import describe_encoder
+from tandem.models.saving import DualShape, describe_encoder
 from tandem.store.artifact import open_artifact
 
 HEADER = "query-id\tcorpus-id\tscore\n"
@@ -171,7 +171,7 @@ def test_an_encoder_of_the_hub_with_another_pooling_than_planned(encoder_folder,
     """The hub's files are not here when the graph is planned: the stage compares them, here in the hub's cache."""
     repository = tmp_path / "hub" / "models--org--mine"
     snapshot = shutil.copytree(encoder_folder, repository / "snapshots" / ("0" * 40))
-    describe_encoder(snapshot, 32, "mean", normalize=True)
+    describe_encoder(snapshot, 32, DualShape(True, "mean", True, 0.05))
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("0" * 40)
     params = ["--params.source", "hub", "--params.name", "org/mine", "--params.revision", "main"]

@@ -11,7 +11,7 @@ import tiny_project
 import yaml
 from tiny_project import LAYOUT, PART, TRAIN, said, snakemake, tiny_config, write_beir
 
-from tandem.models.saving import describe_encoder
+from tandem.models.saving import DualShape, describe_encoder
 
 ROWS = [*LAYOUT["rows"], {"system": "Encoder, untrained", "run": "encoder"}]
 HARMFUL = TRAIN | {"lr": 0.5, "choose": "dev", "validate_every": 4}
@@ -24,7 +24,7 @@ def project(encoder_folder, documents, tmp_path):
     The encoder is a folder that says itself how it pools.
     """
     own = shutil.copytree(encoder_folder, tmp_path / "own")
-    describe_encoder(own, 32, "mean", normalize=True)
+    describe_encoder(own, 32, DualShape(True, "mean", True, 0.05))
     write_beir(tmp_path / "beir", [(name, "", text) for name, _, text in documents], ("train", "dev", "test"))
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(LAYOUT | {"rows": ROWS}))
     config = tiny_config(tmp_path, own) | {"tables": [str(tmp_path / "tiny.yaml")], "bm25": {"engine": "bm25s"}}

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tiny_project import ROOT, jobs, said, snakemake, write_beir
 
+from tandem.models.saving import DualShape, describe_encoder
+
 
 def init(folder: Path, *words: str, **environment: str) -> str:
     """Run `tandem init mine` in a folder; what it prints."""
@@ -20,9 +22,17 @@ def init(folder: Path, *words: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_collection_with_a_test_split_alone_runs_to_its_report(tmp_path, encoder_folder, documents):
+@pytest.fixture
+def described(encoder_folder, tmp_path):
+    """The tiny encoder as sentence-transformers saves one: its files say how vectors are made."""
+    folder = shutil.copytree(encoder_folder, tmp_path / "encoder")
+    describe_encoder(folder, 32, DualShape(True, "mean", True, 0.05))
+    return folder
+
+
+def test_a_collection_with_a_test_split_alone_runs_to_its_report(tmp_path, described, documents):
     write_beir(tmp_path / "data", documents, splits=("test",))
-    init(tmp_path, "data", "--encoder", str(encoder_folder))
+    init(tmp_path, "data", "--encoder", str(described))
     status, output = said(snakemake(tmp_path, ("--quiet", "rules"), ("mine.yaml",)))
     assert status == 0, output
     (path,) = tmp_path.rglob("tables/summary.csv")
@@ -31,9 +41,9 @@ def test_a_collection_with_a_test_split_alone_runs_to_its_report(tmp_path, encod
     assert len(list(tmp_path.rglob("report.html"))) == 1
 
 
-def test_a_collection_with_training_queries_trains_every_system(tmp_path, encoder_folder, documents):
+def test_a_collection_with_training_queries_trains_every_system(tmp_path, described, documents):
     write_beir(tmp_path / "data", documents)
-    init(tmp_path, "data", "--encoder", str(encoder_folder))
+    init(tmp_path, "data", "--encoder", str(described))
     status, output = said(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
     assert status == 0, output
     assert jobs(output)["score"] == 8

@@ -28,7 +28,6 @@ class StartingEncoder:
         vectors: how they are computed, as its entry or its own files say.
         shape: its sizes; None where they are not known here.
         zero_shot: whether its vectors are worth a row without training.
-        note: what could not be read; empty where everything was.
     """
 
     name: str
@@ -36,35 +35,34 @@ class StartingEncoder:
     vectors: Raw = field(default_factory=dict)
     shape: Shape | None = None
     zero_shot: bool = True
-    note: str = ""
 
     def __str__(self) -> str:
         """Its name and how its vectors are computed."""
-        said = ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in self.vectors.items())
-        return f"{self.name}: {said or 'does not describe its vectors; pooling cls is taken'}".replace('"', "")
+        vectors = {key: value for key, value in self.vectors.items() if value not in (None, {}, [])}
+        texts = ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in vectors.items())
+        return f"{self.name}: {texts or 'does not describe its vectors; pooling cls is taken'}".replace('"', "")
 
 
 def starting_encoder(name: str, language: str) -> StartingEncoder:
     """The encoder of a name or, without one, of a language.
 
     Raises:
-        UserError: an unknown name, a folder without safetensors, or files that describe what is not computed here.
+        UserError: an unknown name, a folder without safetensors, files that describe what is not computed here, or none
+            of a name of the hub.
     """
     chosen = name or USUAL.get(language, OTHERWISE)
-    config, entry, note = gathered([], ROOT), {}, ""
+    config, entry = gathered([], ROOT), {}
     known = load_settings(config, ROOT).encoders
     if chosen not in known and not Path(chosen).is_dir() and HUB.fullmatch(chosen):
         if entry := hub_entry(chosen):
             chosen = chosen.rpartition("/")[2]
-        else:
-            note = f"{chosen} cannot be read here: how it computes vectors is checked when it is fetched"
     planner = Planner(load_settings(merged(config, {"encoders": {chosen: entry} if entry else {}}), ROOT), Stages())
     stage, vectors = planner.encoder(chosen), towers(planner.ctx, chosen)
     try:
         shape = shape_of(stage, planner.settings.encoders)
     except UserError:
         shape = None
-    return StartingEncoder(chosen, entry, vectors, shape, bool(name) or "normalize" in vectors, note)
+    return StartingEncoder(chosen, entry, vectors, shape, "pooling" in vectors)
 
 
 def hub_entry(name: str) -> Raw:

@@ -74,7 +74,7 @@ def init(
     config = merged(gathered([], ROOT), yaml.safe_load(text))
     FullPlan(config, ROOT).tables.files()
     write_text(path, text)
-    print("\n".join([*described(choices), f"wrote {path}", "", *costs(config, choices), *next_commands(path, choices)]))
+    print("\n".join([*described(choices), f"wrote {path}", "", *costs(config, choices), *next_commands(path)]))
 
 
 def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
@@ -122,7 +122,6 @@ def described(choices: Choices) -> list[str]:
         f"language: {language}",
         f"splits: {choices.experiment.sentence}",
         f"encoder: {choices.encoder}",
-        *([f"warning: {choices.encoder.note}"] if choices.encoder.note else []),
         f"machine: {choices.machine}",
     ]
 
@@ -154,7 +153,7 @@ def costs(config: Raw, choices: Choices) -> list[str]:
     ]
 
 
-def next_commands(path: Path, choices: Choices) -> list[str]:
+def next_commands(path: Path) -> list[str]:
     """The commands that build BM25's table, and everything."""
-    after = f"--cores {choices.machine.cores} --configfile {shlex.quote(str(path))}"
-    return [f"next: snakemake baseline {after}   # BM25 alone", f"      snakemake {after}   # everything"]
+    line = f"tandem run {shlex.quote(str(path))}"
+    return [f"next: {line} baseline   # BM25 alone", f"      {line}            # everything"]
