@@ -53,9 +53,9 @@ def starting_encoder(name: str, language: str) -> StartingEncoder:
     chosen = name or USUAL.get(language, OTHERWISE)
     config, entry = gathered([], ROOT), {}
     known = load_settings(config, ROOT).encoders
-    if chosen not in known and not Path(chosen).is_dir() and HUB.fullmatch(chosen):
-        if entry := hub_entry(chosen):
-            chosen = chosen.rpartition("/")[2]
+    here = chosen in known or Path(chosen).is_dir()
+    if not here and HUB.fullmatch(chosen) and (entry := hub_entry(chosen)):
+        chosen = chosen.rpartition("/")[2]
     planner = Planner(load_settings(merged(config, {"encoders": {chosen: entry} if entry else {}}), ROOT), Stages())
     stage, vectors = planner.encoder(chosen), towers(planner.ctx, chosen)
     try:
