@@ -21,8 +21,8 @@ from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, write_beir
 from tandem.store.files import sha256
 
 COLUMNS = [
-    *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "p", "stage"),
-    *("name", "sd", "seeds", "verdict", "printed_dataset", "printed_split"),
+    *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
+    *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split"),
 ]
 
 

@@ -12,6 +12,8 @@ import pytest
 import yaml
 from doc_pages import HOW_TO, ROOT, TUTORIAL, blocks
 
+from tandem.models.saving import DualShape, describe_encoder
+
 PARTS = ("Snakefile", "config", "envs", "examples", "profiles", "slurm", "workflow")
 
 
@@ -26,7 +28,9 @@ def checkout(tmp_path_factory, encoder_folder):
             shutil.copy(ROOT / part, folder / part, follow_symlinks=False)
     default = folder / "config/config.yaml"
     config = yaml.safe_load(default.read_text())
-    config |= {"encoder": str(encoder_folder), "lengths": {"query": 16, "passage": 24}, "execution": {"threads": 1}}
+    encoder = shutil.copytree(encoder_folder, folder / "encoder")
+    describe_encoder(encoder, 32, DualShape(True, "mean", True, 0.05))
+    config |= {"encoder": str(encoder), "lengths": {"query": 16, "passage": 24}, "execution": {"threads": 1}}
     for model in config["models"].values():
         model["train"]["steps"] = 4
     default.write_text(yaml.safe_dump(config))
@@ -57,19 +61,25 @@ def tutorial(checkout):
     return {page.stem: follow(page, checkout) for page in TUTORIAL}
 
 
-def systems(folder, table):
-    return [row["system"] for row in csv.DictReader((folder / f"results/tables/{table}.csv").open()) if row["value"]]
+def systems(folder, name, table):
+    return [
+        row["system"] for row in csv.DictReader((folder / f"results/{name}/tables/{table}.csv").open()) if row["value"]
+    ]
 
 
 def test_own_data_becomes_a_table_a_report_and_a_search(tutorial, checkout):
-    assert list(dict.fromkeys(systems(checkout, "first_look"))) == ["BM25", "Encoder, untrained", "Dual encoder"]
-    assert (checkout / "results/audits.html").is_file()
+    assert list(dict.fromkeys(systems(checkout, "mine", "first_look"))) == [
+        "BM25",
+        "Encoder, untrained",
+        "Dual encoder",
+    ]
+    assert (checkout / "results/mine/audits.html").is_file()
     assert "search de_bm25neg · 60 passages" in tutorial["own_data"]
     assert (checkout / "my-search/passages.faiss").is_file()
 
 
 def test_own_recipe_starts_from_the_first_round_and_takes_its_negatives(tutorial, checkout):
-    assert set(systems(checkout, "recipe_table")) == {"First round", "Second round"}
+    assert set(systems(checkout, "mine+recipe", "recipe_table")) == {"First round", "Second round"}
     (second,) = checkout.glob("results/animals/model/second-*/stage.json")
     upstream = " ".join(json.loads(second.read_text())["upstream"].values())
     assert "animals/model/de_bm25neg-" in upstream
@@ -82,7 +92,7 @@ def test_own_loss_trains_with_its_option(tutorial, checkout):
     train = json.loads(focal.read_text())["params"]["train"]
     assert (train["loss"], train["loss_options"]) == ("focal", {"gamma": 1.5})
     assert "1 passed" in tutorial["own_loss"]
-    assert "Two losses" in (checkout / "results/report.html").read_text()
+    assert "Two losses" in (checkout / "results/mine+loss/report.html").read_text()
 
 
 @pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)

@@ -61,7 +61,7 @@ def tiny_config(folder, encoder_folder):
         "lengths": {"query": 16, "passage": 24},
         "encode": {"block": 16, "precision": "fp32"},
         "models": {
-            "de_bm25neg": {"train": TRAIN},
+            "de_bm25neg": {"candidates": {"depth": 20}, "train": TRAIN},
             "ce_bm25neg": {"train": TRAIN},
             "rocketqav2": {
                 "init": {"reranker": "ce_bm25neg"},
