@@ -135,7 +135,13 @@ def test_ctrl_c_has_a_training_save_its_state_and_frees_the_folder(place, finish
     monkeypatch.chdir(place.folder)
     model = Configuration([Path("mine.yaml")]).plan().planner.model("de_bm25neg", "test")
     line = place.line("mine.yaml", model.manifest)
-    running = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        line,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+    )
     progress, deadline = Path(model.folder, "progress.json"), time.monotonic() + 300
     while time.monotonic() < deadline and running.poll() is None:
         time.sleep(0.2)
