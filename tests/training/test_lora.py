@@ -103,7 +103,7 @@ def test_adapters_and_the_head_learn_and_the_merged_model_scores_alike(objective
     state = training.optimizer.state_dict()["state"]
     assert sum(moments["exp_avg"].numel() for moments in state.values()) == sum(before[n].numel() for n in expected)
 
-    stage.write(job, training, State(4, [(4, "loss", 1.0)]), {})
+    stage.write(job, training, State(4, [(4, "loss", 1.0)]), {}, [])
     unmerged, loaded = numbers(job, made, tokens), numbers(job, None, tokens)
     assert unmerged.keys() == loaded.keys()
     for name, values in unmerged.items():

@@ -72,7 +72,7 @@ def test_a_sweep_of_several_generations(chain, made, said):
     told = ("saturation", "k1", ["bm25.k1"], "", "linear", {"bm25.k1": 0.9}, "", "toy", "test", "", 20, ["RR@10"])
     path = made.root / "results/sweeps/saturation.json"
     path.parent.mkdir()
-    path.write_text(Result(*told, lines).to_json())
+    path.write_text(Result(*told, lines, {}).to_json())
     assert said("check") == (0, [WELL])
     made.manifest(other, libraries={"numpy": "9.0"})
     os.utime(path)

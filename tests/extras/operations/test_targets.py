@@ -57,7 +57,7 @@ def sweep(seeds, made):
             lines.append(Line(point, "DE", measure, 2, value, 0.1, 40, 43, None, None, None, keys))
     words = {"name": "lr", "title": "lr", "paths": ["models.de.train.lr", "bm25.k1"], "x": "", "scale": "log"}
     rest = {"dataset": "toy", "split": "test", "stands_in_for": "", "queries": 20, "measures": ["RR@10", "nDCG@10"]}
-    result = Result(**words, baseline=lines[0].point, note="", **rest, lines=lines)
+    result = Result(**words, baseline=lines[0].point, note="", **rest, lines=lines, runs={})
     path = made.root / "results/sweeps/lr.json"
     path.parent.mkdir()
     path.write_text(result.to_json())

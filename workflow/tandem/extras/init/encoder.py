@@ -62,7 +62,7 @@ def starting_encoder(name: str, language: str) -> StartingEncoder:
         shape = shape_of(stage, planner.settings.encoders)
     except UserError:
         shape = None
-    return StartingEncoder(chosen, entry, vectors, shape, "pooling" in vectors)
+    return StartingEncoder(chosen, entry, vectors, shape, "pooling" in vectors and (bool(name) or "normalize" in vectors))
 
 
 def hub_entry(name: str) -> Raw:
