@@ -69,10 +69,12 @@ def test_a_sweep_of_several_generations(chain, made, said):
     lines = [
         Line({"bm25.k1": k1}, "BM25", "RR@10", 1, 1, None, 1, 1, None, None, None, [run.key]) for k1, run in points
     ]
-    told = ("saturation", "k1", ["bm25.k1"], "", "linear", {"bm25.k1": 0.9}, "", "toy", "test", "", 20, ["RR@10"])
+    words = {"name": "saturation", "title": "k1", "paths": ["bm25.k1"], "x": "", "scale": "linear", "note": ""}
+    place = {"baseline": {"bm25.k1": 0.9}, "dataset": "toy", "split": "test", "stands_in_for": "", "queries": 20}
+    result = Result(**words, **place, measures=["RR@10"], lines=lines, runs={})
     path = made.root / "results/sweeps/saturation.json"
     path.parent.mkdir()
-    path.write_text(Result(*told, lines, {}).to_json())
+    path.write_text(result.to_json())
     assert said("check") == (0, [WELL])
     made.manifest(other, libraries={"numpy": "9.0"})
     os.utime(path)

@@ -62,7 +62,8 @@ def starting_encoder(name: str, language: str) -> StartingEncoder:
         shape = shape_of(stage, planner.settings.encoders)
     except UserError:
         shape = None
-    return StartingEncoder(chosen, entry, vectors, shape, "pooling" in vectors and (bool(name) or "normalize" in vectors))
+    zero_shot = "pooling" in vectors and (bool(name) or "normalize" in vectors)
+    return StartingEncoder(chosen, entry, vectors, shape, zero_shot)
 
 
 def hub_entry(name: str) -> Raw:
