@@ -105,6 +105,7 @@ def run_shortest_first(job: Job[ShortestFirst]) -> None:
     collection = Collection(job.inputs["dataset"])
 
     def reranked() -> Iterator[tuple[str, list[str], list[float]]]:
+        """Query by query: documents and scores, the best first."""
         for query, docs, scores in iter_run(job.inputs["run"].path("run.trec")):
             texts = collection.texts(docs)
             words = [len(" ".join(texts[doc]).split()) for doc in docs]

@@ -83,7 +83,7 @@ def test_the_schema_of_configurations_refuses_mistakes(content, part):
 
 @pytest.mark.parametrize("name", sorted(generated()))
 def test_generated_files_are_those_of_the_models(name):
-    # `python -m tandem.config.reference` writes them anew.
+    # `make reference` writes them anew.
     assert (ROOT / name).read_text() == generated()[name]
 
 

@@ -54,6 +54,7 @@ class Registry(Generic[T]):
         """Register what is decorated under a name; a `UserError` if the name is taken."""
 
         def register(entry: T) -> T:
+            """Keep the entry under the name and return it unchanged."""
             if name in self._entries or (_loading and name in self._own):
                 raise UserError(f"{self.what} {name} is registered twice; rename one of them")
             self._entries[name] = entry

@@ -1,13 +1,12 @@
 """What is generated from the models: JSON schemas for editors (config/schema/) and docs/configuration.md.
 
-`python -m tandem.config.reference` writes them; a test compares them with the models.
+`make reference` writes them; a test compares them with the models.
 """
 
 import functools
 import json
 import operator
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -46,7 +45,7 @@ FILES: dict[str, tuple[type[Section], str]] = {
 """Schema → what such a file holds, and the heading of its keys in the reference."""
 HEAD = """# All configuration keys
 
-Generated from `workflow/tandem/config/` by `python -m tandem.config.reference`; do not edit.
+Generated from `workflow/tandem/config/` by `make reference`; do not edit.
 
 With `# yaml-language-server: $schema=schema/configuration.json` as its first line (a path relative to the file) an
 editor checks and completes a configuration.
@@ -222,15 +221,3 @@ def generated() -> dict[str, str]:
     """Path in the checkout → content of every generated file."""
     files = {f"config/schema/{name}.json": _broken(schema, depth=5) + "\n" for name, schema in schemas().items()}
     return {**files, "docs/configuration.md": reference()}
-
-
-def main() -> None:
-    """Write the generated files into the checkout."""
-    root = Path(__file__).parents[3]
-    for name, content in generated().items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -32,7 +32,7 @@ def described_towers(folder: Path) -> dict[str, Any]:
     if not listed.is_file():
         return {}
     try:
-        modules = [(str(row["type"]).rpartition(".")[2], str(row["path"])) for row in _read(listed, list)]
+        modules = [(str(row["type"]).rpartition(".")[2], str(row["path"])) for row in read_json(listed, list)]
     except (KeyError, TypeError):
         raise UserError(f"{listed}: lists no modules with type and path; mend or remove it") from None
     names = [name for name, _ in modules]
@@ -44,7 +44,7 @@ def described_towers(folder: Path) -> dict[str, Any]:
         raise _unknown(listed, f"the order {', '.join(names)}")
     _check_inputs(folder)
     towers: dict[str, Any] = {"pooling": _pooling(folder / modules[1][1] / "config.json")}
-    config = _read(folder / LIBRARY, dict) if (folder / LIBRARY).is_file() else {}
+    config = read_optional(folder / LIBRARY)
     similarity = config.get("similarity_fn_name") or "cosine"
     if similarity not in ("cosine", "dot"):
         raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
@@ -57,7 +57,7 @@ def described_towers(folder: Path) -> dict[str, Any]:
 def longest_input(folder: Path) -> int | None:
     """The tokens, special ones included, that sentence-transformers cuts texts to; None if the files do not say."""
     for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
-        value = _read(folder / name, dict).get(key) if (folder / name).is_file() else None
+        value = read_optional(folder / name).get(key)
         if value and value < 1 << 30:  # tokenizers without a limit say 1e30
             return int(value)
     return None
@@ -65,7 +65,7 @@ def longest_input(folder: Path) -> int | None:
 
 def _pooling(path: Path) -> str:
     """The pooling of `1_Pooling/config.json`: `pooling_mode`, in older files one switch for each."""
-    config = _read(path, dict)
+    config = read_json(path)
     switched = [key.removeprefix(SWITCH) for key, on in config.items() if key.startswith(SWITCH) and on]
     modes = config.get("pooling_mode", [OLD.get(name, name) for name in switched])
     modes = [modes] if isinstance(modes, str) else modes
@@ -91,21 +91,31 @@ def _prompts(path: Path, config: dict[str, Any]) -> dict[str, str]:
 def _check_inputs(folder: Path) -> None:
     """Refuse what a model does to texts that its tokenizer does not do itself."""
     path = folder / "sentence_bert_config.json"
-    config = _read(path, dict) if path.is_file() else {}
+    config = read_optional(path)
     if config.get("do_lower_case"):
         raise _unknown(path, "do_lower_case")
     if "message" in config.get("modality_config", {}):
         raise _unknown(path, "texts in a chat's template")
 
 
-def _read(path: Path, kind: type) -> Any:
+def read_json(path: Path, kind: type = dict) -> Any:
+    """The object, or list, of a JSON file of a published model.
+
+    Raises:
+        UserError: it cannot be read, or is of another kind.
+    """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({type(error).__name__}); mend it") from None
     if not isinstance(value, kind):
-        raise UserError(f"{path}: is no JSON {kind.__name__}; mend it")
+        raise UserError(f"{path}: is no JSON {'list' if kind is list else 'object'}; mend it")
     return value
+
+
+def read_optional(path: Path) -> dict[str, Any]:
+    """The object of a JSON file that need not be there; empty without it."""
+    return read_json(path) if path.is_file() else {}
 
 
 def _unknown(path: Path, what: str) -> UserError:

@@ -175,6 +175,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of inputs, weight and bias, as far as they are needed."""
         (inputs,) = ctx.saved_tensors
         flat = gradient.flatten(0, -2)
         needs_inputs, needs_weight, needs_bias, _ = ctx.needs_input_grad

@@ -4,12 +4,12 @@ transformers' `…ForSequenceClassification` of the families below all compute, 
 (ModernBERT: or the mean of all), logits = W₂ activation(W₁ h + b₁) + b₂, one a label; ModernBERT normalises before W₂.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tandem.errors import UserError
+from tandem.models.described import read_json, read_optional
 
 SUFFIX = "ForSequenceClassification"
 ACTIVATIONS = ("Sigmoid", "Identity")  # of scores; neither changes a ranking
@@ -59,7 +59,7 @@ class Labels:
 def saved_score(folder: Path) -> str | None:
     """`Labels.score` of a saved cross-encoder that is a `…ForSequenceClassification`; None of any other."""
     path = folder / "config.json"
-    config = _read(path) or {}
+    config = read_optional(path)
     name = str((config.get("architectures") or ["none"])[0])
     return labels_of(config, path).score if name.endswith(SUFFIX) else None
 
@@ -70,9 +70,10 @@ def check_reranker(folder: Path) -> Labels:
     Raises:
         UserError: the folder holds none, or one whose scores are not computed here.
     """
-    path, config = folder / "config.json", _read(folder / "config.json")
-    if config is None:
+    path = folder / "config.json"
+    if not path.is_file():
         raise UserError(f"{path} is missing; a re-ranker is a folder that transformers saved")
+    config = read_json(path)
     name = str((config.get("architectures") or ["none"])[0])
     if not name.endswith(SUFFIX):
         raise UserError(f"{path}: architectures is {name}; allowed: …{SUFFIX}, the form of published cross-encoders")
@@ -85,7 +86,7 @@ def check_reranker(folder: Path) -> Labels:
     if activation is not None and str(activation).rpartition(".")[2] not in ACTIVATIONS:
         raise UserError(f"{path}: the activation of scores is {activation}; allowed: {', '.join(ACTIVATIONS)}")
     beside = folder / "config_sentence_transformers.json"
-    if prompt := (_read(beside) or {}).get("default_prompt_name"):
+    if prompt := read_optional(beside).get("default_prompt_name"):
         raise UserError(f"{beside}: default_prompt_name is {prompt}; re-rankers with a prompt are not computed here")
     return labels_of(config, path)
 
@@ -102,16 +103,3 @@ def labels_of(config: dict[str, Any], path: Path) -> Labels:
     if len(relevant) != 1:
         raise UserError(f"{path}: id2label names {' and '.join(names.values())}; one must be: {', '.join(RELEVANT)}")
     return Labels(2, relevant[0])
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """An object of JSON; None where there is no file."""
-    if not path.is_file():
-        return None
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({type(error).__name__}); mend it") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: is no JSON object; mend it")
-    return value

@@ -174,6 +174,7 @@ def run(job: Job[TokensParams]) -> None:
             )
 
     def tokenise(texts: list[str], side: str) -> list[list[int]]:
+        """Ids of texts behind their side's prompt, cut to its length, without special tokens."""
         prompt = job.params.prompts.get(side, "")
         ids: list[list[int]] = tokenizer(
             [prompt + text for text in texts],
@@ -185,6 +186,7 @@ def run(job: Job[TokensParams]) -> None:
         return ids
 
     def passages() -> Iterator[list[list[int]]]:
+        """Ids of the corpus, a batch at a time."""
         with Progress(f"tokens {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):
                 texts = [contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]

@@ -105,6 +105,7 @@ def tree(stages: dict[str, Stage], key: str) -> Node:
     visited: set[str] = set()
 
     def grow(key: str, roles: list[str]) -> Node:
+        """The tree of a stage that stands below another in these roles."""
         repeated = key in visited
         visited.add(key)
         inputs: dict[str, list[str]] = {}

@@ -149,6 +149,7 @@ class Windows(Derived):
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
+        """The windows of each document, in its order."""
         entry = self._entry
         for doc, title, text in super().corpus():
             windows = cut(text, entry.length, entry.stride, self._unit, entry.most)

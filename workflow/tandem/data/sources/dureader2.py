@@ -70,6 +70,7 @@ class Dureader2(Source):
         return {"splits": by_split(names)} if names else None
 
     def corpus(self) -> Iterator[Passage]:
+        """Passages put together from the paragraphs of every document; equal ones once."""
         first = iter(self._labels.first_of_equal())
         passages = characters = 0
         for _, _, question in self._questions():

@@ -59,6 +59,7 @@ class Squad(Source):
         return {"files_of": one_by_split(names)} if names else None
 
     def corpus(self) -> Iterator[Passage]:
+        """The paragraphs of all files; equal ones once."""
         known: set[str] = set()
         self.facts |= {"repeated_paragraphs": 0, "unanswerable_questions": 0}
         for _, doc, title, paragraph in self._paragraphs():

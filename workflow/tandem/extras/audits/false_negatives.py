@@ -120,6 +120,7 @@ def judge_ranking(job: Job[FalseNegativesParams], queries: IdRows) -> Rank:
     judges = open_judges(job)
 
     def rank(group: Sequence[Pool]) -> Iterator[tuple[Array, float]]:
+        """Of each pool: the judges' mean probabilities of its passages, and what its best positive has."""
         passages = [np.concatenate([pool.rows, pool.positives]) for pool in group]
         sizes = [len(rows) for rows in passages]
         repeated = np.repeat(queries.rows([pool.query for pool in group]), sizes)

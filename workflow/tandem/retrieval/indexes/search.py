@@ -123,6 +123,7 @@ class Searcher:
         edges = np.searchsorted(flat[order], np.arange(len(self.passages) + 1) * size).tolist()
 
         def score(piece: tuple[int, slice]) -> None:
+            """Exact scores of the pairs of one block: its number, and where they stand in `order`."""
             number, at = piece
             stored = self.passages.block(number, flat[order[at]] - number * size)
             for start in range(0, len(stored), CHUNK):

@@ -78,6 +78,7 @@ def run(job: Job[Bm25sParams]) -> None:
     vocabulary: dict[str, int] = {}
 
     def passages() -> Iterator[list[list[int]]]:
+        """The numbered terms of the corpus, a batch at a time; new terms get the next number."""
         split = term_splitter(job.params)
         with Progress(f"bm25s {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):

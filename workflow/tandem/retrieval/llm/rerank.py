@@ -62,6 +62,7 @@ def scores_of(params: RerankLlmParams, query: str, passages: list[str], answers:
     repaired = 0
 
     def order_of(inside: list[int]) -> list[int]:
+        """The model's order of the passages of a window, mended where it is no permutation."""
         nonlocal repaired
         prompt = listwise_prompt(query, [passages[at] for at in inside])
         answer = answers.complete(prompt, TOKENS_PER_NUMBER * len(inside))
