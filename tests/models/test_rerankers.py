@@ -94,11 +94,10 @@ def test_a_published_cross_encoder_scores_as_it_was_published(family, published,
     folder = published(family)
     artifact = reranker(folder)
     expected = theirs(folder)
-    assert np.ptp(expected) > 1e-3
-    assert np.allclose(logits(folder)[:, 0], expected, atol=1e-5)
+    assert np.ptp(expected) > 1e-2
     saved = artifact.folder / "cross"
-    for scores in (ours(saved), theirs(saved), logits(saved)[:, 0]):
-        assert np.allclose(scores, expected, atol=1e-5)
+    for scores in (logits(folder)[:, 0], ours(saved), theirs(saved), logits(saved)[:, 0]):
+        assert np.allclose(scores, expected, atol=1e-4)  # fp32, summed in another order where the batch is another
     assert json.loads(artifact.path("model.json").read_text())["parts"] == ["cross"]
 
 

@@ -44,7 +44,7 @@ class Choices:
     name: str
     entry: dict[str, Any]
     language: str
-    found: Look
+    collection: Look
     encoder: StartingEncoder
     machine: Machine
 
@@ -56,10 +56,10 @@ class Choices:
     @property
     def experiment(self) -> Experiment:
         """What the splits and the encoder allow."""
-        return experiment(self.found, self.encoder.zero_shot)
+        return experiment(self.collection, self.encoder.zero_shot)
 
 
-def experiment(found: Look, zero_shot: bool) -> Experiment:
+def experiment(collection: Look, zero_shot: bool) -> Experiment:
     """Train where training queries have labels; score test, else dev, else another split, else a share of train.
 
     Args:
@@ -67,8 +67,10 @@ def experiment(found: Look, zero_shot: bool) -> Experiment:
     Raises:
         UserError: nothing can be scored.
     """
-    splits = [split for split in ("test", "dev", *found.queries) if split in found.queries and split != "train"]
-    trains, named = found.positives.get("train", 0) > 0, " and ".join(found.queries)
+    splits = [
+        split for split in ("test", "dev", *collection.queries) if split in collection.queries and split != "train"
+    ]
+    trains, named = collection.positives.get("train", 0) > 0, " and ".join(collection.queries)
     if not splits:
         if not trains:
             raise UserError("qrels: no query has a relevant passage; nothing can be trained or scored")
@@ -76,9 +78,9 @@ def experiment(found: Look, zero_shot: bool) -> Experiment:
         return Experiment(sentence, choose="last", keys={"dev_from_train": DEV_SHARE})
     scored = splits[0]
     keys: dict[str, Any] = {} if scored in ("test", "dev") else {"score_split": scored}
-    if not found.positives.get(scored):
+    if not collection.positives.get(scored):
         keys["relevance"] = "answers"
-    if not trains and "train" in found.queries:
+    if not trains and "train" in collection.queries:
         sentence = f"{named}: BM25 alone; train has no labels (docs/recipes.md: candidates.labels), {scored} is scored"
         return Experiment(sentence, "baseline", False, keys=keys)
     if not trains and not zero_shot:
@@ -94,9 +96,9 @@ def experiment(found: Look, zero_shot: bool) -> Experiment:
 
 def compose(choices: Choices) -> str:
     """The text of the file."""
-    found, encoder = choices.found, choices.encoder
+    collection, encoder = choices.collection, choices.encoder
     shape = encoder.shape or sizes.BERT_BASE
-    longest = sizes.lengths(found, choices.fitting, shape)
+    longest = sizes.lengths(collection, choices.fitting, shape)
     how = sizes.execution(choices.machine, shape, longest["passage"])
     lines = [
         "# Written by `tandem init`. Every key with its default: docs/configuration.md",
@@ -123,19 +125,19 @@ def compose(choices: Choices) -> str:
 
 def _dataset_lines(choices: Choices) -> list[str]:
     """The dataset's entry."""
-    found, language = choices.found, choices.language
-    counts = {**({"passages": found.passages} if found.whole else {}), **found.queries}
-    tokens = {side: round(tokens_of(found.lengths[side], sizes.TYPICAL[side])) for side in ("passage", "query")}
+    collection, language = choices.collection, choices.language
+    counts = {**({"passages": collection.passages} if collection.whole else {}), **collection.queries}
+    tokens = {side: round(tokens_of(collection.lengths[side], sizes.TYPICAL[side])) for side in ("passage", "query")}
     lines = [f"{key}: {flow(value)}" for key, value in choices.entry.items()]
     lines.append(f"language: {flow(language)}")
     lines += [] if language in ANALYZED.split() else ["analyzer: whitespace  # there is no other for this language"]
     lines.append(f"counts: {flow(counts)}  # others are a warning")
     lines.append(f"tokens: {flow(tokens)}  # mean of a text, for estimates")
     lines += [f"{key}: {flow(value)}" for key, value in choices.experiment.keys.items()]
-    lines += ["unknown_documents: drop  # most qrels of a split name no passage"] if found.drop_unknown else []
+    lines += ["unknown_documents: drop  # most qrels of a split name no passage"] if collection.drop_unknown else []
     for split, most in choices.fitting.queries.items():
-        if found.queries.get(split, 0) > most and (choices.experiment.trains or split != "train"):
-            lines.append(f"{split}_queries: {most}  # without this line all {found.queries[split]:,}")
+        if collection.queries.get(split, 0) > most and (choices.experiment.trains or split != "train"):
+            lines.append(f"{split}_queries: {most}  # without this line all {collection.queries[split]:,}")
     return lines
 
 

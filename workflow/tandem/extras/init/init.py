@@ -66,10 +66,10 @@ def init(
         raise UserError(f"--language {language}: a code of ISO 639-1 is needed, such as en or zh")
     entry, folder = find_entry(data)
     options = Execution(path=folder or None, workers=os.cpu_count())
-    found = look(Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds)
+    collection = look(Job("dataset", Path(path.stem), DatasetParams.model_validate(entry), {}, options), seconds)
     entry |= {"path": folder} if folder else {}
-    language = language or guess_language(found)
-    choices = Choices(path.stem, entry, language, found, starting_encoder(encoder, language), Machine.here())
+    language = language or guess_language(collection)
+    choices = Choices(path.stem, entry, language, collection, starting_encoder(encoder, language), Machine.here())
     text = compose(choices)
     config = merged(gathered([], ROOT), yaml.safe_load(text))
     FullPlan(config, ROOT).tables.files()
@@ -97,23 +97,25 @@ def find_entry(data: list[str]) -> tuple[dict[str, Any], str]:
     raise UserError(f"--data {data[0]}: no format is recognised (found: {names}); {hint}")
 
 
-def guess_language(found: Look) -> str:
+def guess_language(collection: Look) -> str:
     """The language that the passages seem to be in; English and a note where that is not clear."""
-    shares = {name: share for name, share in found.languages["passage"].items() if name != "latin"}
+    shares = {name: share for name, share in collection.languages["passage"].items() if name != "latin"}
     best = max(shares, key=lambda name: shares[name], default="")
     if len(best) == 2 and shares[best] >= LIKELY:
         return best
-    found.notes.append(f"the language of the passages is not clear{best and f' ({best})'}: en is taken (--language)")
+    collection.notes.append(
+        f"the language of the passages is not clear{best and f' ({best})'}: en is taken (--language)"
+    )
     return "en"
 
 
 def described(choices: Choices) -> list[str]:
     """What was found: the data with its oddities, what the splits allow, the encoder, the machine."""
-    found, language = choices.found, choices.language
-    queries = ", ".join(f"{split} {count:,}" for split, count in found.queries.items())
-    sizes = f"{'' if found.whole else 'more than '}{found.passages:,} passages, queries: {queries}"
-    notes = list(found.notes)
-    for side, shares in found.languages.items():
+    collection, language = choices.collection, choices.language
+    queries = ", ".join(f"{split} {count:,}" for split, count in collection.queries.items())
+    sizes = f"{'' if collection.whole else 'more than '}{collection.passages:,} passages, queries: {queries}"
+    notes = list(collection.notes)
+    for side, shares in collection.languages.items():
         if others := misfits(language, shares):
             notes.append(f"the language is {language}, but the {side} texts look like {others}")
     return [
@@ -128,8 +130,8 @@ def described(choices: Choices) -> list[str]:
 
 def costs(config: Raw, choices: Choices) -> list[str]:
     """The estimate: of all and of BM25 alone; or why there is none."""
-    if not choices.found.whole:  # at least so many
-        counts = {"passages": choices.found.passages}
+    if not choices.collection.whole:  # at least so many
+        counts = {"passages": choices.collection.passages}
         config = merged(config, {"datasets": {choices.name: {"counts": counts}}})
     plan = FullPlan(config, ROOT)
     machine = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
@@ -142,7 +144,7 @@ def costs(config: Raw, choices: Choices) -> list[str]:
         everything, lexical = cost_of(choices.experiment.table), cost_of("baseline")
     except UserError as error:
         return [f"no estimate: {error}"]
-    at_least = "about" if choices.found.whole else "more than"
+    at_least = "about" if choices.collection.whole else "more than"
     where = "one H200" if choices.machine.gpu else "two cores"
     sizes = f"{readable(int(everything.memory))} of memory, {readable(int(everything.disk))} of disk"
     line = f"everything takes {at_least} {duration(everything.wall)} on {where}, {sizes}"
