@@ -115,7 +115,7 @@ def test_a_cross_encoder_trains_saves_and_gives_the_same_scores_everywhere(famil
     theirs = Theirs(str(tmp_path / "cross"), device="cpu", local_files_only=True)
     texts = list(zip(QUERIES + QUERIES, PASSAGES + PASSAGES[::-1], strict=True))
     expected = theirs.predict(texts, activation_fn=torch.nn.Identity(), show_progress_bar=False)
-    assert np.allclose(scores, expected, atol=1e-5)
+    assert np.allclose(scores, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])

@@ -104,7 +104,7 @@ def test_a_published_cross_encoder_scores_as_it_was_published(family, published,
 def test_modernbert_may_read_the_mean(published, reranker):
     first, mean = published("modernbert"), published("modernbert", classifier_pooling="mean")
     assert not np.allclose(theirs(first), theirs(mean), atol=1e-3)
-    assert np.allclose(ours(reranker(mean).folder / "cross"), theirs(mean), atol=1e-5)
+    assert np.allclose(ours(reranker(mean).folder / "cross"), theirs(mean), atol=1e-4)
 
 
 def test_of_two_labels_the_score_is_their_difference(published, reranker):
@@ -113,9 +113,9 @@ def test_of_two_labels_the_score_is_their_difference(published, reranker):
         folder = published("bert", 2, **config)
         both = theirs(folder)
         scores = ours(reranker(folder).folder / "cross")
-        assert np.allclose(scores, both[:, relevant] - both[:, 1 - relevant], atol=1e-5)
+        assert np.allclose(scores, both[:, relevant] - both[:, 1 - relevant], atol=1e-4)
         softmax = torch.tensor(both).softmax(1)[:, relevant]
-        assert np.allclose(torch.tensor(scores).sigmoid(), softmax, atol=1e-5)  # what denoising reads
+        assert np.allclose(torch.tensor(scores).sigmoid(), softmax, atol=1e-4)  # what denoising reads
 
 
 @pytest.mark.parametrize("name", ["modules.linear.Identity", "modules.activation.Sigmoid"])
@@ -127,8 +127,8 @@ def test_a_saved_re_ranker_keeps_the_activation_of_its_predictions(name, publish
         Theirs(str(place), device="cpu", local_files_only=True).predict(PAIRS, show_progress_bar=False)
         for place in (folder, reranker(folder).folder / "cross")
     )
-    assert np.allclose(before, after, atol=1e-5)
-    assert np.allclose(ours(reranker(folder).folder / "cross"), theirs(folder), atol=1e-5)
+    assert np.allclose(before, after, atol=1e-4)
+    assert np.allclose(ours(reranker(folder).folder / "cross"), theirs(folder), atol=1e-4)
 
 
 def edited(folder, **keys):
@@ -188,11 +188,11 @@ def test_a_trained_cross_encoder_loads_everywhere_or_is_refused(family, pooling,
     model.save(saved, load_tokenizer(start))
     scores = ours(saved)
     if pooling != "segments":
-        assert np.allclose(theirs(saved), scores, atol=1e-5)
+        assert np.allclose(theirs(saved), scores, atol=1e-4)
     tanh = FAMILIES[family].activation == "tanh"
     if pooling == "classifier" or (pooling == "cls" and tanh):
         assert np.ptp(scores) > 1e-3
-        assert np.allclose(logits(saved)[:, 0], scores, atol=1e-5)
+        assert np.allclose(logits(saved)[:, 0], scores, atol=1e-4)
     else:
         with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
             logits(saved)
@@ -204,7 +204,7 @@ def test_training_starts_from_the_published_scores_and_learns_its_head(family, p
     artifact = reranker(folder)
     model, tokenizer = start_cross(artifact, "classifier").eval(), load_tokenizer(folder)
     ids = ids_of(tokenizer)
-    assert np.allclose(model(*ids, Template.of(tokenizer), "fp32").detach(), theirs(folder), atol=1e-5)
+    assert np.allclose(model(*ids, Template.of(tokenizer), "fp32").detach(), theirs(folder), atol=1e-4)
     add_lora(model, Lora(rank=2))
     model(*ids, Template.of(tokenizer), "fp32").square().sum().backward()
     learned = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
@@ -217,7 +217,7 @@ def test_training_starts_from_the_published_scores_and_learns_its_head(family, p
     model.save(tmp_path / "cross", tokenizer)
     trained = ours(tmp_path / "cross")
     assert not np.allclose(trained, theirs(folder), atol=1e-3)
-    assert np.allclose(theirs(tmp_path / "cross"), trained, atol=1e-5)
+    assert np.allclose(theirs(tmp_path / "cross"), trained, atol=1e-4)
     assert np.allclose(model(*ids, Template.of(tokenizer), "fp32").detach(), trained, atol=1e-4)
 
 
@@ -227,7 +227,7 @@ def test_frozen_for_inference_it_scores_the_same(mode, published):
     model, tokenizer = CrossEncoder.start(folder, "classifier"), load_tokenizer(folder)
     accelerate(model, Execution(), 512, mode, training=False)
     scores = model.score(*ids_of(tokenizer), Template.of(tokenizer), mode, 512)
-    assert np.allclose(scores, theirs(folder), atol=1e-5 if mode == "fp32" else 0.1)
+    assert np.allclose(scores, theirs(folder), atol=1e-4 if mode == "fp32" else 0.1)
 
 
 def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dataset, tmp_path):
@@ -255,4 +255,4 @@ def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dat
     )
     ((_, order, scores),) = iter_run(job.out / "run.trec")
     assert order == [docs[i] for i in np.argsort(-expected)]
-    assert np.allclose(scores, np.sort(expected)[::-1], atol=1e-5)
+    assert np.allclose(scores, np.sort(expected)[::-1], atol=1e-4)
