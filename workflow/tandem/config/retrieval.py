@@ -115,6 +115,14 @@ class Encode(Inference):
     dtype: Literal["fp16", "int8"] = Field("fp16", description="of passages' vectors on disk; int8 has a scale each")
 
 
+Ties = Literal["doc_id", "trec_eval"]
+
+
+def is_by_id(ties: object) -> bool:
+    """Whether ties go to the lower document id: a default that is left out of keys."""
+    return ties == "doc_id"
+
+
 class ImportedRun(Section):
     """A run that others released, or that a stage of one's own writes: an entry of `runs`.
 
@@ -126,6 +134,9 @@ class ImportedRun(Section):
     of: str | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
     params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
+    ties: Ties = Field(
+        "doc_id", exclude_if=is_by_id, description="first of a tie: the lower id, or as trec_eval the higher"
+    )
 
 
 class FusionTuning(Section):

@@ -96,7 +96,12 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     if not path.is_file():
         have = ", ".join(entry.paths)
         raise UserError(f"runs.{system}.paths.{split}: {path} is no file; splits with a file: {have or 'none'}")
-    params = {"format": entry.format, **_searched(ctx, split, data), "fingerprint": fingerprint(path)}
+    params = {
+        "format": entry.format,
+        "ties": entry.ties,
+        **_searched(ctx, split, data),
+        "fingerprint": fingerprint(path),
+    }
     upstream = {"dataset": dataset(ctx, data)}
     return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
 
