@@ -38,15 +38,36 @@ def test_dcg_by_the_surveys_by_trec_evals_and_by_the_reviews_formula():
     assert values("DCG(dcg='review',normalised=True)@4") == pytest.approx([review / (2 + 1 + 1 / log2(3))])
 
 
+def test_err_by_hand():
+    # R = 1/16 at rank 2 and 3/16 at rank 4: 1/2 · 1/16 + 1/4 · 15/16 · 3/16.
+    assert values("ERR@4") == pytest.approx([1 / 32 + 45 / 1024])
+    with pytest.raises(UserError, match="a relevance is 5; allowed are grades up to 4"):
+        values("ERR@4", qrels={"q": {"a": 5}})
+
+
+@pytest.mark.skipif(not ir_measures.gdeval.is_available(), reason="gdeval needs Perl")
+def test_exponential_ndcg_and_err_are_gdevals_where_ids_are_numbers():
+    generator = np.random.default_rng(5)
+    qrels = {str(q): {f"d{n}": int(generator.integers(0, 5)) for n in range(9)} for q in range(1, 9)}
+    scores = {query: {f"d{n}": float(at) for at, n in enumerate(generator.permutation(12))} for query in qrels}
+    measures = parse_measures(["nDCG(dcg='exp-log2')@5", "ERR@5"])
+    run = ((query, list(ranked), np.array([*ranked.values()], np.float32)) for query, ranked in scores.items())
+    ours = evaluate(measures, qrels, run)
+    for metric in ir_measures.gdeval.iter_calc(measures, qrels, scores):
+        value = ours.values[ours.queries.index(metric.query_id), measures.index(metric.measure)]
+        assert value == pytest.approx(metric.value, abs=1e-5)  # gdeval prints five decimals
+
+
 def test_normalised_by_grades_it_is_trec_evals():
     assert values("DCG(dcg='log2',normalised=True)@3") == pytest.approx(values("nDCG@3"))
 
 
 def test_the_precision_recall_curve_by_hand():
-    # Hits at ranks 2 and 4 of three relevant passages: recall 1/3 with precision 1/2, recall 2/3 with precision 2/4;
-    # the interpolated precision at a recall is the highest at that recall or a higher one, and 0 beyond 2/3.
-    curve = values(*(f"IPrec@{tenth / 10}" for tenth in range(11)))
-    assert curve == pytest.approx([1 / 2] * 7 + [0] * 4)
+    # Hits at ranks 1 and 4 of five relevant passages: recall 1/5 with precision 1, recall 2/5 with precision 2/4; the
+    # interpolated precision at a recall is the highest at that recall or a higher one, and 0 beyond 2/5.
+    qrels = {"q": dict.fromkeys("adefg", 1)}
+    curve = values(*(f"IPrec@{tenth / 10}" for tenth in range(11)), qrels=qrels)
+    assert curve == pytest.approx([1] * 3 + [1 / 2] * 2 + [0] * 6)
 
 
 def test_negative_grades_gain_nothing():

@@ -1,5 +1,6 @@
-"""Measures that ir_measures lacks or hands to a script: F1@k, DCG@k, and nDCG with exponential gains.
+"""Measures that ir_measures lacks (F1@k, DCG@k), or hands to a script: nDCG with exponential gains, and ERR.
 
+The script, gdeval, takes queries for the same whose ids end alike (`a-1`, `b-1`), and fails where they are no numbers.
 Sources: Coelho, A Review on Dense Retrieval, §5.1; Zhao et al., Dense Text Retrieval, 2024 (the survey), A.2.
 """
 
@@ -12,8 +13,11 @@ from ir_measures.providers.base import Any as Anything
 from ir_measures.providers.base import Choices
 from ir_measures.util import QrelsConverter, RunConverter
 
+from tandem.errors import UserError
+
 Grades = Sequence[int]  # of a ranking, from the first rank on; 0 where a passage has no judgement
 
+HIGHEST = 4  # the grade that satisfies almost surely, as in gdeval
 _CUTOFF = measures.ParamInfo(dtype=int, required=True, desc="ranks that count")
 _FORMS = ("exp-log2", "log2", "review")
 
@@ -68,11 +72,29 @@ def dcg(ranked: Grades, cutoff: int, form: str) -> float:
     return float(sum(gain / log2(rank + 1) for rank, gain in enumerate(gains, 1)))
 
 
+def err(ranked: Grades, cutoff: int) -> float:
+    """ERR@k = Σ 1/i R_i Π_{j < i} (1 - R_j) with R_i = (2^g_i - 1) / 2^4 (Chapelle et al., CIKM 2009), as gdeval's.
+
+    Raises:
+        UserError: a grade above 4.
+    """
+    value, unsatisfied = 0.0, 1.0
+    for rank, grade in enumerate(ranked[:cutoff], 1):
+        if grade > HIGHEST:
+            raise UserError(f"measures: ERR: a relevance is {grade}; allowed are grades up to {HIGHEST}")
+        satisfied = (2 ** max(grade, 0) - 1) / 2**HIGHEST
+        value += unsatisfied * satisfied / rank
+        unsatisfied *= 1 - satisfied
+    return value
+
+
 def _value(measure: Any, ranked: Grades, judged: Grades) -> float:
     """A measure of one query's ranking."""
     cutoff = measure["cutoff"]
     if measure.NAME == "F1":
         return f1(ranked, judged, cutoff, measure["rel"])
+    if measure.NAME == "ERR":
+        return err(ranked, cutoff)
     value = dcg(ranked, cutoff, measure["dcg"])
     if measure.NAME == "DCG" and not measure["normalised"]:
         return value
@@ -109,6 +131,7 @@ class ExtraMeasures(providers.Provider):
             gains=Choices(providers.base.NOT_PROVIDED),
             judged_only=Choices(False),
         ),
+        measures._ERR(cutoff=Anything(required=True)),
     ]
 
     def _evaluator(self, named: Iterable[Any], qrels: Any) -> _Evaluator:

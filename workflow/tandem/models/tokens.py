@@ -213,7 +213,7 @@ def run(job: Job[TokensParams]) -> None:
         draft.facts["truncated"] = {"passages": truncated["passage"], "queries": truncated["query"]}
         pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
         extra = Template.of(tokenizer).extra[0]
-        lines = vocabulary_warnings(job.inputs["dataset"], pieces)
+        lines = [*vocabulary_warnings(job.inputs["dataset"], pieces)]
         lines += _length_warnings(job, max(lengths.values()) + extra)
         for side, count in (("passage", n_passages), ("query", n_queries)):
             cut = truncated[side]
