@@ -151,7 +151,9 @@ class TableLayout(Section):
     recipes: Items[str] = Field((), description="recipes that its runs need")
     same: dict[str, Items[str]] = Field({}, description="a dataset of the paper → others of the same collection")
     configs: dict[str, str] = Field({}, description="a dataset of the paper → the configuration file for it")
-    subset: Literal["similar", "pooled"] | None = Field(None, description="only these queries")
+    subset: Literal["similar", "others", "pooled"] | None = Field(
+        None, description="only queries that have a similar training query, that have none, or that were pooled"
+    )
     decimals: int = Field(2, ge=0, le=4, description="of the values, in percent")
     baseline: RowReference | None = Field(None, description="what rows without one of their own are tested against")
     columns: Items[TableColumn] = Field((), description="absent: the measures that are scored")

@@ -259,7 +259,8 @@ def _dimension(ctx: Context, passages: Stage) -> int | None:
 def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage | None) -> Stage:
     """The stage that measures a system's run on the split that is reported; a group's is averaged.
 
-    `restricted`: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted.
+    `restricted`: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted,
+    or `others`, whose queries it leaves out.
     """
     entry, split = ctx.dataset_entry(data), reported_split(ctx, data)
     if isinstance(entry, Group):
