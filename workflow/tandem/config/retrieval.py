@@ -1,11 +1,23 @@
 """How passages are found: BM25, dense indexes, re-ranking, fusions, aggregations, imported runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from tandem.config.base import Analyzer, Count, Distinct, Items, Precision, Section, Share, Weight, by_value, choice
+from tandem.config.base import (
+    Analyzer,
+    Count,
+    Distinct,
+    Items,
+    Precision,
+    Section,
+    Share,
+    Weight,
+    by_value,
+    choice,
+    problem,
+)
 from tandem.registry import Registry
 
 # Methods of fusing runs and of aggregating windows, by name; plugins register theirs by the same decorators.
@@ -45,6 +57,14 @@ class FieldWeights(Section):
 
     title: float | None = Field(None, ge=1, description="weight of the title")
     text: float | None = Field(None, ge=1, description="weight of the text")
+
+    @field_validator("title", "text", mode="before")
+    @classmethod
+    def _one_b(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            reason = "Lucene adds the fields' lengths up before b counts, so that all have one b, the variant's"
+            raise problem(f" is a section, but takes its weight alone: {reason}")
+        return value
 
     def weights(self) -> dict[str, float]:
         """Field → weight of those that are searched."""
