@@ -32,7 +32,7 @@ LOWEST = np.float32(-np.inf)
 
 
 def ranked_order(
-    docs: Sequence[str], scores: Sequence[float] | Floats, ties: Ties = "doc_id"
+    docs: Sequence[str], scores: Sequence[float] | Floats, *, ties: Ties = "doc_id"
 ) -> list[tuple[str, float]]:
     """(document, score rounded to float32) by score descending, then document ascending.
 
@@ -224,7 +224,7 @@ class Selection:
         is_known = self._docs.rows([doc for _, doc, _, _ in scored], missing_ok=True) >= 0
         known = [(doc, score) for (_, doc, _, score), in_corpus in zip(scored, is_known, strict=True) if in_corpus]
         best: dict[str, float] = {}
-        for doc, score in ranked_order([doc for doc, _ in known], [score for _, score in known], self.ties):
+        for doc, score in ranked_order([doc for doc, _ in known], [score for _, score in known], ties=self.ties):
             best.setdefault(doc, score)
         self.dropped[UNKNOWN_PASSAGE] += len(scored) - len(known)
         self.dropped[REPEATED] += len(known) - len(best)

@@ -22,7 +22,7 @@ _CUTOFF = measures.ParamInfo(dtype=int, required=True, desc="ranks that count")
 _FORMS = ("exp-log2", "log2", "review")
 
 
-class F1(measures.Measure):
+class F1(measures.Measure):  # type: ignore[misc]  # ir_measures has no types
     """F1@k = 2 P@k R@k / (P@k + R@k), 0 where nothing relevant is among the first k; the review's Eq. 34."""
 
     __name__ = "F1"
@@ -33,7 +33,7 @@ class F1(measures.Measure):
     }
 
 
-class DCG(measures.Measure):
+class DCG(measures.Measure):  # type: ignore[misc]
     """DCG@k by one of three formulas, `dcg`; with `normalised` divided by that of the ideal ranking."""
 
     __name__ = "DCG"
@@ -102,7 +102,7 @@ def _value(measure: Any, ranked: Grades, judged: Grades) -> float:
     return value / ideal if ideal else 0.0
 
 
-class _Evaluator(providers.Evaluator):
+class _Evaluator(providers.Evaluator):  # type: ignore[misc]
     """The measures of this file for some qrels."""
 
     def __init__(self, named: Iterable[Any], qrels: Mapping[str, Mapping[str, int]]) -> None:
@@ -118,7 +118,7 @@ class _Evaluator(providers.Evaluator):
                     yield Metric(query, measure, _value(measure, ranked, list(judged.values())))
 
 
-class ExtraMeasures(providers.Provider):
+class ExtraMeasures(providers.Provider):  # type: ignore[misc]
     """What ir_measures asks for the measures of this file."""
 
     NAME = "tandem"

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import torch
 
 from tandem.config.base import Pooling
@@ -48,7 +49,8 @@ def check_pooling(model: Any, pooling: str, folder: Path, name: Path | None = No
         raise UserError(f"{where}: pooling is cls, but its tokenizer puts no token before a text; {_others(pooling)}")
     special = set(tokenizer.all_special_ids)
     words = [at for at in range(len(tokenizer)) if at not in special]
-    texts = Ragged.of([[words[len(words) // 2], words[len(words) // part]] for part in PARTS])
+    middle = words[len(words) // 2]
+    texts = Ragged.of([np.array([middle, words[len(words) // part]], np.int64) for part in PARTS])
     inputs = {key: value.to(model.device) for key, value in template.single_inputs(texts).padded().items()}
     inputs.pop("token_type_ids", None)
     with torch.inference_mode():

@@ -290,5 +290,6 @@ def threshold_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
 
 def _loss(judge: Artifact) -> str | None:
     """The loss that a judge's cross-encoder was trained with; None of a published one."""
-    train = judge.params.get("train", {})
-    return train.get("supervision" if judge.params.get("objective") == "joint" else "loss")
+    key = "supervision" if judge.params.get("objective") == "joint" else "loss"
+    loss: str | None = judge.params.get("train", {}).get(key)
+    return loss

@@ -199,8 +199,8 @@ def _judge(cell: Cell, layout: Layout, row: LayoutRow, wrong: str, place: Place,
     judgement = verdict(cell.value, None if cell.stands_in else cell.printed, band, wrong)
     earlier = select_band(measured, place, elsewhere, usual)
     before = compare_before(cell.value, earlier)
-    changes = {"verdict": judgement, "before": before}
-    return replace(cell, **changes, band=band if judgement else None, earlier=earlier if before else None)
+    own_band, own_earlier = band if judgement else None, earlier if before else None
+    return replace(cell, verdict=judgement, band=own_band, before=before, earlier=own_earlier)
 
 
 def _row(row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored | None, absent: str) -> Row:

@@ -47,8 +47,9 @@ def signed(difference: float | None, decimals: int = 2) -> str:
 
 def delta(cell: Cell) -> str:
     """Ours minus printed; a dash where the printed number is of another collection."""
-    comparable = not cell.stands_in and cell.printed is not None and cell.value is not None
-    return signed(cell.value - cell.printed if comparable else None)
+    if cell.stands_in or cell.printed is None or cell.value is None:
+        return signed(None)
+    return signed(cell.value - cell.printed)
 
 
 def probability(p: float | None) -> str:
