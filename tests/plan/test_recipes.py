@@ -34,7 +34,8 @@ def drawn(plan, name, role="candidates"):
 
 
 def test_dureaders_pool_is_of_bm25_and_four_encoders():
-    plan = planned("dureader", recipes=["dureader_retrieval", "dureader_pool"], tables=[])
+    recipes = read_yaml(ROOT / "config/dureader.yaml")["recipes"]
+    plan = planned("dureader", recipes=[*recipes, "dureader_pool"])
     audit = plan.planner.false_negatives("dureader-retrieval")
     retrievers = [audit.upstream[f"run.{at}"].upstream["passages"].upstream["model"] for at in range(1, 5)]
     rerankers = [audit.upstream[f"judge.{at}"] for at in range(4)]

@@ -211,10 +211,7 @@ def run(job: Job[TokensParams]) -> None:
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template})
         draft.facts |= {"passages": n_passages, "queries": n_queries, "passage_tokens": n_tokens}
         draft.facts["truncated"] = {"passages": truncated["passage"], "queries": truncated["query"]}
-        pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
-        extra = Template.of(tokenizer).extra[0]
-        lines = [*vocabulary_warnings(job.inputs["dataset"], pieces)]
-        lines += _length_warnings(job, max(lengths.values()) + extra)
+        lines = []
         for side, count in (("passage", n_passages), ("query", n_queries)):
             cut = truncated[side]
             line = f"{cut:,} of {count:,} {side} texts are longer than lengths.{side} ({lengths[side]}) and cut"
@@ -222,7 +219,9 @@ def run(job: Job[TokensParams]) -> None:
                 lines.append(f"{line}: {cut / count:.1%}")
             elif cut:
                 say(f"tokens {job.key} · {line}")
-        for line in lines:
+        pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
+        longest = max(lengths.values()) + Template.of(tokenizer).extra[0]
+        for line in [*lines, *vocabulary_warnings(job.inputs["dataset"], pieces), *_length_warnings(job, longest)]:
             warn(job, draft, line)
 
 
