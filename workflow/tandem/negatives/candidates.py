@@ -33,12 +33,8 @@ BINS = 20
 LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
 
 MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
-RELATIVE = (
-    "listwise",
-    "hinge",
-    "ranknet",
-    "lambdarank",
-)  # losses that a constant added to a list's scores leaves alone
+# Losses that a constant added to a list's scores leaves alone.
+RELATIVE = ("listwise", "hinge", "ranknet", "lambdarank")
 
 # candidates.parquet: one row per passage of a list, by id for people and by row for training.
 SCHEMA = pa.schema(
