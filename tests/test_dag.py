@@ -22,7 +22,7 @@ from tandem.store.files import sha256
 
 COLUMNS = [
     *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
-    *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split"),
+    *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split", "conclusion", "margin", "before"),
 ]
 
 

@@ -2,6 +2,7 @@ import gzip
 import json
 
 import pytest
+import pytrec_eval
 
 from tandem.data.runs import iter_run
 from tandem.data.runs import run_imported as run
@@ -24,10 +25,10 @@ def dataset(beir, make):
 def imported(tmp_path, dataset):
     """`imported(text, format, depth)`: a file's run as (query, documents, scores), and the manifest."""
 
-    def made(text, kind, depth=100):
+    def made(text, kind, depth=100, **options):
         path = tmp_path / "released.run"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        params = {"format": kind, "split": "test", "depth": depth, "fingerprint": "0"}
+        params = {"format": kind, "split": "test", "depth": depth, "fingerprint": "0", **options}
         run(Job("imported", tmp_path / "out", params, {"dataset": dataset}, {"path": str(path)}))
         artifact = open_artifact(tmp_path / "out", "imported")
         return [(q, d, s.tolist()) for q, d, s in iter_run(artifact.path("run.trec"))], artifact.manifest
@@ -52,6 +53,19 @@ def test_a_trec_run_goes_by_score_and_ties_by_id(imported):
     text = "q3 Q0 d3 1 2.5 x\nq3 Q0 d1 2 2.5 x\nq3\tQ0\td2\t3\t9.25\tx\n"
     ranked, _ = imported(gzip.compress(text.encode()), "trec")
     assert ranked == [("q3", ["d2", "d1", "d3"], [9.25, 2.5, 2.5 - 2**-22])]  # the next lower float32
+
+
+def test_ties_as_trec_eval_breaks_them(imported):
+    # The higher id first, in the cut too; where d1 is relevant, trec_eval has it third.
+    text = "q3 Q0 d1 1 2.5 x\nq3 Q0 d3 2 2.5 x\nq3 Q0 d2 3 2.5 x\n"
+    ranked, _ = imported(text, "trec", depth=2, ties="trec_eval")
+    assert [(query, docs) for query, docs, _ in ranked] == [("q3", ["d3", "d2"])]
+    ranked, _ = imported(text, "trec", ties="trec_eval")
+    measure = {"recip_rank"}
+    run = {query: dict(zip(docs, scores, strict=True)) for query, docs, scores in ranked}
+    tied = {"q3": {"d1": 2.5, "d2": 2.5, "d3": 2.5}}
+    ours, theirs = (pytrec_eval.RelevanceEvaluator({"q3": {"d1": 1}}, measure).evaluate(r) for r in (run, tied))
+    assert ours == theirs == {"q3": {"recip_rank": 1 / 3}}
 
 
 def test_what_the_dataset_lacks_is_dropped_and_counted(imported):

@@ -121,6 +121,9 @@ def test_more_queries_than_are_evaluated_at_once(monkeypatch):
     ("names", "told"),
     [
         (["nDGC@10"], "did you mean nDCG"),
+        (["Accuracy@20"], r"Accuracy@20: did you mean Success@20"),
+        (["IPrec"], "write IPrec@0.5"),
+        (["F1"], "write F1@10"),
         (["zebra@10"], "is not a measure; known are"),
         (["P"], "write P@10"),
         (["R@x"], "malformed"),

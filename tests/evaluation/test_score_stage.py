@@ -169,6 +169,12 @@ def test_a_subset_leaves_the_queries_it_names_for_the_split(tmp_path, inputs, gi
     }
 
 
+def test_others_are_the_queries_that_are_not_named(tmp_path, inputs, given):
+    named = [("q3", "", "test"), ("q2", "", "train"), ("stranger", "", "test")]
+    run(job(tmp_path, inputs() | {"others": given("queries.parquet", tables.QUERIES_SCHEMA, named)}))
+    assert read_scores(open_artifact(tmp_path / "score/a-0123456789"), ["RR@10"])[0] == ["q1", "q2"]
+
+
 @pytest.mark.parametrize(
     ("role", "file", "schema", "rows", "told"),
     [
@@ -176,6 +182,13 @@ def test_a_subset_leaves_the_queries_it_names_for_the_split(tmp_path, inputs, gi
         ("labels", "qrels.parquet", tables.QRELS_SCHEMA, [("q1", "d1", 1, "dev")], "holds no split test; it holds dev"),
         ("labels", "qrels.parquet", tables.QRELS_SCHEMA, [("q1", "d1", 0, "test")], "has no relevant judgement"),
         ("subset", "queries.parquet", tables.QUERIES_SCHEMA, [("q4", "", "test")], "names none of the 3 queries of"),
+        (
+            "others",
+            "queries.parquet",
+            tables.QUERIES_SCHEMA,
+            [(f"q{at}", "", "test") for at in (1, 2, 3)],
+            "names all of the 3 queries of",
+        ),
     ],
 )
 def test_labels_and_subsets_that_do_not_fit(tmp_path, inputs, given, role, file, schema, rows, told):

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from tandem.evaluation import significance
-from tandem.evaluation.significance import bootstrap_interval, holm, randomisation_test, seeded_test
+from tandem.evaluation.significance import bootstrap_interval, holm, margins, randomisation_test, seeded_test
 
 
 def column(*numbers):
@@ -123,3 +123,13 @@ def test_bootstrap_does_not_depend_on_the_blocks(monkeypatch, cells):
     expected = bootstrap_interval(values, resamples=500)
     monkeypatch.setattr(significance, "CELLS", cells)
     assert np.allclose(expected, bootstrap_interval(values, resamples=500), atol=1e-12)
+
+
+def test_margins_by_hand():
+    # Differences 0 and 2: the means of resamples are 0, 1, 1, 2, so the interval is [0, 2].
+    assert margins(column(0, 2)[None]) == pytest.approx([1])
+    # Of seed 1 both queries differ by 1, of seed 2 by 3. MS of seeds: 2 (1 + 1) / 1 = 4, the others 0; the standard
+    # error is sqrt(4 / 4), with one degree of freedom. The bootstrap over queries alone would say 0.
+    by_seed = np.array([[[1.0], [1.0]], [[3.0], [3.0]]])
+    assert margins(by_seed) == pytest.approx([stats.t.ppf(0.975, 1)])
+    assert margins(by_seed[:1]) == pytest.approx([0])

@@ -151,6 +151,7 @@ def test_the_stage_judges_hybrid_lists(make_job, dataset, tokens, train_run, cro
     assert report["queries"] == 7
     assert kept == 7 * 8 - report["dropped"]["not surely negative"]
     assert report["percentiles"]["positives"]["p50"] > 0
+    assert 0 <= report["known_positives_below"]["0.5"] <= 1
 
 
 def test_lists_without_negatives_are_a_mistake(make_job, dataset, tokens, train_run, tmp_path):
@@ -177,3 +178,30 @@ def test_a_judge_that_tells_relevant_passages_from_others_no_better_than_chance(
     report.add_pool(judged(pool(), [0.9, 0.9, 0.8]))  # above none, and now above two of six
     (line,) = judge_warnings([], report)
     assert line.startswith("the judge ranks a relevant passage above another in 33% of the pairs, by chance in half")
+
+
+def test_the_share_of_known_positives_below_each_threshold():
+    report = Report(None, DENOISE)  # 0.1 and 0.9
+    for positive in (0.05, 0.5, 0.95, 0.99):
+        made = judged(pool(), [0.04, 0.03, 0.02])
+        made.judged_positives = np.array([positive], np.float32)
+        report.add_pool(made)
+    assert report.finish()["known_positives_below"] == {"0.1": 0.25, "0.9": 0.5}
+    (line,) = judge_warnings([], report)
+    assert line.startswith(
+        "25% of the known positives are below 0.1, 50% of the known positives are below 0.9: so many"
+    )
+
+
+@pytest.mark.parametrize(("loss", "warned"), [("listwise", True), ("ranknet", True), ("pointwise", False)])
+def test_a_judge_that_only_orders_lists_has_no_thresholds(make_job, tmp_path, loss, warned):
+    with writing(
+        make_job("model", tmp_path / "ce-0123456789", {"objective": "cross", "train": {"loss": loss}})
+    ) as draft:
+        draft.facts["steps"] = 1
+    report = Report(None, DENOISE)
+    report.add_pool(judged(pool(), [0.04, 0.03, 0.02]))  # the positive has .8
+    lines = judge_warnings([open_artifact(tmp_path / "ce-0123456789")], report)
+    assert [line.split(":")[0] for line in lines] == [
+        "ce, which judges, has learned to order lists, not what probability is enough"
+    ] * warned

@@ -152,6 +152,14 @@ def test_models_of_another_dataset_serve_one_without_training_queries(folder, pl
     assert "judge.0" in made.planner.false_negatives("d").upstream
 
 
+def test_similar_queries_may_have_judges_of_their_own(folder, plan):
+    matcher = {"audits": {"similar_queries": {"judges": ["quora-matcher"]}}}
+    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", **matcher)
+    judge = made.planner.similar_queries("d").upstream["judge.0"]
+    assert (judge.kind, judge.upstream["encoder"].values["name"]) == ("reranker", "cross-encoder/quora-roberta-base")
+    assert made.planner.false_negatives("d").upstream["judge.0"].kind == "model"
+
+
 def test_audits_with_training_queries(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d")
     similar = made.planner.similar_queries("d")

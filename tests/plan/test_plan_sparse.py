@@ -121,6 +121,7 @@ def test_a_variant_stands_wherever_a_run_does(configured):
         ("v", {"engine": "bm25s", "delta": 1}, "sparse.v.delta is of bm25. and bm25l, but formula is lucene; leave it"),
         ("v", {"tuned": True, "b": 0.1}, "sparse.v.b is set, but sparse.v.tuned chooses it; leave one of them out"),
         ("v", {"fields": {"body": 1}}, unknown_key("sparse.v.fields.body")),
+        ("v", {"fields": {"title": {"weight": 2, "b": 0.3}}}, "sparse.v.fields.title is a section, .* all have one b"),
         ("v", {"fields": {"title": 0.5}}, "sparse.v.fields.title is 0.5; allowed: ≥ 1"),
         ("v", {"rm3": {"fb_docs": 51}}, "sparse.v.rm3.fb_docs is 51; allowed: ≤ 50"),
         ("v", {"engine": "solr"}, "sparse.v.engine is .solr.; allowed: lucene, bm25s, null"),

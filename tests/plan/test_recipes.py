@@ -33,6 +33,21 @@ def drawn(plan, name, role="candidates"):
     return model(plan, name).upstream[role]
 
 
+def test_dureaders_pool_is_of_bm25_and_four_encoders():
+    recipes = read_yaml(ROOT / "config/dureader.yaml")["recipes"]
+    plan = planned("dureader", recipes=[*recipes, "dureader_pool"])
+    audit = plan.planner.false_negatives("dureader-retrieval")
+    retrievers = [audit.upstream[f"run.{at}"].upstream["passages"].upstream["model"] for at in range(1, 5)]
+    rerankers = [audit.upstream[f"judge.{at}"] for at in range(4)]
+    starts = ["ernie-1.0-base-zh", "bert-base-chinese", "chinese-roberta-wwm-ext", "chinese-macbert-base"]
+    for models in (retrievers, rerankers):
+        assert [model.upstream["start"].name for model in models] == starts
+    assert audit.upstream["run.0"].kind == "bm25"
+    lists = rerankers[0].upstream["candidates"]
+    assert len([role for role in lists.upstream["run"].upstream if role.startswith("run.")]) == 5
+    assert (audit.values["depth"], audit.values["top"]) == (50, 5)
+
+
 def test_rocketqas_first_step_takes_random_negatives(msmarco):
     lists = drawn(msmarco, "m_d0")
     assert set(lists.upstream) == {"dataset", "tokens"}

@@ -156,3 +156,8 @@ def test_a_variant_trains_without_the_similar_queries_and_is_searched_like_the_r
     assert [model.upstream["dataset"].values["source"] for model in models] == ["beir", "dissimilar"]
     assert models[1].upstream["dataset"].upstream["similar"] is kept.upstream["subset"] is without.upstream["subset"]
     assert kept.dataset == without.dataset == "a"
+    others = rows(plan(dataset="a"), "dureader_retrieval/table6_others")["with similar queries", "", 42][1]
+    assert (others.upstream["others"].digest, others.upstream["run"].digest) == (
+        kept.upstream["subset"].digest,
+        kept.upstream["run"].digest,
+    )

@@ -1,4 +1,4 @@
-"""Verdicts: match, near, off, a printed number that is wrong; which band is taken; mistakes in bands.yaml."""
+"""Verdicts on printed numbers, what was measured here before, which band is taken, and mistakes in bands.yaml."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +10,11 @@ from table_plans import make_table
 from tandem.config.loading import read_bands
 from tandem.config.tables import Band
 from tandem.errors import UserError
-from tandem.report.filling import Place, criteria, select_band, verdict
+from tandem.report.bands import Place, compare_before, criteria, select_band, verdict
 from tandem.report.results import read_table
 
-PAPERS = Path(__file__).parents[2] / "config/papers"
+ROOT = Path(__file__).parents[2]
+PAPERS = ROOT / "config/papers"
 PLACE = Place("DE", "", "de_bm25neg", "pydocs-unlabelled", "pydocs", "test", "RR@10", "mine")
 
 
@@ -38,6 +39,18 @@ def test_a_wrong_number_is_no_measure_of_ours():
     assert verdict(62.9, 59.1, band(0.3, 1.0, "a regression", value=62.94), "it is DPR's") == "match"
 
 
+def test_what_was_measured_here_has_three_standard_deviations_without_exception():
+    measured = Band(value=41.0, sd=0.4, seeds=3, dataset="pydocs", source="a page")
+    assert measured.width == pytest.approx(1.2)
+    assert [compare_before(value, measured) for value in (42.2, 39.8)] == ["as measured before"] * 2
+    assert [compare_before(value, measured) for value in (42.21, 39.79)] == ["not as measured before"] * 2
+    exact = Band(value=41.0, sd=0, dataset="pydocs", source="a page")
+    assert [compare_before(value, exact) for value in (41.02, 41.03)] == [
+        "as measured before",
+        "not as measured before",
+    ]
+
+
 def test_no_verdict_without_something_to_hold_it_against():
     assert verdict(37.4, None, BAND, "") == ""
     assert verdict(37.4, 37.4, None, "") == ""
@@ -56,6 +69,9 @@ def test_the_band_that_says_most_is_taken_and_elsewhere_only_one_of_that_dataset
     assert select_band(bands, PLACE, stands_in=True) is here
     assert select_band(bands, PLACE, stands_in=True, usual=False) is None  # of some queries, say
     assert select_band(bands, PLACE, stands_in=False, usual=False) is measure
+    some = band(1, 1, "of 500 queries", queries=500)
+    assert select_band([some], replace(PLACE, queries=500), stands_in=False) is some
+    assert select_band([some], replace(PLACE, queries=300), stands_in=False) is None
     later = band(0.1, 0.4, "later", measure="RR@10")
     assert select_band([measure, later], PLACE, stands_in=False) is later
     assert select_band([band(1, 1, table="mine")], PLACE, stands_in=False)
@@ -69,6 +85,12 @@ def test_the_band_that_says_most_is_taken_and_elsewhere_only_one_of_that_dataset
         ("- {tolerance: 1, near: 2, source: s, colour: red}", unknown_key("0.colour", allowed="dataset")),
         ("- {tolerance: 2, near: 1, source: s}", "0.near is 1, below tolerance"),
         ("- {tolerance: 1, near: 2, source: s, dataset: d}", "0: names dataset d, but no value"),
+        ("- {tolerance: 1, source: s}", "0.near is missing"),
+        ("- {tolerance: 1, near: 2, source: s, seeds: 3}", "0.sd is missing"),
+        ("- {value: 1, sd: 0.1, seeds: 3, source: s}", "0.dataset is missing"),
+        ("- {value: 1, sd: 0.1, dataset: d, source: s}", "0.seeds is missing"),
+        ("- {value: 1, sd: 0.1, seeds: 3, tolerance: 3, dataset: d, source: s}", "0.tolerance: .* leave tolerance and"),
+        ("- {value: 1, sd: 2, seeds: 3, dataset: d, source: s}", "0.sd is 2: three of them accept anything within 6.0"),
         ("tolerance: 1", "the whole is no list of bands"),
         ("- [", "not valid YAML"),
     ],
@@ -86,6 +108,30 @@ def test_the_tracked_bands_hold_together():
     assert all(band.source for band in bands)
 
 
+def on_page(band):
+    """The beginnings of a page's cells for the row and measure of a band: value, and deviation if it has one."""
+    head: list[str] = []
+    for line in (ROOT / band.source).read_text().splitlines():
+        cells = [cell.strip().replace("\\", "").strip("*") for cell in line.strip().strip("|").split("|")]
+        if cells[0] in ("System", "system"):
+            head = cells
+        if cells[:2] == [band.row, band.first_stage or ""]:
+            for at, title in enumerate(head):
+                if title.split(" printed")[0].split("(")[-1].rstrip(")").endswith(band.measure):
+                    yield cells[at + title.endswith(" printed")]
+
+
+MEASURED = [band for band in read_bands(PAPERS / "bands.yaml") if band.sd is not None]
+
+
+@pytest.mark.parametrize("band", MEASURED, ids=lambda band: f"{band.source}-{band.row}-{band.measure}")
+def test_page_and_band_are_equal(band):
+    expected = f"{band.value:.2f}" + (f" ± {band.sd:.2f}" if band.sd else "")
+    beginnings = [cell for cell in on_page(band) if cell.startswith(expected)]
+    assert beginnings, list(on_page(band))
+    assert band.sd or not any("±" in cell and "± 0.00" not in cell for cell in beginnings)
+
+
 LAYOUT = """
 title: T
 printed_on: {dataset: toy, name: Toy, split: test}
@@ -97,8 +143,8 @@ rows:
 """
 BANDS = """
 - {tolerance: 0.5, near: 1, source: by convention}
-- {recipe: new, dataset: small, measure: RR@10, value: 90, tolerance: 1, near: 20, source: three runs, seeds: 3,
-   deviations: [40 steps]}
+- {recipe: new, dataset: small, measure: RR@10, value: 99.5, sd: 0.2, seeds: 3, source: a page}
+- {recipe: bm25, dataset: small, measure: RR@10, value: 49, sd: 0, source: a page}
 """
 
 
@@ -114,18 +160,21 @@ def test_a_table_says_its_verdicts_and_their_bands(four_queries):
     table, out = filled(four_queries, dataset="toy")
     assert [[cell.verdict for cell in row.cells] for row in table.rows] == [["match", "off"], ["near", "match"]]
     text = out.with_suffix(".md").read_text()
-    assert "MRR@10 (RR@10) | printed | Δ | verdict | p" in text
+    assert "MRR@10 (RR@10) | printed | Δ | verdict | difference" in text
     assert "Band: what is printed ± 0.5, near ± 1; by convention." in text
     for suffix in (".html", ".tex"):
         assert "near" in out.with_suffix(suffix).read_text()
     assert [line.split(",")[16] for line in out.read_text().splitlines()[1:]] == ["match", "off", "near", "match"]
 
 
-def test_where_another_dataset_stands_in_only_its_own_band_holds(four_queries):
+def test_what_was_measured_before_is_no_verdict_on_a_paper(four_queries):
+    """The printed numbers are of another collection: no difference, no verdict; the earlier value is a note."""
     table, out = filled(four_queries, dataset="small")
-    assert [[cell.verdict for cell in row.cells] for row in table.rows] == [["", ""], ["near", ""]]
-    band = table.rows[1].cells[0].band
-    assert (band.value, band.tolerance, band.near, band.source, band.seeds) == (90, 1, 20, "three runs", 3)
-    assert band.deviations == ("40 steps",)
-    told = "Band of New, RR@10: 90.00 ± 1, near ± 20; three runs (3 seeds); differs from the paper: 40 steps."
-    assert told in out.with_suffix(".md").read_text()
+    assert [[cell.verdict for cell in row.cells] for row in table.rows] == [["", ""], ["", ""]]
+    before = [[cell.before for cell in row.cells] for row in table.rows]
+    assert before == [["not as measured before", ""], ["as measured before", ""]]
+    text = out.with_suffix(".md").read_text()
+    assert "MRR@10 (RR@10) | printed | difference" in text
+    assert "Not as measured before: Old, RR@10 50.00, before 49.00 ± 0.02 (a page)." in text
+    assert "As measured before: New, RR@10 100.00, before 99.50 ± 0.60 (a page, 3 seeds)." in text
+    assert [line.split(",")[-1] for line in out.read_text().splitlines()[1:]] == [before[0][0], "", before[1][0], ""]

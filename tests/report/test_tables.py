@@ -10,11 +10,12 @@ from table_plans import make_table
 
 from tandem.errors import UserError
 from tandem.report.commands import show, write_table
-from tandem.report.formats import answer, mark, probability
+from tandem.report.formats import answer, comparison, conclusion, mark, probability
 from tandem.report.results import Best, Cell, FilledColumn, Row, Table, percent, read_table
 
 PAPERS = Path(__file__).parents[2] / "config/papers"
 ODD = "Same <b>& 1_%"
+CHANGES = ((8.15, 0.045), (-2.0, 0.0004), (1.5, 0.089), (2.5, 0.06), (None, None))  # from the baseline, and their p
 LAYOUT = f"""
 title: Odd & even
 paper: {{citation: "A <et> al.", table: Table 9}}
@@ -47,15 +48,16 @@ def test_csv_to_the_letter(four_queries):
     # Reciprocal ranks 1/2, 1 and 1/2 on every query. New - Old = (1/2)*4: only ++++ and ---- of 16 sign patterns reach
     # its sum, p = 1/8, and 1/4 after Holm's correction for two comparisons.
     old, new, same = (run_of(four_queries, system) for system in ("Old", "New", ODD))
+    shown = "no difference shown,0.0000,\n"
     assert table(four_queries).read_text() == (
         "system,first_stage,dataset,split,measure,printed,value,low,high,change,p,mark,stage,"
-        "name,sd,seeds,verdict,printed_dataset,printed_split\n"
-        f"Old,,toy,test,RR@10,40.0,50.0000,50.0000,50.0000,,,,{old},MRR@10,,,,real,test\n"
-        f"Old,,toy,test,Success@1,,0.0000,0.0000,0.0000,,,,{old},Success@1,,,,real,test\n"
-        f"New,,toy,test,RR@10,,100.0000,100.0000,100.0000,50.0000,0.250000,,{new},MRR@10,,,,real,test\n"
-        f"New,,toy,test,Success@1,,100.0000,100.0000,100.0000,100.0000,0.250000,,{new},Success@1,,,,real,test\n"
-        f"{ODD},,toy,test,RR@10,,50.0000,50.0000,50.0000,0.0000,1.000000,,{same},MRR@10,,,,real,test\n"
-        f"{ODD},,toy,test,Success@1,,0.0000,0.0000,0.0000,0.0000,1.000000,,{same},Success@1,,,,real,test\n"
+        "name,sd,seeds,verdict,printed_dataset,printed_split,conclusion,margin,before\n"
+        f"Old,,toy,test,RR@10,40.0,50.0000,50.0000,50.0000,,,,{old},MRR@10,,,,real,test,,,\n"
+        f"Old,,toy,test,Success@1,,0.0000,0.0000,0.0000,,,,{old},Success@1,,,,real,test,,,\n"
+        f"New,,toy,test,RR@10,,100.0000,100.0000,100.0000,50.0000,0.250000,,{new},MRR@10,,,,real,test,{shown}"
+        f"New,,toy,test,Success@1,,100.0000,100.0000,100.0000,100.0000,0.250000,,{new},Success@1,,,,real,test,{shown}"
+        f"{ODD},,toy,test,RR@10,,50.0000,50.0000,50.0000,0.0000,1.000000,,{same},MRR@10,,,,real,test,{shown}"
+        f"{ODD},,toy,test,Success@1,,0.0000,0.0000,0.0000,0.0000,1.000000,,{same},Success@1,,,,real,test,{shown}"
     )
 
 
@@ -63,9 +65,11 @@ def test_markdown_says_what_stands_in(four_queries):
     text = table(four_queries).with_suffix(".md").read_text()
     lines = text.splitlines()
     assert "printed: The Real One test; ours: toy test, 4 queries (a stand-in" in lines[0]
-    assert lines[2] == "| System | re-ranks | MRR@10 (RR@10) | printed | Δ | p | Success@1 | p | p against |"
-    assert lines[4] == r"| Old | – | 50.00 \[50.00, 50.00\] | 40.0 | +10.00 | – | 0.00 \[0.00, 0.00\] | – | – |"
-    assert r"| **100.00 \[100.00, 100.00\]** | – | – | 0.250 (+50.00) |" in lines[5]
+    assert (
+        lines[2] == "| System | re-ranks | MRR@10 (RR@10) | printed | difference | Success@1 | difference | p against |"
+    )
+    assert lines[4] == r"| Old | – | 50.00 \[50.00, 50.00\] | 40.0 | – | 0.00 \[0.00, 0.00\] | – | – |"
+    assert r"| **100.00 \[100.00, 100.00\]** | – | no difference shown (±50.00): +50.00, p = 0.250 |" in lines[5]
     assert lines[6].startswith(r"| Same \<b\>& 1\_% |")
     assert "<b>" not in text
 
@@ -85,9 +89,7 @@ def test_html_escapes_and_links_the_runs_manifest(four_queries):
 def test_latex_escapes(four_queries):
     text = table(four_queries).with_suffix(".tex").read_text()
     assert r"Same \ensuremath{<}b\ensuremath{>}\& 1\_\%" in text
-    assert (
-        r"System & re-ranks & MRR@10 (RR@10) & printed & \ensuremath{\Delta} & p & Success@1 & p & p against \\" in text
-    )
+    assert r"System & re-ranks & MRR@10 (RR@10) & printed & difference & Success@1 & difference & p against \\" in text
     assert r"\textbf{100.00 {[}100.00, 100.00{]}}" in text
 
 
@@ -135,7 +137,7 @@ def test_show_is_aligned_and_tells_every_p(four_queries, capsys):
     ]
     assert lines[5].split() == ["2", "New", "–", "100.00", "–", "0.250", "100.00", "0.250", "#1"]
     assert lines[2].index("p against") == lines[5].rindex("#")
-    assert "▲ significantly better and ▼ significantly worse" in " ".join(lines)
+    assert "▲ above and ▼ below the row's baseline" in " ".join(lines)
 
 
 def test_the_papers_layouts_fill_from_a_whole_run(world, tmp_path):
@@ -230,6 +232,19 @@ def rewritten(world, system, **changed):
     return json.dumps([row | (changed if row["system"] == system else {}) for row in rows])
 
 
+def test_what_a_reader_may_conclude():
+    cells = [Cell("RR@10", None, 50.0, 48.0, 52.0, change, p, margin=1.9) for change, p in CHANGES]
+    unsure = ["no difference shown (±1.90)", "no difference shown (±2.50)"]
+    assert [conclusion(cell) for cell in cells] == ["above", "below", *unsure, ""]
+    assert [comparison(cell) for cell in cells] == [
+        "above: +8.15, p = 0.045",
+        "below: −2.00, p < 0.001",
+        "no difference shown (±1.90): +1.50, p = 0.089",
+        "no difference shown (±2.50): +2.50, p = 0.060",
+        "–",
+    ]
+
+
 def test_a_table_never_mixes_generations(four_queries):
     planned = run_of(four_queries, "New")
     table(four_queries, rows=rewritten(four_queries, "New", run=planned))
@@ -256,13 +271,13 @@ def test_quoted_and_absent_rows_have_printed_values_and_no_run(four_queries):
     rows.append({"system": "Missing", "first_stage": "", "absent": "toy has no split unlabelled"})
     path = table(four_queries, rows=json.dumps(rows), layout=layout)
     lines = path.with_suffix(".md").read_text().splitlines()
-    assert lines[7] == "| Theirs | – | – | 77.7 | – | – | – | – | quoted |"
-    assert lines[8] == "| Missing | – | – | 66.6 | – | – | – | – | quoted |"
+    assert lines[7] == "| Theirs | – | – | 77.7 | – | – | – | quoted |"
+    assert lines[8] == "| Missing | – | – | 66.6 | – | – | – | quoted |"
     assert "Missing is only printed: toy has no split unlabelled." in path.with_suffix(".md").read_text()
     filled = read_table(path.with_suffix(".json"))
     assert [row.quoted for row in filled.rows] == [False, False, False, True, True]
     assert filled.rows[3].cells[0].value is None
-    assert "Theirs,,,,RR@10,77.7,,,,,,,,MRR@10,,,,real,test" in path.read_text().splitlines()
+    assert "Theirs,,,,RR@10,77.7,,,,,,,,MRR@10,,,,real,test,,," in path.read_text().splitlines()
     assert '<a href="#row-' not in path.with_suffix(".html").read_text().split("Theirs")[1]
 
 

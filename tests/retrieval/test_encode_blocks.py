@@ -43,9 +43,20 @@ def test_int8_is_the_models_vector_within_half_a_scale(in_int8, dual_model, toke
 
 def test_int8_is_told(in_int8):
     told = json.loads((in_int8.folder / "blocks/00003.json").read_text())
-    assert told.keys() == {"rows", "dtype", "sha256", "origin", "model", "precision", "device"}
+    assert told.keys() == {"rows", "dtype", "sha256", "origin", "model", "precision", "device", "kept"}
     assert (told["rows"], told["dtype"], told["precision"]) == (12, "int8", "fp32")
     assert json.loads(in_int8.path("meta.json").read_text())["dtype"] == "int8"
+
+
+def test_a_loss_by_int8_is_warned_of(tmp_path, embed, dual_inputs, monkeypatch):
+    made = embed(tmp_path / "de-0123456789", dual_inputs, side="passages", dtype="int8", block=60)
+    share = made.manifest.facts["kept_by_int8"]
+    assert 0.9 < share <= 1
+    assert "warnings" not in made.manifest.facts
+    monkeypatch.setattr("tandem.retrieval.encode.LEAST_KEPT", 1.01)
+    made = embed(tmp_path / "de-9876543210", dual_inputs, side="passages", dtype="int8", block=60)
+    (line,) = made.manifest.facts["warnings"]
+    assert line.startswith(f"int8 keeps {share:.0%} of the 10 nearest of a sample of passages")
 
 
 @pytest.mark.parametrize("shards", [2, 5])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tandem.retrieval import embeddings as module
-from tandem.retrieval.embeddings import quantise, restore, row_type
+from tandem.retrieval.embeddings import kept_neighbours, quantise, restore, row_type
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +58,30 @@ def test_a_row_is_four_bytes_more_than_its_numbers(vectors, tmp_path, monkeypatc
 def test_no_vectors_are_no_rows():
     assert len(quantise(np.empty((0, 4), np.float32))) == 0
     assert restore(quantise(np.empty((0, 4), np.float32))).shape == (0, 4)
+
+
+def test_the_loss_by_an_outlier_dimension_is_measured():
+    """A number of 50 in every vector leaves steps of 0.4 for the others, which are of length 1."""
+    plain = np.random.default_rng(1).normal(size=(200, 32)).astype(np.float32)
+    plain /= np.linalg.norm(plain, axis=1, keepdims=True)
+    outlier = np.concatenate([plain[:, :31], np.full((200, 1), 50, np.float32)], axis=1)
+    assert kept_neighbours(plain, quantise(plain)) > 0.95
+    assert kept_neighbours(outlier, quantise(outlier)) < 0.6
+
+
+def test_by_hand_two_neighbours_change_places():
+    # 21 vectors: 1 at the first place and a falling second number; the products with the first vector fall with it.
+    # Beside the outlier 127 the second numbers are rounded to 0: all products are equal, and the first ten count.
+    falling = np.array([[127, 0.4 - 0.01 * (20 - at)] for at in range(21)], np.float32)
+    stored = quantise(falling)
+    assert not stored["values"][:, 1].any()
+    # Of vector 0 exact neighbours are 20 … 11, rounded ones 1 … 10; of vector 20 they are 19 … 10 and 0 … 9; so for
+    # all: the ten highest of the others against the ten lowest. Vector q in 1 … 9 has 0 … 10 without itself, which
+    # reaches no number above 10; exact are 11 … 20. Vector 10: 11 … 20 against 0 … 9. Above, q in 11 … 20: 10 … 20
+    # without itself against 0 … 9.
+    assert kept_neighbours(falling, stored) == 0
+
+
+def test_few_vectors_measure_nothing():
+    few = np.ones((20, 4), np.float32)
+    assert kept_neighbours(few, quantise(few)) is None

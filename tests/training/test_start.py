@@ -1,12 +1,14 @@
 """What a model starts from."""
 
+import pytest
 import torch
 
+from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import set_dropout
 from tandem.stages.training import ModelParams
-from tandem.training.stage import start_cross, start_dual
+from tandem.training.stage import check_lengths, start_cross, start_dual
 
 TOWERS = {"shared": False, "pooling": "mean", "normalize": False, "temperature": 1.0}
 PARAMS = ModelParams.model_validate({"objective": "dual", "train": {}, **TOWERS})
@@ -44,3 +46,24 @@ def test_dropout_is_set_everywhere_or_left_alone(cross_model):
     assert told == {0.1}
     set_dropout(model, 0.25)
     assert {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)} == {0.25}
+
+
+@pytest.mark.parametrize(
+    ("part", "longest", "message"),
+    [
+        # The tiny encoder has 96 positions. 94 ids and two special ones fill them; 95 are padded to 104.
+        ("dual", 94, "the longer of query and passage, padded, allows inputs of 104 tokens"),
+        # 16 of the query, 77 and three special ones are 96; one more is padded to 112.
+        ("cross", 77, "query with passage, padded, allows inputs of 112 tokens"),
+    ],
+)
+def test_texts_longer_than_the_positions_are_refused_before_training(
+    part, longest, message, make_tokens, dataset, dual_model, cross_model, tmp_path
+):
+    kind = {"dual": DualEncoder, "cross": CrossEncoder}[part]
+    models = torch.nn.ModuleDict({part: kind.load({"dual": dual_model, "cross": cross_model}[part].folder / part)})
+    check_lengths(models, {"tokens": make_tokens(tmp_path / "fits-0123456789", dataset, passage_length=longest)})
+    with pytest.raises(UserError, match=message):
+        check_lengths(
+            models, {"tokens": make_tokens(tmp_path / "long-0123456789", dataset, passage_length=longest + 1)}
+        )

@@ -1,11 +1,23 @@
 """How passages are found: BM25, dense indexes, re-ranking, fusions, aggregations, imported runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from tandem.config.base import Analyzer, Count, Distinct, Items, Precision, Section, Share, Weight, by_value, choice
+from tandem.config.base import (
+    Analyzer,
+    Count,
+    Distinct,
+    Items,
+    Precision,
+    Section,
+    Share,
+    Weight,
+    by_value,
+    choice,
+    problem,
+)
 from tandem.registry import Registry
 
 # Methods of fusing runs and of aggregating windows, by name; plugins register theirs by the same decorators.
@@ -45,6 +57,14 @@ class FieldWeights(Section):
 
     title: float | None = Field(None, ge=1, description="weight of the title")
     text: float | None = Field(None, ge=1, description="weight of the text")
+
+    @field_validator("title", "text", mode="before")
+    @classmethod
+    def _one_b(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            reason = "Lucene adds the fields' lengths up before b counts, so that all have one b, the variant's"
+            raise problem(f" is a section, but takes its weight alone: {reason}")
+        return value
 
     def weights(self) -> dict[str, float]:
         """Field → weight of those that are searched."""
@@ -115,6 +135,14 @@ class Encode(Inference):
     dtype: Literal["fp16", "int8"] = Field("fp16", description="of passages' vectors on disk; int8 has a scale each")
 
 
+Ties = Literal["doc_id", "trec_eval"]
+
+
+def is_by_id(ties: object) -> bool:
+    """Whether ties go to the lower document id: a default that is left out of keys."""
+    return ties == "doc_id"
+
+
 class ImportedRun(Section):
     """A run that others released, or that a stage of one's own writes: an entry of `runs`.
 
@@ -126,6 +154,9 @@ class ImportedRun(Section):
     of: str | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
     params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")
+    ties: Ties = Field(
+        "doc_id", exclude_if=is_by_id, description="first of a tie: the lower id, or as trec_eval the higher"
+    )
 
 
 class FusionTuning(Section):

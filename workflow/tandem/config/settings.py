@@ -34,6 +34,14 @@ class SimilarQueriesAudit(Section):
     threshold: float = Field(0.5, ge=0, le=1, description="pairs with a higher probability are similar")
 
 
+class SimilarQueries(SimilarQueriesAudit):
+    """Training queries that are similar to dev or test queries, and who decides."""
+
+    judges: Items[str] | None = Field(
+        None, description="cross-encoders of two questions, such as a question matcher; null: those of `audits.judges`"
+    )
+
+
 class UnlabelledPool(Section):
     """Unlabelled passages that judges and annotators look at."""
 
@@ -64,7 +72,7 @@ class Audits(Section):
     judges: Items[str] = Field(("ce_bm25neg",), description="cross-encoders whose mean decides")
     in_report: bool = Field(False, description="the report has sections of the audits, and waits for them")
     systems: Items[str] = Field(("bm25", "de_bm25neg"), min_length=1, description="runs that are pooled")
-    similar_queries: SimilarQueriesAudit = Field(SimilarQueriesAudit(), description="similar training queries")
+    similar_queries: SimilarQueries = Field(SimilarQueries(), description="similar training queries")
     false_negatives: FalseNegativesAudit = Field(FalseNegativesAudit(), description="relevant passages without a label")
     noise: NoiseAudit = Field(NoiseAudit(), description="passages that are nearly the same")
 

@@ -151,7 +151,9 @@ class TableLayout(Section):
     recipes: Items[str] = Field((), description="recipes that its runs need")
     same: dict[str, Items[str]] = Field({}, description="a dataset of the paper → others of the same collection")
     configs: dict[str, str] = Field({}, description="a dataset of the paper → the configuration file for it")
-    subset: Literal["similar", "pooled"] | None = Field(None, description="only these queries")
+    subset: Literal["similar", "others", "pooled"] | None = Field(
+        None, description="only queries that have a similar training query, that have none, or that were pooled"
+    )
     decimals: int = Field(2, ge=0, le=4, description="of the values, in percent")
     baseline: RowReference | None = Field(None, description="what rows without one of their own are tested against")
     columns: Items[TableColumn] = Field((), description="absent: the measures that are scored")
@@ -214,10 +216,14 @@ class StatisticsLayout(Section):
     datasets: CountedDatasets = Field(description="printed name → dataset, datasets, {dataset, splits}, or null: none")
 
 
+DEVIATIONS, EXACT, WIDEST = 3.0, 0.02, 3.0  # of a measured band: its rule, the least and the largest width, in points
+
+
 class Band(Section):
     """How near a number must come to what is expected: an entry of config/papers/bands.yaml.
 
-    It holds for every number that all its keys among `table` … `measure` fit.
+    It holds for every number that all its keys among `table` … `measure` fit. What was measured here has `sd` and no
+    tolerance: three standard deviations over seeds, without exception, and no band where these are more than 3 points.
     """
 
     table: str | None = Field(None, description="paper/table")
@@ -226,18 +232,45 @@ class Band(Section):
     recipe: str | None = Field(None, description="the row's run")
     dataset: str | None = Field(None, description="where it is searched; absent: only where nothing stands in")
     split: str | None = Field(None, description="of the queries")
+    queries: int | None = Field(None, ge=1, description="how many are scored")
     measure: str | None = Field(None, description="as ir-measures names it")
     value: float | None = Field(None, description="in percent; absent: what the paper prints")
-    tolerance: float = Field(ge=0, description="|ours - value| up to this is a match")
-    near: float = Field(ge=0, description="up to this is near, beyond is off")
-    source: str = Field(description="where value and tolerance come from")
-    seeds: int | None = Field(None, ge=1, description="how many seeds it was measured with")
+    tolerance: float | None = Field(None, ge=0, description="|ours - value| up to this is a match")
+    near: float | None = Field(None, ge=0, description="up to this is near, beyond is off")
+    sd: float | None = Field(None, ge=0, description="of what was measured here: standard deviation over the seeds")
+    source: str = Field(description="where value and tolerance come from; of what was measured here the page")
+    seeds: int | None = Field(None, ge=2, description="of what was measured here: how many; absent where sd is 0")
     deviations: Items[str] = Field((), description="what differs from the paper")
+
+    @property
+    def width(self) -> float:
+        """How far from the expected value a number may be, in percent points."""
+        return self.tolerance or 0.0 if self.sd is None else max(DEVIATIONS * self.sd, EXACT)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.near < self.tolerance:
-            raise problem(f".near is {self.near:g}, below tolerance ({self.tolerance:g})")
         if self.dataset is not None and self.value is None:
             raise problem(f": names dataset {self.dataset}, but no value that is expected there")
+        if self.sd is not None:
+            self._check_measured(self.sd)
+        elif self.seeds is not None:
+            raise problem(".sd is missing: what was measured with several seeds has their standard deviation")
+        elif self.tolerance is None or self.near is None:
+            raise problem(f".{'tolerance' if self.tolerance is None else 'near'} is missing")
+        elif self.near < self.tolerance:
+            raise problem(f".near is {self.near:g}, below tolerance ({self.tolerance:g})")
         return self
+
+    def _check_measured(self, sd: float) -> None:
+        if self.tolerance is not None or self.near is not None:
+            raise problem(
+                ".tolerance: what was measured here (sd) has three standard deviations; leave tolerance and near out"
+            )
+        if self.dataset is None:
+            raise problem(".dataset is missing: what was measured here was measured on one")
+        if sd and self.seeds is None:
+            raise problem(".seeds is missing: sd is a deviation over seeds")
+        if DEVIATIONS * sd > WIDEST:
+            raise problem(
+                f".sd is {sd:g}: three of them accept anything within {DEVIATIONS * sd:.1f} points; measure more seeds"
+            )

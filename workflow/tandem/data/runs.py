@@ -2,7 +2,8 @@
 
 Ties have one rule: by score (as float32, higher first), then by document id (lower first, by Unicode code points).
 A line is `query Q0 document rank score tag`; scores are printed with nine digits, which round-trips a float32.
-Evaluation tools sort by score and break ties each in their own way: tied scores are written as strictly falling ones.
+Evaluation tools sort by score and break ties each in their own way: tied scores are written as strictly falling ones. A
+released run may be read with another rule for ties, as its own numbers were computed.
 """
 
 from array import array
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.cluster.progress import Progress
+from tandem.config.retrieval import Ties
 from tandem.data.collection import Collection
 from tandem.data.reading import fields, lines, parse_number, parse_whole
 from tandem.data.rows import doc_rows
@@ -29,8 +31,12 @@ Floats = NDArray[np.float32]
 LOWEST = np.float32(-np.inf)
 
 
-def ranked_order(docs: Sequence[str], scores: Sequence[float] | Floats) -> list[tuple[str, float]]:
+def ranked_order(
+    docs: Sequence[str], scores: Sequence[float] | Floats, *, ties: Ties = "doc_id"
+) -> list[tuple[str, float]]:
     """(document, score rounded to float32) by score descending, then document ascending.
+
+    With `ties` of `trec_eval` documents descend too, by the bytes of their ids, as trec_eval sorts.
 
     Raises:
         ValueError: a score is not a number, or the lengths differ.
@@ -38,7 +44,10 @@ def ranked_order(docs: Sequence[str], scores: Sequence[float] | Floats) -> list[
     rounded: list[float] = np.asarray(scores, np.float32).tolist()
     if any(map(isnan, rounded)):
         raise ValueError("a score is not a number")
-    return sorted(zip(docs, rounded, strict=True), key=lambda pair: (-pair[1], pair[0]))
+    pairs = zip(docs, rounded, strict=True)
+    if ties == "trec_eval":
+        return sorted(pairs, key=lambda pair: (pair[1], pair[0].encode()), reverse=True)
+    return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 
 def falling(ranked: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
@@ -174,7 +183,7 @@ def run_imported(job: Job[ImportedParams]) -> None:
     """
     params, path = job.params, Path(str(job.execution.path))
     collection = Collection(job.inputs["dataset"])
-    selection = Selection(collection, params.split, params.depth)
+    selection = Selection(collection, params.split, params.depth, params.ties)
     with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
         written = write_run(draft.path("run.trec"), selection.rankings(FORMATS[params.format](path), progress), job.key)
         if not written:
@@ -191,8 +200,8 @@ def run_imported(job: Job[ImportedParams]) -> None:
 class Selection:
     """The lines of a released run that are about a split and its corpus; `dropped` counts the others by reason."""
 
-    def __init__(self, collection: Collection, split: str, depth: int) -> None:
-        self.split_queries, self.depth = collection.queries(split), depth
+    def __init__(self, collection: Collection, split: str, depth: int, ties: Ties = "doc_id") -> None:
+        self.split_queries, self.depth, self.ties = collection.queries(split), depth, ties
         self._docs = doc_rows(collection)
         self.dropped = dict.fromkeys((UNKNOWN_QUERY, UNKNOWN_PASSAGE, REPEATED), 0)
 
@@ -215,11 +224,11 @@ class Selection:
         is_known = self._docs.rows([doc for _, doc, _, _ in scored], missing_ok=True) >= 0
         known = [(doc, score) for (_, doc, _, score), in_corpus in zip(scored, is_known, strict=True) if in_corpus]
         best: dict[str, float] = {}
-        for doc, score in ranked_order([doc for doc, _ in known], [score for _, score in known]):
+        for doc, score in ranked_order([doc for doc, _ in known], [score for _, score in known], ties=self.ties):
             best.setdefault(doc, score)
         self.dropped[UNKNOWN_PASSAGE] += len(scored) - len(known)
         self.dropped[REPEATED] += len(known) - len(best)
-        return list(best.items())[: self.depth]
+        return list(falling(best.items()))[: self.depth]  # no tie is left to break otherwise
 
 
 def read_trec(path: Path) -> Iterator[Line]:

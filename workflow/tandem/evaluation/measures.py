@@ -2,7 +2,8 @@
 
 Evaluation tools break ties each in their own way (trec_eval: document id descending; the MS MARCO script: the order
 of the file). Here the ranking is fixed first, by (score descending, document id ascending), and a provider is handed
-the scores n, n-1, …, 1 in that order, so that no tie is left for it to break.
+the scores n, n-1, …, 1 in that order, so that no tie is left for it to break. A released run may be read in trec_eval's
+order: `runs.<name>.ties`.
 """
 
 import difflib
@@ -16,11 +17,15 @@ from numpy.typing import NDArray
 
 from tandem.data.runs import Floats, ranked_order
 from tandem.errors import UserError
+from tandem.evaluation.extra_measures import ExtraMeasures
 
 Floats64 = NDArray[np.float64]
 Qrels = dict[str, dict[str, int]]
 Ranked = tuple[str, Sequence[str], Floats]  # a query, document ids and scores
 QUERIES_AT_ONCE = 1000
+# All but gdeval, a script that mixes up queries whose ids end alike; what it computes is in ExtraMeasures.
+_OTHERS = [provider for provider in ir_measures.DefaultPipeline.providers if provider.NAME != "gdeval"]
+PROVIDERS = ir_measures.providers.FallbackProvider([ExtraMeasures(), *_OTHERS])
 
 
 def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
@@ -41,17 +46,23 @@ def parse_measures(names: Sequence[str]) -> list[ir_measures.Measure]:
 
 def _parse(name: str) -> ir_measures.Measure:
     """One measure by its name."""
-    known = sorted(ir_measures.measures.registry)
-    base = name.split("@")[0].split("(")[0]
+    known = sorted(ir_measures.measures.registry.keys() - {"Accuracy"})
+    base, _, at = name.partition("@")
+    base = base.split("(")[0]
+    if base.lower() == "accuracy":  # that of ir_measures compares pairs of passages
+        raise UserError(
+            f"measures: {name}: did you mean Success@{at or 20}, the share of queries with a hit (top-k accuracy)?"
+        )
     if base not in known:
         near = difflib.get_close_matches(base, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}? known" if near else "known"
         raise UserError(f"measures: {name} is not a measure; {hint} are {', '.join(known)}")
     try:
         measure = ir_measures.parse_measure(name)
-        supported = ir_measures.DefaultPipeline.supports(measure)
+        supported = PROVIDERS.supports(measure)
     except (AssertionError, ValueError, KeyError, TypeError):
-        raise UserError(f"measures: {name} is malformed; write {base}@10, or {base} where it takes no cutoff") from None
+        example = "IPrec@0.5, with a recall" if base == "IPrec" else f"{base}@10, or {base} where it takes no cutoff"
+        raise UserError(f"measures: {name} is malformed; write {example}") from None
     cutoff = measure.params.get("cutoff", 1)
     if not supported or not isinstance(cutoff, int) or cutoff < 1:
         raise UserError(f"measures: {name} cannot be computed; give a cutoff of at least 1, as in {base}@10")
@@ -87,7 +98,11 @@ def evaluate(
     run: Iterable[Ranked],
     queries: list[str] | None = None,
 ) -> Evaluation:
-    """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones."""
+    """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones.
+
+    Raises:
+        UserError: a measure divides by something that is 0 here.
+    """
     queries = answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
     columns = {measure: column for column, measure in enumerate(measures)}
@@ -97,10 +112,14 @@ def evaluate(
     while batch := list(islice(counted, QUERIES_AT_ONCE)):
         ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
         seen += len(ranked)
-        evaluator = ir_measures.DefaultPipeline.evaluator(measures, {query: qrels[query] for query in ranked})
+        evaluator = PROVIDERS.evaluator(measures, {query: qrels[query] for query in ranked})
         explicit = {q: {d: float(len(p) - at) for at, (d, _) in enumerate(p)} for q, p in ranked.items()}
-        for metric in evaluator.iter_calc(explicit):
-            values[rows[metric.query_id], columns[metric.measure]] = metric.value
+        try:
+            for metric in evaluator.iter_calc(explicit):
+                values[rows[metric.query_id], columns[metric.measure]] = metric.value
+        except ZeroDivisionError:
+            names = ", ".join(map(str, measures))
+            raise UserError(f"measures: one of {names} divides by 0 for these qrels; name others") from None
     return Evaluation(queries, values, len(queries) - seen)
 
 

@@ -59,7 +59,7 @@ def relevance(
     measures: Sequence[ir_measures.Measure],
     ignore_identical_ids: bool = False,
 ) -> Relevance:
-    """The queries and qrels of a split by a stage's inputs: dataset, run and, if present, match, labels, subset.
+    """The queries and qrels of a split by inputs: dataset, run and, if present, match, labels, subset, others.
 
     Raises:
         UserError: inputs that do not fit, measures that matches cannot give, or nothing left to score.
@@ -78,7 +78,9 @@ def relevance(
     if not result.queries:
         where = inputs["labels" if result.source == "labels" else "dataset"].folder
         raise UserError(f"{where}: split {split} has no relevant judgement; nothing to score")
-    return _restrict(result, inputs["subset"], split) if "subset" in inputs else result
+    for role in {"subset", "others"} & inputs.keys():
+        result = _restrict(result, inputs[role], split, named=role == "subset")
+    return result
 
 
 def _by_labels(labels: Artifact, collection: Collection, split: str) -> Relevance:
@@ -124,13 +126,16 @@ def _require_matchable(measures: Sequence[ir_measures.Measure], depth: int) -> N
             raise UserError(f"{problem}; raise the depth or lower the cutoff")
 
 
-def _restrict(judged: Relevance, subset: Artifact, split: str) -> Relevance:
-    """Keep only the queries that `subset` names for the split."""
+def _restrict(judged: Relevance, subset: Artifact, split: str, named: bool) -> Relevance:
+    """Keep only the queries that `subset` names for the split, or those that it does not name."""
     table = pq.read_table(subset.path(QUERIES), columns=["query_id"], filters=[("split", "==", split)])
-    named = set(table["query_id"].to_pylist())
-    queries = [query for query in judged.queries if query in named]
+    listed = set(table["query_id"].to_pylist())
+    queries = [query for query in judged.queries if (query in listed) == named]
     if not queries:
-        raise UserError(f"{subset.path(QUERIES)}: names none of the {len(judged.queries):,} queries of split {split}")
+        count = "none" if named else "all"
+        raise UserError(
+            f"{subset.path(QUERIES)}: names {count} of the {len(judged.queries):,} queries of split {split}"
+        )
     return Relevance(queries, judged.qrels, judged.source)
 
 
@@ -152,7 +157,7 @@ def run(job: Job[ScoreParams]) -> None:
     Inputs: dataset, run; of a group the scores `member.0`, `member.1`, …
     Relevance is that of the dataset's qrels, unless an input says otherwise: `match` (matches.parquet of this run:
     all questions with answers count) or `labels` (qrels.parquet). An input `subset` (queries.parquet) leaves only the
-    queries it names.
+    queries it names, `others` (likewise) those that it does not name.
     Writes scores.parquet (query_id, measure, value: a row for each query that counts and each measure) and
     statistics.json (`Summary`).
     """

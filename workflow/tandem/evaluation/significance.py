@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 Floats64 = NDArray[np.float64]
 
@@ -81,6 +81,13 @@ def seeded_test(differences: Floats64) -> Floats64:
 
 
 def _crossed_test(differences: Floats64) -> Floats64:
+    error, degrees = _crossed(differences)
+    t = differences.mean(axis=(0, 1)) / error
+    return np.asarray(2 * stdtr(degrees, -np.abs(t)), np.float64)
+
+
+def _crossed(differences: Floats64) -> tuple[Floats64, Floats64]:
+    """Standard error of the mean over seeds and queries, and its degrees of freedom, both of shape (comparisons,)."""
     seeds, queries, _ = differences.shape
     mean, of_seeds, of_queries = (differences.mean(axis=axis) for axis in ((0, 1), 1, 0))
     rest = differences - of_seeds[:, None] - of_queries + mean
@@ -94,8 +101,27 @@ def _crossed_test(differences: Floats64) -> Floats64:
         crossed**2 / (squares**2 / freedom).sum(axis=0),
         freedom[:2, 0][squares[:2].argmax(axis=0)],
     )
-    t = mean / np.sqrt(np.maximum(crossed, single) / (seeds * queries))
-    return np.asarray(2 * stdtr(degrees, -np.abs(t)), np.float64)
+    return np.sqrt(np.maximum(crossed, single) / (seeds * queries)), degrees
+
+
+def margins(differences: Floats64, confidence: float = 0.95) -> Floats64:
+    """Half the width of an interval of a mean difference: what the test may have missed.
+
+    By the bootstrap over queries of the means over seeds; where seeds differ at least that of the quasi-F test, with
+    queries and seeds as random factors.
+
+    Args:
+        differences: system minus baseline, shape (seeds, queries, comparisons).
+    Returns:
+        Shape (comparisons,), in the differences' unit.
+    """
+    low, high = bootstrap_interval(differences.mean(axis=0), confidence)
+    half: Floats64 = (high - low) / 2
+    touched = (differences != differences[0]).any(axis=(0, 1))
+    if differences.shape[1] > 1 and touched.any():
+        error, degrees = _crossed(differences[..., touched])
+        half[touched] = np.maximum(half[touched], error * stdtrit(degrees, (1 + confidence) / 2))
+    return half
 
 
 def _sign_patterns(queries: int) -> Floats64:

@@ -17,7 +17,8 @@ from tandem.models.classifier import Classifier, save_whole
 from tandem.models.device import device
 from tandem.models.encoding import pooled
 from tandem.models.heads import check_reranker
-from tandem.models.hub import check_pooling, load_encoder, load_tokenizer, save_encoder
+from tandem.models.hub import load_encoder, load_tokenizer, save_encoder
+from tandem.models.probe import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
 from tandem.models.tokens import Inputs, Template, Texts
@@ -66,8 +67,9 @@ class CrossEncoder(nn.Module):
         With `classifier`, a head of one label that the folder has is kept.
 
         Raises:
-            UserError: the encoder cannot be pooled so.
+            UserError: the encoder cannot be pooled so, or its tokenizer puts nothing between two texts.
         """
+        check_pairs(folder)
         if pooling == "classifier":
             encoder, classifier = Classifier.load(folder, new=True)
             return cls(encoder, pooling, classifier)
@@ -175,6 +177,7 @@ def run_reranker(job: Job[Params]) -> None:
     """Stage `reranker`: the published cross-encoder of the input `encoder`, with its own head."""
     folder = job.inputs["encoder"].folder / "hf"
     check_reranker(folder)
+    check_pairs(folder)
     encoder, head = Classifier.load(folder)
     model = CrossEncoder(encoder, "classifier", head)
     with writing(job) as draft:

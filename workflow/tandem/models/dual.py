@@ -14,7 +14,8 @@ from tandem.errors import UserError
 from tandem.models.dense import Dense
 from tandem.models.device import device, place
 from tandem.models.encoding import pooled
-from tandem.models.hub import check_pooling, load_encoder, load_tokenizer, save_encoder
+from tandem.models.hub import load_encoder, load_tokenizer, save_encoder
+from tandem.models.probe import check_pooling
 from tandem.models.ragged import Ids, Ragged, token_batches
 from tandem.models.saving import DualShape, describe_encoder, describe_two_towers, plain_shape
 from tandem.models.tokens import Template, Texts

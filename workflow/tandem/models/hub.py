@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from tandem.cluster import faults
 from tandem.cluster.progress import say
-from tandem.config.base import Pooling
 from tandem.errors import UserError
 from tandem.models.described import described_towers
 from tandem.stages.base import Json
@@ -189,12 +188,15 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
     """
     import torch
 
+    from tandem.models.probe import check_pooling, check_special_tokens
+
     model, tokenizer = load_encoder(folder).eval(), load_tokenizer(folder)
     kind, rows = model.config.model_type, model.get_input_embeddings().weight.shape[0]
     if model.config.is_encoder_decoder:
         raise UserError(f"{source}: {kind} has a decoder; only encoders are taken")
     if len(tokenizer) > rows:
         raise UserError(f"{source}: the tokenizer has {len(tokenizer)} entries, the model vectors for {rows}")
+    check_special_tokens(tokenizer, source)
     inputs = tokenizer("a", "b", return_tensors="pt")
     try:
         with torch.inference_mode():
@@ -204,28 +206,7 @@ def check_encoder(folder: Path, source: Path, pooling: str = "") -> None:
         raise UserError(f"{source}: {kind} does not work as an encoder: {reason}") from None
     if shape != (1, inputs["input_ids"].shape[1], model.config.hidden_size):
         raise UserError(f"{source}: {kind} does not give one vector for each token, but {shape}")
-    check_pooling(model, pooling, source)
-
-
-def check_pooling(model: Any, pooling: str, folder: Path) -> None:
-    """Refuse `cls` of a model whose first token sees no other: all texts would get the same vector.
-
-    So it is with causal models, and with encoders without layers.
-    """
-    import torch
-
-    if pooling != "cls":
-        return
-    last = model.get_input_embeddings().weight.shape[0] - 1
-    texts = torch.tensor([[last, last - 1], [last, last - 2]], device=model.device)
-    with torch.inference_mode():
-        first, second = model.eval()(input_ids=texts, attention_mask=torch.ones_like(texts)).last_hidden_state[:, 0]
-    if torch.equal(first, second):
-        others = ", ".join(name for name in get_args(Pooling) if name != "cls")
-        raise UserError(
-            f"{folder}: pooling is cls, but the first token of {model.config.model_type} sees nothing of the text; "
-            f"say pooling: lasttoken, or whatever the model was trained with ({others}), in its entry of encoders"
-        )
+    check_pooling(model, pooling, folder, source)
 
 
 def check_length(model: Any, tokens: int, what: str) -> None:

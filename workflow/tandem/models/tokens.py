@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from tandem.cluster.progress import Progress, warn
+from tandem.cluster.progress import Progress, say, warn
 from tandem.data.collection import Collection, contents
 from tandem.data.language import vocabulary_warnings
 from tandem.errors import UserError
@@ -27,6 +27,7 @@ from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 
 ROWS = 8192  # texts that are tokenised at once
+MANY = 0.01  # a larger share of a side's texts that are cut is worth a warning
 Texts = Ragged | Sequence[Ids]
 
 
@@ -161,7 +162,7 @@ class Tokens:
 
 
 def run(job: Job[TokensParams]) -> None:
-    """Stage `tokens`: tokenise the corpus and all queries, truncated to the parameters' lengths."""
+    """Stage `tokens`: tokenise the corpus and all queries, truncated to the parameters' lengths, and count the cut."""
     collection = Collection(job.inputs["dataset"])
     tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
     dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
@@ -173,16 +174,20 @@ def run(job: Job[TokensParams]) -> None:
                 f"prompts.{side} of the encoder's entry"
             )
 
+    truncated = dict.fromkeys(lengths, 0)
+
     def tokenise(texts: list[str], side: str) -> list[list[int]]:
         """Ids of texts behind their side's prompt, cut to its length, without special tokens."""
         prompt = job.params.prompts.get(side, "")
-        ids: list[list[int]] = tokenizer(
+        encoded = tokenizer(
             [prompt + text for text in texts],
             add_special_tokens=False,
             truncation=True,
             max_length=lengths[side],
             return_attention_mask=False,
-        )["input_ids"]
+        )
+        truncated[side] += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+        ids: list[list[int]] = encoded["input_ids"]
         return ids
 
     def passages() -> Iterator[list[list[int]]]:
@@ -205,10 +210,18 @@ def run(job: Job[TokensParams]) -> None:
         digest, template = tokenizer_digest(tokenizer.backend_tokenizer.to_str()), asdict(Template.of(tokenizer))
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template})
         draft.facts |= {"passages": n_passages, "queries": n_queries, "passage_tokens": n_tokens}
+        draft.facts["truncated"] = {"passages": truncated["passage"], "queries": truncated["query"]}
+        lines = []
+        for side, count in (("passage", n_passages), ("query", n_queries)):
+            cut = truncated[side]
+            line = f"{cut:,} of {count:,} {side} texts are longer than lengths.{side} ({lengths[side]}) and cut"
+            if cut > MANY * count:
+                lines.append(f"{line}: {cut / count:.1%}")
+            elif cut:
+                say(f"tokens {job.key} · {line}")
         pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
-        extra = Template.of(tokenizer).extra[0]
-        lines = vocabulary_warnings(job.inputs["dataset"], pieces)
-        for line in [*lines, *_length_warnings(job, max(lengths.values()) + extra)]:
+        longest = max(lengths.values()) + Template.of(tokenizer).extra[0]
+        for line in [*lines, *vocabulary_warnings(job.inputs["dataset"], pieces), *_length_warnings(job, longest)]:
             warn(job, draft, line)
 
 

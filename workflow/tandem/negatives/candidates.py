@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress, warn
+from tandem.config.candidates import Denoising
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
@@ -30,6 +31,10 @@ GROUP = 1024  # queries judged together
 PERCENTILES = (5, 25, 50, 75, 95)
 BINS = 20
 LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
+
+MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
+# Losses that a constant added to a list's scores leaves alone.
+RELATIVE = ("listwise", "hinge", "ranknet", "lambdarank")
 
 # candidates.parquet: one row per passage of a list, by id for people and by row for training.
 SCHEMA = pa.schema(
@@ -76,10 +81,11 @@ class Report:
 
     Scores are the judge's probabilities where there is a judge, else the run's. Memory: four bytes a list row.
     `won` of `compared` pairs of a query's positive and another passage of its window have the positive judged higher.
+    `known_positives_below` is the share of the known positives that a judge scores below each threshold.
     """
 
-    def __init__(self, negatives: int | None) -> None:
-        self.negatives = negatives
+    def __init__(self, negatives: int | None, denoise: Denoising | None = None) -> None:
+        self.negatives, self.denoise = negatives, denoise
         self.queries = self.too_few = self.without_positive = self.without_run = self.won = self.compared = 0
         self.lists: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
@@ -104,11 +110,20 @@ class Report:
             self.lists[entry.kind] += 1
         return negatives > 0
 
+    def below(self) -> dict[float, float]:
+        """Threshold → the share of the known positives that the judge scores below it; empty where none is judged."""
+        judged = np.concatenate([np.empty(0, np.float32), *self.scores["positives"]])
+        if self.denoise is None or not len(judged):
+            return {}
+        thresholds = [self.denoise.negative_below, self.denoise.positive_above]
+        return {value: float((judged < value).mean()) for value in thresholds if value is not None}
+
     def finish(self) -> dict[str, object]:
         """The report as plain values."""
         joined = {name: np.concatenate(s) if s else np.empty(0, np.float32) for name, s in self.scores.items()}
         every = np.concatenate(list(joined.values()))
         edges = np.histogram_bin_edges(every, BINS) if len(every) else np.linspace(0, 1, BINS + 1)
+        shares = {f"{value:g}": round(share, 6) for value, share in self.below().items()}
         return {
             "queries": self.queries,
             "lists": dict(sorted(self.lists.items())),
@@ -116,6 +131,7 @@ class Report:
             "too_few": self.too_few,
             "without_positive": self.without_positive,
             "without_run": self.without_run,
+            **({"known_positives_below": shares} if shares else {}),
             "percentiles": {name: _percentiles(values) for name, values in joined.items()},
             "histogram": {
                 "edges": [round(float(e), 6) for e in edges],
@@ -209,7 +225,7 @@ def run(job: Job[CandidatesParams]) -> None:
     """Write candidates.parquet and report.json."""
     use_workers(job.execution.workers)
     judges = open_judges(job)
-    report = Report(job.params.negatives)
+    report = Report(job.params.negatives, job.params.denoise)
     collection = Collection(job.inputs["dataset"])
     docs, queries = doc_rows(collection), query_rows(collection)
     source = pools(job, docs, queries, report)
@@ -242,10 +258,34 @@ def run(job: Job[CandidatesParams]) -> None:
 
 
 def judge_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
-    """A line for each judge that has learned nothing, else one if the judges tell nothing apart."""
+    """A line for each judge that has learned nothing, else one if the judges tell nothing apart or miss positives."""
     guessing = [model for model in judges if model.manifest.facts.get("at_chance")]
     lines = [f"{stage_name(model.key)}, which judges, stays at chance: it denoises nothing" for model in guessing]
     if not lines and report.won < LEAST_WON * report.compared:
         share = f"{report.won / report.compared:.0%} of the pairs, by chance in half of them"
         lines = [f"the judge ranks a relevant passage above another in {share}: it denoises nothing"]
-    return lines
+    return lines or threshold_warnings(judges, report)
+
+
+def threshold_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
+    """A line if the thresholds say little about the judges' scores.
+
+    Either a judge has only learned to order lists, so that its probabilities have no zero, or too many of the known
+    positives are below `negative_below`.
+    """
+    shares = report.below()
+    relative = [stage_name(model.key) for model in judges if _loss(model) in RELATIVE]
+    text = ", ".join(f"{share:.0%} of the known positives are below {value:g}" for value, share in shares.items())
+    if shares and relative:
+        cause = f"{' and '.join(relative)}, which judges, has learned to order lists, not what probability is enough"
+        return [f"{cause}: {text}; set the thresholds by these shares, or judge by a model with loss: pointwise"]
+    if shares and report.denoise and shares[report.denoise.negative_below] > MOST_LOST:
+        return [f"{text}: so many relevant passages count as sure negatives; lower negative_below"]
+    return []
+
+
+def _loss(judge: Artifact) -> str | None:
+    """The loss that a judge's cross-encoder was trained with; None of a published one."""
+    key = "supervision" if judge.params.get("objective") == "joint" else "loss"
+    loss: str | None = judge.params.get("train", {}).get(key)
+    return loss

@@ -1,5 +1,6 @@
 """The audits that papers' tables need: similar queries, false negatives, and the labels that follow from them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tandem.data.splits import order
@@ -18,9 +19,13 @@ def is_trainable(ctx: Context, data: str) -> bool:
     return known is None or "train" in known
 
 
-def audit_judges(ctx: Context, data: str) -> list[str]:
-    """The audits' cross-encoders: those that the configuration has, and models only where they can be trained."""
-    names, trainable = ctx.members(list(ctx.settings.audits.judges)), is_trainable(ctx, data)
+def audit_judges(ctx: Context, data: str, own: Sequence[str] | None = None) -> list[str]:
+    """The audits' cross-encoders: those that the configuration has, and models only where they can be trained.
+
+    `own` are those of one audit; None: those of all.
+    """
+    chosen = ctx.settings.audits.judges if own is None else own
+    names, trainable = ctx.members(list(chosen)), is_trainable(ctx, data)
     return [name for name in names if name in ctx.settings.rerankers or (trainable and ctx.has_model(name))]
 
 
@@ -63,12 +68,15 @@ def _judges(ctx: Context, data: str) -> dict[str, Stage]:
 
 def similar_queries(ctx: Context, data: str) -> Stage:
     """The audit of training queries that are similar to others."""
-    upstream = {"dataset": dataset(ctx, data), **_judges(ctx, data)}
+    entry = ctx.settings.audits.similar_queries
+    where = "audits.judges" if entry.judges is None else "audits.similar_queries.judges"
+    own = judges(ctx, audit_judges(ctx, data, entry.judges), where, data, CROSS_PARTS)
+    upstream = {"dataset": dataset(ctx, data), **own}
     others = sorted((splits(ctx, data) or {"train", "dev", "test"}) - {"train"}, key=order)
     if retriever := audit_retriever(ctx, data):
         for split in ("train", *others):
             upstream[f"vectors.{split}"] = embedded_queries(ctx, retriever, split, "audits.retriever", data)
-    params = {**json_of(ctx.settings.audits.similar_queries), "splits": others, **ctx.scoring}
+    params = {**json_of(entry, without=("judges",)), "splits": others, **ctx.scoring}
     return ctx.stage("similar_queries", data, "similar", params, upstream)
 
 

@@ -185,7 +185,8 @@ def dataset_needs(ctx: Context, name: str) -> Iterator[Name]:
 
 def audit_needs(ctx: Context, data: str) -> Iterator[Name]:
     """The judges and the retriever of a dataset's audits."""
-    for name in (*audits.audit_judges(ctx, data), audits.audit_retriever(ctx, data)):
+    own = audits.audit_judges(ctx, data, ctx.settings.audits.similar_queries.judges)
+    for name in (*audits.audit_judges(ctx, data), *own, audits.audit_retriever(ctx, data)):
         if name:
             yield "models", ctx.model_name(name)
 

@@ -96,7 +96,12 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     if not path.is_file():
         have = ", ".join(entry.paths)
         raise UserError(f"runs.{system}.paths.{split}: {path} is no file; splits with a file: {have or 'none'}")
-    params = {"format": entry.format, **_searched(ctx, split, data), "fingerprint": fingerprint(path)}
+    params = {
+        "format": entry.format,
+        "ties": entry.ties,
+        **_searched(ctx, split, data),
+        "fingerprint": fingerprint(path),
+    }
     upstream = {"dataset": dataset(ctx, data)}
     return ctx.stage("imported", data, f"{system}.{split}", params, upstream, {"path": str(path)})
 
@@ -254,7 +259,8 @@ def _dimension(ctx: Context, passages: Stage) -> int | None:
 def score(ctx: Context, system: str, where: str, data: str, **restricted: Stage | None) -> Stage:
     """The stage that measures a system's run on the split that is reported; a group's is averaged.
 
-    `restricted`: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted.
+    `restricted`: `labels`, whose qrels replace the dataset's; `subset`, to whose queries the score is restricted,
+    or `others`, whose queries it leaves out.
     """
     entry, split = ctx.dataset_entry(data), reported_split(ctx, data)
     if isinstance(entry, Group):

@@ -272,13 +272,20 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
 
 def _score(planner: Planner, audited: Planner, row: LayoutRow, layout: Layout, where: str, dataset: str) -> Stage:
     """The score of a row: by the dataset's labels or corrected ones, of all queries or some."""
-    subsets = {"similar": audited.similar_queries, "pooled": audited.false_negatives}
     labels = audited.relabel(dataset) if row.labels else None
-    subset = subsets[layout.subset](dataset) if layout.subset else None
+    match layout.subset:
+        case None:
+            restricted: dict[str, Stage] = {}
+        case "similar":
+            restricted = {"subset": audited.similar_queries(dataset)}
+        case "others":
+            restricted = {"others": audited.similar_queries(dataset)}
+        case "pooled":
+            restricted = {"subset": audited.false_negatives(dataset)}
     if more := _printed_measures(planner, layout, dataset):
         by, split = [*measures(planner.ctx, dataset), *more], planner.split(dataset)
-        return planner.score_by(row.run, where, dataset, by, split, labels=labels, subset=subset)
-    return planner.score(row.run, where, dataset, labels=labels, subset=subset)
+        return planner.score_by(row.run, where, dataset, by, split, labels=labels, **restricted)
+    return planner.score(row.run, where, dataset, labels=labels, **restricted)
 
 
 def _printed_measures(planner: Planner, layout: Layout, dataset: str) -> list[str]:

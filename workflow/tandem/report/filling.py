@@ -1,7 +1,7 @@
 """A layout made into a table: means, intervals and tests of its systems, and verdicts by tolerance bands."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,66 +11,13 @@ from tandem.config.tables import Band
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, system_name
 from tandem.evaluation.significance import holm
+from tandem.report.bands import Place, compare_before, select_band, verdict
 from tandem.report.results import Best, Cell, FilledColumn, Lineage, Row, Table, percent
 from tandem.report.scored import Block, Scored, origin, read_block, run_folder
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import causes, open_upstream, stage_name
 
-CRITERIA = ("table", "row", "first_stage", "recipe", "dataset", "split", "measure")  # keys that select a band
 MOST_DIFFERENCES = 12  # of a row from its neighbour
-
-
-@dataclass(frozen=True)
-class Place:
-    """What a number is of; `collection` is what its dataset is to the layout."""
-
-    row: str
-    first_stage: str
-    recipe: str
-    dataset: str
-    collection: str
-    split: str
-    measure: str
-    table: str = ""
-
-
-def criteria(band: Band) -> dict[str, str]:
-    """The keys by which an entry is selected, and their values."""
-    return {key: value for key in CRITERIA if (value := getattr(band, key)) is not None}
-
-
-def select_band(bands: Sequence[Band], place: Place, stands_in: bool, usual: bool = True) -> Band | None:
-    """The band of a number: of the entries that fit the one with the most criteria, the later of equals.
-
-    Where another dataset stands in, only entries that name it hold. For a number that is not the recipe's `usual` one
-    (of some queries, with other labels, with changed configuration) a band's value holds only if it names the table.
-    """
-    fitting = [
-        band
-        for band in bands
-        if all(_fits(place, key, value) for key, value in criteria(band).items())
-        and (band.dataset is not None or not stands_in)
-        and (usual or band.value is None or band.table is not None)
-    ]
-    return max(reversed(fitting), key=lambda band: len(criteria(band)), default=None)
-
-
-def _fits(place: Place, key: str, value: str) -> bool:
-    return getattr(place, key) == value or (key == "dataset" and place.collection == value)
-
-
-def verdict(value: float | None, printed: float | None, band: Band | None, wrong: str) -> str:
-    """`match`, `near`, `off`, `printed number is wrong (why)`, or nothing where there is nothing to compare with.
-
-    Our `value` in percent is compared with the band's value, else with the printed one; `wrong` is why that is wrong.
-    """
-    expected = printed if band is None or band.value is None else band.value
-    if wrong and (band is None or band.value is None):
-        return f"printed number is wrong ({wrong})"
-    if value is None or expected is None or band is None:
-        return ""
-    distance = round(abs(value - expected), 6)  # 0.3 away is within 0.3, whatever the last bits say
-    return "match" if distance <= band.tolerance else "near" if distance <= band.near else "off"
 
 
 class Position(NamedTuple):
@@ -119,7 +66,9 @@ def fill(
         cells = []
         for column, own_positions, p in zip(columns, positions, corrected, strict=True):
             cell = _cell(layout, row, column, own_positions, p.get(row.id))
-            cells.append(_judge(cell, layout, row, column, table, bands, own))
+            queries = own_positions[row.id].block.queries if row.id in own_positions else 0
+            place = _place(cell, row, own, table, queries)
+            cells.append(_judge(cell, layout, row, row.wrong.get(column.id, ""), place, bands))
         rows.append(_row(row, cells, own, previous, (absent or {}).get(row.id, "")))
         previous = own[0] if own else previous
     return Table(
@@ -186,6 +135,7 @@ def _cell(layout: Layout, row: LayoutRow, column: Column, positions: dict[System
         percent(block.high[system, measure]),
         percent(position.mean - base.mean) if base else None,
         None if p is None else round(p, 6),
+        margin=percent(block.margins[row.id][measure]) if row.id in block.margins else None,
         sd=percent(seeds.std(ddof=1)) if touched else None,
         seeds=[percent(mean) for mean in seeds],
         stages=[Path(run_folder(score.artifact)).name for score in scored],
@@ -232,18 +182,25 @@ def _best(layout: Layout, column: Column, positions: dict[System, Position], row
     return replace(best, over=system_name(reference), gain=percent(position.mean - base.mean), p=p)
 
 
-def _judge(
-    cell: Cell, layout: Layout, row: LayoutRow, column: Column, table: str, bands: Sequence[Band], own: list[Scored]
-) -> Cell:
-    """A cell with its verdict."""
+def _place(cell: Cell, row: LayoutRow, own: list[Scored], table: str, queries: int) -> Place:
+    """What a row's number in a column is of."""
     collection = next((score.row.collection for score in own if score.row.dataset == cell.dataset), "")
-    place = Place(row.system, row.first_stage, row.run, cell.dataset, collection, cell.split, cell.measure, table)
+    what = row.system, row.first_stage, row.run, cell.dataset, collection, cell.split, cell.measure
+    return Place(*what, table=table, queries=queries)
+
+
+def _judge(cell: Cell, layout: Layout, row: LayoutRow, wrong: str, place: Place, bands: Sequence[Band]) -> Cell:
+    """A cell with its verdict on the printed number, and whether the value is what was measured here before."""
     usual = not (layout.subset or row.labels or row.variant or row.with_)
     elsewhere = cell.stands_in or not layout.printed_on
-    band = select_band(bands, place, elsewhere, usual) if cell.value is not None else None
-    printed = None if cell.stands_in else cell.printed
-    judgement = verdict(cell.value, printed, band, row.wrong.get(column.id, ""))
-    return replace(cell, verdict=judgement, band=band if judgement else None)
+    printed_bands = [band for band in bands if band.sd is None]
+    measured = [band for band in bands if band.sd is not None]
+    band = select_band(printed_bands, place, elsewhere, usual) if cell.value is not None else None
+    judgement = verdict(cell.value, None if cell.stands_in else cell.printed, band, wrong)
+    earlier = select_band(measured, place, elsewhere, usual)
+    before = compare_before(cell.value, earlier)
+    own_band, own_earlier = band if judgement else None, earlier if before else None
+    return replace(cell, verdict=judgement, band=own_band, before=before, earlier=own_earlier)
 
 
 def _row(row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored | None, absent: str) -> Row:

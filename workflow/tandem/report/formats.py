@@ -1,27 +1,32 @@
 """How a table's numbers are written: the same in CSV, Markdown, LaTeX, HTML and on a terminal."""
 
+from tandem.config.tables import Band
 from tandem.evaluation.layouts import system_name
 from tandem.report.grid import Grid, csv_text
 from tandem.report.results import Cell, Row, Table
 
 LEVEL, LEAST = 0.05, 0.001  # of p: significant below the first; below the second, not written out
 LEGEND = (
-    "Values in percent, the best in bold. ▲ significantly better and ▼ significantly worse than the row's baseline: "
-    "p < 0.05 in a paired two-sided test, Holm-corrected over the table's comparisons per measure."
+    "Values in percent, the best in bold. ▲ above and ▼ below the row's baseline: p < 0.05 in a paired two-sided test, "
+    "Holm-corrected over the table's comparisons per measure; without a mark no difference is shown."
 )
 BRACKETS = "In brackets the 95 % bootstrap interval over queries."
+MARGIN = (
+    "± behind `no difference shown`: half of the difference's 95 % interval; one of that size may have been missed."
+)
 TEST = "The test is by randomisation."
 SEEDS = (
     "Mean ± standard deviation over the seeds {seeds}; the intervals are of the per-query means over them. p is the "
     "larger of a randomisation test on these means and a test with queries and seeds as random factors (quasi-F)."
 )
 VERDICTS = (
-    "Verdict: match within the band's tolerance, near, or off; none where another dataset stands in without a band."
+    "Verdict on the printed number: match within the band's tolerance, near, or off; none where another dataset stands "
+    "in."
 )
 WRONG = "printed number is wrong"  # how a verdict on such a number begins
 CSV_HEAD = [
     *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
-    *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split"),
+    *("stage", "name", "sd", "seeds", "verdict", "printed_dataset", "printed_split", "conclusion", "margin", "before"),
 ]
 
 
@@ -41,8 +46,10 @@ def signed(difference: float | None, decimals: int = 2) -> str:
 
 
 def delta(cell: Cell) -> str:
-    """Ours minus printed."""
-    return signed(None if cell.printed is None or cell.value is None else cell.value - cell.printed)
+    """Ours minus printed; a dash where the printed number is of another collection."""
+    if cell.stands_in or cell.printed is None or cell.value is None:
+        return signed(None)
+    return signed(cell.value - cell.printed)
 
 
 def probability(p: float | None) -> str:
@@ -57,6 +64,18 @@ def mark(change: float | None, p: float | None) -> str:
     if change is None or p is None or p >= LEVEL:
         return ""
     return "▲" if change > 0 else "▼"
+
+
+def conclusion(cell: Cell) -> str:
+    """What may be concluded: `above` or `below` the baseline, `no difference shown (±1.90)`; empty without a test.
+
+    The interval of a corrected test that shows nothing holds 0: its half is the difference itself at least.
+    """
+    if cell.change is None or cell.p is None:
+        return ""
+    if cell.p < LEVEL:
+        return "above" if cell.change > 0 else "below"
+    return f"no difference shown (±{number(max(cell.margin or 0.0, abs(cell.change)))})"
 
 
 def short_verdict(cell: Cell) -> str:
@@ -146,6 +165,8 @@ def table_notes(table: Table) -> list[str]:
             notes.append(f"{row.system} is {'only printed' if is_printed(row) else 'not made'}: {row.absent}.")
     if any(map(table.has_verdict, range(len(table.columns)))):
         notes.append(VERDICTS)
+    different = [(row, cell) for row in table.rows for cell in row.cells if cell.before.startswith("not")]
+    notes += [_earlier_note(row, cell, cell.earlier) for row, cell in different if cell.earlier]
     notes += [
         f"{row.system}, {label}: {cell.verdict}."
         for row in table.rows
@@ -156,21 +177,32 @@ def table_notes(table: Table) -> list[str]:
 
 
 def band_notes(table: Table) -> list[str]:
-    """A line for each band behind a verdict: tolerance, source, seeds, deviations."""
+    """A line for each band behind a verdict, and for each value that was measured here before."""
     lines = []
     for row in table.rows:
         for cell in row.cells:
-            band = cell.band
-            if band is None or cell.verdict.startswith(WRONG):
-                continue
-            head, expected = "Band", "what is printed"
-            if band.value is not None:
-                head, expected = f"Band of {row.system}, {cell.measure}", number(band.value)
-            line = f"{head}: {expected} ± {band.tolerance:g}, near ± {band.near:g}; {band.source}"
-            line += f" ({band.seeds} seed{'s' * (band.seeds > 1)})" if band.seeds else ""
-            line += f"; differs from the paper: {'; '.join(band.deviations)}" if band.deviations else ""
-            lines.append(f"{line}.")
+            if cell.band is not None and not cell.verdict.startswith(WRONG):
+                lines.append(_band_note(row, cell, cell.band))
+            if cell.earlier is not None and not cell.before.startswith("not"):
+                lines.append(_earlier_note(row, cell, cell.earlier))
     return list(dict.fromkeys(lines))
+
+
+def _band_note(row: Row, cell: Cell, band: Band) -> str:
+    """A band's tolerance, source and deviations from the paper."""
+    head, expected = "Band", "what is printed"
+    if band.value is not None:
+        head, expected = f"Band of {row.system}, {cell.measure}", number(band.value)
+    line = f"{head}: {expected} ± {band.width:g}, near ± {band.near or 0.0:g}; {band.source}"
+    return f"{line}; differs from the paper: {'; '.join(band.deviations)}." if band.deviations else f"{line}."
+
+
+def _earlier_note(row: Row, cell: Cell, band: Band) -> str:
+    """`As measured before: BM25, RR@10 37.29, before 37.29 ± 0.02 (docs/results/default.md).`"""
+    seeds = f", {band.seeds} seeds" if band.seeds else ""
+    numbers = f"{cell.measure} {number(cell.value)}, before {number(band.value)} ± {band.width:.2f}"
+    before = cell.before[0].upper() + cell.before[1:]
+    return f"{before}: {system_name(row.id)}, {numbers} ({band.source}{seeds})."
 
 
 def source_note(table: Table) -> list[str]:
@@ -190,7 +222,9 @@ def table_csv(table: Table) -> str:
             seeds = " ".join(map(four_decimals, cell.seeds)) if len(table.seeds) > 1 else ""
             test = [p, mark(cell.change, cell.p), (cell.stages or [row.stage])[0]]
             more = [column.name, four_decimals(cell.sd), seeds, cell.verdict]
-            lines.append([*known, printed, *numbers, *test, *more, column.printed_dataset, column.printed_split])
+            more += [column.printed_dataset, column.printed_split]
+            shown = conclusion(cell).split(" (")[0]
+            lines.append([*known, printed, *numbers, *test, *more, shown, four_decimals(cell.margin), cell.before])
     return csv_text(CSV_HEAD, lines)
 
 
@@ -200,9 +234,9 @@ def four_decimals(value: float | None) -> str:
 
 
 def table_grid(table: Table, terminal: bool = False) -> Grid:
-    """Per measure: ours with mark and interval, the printed value and the difference, the verdict, p and change.
+    """Per measure: ours with mark and interval, the printed value and the difference, the verdict, what the test shows.
 
-    On a terminal, intervals and differences are left out, and rows are named by their number.
+    On a terminal, intervals and differences are left out, tests are their p, and rows are named by their number.
     """
     numbers = {system_name(row.id): f"#{at}" for at, row in enumerate(table.rows, 1)} if terminal else {}
     head = [*(["#"] if terminal else []), "System", "re-ranks"]
@@ -214,28 +248,36 @@ def table_grid(table: Table, terminal: bool = False) -> Grid:
     best = []
     for at, name in enumerate(table.names):
         best += [(line, len(head)) for line, row in enumerate(table.rows) if is_best(table, row, at)]
-        has_printed, has_verdict = table.has_printed(at), table.has_verdict(at)
-        head += [name, *(["printed"] if has_printed else []), *(["Δ"] if has_printed and not terminal else [])]
-        head += [*(["verdict"] if has_verdict else []), "p"]
+        more = {
+            "printed": table.has_printed(at),
+            "Δ": table.has_difference(at) and not terminal,
+            "verdict": table.has_verdict(at),
+        }
+        head += [name, *(title for title, present in more.items() if present), "p" if terminal else "difference"]
         for line, row in zip(rows, table.rows, strict=True):
-            line += _cells(row.cells[at], table.decimals, has_printed, has_verdict, terminal)
+            line += _cells(row.cells[at], table.decimals, more, terminal)
     for line, row in zip(rows, table.rows, strict=True):
         line.append(numbers.get(row.against) or against(row))
     align = "r" * terminal + "ll" + "r" * (len(head) - words) + "l"
-    notes = [LEGEND, *([] if terminal else [BRACKETS, "In parentheses the difference from the baseline."])]
+    notes = [LEGEND, *([] if terminal else [BRACKETS, MARGIN])]
     notes += [*table_notes(table), *band_notes(table), *source_note(table)]
     return Grid(
         table.heading, [*head, "p against"], rows, align=align, caption=table.caption, notes=notes, best=frozenset(best)
     )
 
 
-def _cells(cell: Cell, decimals: int, has_printed: bool, has_verdict: bool, terminal: bool) -> list[str]:
-    """The cells of one measure."""
-    value, p = f"{ours(cell)} {mark(cell.change, cell.p)}".rstrip(), probability(cell.p)
+def _cells(cell: Cell, decimals: int, more: dict[str, bool], terminal: bool) -> list[str]:
+    """The cells of one measure; `more` tells which stand between the value and the test."""
+    value = f"{ours(cell)} {mark(cell.change, cell.p)}".rstrip()
     if terminal:
         value = value if mark(cell.change, cell.p) else f"{value}  "  # so that numbers stand below one another
     elif cell.value is not None:
         value += f" [{number(cell.low)}, {number(cell.high)}]"
-        p += "" if cell.change is None else f" ({signed(cell.change)})"
-    printed = [number(cell.printed, decimals), *([] if terminal else [delta(cell)])] if has_printed else []
-    return [value, *printed, *([short_verdict(cell)] if has_verdict else []), p]
+    between = {"printed": number(cell.printed, decimals), "Δ": delta(cell), "verdict": short_verdict(cell)}
+    test = probability(cell.p) if terminal else comparison(cell)
+    return [value, *(text for title, text in between.items() if more[title]), test]
+
+
+def comparison(cell: Cell) -> str:
+    """`above: +8.15, p = 0.045`, `no difference shown (±7.31): +5.72, p = 0.089`; a dash without a test."""
+    return f"{shown}: {signed(cell.change)}, {p_text(cell.p)}" if (shown := conclusion(cell)) else "–"

@@ -45,8 +45,11 @@ class Cell:
     for a row without a baseline. With several seeds `value` is the mean of `seeds`, the values of each, and `sd` their
     standard deviation. What is only quoted, or cannot be measured where it is searched, has no value.
 
+    `margin` is half the width of the 95 % interval of `change`: a difference of that size may have been missed.
+
     `verdict` is empty where there is nothing to compare the value with, `band` the tolerance behind it, `stages` the
     key of the run of each seed; `stands_in` tells whether `dataset` or `split` is another than the printed number's.
+    `before` is whether the value is that of an earlier measurement here, `earlier`; it says nothing about a paper.
     """
 
     measure: str
@@ -56,10 +59,13 @@ class Cell:
     high: float | None = None
     change: float | None = None
     p: float | None = None
+    margin: float | None = None
     sd: float | None = None
     seeds: list[float] = field(default_factory=list)
     verdict: str = ""
     band: Band | None = None
+    before: str = ""
+    earlier: Band | None = None
     stages: list[str] = field(default_factory=list)
     dataset: str = ""
     split: str = ""
@@ -180,6 +186,10 @@ class Table:
     def has_printed(self, at: int) -> bool:
         """Whether any cell of a column has a printed value."""
         return any(cell.printed is not None for cell in self.column(at))
+
+    def has_difference(self, at: int) -> bool:
+        """Whether any cell of a column has a printed value of the same collection beside ours."""
+        return any(not cell.stands_in and None not in (cell.printed, cell.value) for cell in self.column(at))
 
     def has_verdict(self, at: int) -> bool:
         """Whether any cell of a column has a verdict."""

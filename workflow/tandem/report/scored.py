@@ -10,7 +10,7 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout, PlannedRow, System, system_name
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import read_aligned, shared_measures
-from tandem.evaluation.significance import bootstrap_interval, seeded_test
+from tandem.evaluation.significance import bootstrap_interval, margins, seeded_test
 from tandem.report.results import Origin
 from tandem.stages import KINDS
 from tandem.store.artifact import Artifact, open_artifact
@@ -98,6 +98,7 @@ class Block:
         values: of each seed and query, shape (seeds, systems, queries, measures).
         low, high: bounds of the bootstrap interval, shape (systems, measures).
         p: of each tested system, that of the test against its baseline by measure, uncorrected.
+        margins: of each, half the width of the 95 % interval of the difference, by measure.
     """
 
     place: tuple[str, str, str]
@@ -108,17 +109,22 @@ class Block:
     low: Floats64
     high: Floats64
     p: dict[System, Floats64]
+    margins: dict[System, Floats64]
 
     @property
     def queries(self) -> int:
         """How many queries were scored."""
         return int(self.values.shape[2])
 
-    def p_against(self, base: Sequence[System], systems: Sequence[System]) -> Floats64:
-        """Uncorrected p of the tests of systems, each against its own base, shape (systems, measures)."""
+    def differences(self, base: Sequence[System], systems: Sequence[System]) -> Floats64:
+        """Systems minus their bases, shape (seeds, queries, systems · measures)."""
         own, bases = ([self.systems.index(system) for system in named] for named in (systems, base))
         differences = (self.values[:, own] - self.values[:, bases]).transpose(0, 2, 1, 3)
-        return seeded_test(differences.reshape(*differences.shape[:2], -1)).reshape(len(systems), -1)
+        return differences.reshape(*differences.shape[:2], -1)
+
+    def p_against(self, base: Sequence[System], systems: Sequence[System]) -> Floats64:
+        """Uncorrected p of the tests of systems, each against its own base, shape (systems, measures)."""
+        return seeded_test(self.differences(base, systems)).reshape(len(systems), -1)
 
 
 def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
@@ -144,9 +150,11 @@ def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
     low, high = bootstrap_interval(means.transpose(1, 0, 2).reshape(means.shape[1], -1))
     by_system = [[by_seed[system, seed] for seed in seeds] for system in present]
     bounds = low.reshape(shape), high.reshape(shape)
-    p: dict[System, Floats64] = {}
-    block = Block(scored[0].place, present, by_system, measures, values, *bounds, p)
+    block = Block(scored[0].place, present, by_system, measures, values, *bounds, p={}, margins={})
     tested = {r.id: r.baseline for r in layout.rows if r.baseline in present and r.id in present and not r.hidden}
     if tested:
-        p.update(zip(tested, block.p_against([base for base in tested.values() if base], list(tested)), strict=True))
+        against = [base for base in tested.values() if base], list(tested)
+        block.p.update(zip(tested, block.p_against(*against), strict=True))
+        halves = margins(block.differences(*against)).reshape(len(tested), -1)
+        block.margins.update(zip(tested, halves, strict=True))
     return block

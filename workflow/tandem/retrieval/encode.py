@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import torch
 
 from tandem.cluster.background import ahead, behind
-from tandem.cluster.progress import Progress, say
+from tandem.cluster.progress import Progress, say, warn
 from tandem.data.collection import Collection
 from tandem.data.rows import Rows, query_rows, split_rows
 from tandem.models.acceleration import accelerate
@@ -20,7 +20,7 @@ from tandem.models.dual import STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.retrieval.embeddings import FP16, Blocks, Vectors, block_name, origin
+from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, Vectors, block_name, origin
 from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_prompts, require_tokenizer
 from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams
@@ -136,3 +136,8 @@ def run(job: Job[EmbeddingsParams]) -> None:
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))
         draft.facts |= {job.params.side: len(rows), "blocks": len(blocks), **computed}
+        if kept := [block["kept"] for block in facts.values() if block.get("kept") is not None]:
+            draft.facts["kept_by_int8"] = share = round(float(np.mean(kept)), 4)
+            if share < LEAST_KEPT:
+                loss = f"int8 keeps {share:.0%} of the {NEAREST} nearest of a sample of passages"
+                warn(job, draft, f"{loss}: some numbers are much larger than the rest; encode.dtype: fp16 loses none")

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from tandem.config.retrieval import Ties, is_by_id
 from tandem.stages.base import Kind, Params
 
 
@@ -45,6 +46,7 @@ class ImportedParams(Params):
     """Parameters of a released run."""
 
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the file")
+    ties: Ties = Field("doc_id", exclude_if=is_by_id, description="which of tied passages is first")
     split: str = Field("test", description="whose queries")
     depth: int = Field(1000, ge=1, description="passages kept of a query")
     fingerprint: str | None = Field(None, description="of the file")

@@ -1,6 +1,6 @@
 """Stages `model` and `checkpoint`: train a dual encoder, a cross-encoder or both together, or a part of the way."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +16,11 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
+from tandem.models.cross import STEP as PAIR_STEP
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dual import DualEncoder, start_towers
-from tandem.models.hub import load_tokenizer
+from tandem.models.dual import SIDES, STEP, DualEncoder, start_towers
+from tandem.models.hub import check_length, load_tokenizer
 from tandem.models.lora import add_lora, set_dropout
 from tandem.models.tokens import Tokens
 from tandem.stages.base import Json
@@ -117,9 +118,24 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
             cross = start_cross(inputs["reranker"], params.pooling)
             cross_tokens = Tokens.open(inputs["cross_tokens"])
             objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
+    check_lengths(objective.models, inputs)
     prepare(objective.models, train.dropout, params.lora)
     accelerate(objective.models, job.execution, budget.micro_tokens, train.precision, training=True)
     return objective
+
+
+def check_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None:
+    """Refuse texts that are longer, padded as later in encoding and re-ranking, than a part has positions for."""
+    for part, model in models.items():
+        tokens = inputs["cross_tokens" if part == "cross" and "cross_tokens" in inputs else "tokens"]
+        sides = [tokens.params[f"{side}_length"] for side in SIDES]
+        single, pair = Tokens.open(tokens).template.extra
+        if isinstance(model, CrossEncoder):
+            padded = -(-(sum(sides) + pair) // PAIR_STEP) * PAIR_STEP
+            check_length(model.encoder, padded, f"{tokens.folder}: query with passage, padded,")
+        elif isinstance(model, DualEncoder):
+            padded = -(-(max(sides) + single) // STEP) * STEP
+            check_length(model.towers["passage"], padded, f"{tokens.folder}: the longer of query and passage, padded,")
 
 
 def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:

@@ -159,7 +159,7 @@ def similar_queries(audit: Stage, stages: dict[str, Stage]) -> Audit:
 def _concerns(score: Stage, audit: Stage, stages: dict[str, Stage]) -> bool:
     dataset = score.upstream.get("dataset", "")
     derived = stages[dataset].upstream.get("similar") == audit.key if dataset in stages else False
-    whole = not {"labels", "subset"} & score.upstream.keys() and "run" in score.upstream
+    whole = not {"labels", "subset", "others"} & score.upstream.keys() and "run" in score.upstream
     return whole and (derived or dataset == audit.upstream["dataset"])
 
 

@@ -1,0 +1,54 @@
+"""Encoders that cannot be pooled as was said, and tokenizers that leave their special tokens out."""
+
+import json
+import shutil
+
+import pytest
+import transformers
+
+from tandem.errors import UserError
+from tandem.models.cross import CrossEncoder
+from tandem.models.dual import DualEncoder
+from tandem.models.hub import load_tokenizer, run
+
+TOWERS = {"normalize": False, "temperature": 1.0}
+
+
+def with_tokenizer(folder, out, kind, **changed):
+    """A model of random weights beside the tokenizer of another folder."""
+    words = load_tokenizer(folder)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes |= {"vocab_size": len(words), "initializer_range": 0.3} | changed
+    config = getattr(transformers, f"{kind}Config")(**sizes)
+    getattr(transformers, f"{kind}Model")(config).save_pretrained(out)
+    words.save_pretrained(out)
+    return out
+
+
+def test_a_pooling_by_which_all_texts_get_one_vector_is_refused(family_folder, tmp_path):
+    words = family_folder("bert")
+    causal = with_tokenizer(words, tmp_path / "causal", "Qwen3", num_key_value_heads=2, head_dim=8)
+    with pytest.raises(UserError, match="pooling is cls, but the first token of qwen3 sees nothing of the text; say"):
+        DualEncoder.start(causal, True, pooling="cls", **TOWERS)
+    DualEncoder.start(causal, True, pooling="lasttoken", **TOWERS)
+    bag = with_tokenizer(words, tmp_path / "bag", "Bert", num_hidden_layers=0)
+    for pooling in ("cls", "lasttoken"):  # [CLS] and [SEP], which no layer has told anything
+        with pytest.raises(UserError, match=f"pooling is {pooling}, but .* of bert sees nothing of the text; say"):
+            DualEncoder.start(bag, True, pooling=pooling, **TOWERS)
+    DualEncoder.start(bag, True, pooling="mean", **TOWERS)
+
+
+def test_missing_special_tokens_are_refused(family_folder, make_job, tmp_path):
+    folder = shutil.copytree(family_folder("bert"), tmp_path / "without")
+    told = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(told | {"post_processor": None}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "cls_token": "[CLS]", "sep_token": "[SEP]"})
+    )
+    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(folder)})
+    with pytest.raises(UserError, match=r"has \[CLS\] and \[SEP\], but puts neither around a text"):
+        run(job)
+    with pytest.raises(UserError, match="puts no token between two texts"):
+        CrossEncoder.start(folder, "mean")
+    with pytest.raises(UserError, match="pooling is cls, but its tokenizer puts no token before a text"):
+        DualEncoder.start(folder, True, pooling="cls", **TOWERS)
