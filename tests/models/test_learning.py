@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.config.training import Optimisation
+from tandem.config.optimisation import Optimisation
 from tandem.models.device import LearningLinear, by_onednn, make_ready
 from tandem.training.loop import make_optimizer
 
