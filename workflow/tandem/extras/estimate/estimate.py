@@ -127,11 +127,15 @@ def total(costs: Iterable[Cost]) -> Cost:
     return Cost(sum(operations), sum(seconds), sum(wall), max(memory), sum(disk))
 
 
+def wanted(plan: FullPlan) -> list[Stage]:
+    """What the tables of `rule all` need, upstream first."""
+    plan.tables.files()
+    return upstream_first(plan.tables.wanted_scores())
+
+
 def render(plan: FullPlan, hardware: Hardware) -> str:
     """The table as Markdown, below it the sizes and rates that it is calculated with."""
-    setting = new_setting(plan.settings, hardware)
-    plan.tables.files()
-    stages = upstream_first(plan.tables.wanted_scores())
+    setting, stages = new_setting(plan.settings, hardware), wanted(plan)
     costs = costs_of(stages, setting, hardware)
     rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
     rows.append(["**all**", *_cells(total(costs.values()))])
