@@ -45,7 +45,7 @@ class Lamb(torch.optim.Optimizer):
     def _update(self, weights: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state, (beta1, beta2) = self.state[weights], group["betas"]
         if not state:
-            state["step"] = torch.zeros((), device=weights.device)
+            state["step"] = torch.zeros((), dtype=torch.float64, device=weights.device)  # 1 - β₂ᵗ in float32 is rough
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weights), torch.zeros_like(weights)
         state["step"] += 1
         mean = state["exp_avg"].lerp_(gradient, 1 - beta1)
