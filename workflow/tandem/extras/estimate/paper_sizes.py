@@ -1,7 +1,4 @@
-"""The table of docs/estimates.md: what the configurations at the papers' sizes would cost on one H200.
-
-`python -m tandem.extras.estimate.paper_sizes` writes it; a test compares.
-"""
+"""The table of docs/estimates.md: what the configurations at the papers' sizes would cost on one H200."""
 
 from collections.abc import Iterator
 
@@ -15,7 +12,7 @@ from tandem.extras.plan import FullPlan
 CONFIGS = {"msmarco": "MS MARCO", "nq": "Natural Questions", "dureader": "DuReader-retrieval"}
 SUMS = {"candidates": "drawing and denoising lists", "embeddings": "encoding", "rerank": "re-ranking"}
 NAIVE = 0.13  # of the peak: a joint step with naive micro-batches, as measured
-BEGIN = "<!-- written by `python -m tandem.extras.estimate.paper_sizes` -->"
+BEGIN = "<!-- written by `python -m tandem.extras.reference` -->"
 END = "<!-- until here -->"
 PAGE = "docs/estimates.md"
 
@@ -56,7 +53,3 @@ def _rows(name: str, machine: Hardware) -> Iterator[str]:
 def _row(name: str, what: str, cost: Cost) -> str:
     steps = "" if cost.steps is None else f"{cost.steps:,} steps"
     return f"| {CONFIGS[name]} | {what} | {steps} | {cost.operations / 1e15:,.0f} PFLOP | {duration(cost.seconds)} |"
-
-
-if __name__ == "__main__":
-    (ROOT / PAGE).write_text(page(), encoding="utf-8")
