@@ -1,10 +1,11 @@
-"""The pages of docs/reference/ are those that the code generates. `python -m tandem.extras.reference` writes them."""
+"""Generated pages are those that the code generates. `python -m tandem.extras.reference` writes them."""
 
 from pathlib import Path
 
 import pytest
 
 from tandem.extras import reference
+from tandem.extras.estimate import paper_sizes
 
 ROOT = Path(__file__).parents[2]
 
@@ -13,3 +14,9 @@ ROOT = Path(__file__).parents[2]
 def test_a_page_is_up_to_date(page):
     content = {"commands": reference.commands, "stages": reference.stages, "losses": reference.loss_page}[page]()
     assert (ROOT / f"docs/reference/{page}.md").read_text() == content
+
+
+def test_the_cost_table_is_what_estimate_calculates():
+    page = paper_sizes.page()
+    assert (ROOT / paper_sizes.PAGE).read_text() == page
+    assert "| MS MARCO | `rocketqav2` | 20,956 steps |" in page

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from tandem.config.training import Optimisation
+from tandem.config.optimisation import Optimisation
 from tandem.models.device import LearningLinear, by_onednn, make_ready
-from tandem.training.loop import make_optimizer
+from tandem.training.optimizer import make_optimizer
 
 pytestmark = pytest.mark.skipif(not by_onednn(), reason="PyTorch without oneDNN, or a GPU")
 TRAIN = Optimisation(lr=0.1)

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from tandem.config.training import Lora
+from tandem.config.optimisation import Lora
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tandem.config.execution import Execution
-from tandem.config.training import Lora
+from tandem.config.optimisation import Lora
 from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, write_run
 from tandem.errors import UserError

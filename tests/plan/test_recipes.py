@@ -51,9 +51,29 @@ def test_dureaders_pool_is_of_bm25_and_four_encoders():
 def test_rocketqas_first_step_takes_random_negatives(msmarco):
     lists = drawn(msmarco, "m_d0")
     assert set(lists.upstream) == {"dataset", "tokens"}
-    assert (lists.name, lists.values["negatives"]) == ("random", 4)
+    assert (lists.name, lists.values["negatives"], lists.values["negatives_per"]) == ("random", 4, "positive")
     train = model(msmarco, "m_d0").values["train"]
-    assert (train["queries_per_batch"], train["list_size"], train["in_batch"], train["lr"]) == (4096, 2, True, 3e-5)
+    assert (train["queries_per_batch"], train["list_size"], train["in_batch"], train["lr"]) == (4096, 5, True, 3e-5)
+    assert (train["instance"], train["resample"], train["schedule"]) == ("positive", False, "linear")
+    released = model(msmarco, "m_d0_release").values["train"]
+    assert (released["instance"], released["schedule"]) == ("row", "linear_from_start")
+
+
+def test_the_papers_inputs_and_heads_are_planned(msmarco):
+    # 32 and 128 tokens with [CLS] and [SEP]; title and text are two segments; a pair has 160 in all
+    read = model(msmarco, "m_d0").upstream["tokens"].values
+    assert (read["query_length"], read["passage_length"], read["titled"]) == (30, 126, True)
+    pairs = model(msmarco, "m_c").upstream["tokens"].values
+    assert (pairs["query_length"], pairs["pair_length"], pairs.get("titled")) == (30, 160, None)
+    assert [model(msmarco, name).values["pooling"] for name in ("m_c", "m_c_cls")] == ["classifier", "cls"]
+    joint = model(msmarco, "rocketqav2").values["train"]
+    assert (joint["schedule"], joint["epochs"], joint["dropout"]) == ("constant", 2.0, None)
+    assert joint["reranker"] == {"lr": None, "dropout": 0.1}
+    assert model(msmarco, "rocketqav2_literal").values["train"]["weight"] == joint["queries_per_batch"]
+    dureader = planned("dureader")
+    pairs = model(dureader, "ce_deneg").upstream["tokens"].values
+    assert (pairs["pair_length"], model(dureader, "ce_deneg").values["pooling"]) == (384, "classifier")
+    assert model(dureader, "ce_deneg").values["train"]["schedule"] == "constant"
 
 
 def test_rocketqas_second_step_takes_four_of_the_top_thousand(msmarco):
@@ -86,7 +106,8 @@ def test_rocketqas_fourth_step_joins_pseudo_labelled_queries(msmarco):
 
 def test_rocketqav2_starts_from_rocketqas_first_two_steps(msmarco):
     joint = model(msmarco, "rocketqav2")
-    assert (joint.upstream["retriever"], joint.upstream["reranker"]) == (model(msmarco, "m_d0"), model(msmarco, "m_c"))
+    starts = joint.upstream["retriever"], joint.upstream["reranker"]
+    assert starts == (model(msmarco, "m_d0"), model(msmarco, "m_c_cls"))
     assert joint.values["train"]["list_size"] == 128
     reference = model(msmarco, "rocketqav2_reference").values["train"]
     assert (reference["semantics"], reference["schedule"], reference["warmup"]) == ("reference", "constant", 0.0)

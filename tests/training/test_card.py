@@ -1,12 +1,16 @@
 """The card of a trained model against the job it tells of, and its code run as it stands."""
 
 import re
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
 
+from tandem.models import tokens
+from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.hub import load_tokenizer
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import run
 
@@ -96,6 +100,28 @@ def test_the_code_in_the_card_runs_and_gives_one_score(objective, shape, quick_j
         scores.append(float(torch.as_tensor(names["scores"]).detach().reshape(())))
     assert scores == pytest.approx([scores[0]] * 3, rel=1e-4, abs=1e-5)
     assert scores[0] != 0
+
+
+@pytest.mark.slow
+def test_a_card_of_titles_as_segments_shows_how_to_give_both(quick_job, card, make_job, tmp_path, monkeypatch):
+    job = quick_job("dual", shape={"shared": False, "pooling": "cls"})
+    inputs = {name: job.inputs[name] for name in ("dataset",)} | {"encoder": job.inputs["start"]}
+    params = {"query_length": 16, "passage_length": 24, "titled": True}
+    made = make_job("tokens", tmp_path / "titled-0000000001", params, inputs)
+    tokens.run(made)
+    job.inputs["tokens"] = open_artifact(made.out)
+    run(job)
+    monkeypatch.chdir(job.out)
+    _, _, [block] = card(job.out / "dual")
+    names: dict = {}
+    exec(block, names)
+    model = DualEncoder.load(job.out / "dual").eval()
+    tokenizer = load_tokenizer(job.out / "dual/passage")
+    template = replace(tokens.Template.of(tokenizer), titled=True)
+    query, title, text = tokenizer(["a query", "a title", "a passage"], add_special_tokens=False)["input_ids"]
+    passage = template.with_titles([title], [text], 24)
+    vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", passage))]
+    assert names["scores"].item() == pytest.approx(dot_scores(*vectors, 1.0).item(), rel=1e-4)
 
 
 def test_a_joint_models_folders_each_have_a_card_and_the_same_training_writes_the_same(quick_job, card):

@@ -48,6 +48,12 @@ CURVES = {
     "joint static": ("joint", {"teacher": "static"}),
     "joint pointwise": ("joint", {"supervision": "pointwise"}),
     "joint in-batch": ("joint", {"in_batch": True}),
+    "joint Eq. 4 without 1/N": ("joint", {"weight": 4.0}),
+    "joint, a rate for each part": ("joint", {"reranker": {"lr": 1e-4}}),
+    "DE by positive": ("dual", {"instance": "positive", "resample": False}),
+    "CE by row": ("cross", {"loss": "pointwise", "instance": "row"}),
+    "DE as released": ("dual", {"instance": "row", "schedule": "linear_from_start"}),
+    "DE with LAMB": ("dual", {"optimizer": "lamb"}),
 }
 
 

@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.errors import UserError
-from tandem.training.lists import batches, draw, read_lists, steps_within, visits_in
+from tandem.training.instances import Instances, batches, draw, visits_in
+from tandem.training.lists import read_lists, steps_within
 
 
 def write(path, rows):
@@ -40,27 +41,27 @@ def test_a_visit_draws_one_positive_and_pads_short_lists(lists):
 
 
 def test_an_epoch_visits_every_list_once_and_the_last_batch_is_uneven(lists):
-    made = list(batches(lists, per_batch=2, size=3, seed=3, visits=visits_in(3, 2, 1.0, None)))
+    made = list(batches(Instances(lists, 3), per_batch=2, seed=3, visits=visits_in(3, 2, 1.0, None)))
     assert [len(b.queries) for b in made] == [2, 1]
     assert sorted(int(q) for b in made for q in b.queries) == [7, 7, 9]
 
 
 def test_steps_are_full_batches_across_epochs(lists):
-    made = list(batches(lists, per_batch=2, size=3, seed=3, visits=visits_in(3, 2, 1.0, 3)))
+    made = list(batches(Instances(lists, 3), per_batch=2, seed=3, visits=visits_in(3, 2, 1.0, 3)))
     assert [len(b.queries) for b in made] == [2, 2, 2]
     assert Counter(int(q) for b in made for q in b.queries) == {7: 4, 9: 2}
 
 
 def test_starting_in_the_middle_gives_the_same_batches(lists):
-    whole = list(batches(lists, 2, 3, 5, 12))
-    rest = list(batches(lists, 2, 3, 5, 12, first=4))
+    whole = list(batches(Instances(lists, 3), 2, 5, 12))
+    rest = list(batches(Instances(lists, 3), 2, 5, 12, first=4))
     for a, b in zip(whole[4:], rest, strict=True):
         np.testing.assert_array_equal(a.passages, b.passages)
         np.testing.assert_array_equal(a.queries, b.queries)
 
 
 def test_another_seed_gives_another_order(lists):
-    orders = {tuple(int(q) for b in batches(lists, 1, 2, seed, 9) for q in b.queries) for seed in range(6)}
+    orders = {tuple(int(q) for b in batches(Instances(lists, 2), 1, seed, 9) for q in b.queries) for seed in range(6)}
     assert len(orders) > 1
 
 
@@ -80,7 +81,7 @@ PINNED = [
 
 def test_draws_are_pinned(lists):
     """Other draws would be another training under the same key."""
-    made = [(b.queries.tolist(), b.passages.tolist()) for b in batches(lists, 2, 3, seed=5, visits=6)]
+    made = [(b.queries.tolist(), b.passages.tolist()) for b in batches(Instances(lists, 3), 2, seed=5, visits=6)]
     assert made == PINNED
 
 
@@ -95,8 +96,8 @@ def taught(tmp_path, lists):
 
 def test_every_drawn_passage_has_its_own_score_beside_it(lists, taught):
     offsets = Counter()
-    plain = list(batches(lists, 3, 4, seed=5, visits=60))
-    for batch, without in zip(batches(taught, 3, 4, seed=5, visits=60), plain, strict=True):
+    plain = list(batches(Instances(lists, 4), 3, seed=5, visits=60))
+    for batch, without in zip(batches(Instances(taught, 4), 3, seed=5, visits=60), plain, strict=True):
         np.testing.assert_array_equal(batch.passages, without.passages)
         assert without.teacher is None
         assert batch.teacher.dtype == np.float32
@@ -109,7 +110,7 @@ def test_every_drawn_passage_has_its_own_score_beside_it(lists, taught):
 
 
 def test_a_part_of_a_batch_keeps_its_scores(taught):
-    batch = next(batches(taught, 3, 4, seed=5, visits=3))
+    batch = next(batches(Instances(taught, 4), 3, seed=5, visits=3))
     part = batch.part(1, 3)
     np.testing.assert_array_equal(part.teacher, batch.teacher[1:])
 

@@ -6,7 +6,7 @@ import torch
 from comparing import interrupt
 from safetensors.torch import load_file
 
-from tandem.config.training import Lora
+from tandem.config.optimisation import Lora
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder

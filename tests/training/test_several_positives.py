@@ -12,7 +12,8 @@ from tiny_training import BATCH, TRAINING, objective
 from tandem.training.budget import operations_per_step
 from tandem.training.effect import list_sizes
 from tandem.training.forward import Seeds
-from tandem.training.lists import Lists, batches, draw
+from tandem.training.instances import Instances, batches, draw
+from tandem.training.lists import Lists
 from tandem.training.losses import over_positives
 from tandem.training.losses.listwise import listwise, pointwise
 
@@ -52,10 +53,10 @@ def test_a_visit_draws_so_many_positives_anew_and_fills_up_with_negatives():
     assert {tuple(sorted(visit[:2])) for visit in visits} == {(0, 1), (0, 2), (1, 2)}
     assert all(sorted(visit[2:]) == [3, 4] for visit in visits)
     assert sorted(draw(LISTS, 1, 4, seed=1, epoch=0, most=2).tolist()) == [-1, 5, 6, 7]
-    [batch] = batches(LISTS, per_batch=2, size=4, seed=3, visits=2, most=2)
+    [batch] = batches(Instances(LISTS, 4, most=2), per_batch=2, seed=3, visits=2)
     assert dict(zip(batch.queries.tolist(), batch.positives.tolist(), strict=True)) == {7: 2, 9: 1}
     assert [batch.part(at, at + 1).positives.tolist() for at in (0, 1)] == [[count] for count in batch.positives]
-    [alone] = batches(LISTS, per_batch=2, size=4, seed=3, visits=2)
+    [alone] = batches(Instances(LISTS, 4), per_batch=2, seed=3, visits=2)
     assert alone.positives is None
 
 

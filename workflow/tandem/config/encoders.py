@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from tandem.config.base import Items, Pooling, Section, by_value, problem
-from tandem.config.training import Optimisation
+from tandem.config.optimisation import Optimisation
 
 
 class Shape(Section):

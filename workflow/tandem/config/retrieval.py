@@ -126,6 +126,12 @@ class Lengths(Section):
 
     query: int = Field(32, ge=1, description="tokens of a query")
     passage: int = Field(128, ge=1, description="tokens of a passage")
+    pair: int | None = Field(
+        None, ge=8, description="tokens of a cross-encoder's pair, special ones included; null: what both texts have"
+    )
+    titles: Literal["joined", "segment"] = Field(
+        "joined", description="a dual encoder reads title and text as one text, or as two segments"
+    )
 
 
 class Encode(Inference):

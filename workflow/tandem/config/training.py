@@ -1,9 +1,9 @@
-"""The models that are trained: losses and their options, optimisation, validation."""
+"""The models that are trained: losses and their options, training lists, validation."""
 
 from operator import not_
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from tandem.config.base import (
     Count,
@@ -11,7 +11,6 @@ from tandem.config.base import (
     Names,
     PairPooling,
     Pooling,
-    Precision,
     Section,
     by_value,
     choice,
@@ -20,6 +19,7 @@ from tandem.config.base import (
 )
 from tandem.config.candidates import Candidates
 from tandem.config.losses import check_options, distillation, supervision
+from tandem.config.optimisation import Lora, Optimisation, PartTrain
 from tandem.errors import UserError
 from tandem.registry import Registry
 
@@ -101,43 +101,10 @@ class Regularise(Section):
     ramp: int = Field(0, ge=0, description="steps over which the weights grow quadratically; 0: full at once")
 
 
-def _unless_all(value: object) -> object:
-    return None if value == "all-linear" else value
-
-
-class Lora(Section):
-    """Low-rank adapters."""
-
-    rank: int = Field(8, ge=1, description="rank of the adapters")
-    alpha: float = Field(16.0, gt=0, description="the adapters are scaled by alpha / rank")
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout before the adapters")
-    targets: Annotated[
-        Items[str] | None,
-        Field(min_length=1),
-        BeforeValidator(_unless_all, json_schema_input_type=list[str] | Literal["all-linear"] | None),
-    ] = Field(None, description="names of linear layers; null or all-linear: all")
-
-
-class Optimisation(Section):
-    """Optimiser, schedule, duration: what trainings and pre-trainings share."""
-
-    epochs: float = Field(1.0, gt=0, description="passes over the training data")
-    steps: int | None = Field(None, ge=1, description="optimiser steps; null: as many as `epochs` takes")
-    lr: float = Field(1e-5, gt=0, description="peak learning rate")
-    optimizer: Literal["adamw", "adam"] = Field("adamw", description="update rule")
-    weight_decay: float = Field(0.01, ge=0, description="weight decay, not of biases and layer norms")
-    warmup: float = Field(0.1, ge=0, le=1, description="share of the steps over which the learning rate rises")
-    schedule: Literal["linear", "constant"] = Field("linear", description="of the learning rate after the warm-up")
-    clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; null: any")
-    dropout: float | None = Field(None, ge=0, lt=1, description="null: the encoder's own")
-    precision: Precision = Field("auto", description="of the computation; auto: bf16 where the device has it")
-    seed: int | None = Field(None, description="null: the configuration's")
-
-
 class Train(Optimisation):
     """How a model is trained: what all objectives share."""
 
-    queries_per_batch: int = Field(32, ge=1, description="queries per step, over all devices")
+    queries_per_batch: int = Field(32, ge=1, description="lists (see `instance`) per step, over all devices")
     list_size: int = Field(2, ge=2, description="passages per query: positives and negatives")
     positives: int = Field(
         1, ge=1, exclude_if=is_one, description="positives of a list, drawn anew at each visit; the loss is their mean"
@@ -159,6 +126,11 @@ class Train(Optimisation):
     validation_queries: int = Field(100, ge=1, description="queries validated on, without `checkpoints`")
     validation_depth: int = Field(20, ge=1, description="passages per query validated on, without `checkpoints`")
 
+    @property
+    def visit_size(self) -> int:
+        """Passages of an instance."""
+        return self.list_size
+
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         if self.sizes == "data" and self.budget_minutes is None:
@@ -173,8 +145,24 @@ class SingleTrain(Train, TakesLosses):
 
     losses = (("loss", supervision),)
 
+    instance: Literal["query", "positive", "row"] = Field(
+        "query",
+        exclude_if=lambda value: value == "query",
+        description="visited once an epoch: each query, each positive, or each row of a release (docs/fidelity.md)",
+    )
+    resample: bool = Field(
+        True, exclude_if=bool, description="draw negatives anew at each visit; false: a positive's stay (not by query)"
+    )
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
     distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
+
+    @model_validator(mode="after")
+    def _instances_fit(self) -> Self:
+        if self.instance != "query" and self.positives > 1:
+            raise problem(f".positives is {self.positives}, but an instance of a {self.instance} has one; set it to 1")
+        if self.instance == "query" and not self.resample:
+            raise problem(".resample is false, but instance is query; set candidates.negatives instead, which stay")
+        return self
 
 
 class DualTrain(SingleTrain):
@@ -187,6 +175,11 @@ class DualTrain(SingleTrain):
     matryoshka: Items[Count] = Field(
         (), exclude_if=not_, description="the loss also of vectors cut to so many numbers: [256, 128]"
     )
+
+    @property
+    def visit_size(self) -> int:
+        """Passages of an instance: a row has one negative."""
+        return 2 if self.instance == "row" else self.list_size
 
     @model_validator(mode="after")
     def _one_centre(self) -> Self:
@@ -201,6 +194,17 @@ class CrossTrain(SingleTrain):
     loss: Supervision = Field("pointwise", description="loss of each query's list")
     in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
 
+    @property
+    def visit_size(self) -> int:
+        """Passages of an instance: a row is a single pair."""
+        return 1 if self.instance == "row" else self.list_size
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Self:
+        if self.instance == "row" and (self.loss != "pointwise" or self.in_batch or self.distil):
+            raise problem(".instance is row, a single pair: it takes loss: pointwise, and neither in_batch nor distil")
+        return self
+
 
 class JointTrain(Train, TakesLosses):
     """How a retriever and a re-ranker are trained together."""
@@ -213,6 +217,15 @@ class JointTrain(Train, TakesLosses):
     supervision: Supervision = Field("listwise", description="the re-ranker's loss on the labels")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
     in_batch: bool = Field(False, description="lists are lengthened by the other queries' positives")
+    weight: float = Field(
+        1.0, gt=0, exclude_if=is_one, description="weight of the distillation; queries_per_batch: Eq. 4 without 1/N"
+    )
+    retriever: PartTrain | None = Field(None, exclude_if=not_, description="what the retriever has of its own")
+    reranker: PartTrain | None = Field(None, exclude_if=not_, description="what the re-ranker has of its own")
+
+    def part(self, name: str) -> PartTrain:
+        """What a part, `dual` or `cross`, has of its own."""
+        return (self.retriever if name == "dual" else self.reranker) or PartTrain()
 
 
 class TrainedModel(Section):

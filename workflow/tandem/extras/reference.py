@@ -1,4 +1,4 @@
-"""The generated pages of docs/reference/: commands, stages and losses.
+"""The generated pages of docs/reference/: commands, stages and losses; and the table of docs/estimates.md.
 
 `python -m tandem.extras.reference` writes them, with the keys of `tandem.config.reference`; a test compares them.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 from tandem.cli import app
 from tandem.config import losses, reference
+from tandem.extras.estimate import paper_sizes
 from tandem.registry import Registry, options_of
 from tandem.stages import KINDS, Kind, Params
 
@@ -71,7 +72,8 @@ def loss_page() -> str:
 def generated() -> dict[str, str]:
     """Path in the checkout → content of every generated file."""
     pages = {"commands": commands(), "stages": stages(), "losses": loss_page()}
-    return reference.generated() | {f"docs/reference/{name}.md": page for name, page in pages.items()}
+    own = {f"docs/reference/{name}.md": page for name, page in pages.items()}
+    return reference.generated() | own | {paper_sizes.PAGE: paper_sizes.page()}
 
 
 def main() -> None:

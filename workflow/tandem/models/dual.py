@@ -141,7 +141,7 @@ class DualEncoder(nn.Module):
         Returns:
             Shape (texts, dimension), float32.
         """
-        inputs = template.single_inputs(Ragged.of(texts))
+        inputs = template.single_inputs(Ragged.of(texts), template.titled and side == "passage")
         vectors = pooled(self.towers[side], inputs, self.pooling, mode, self.packed, multiple)
         for layer in self.layers(side):
             vectors = layer(vectors)

@@ -10,7 +10,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
-from tandem.config.training import Lora
+from tandem.config.optimisation import Lora
 from tandem.errors import UserError
 from tandem.store.files import write_json
 

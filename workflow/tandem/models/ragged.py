@@ -62,6 +62,24 @@ class Ragged:
         lengths = self.lengths(rows)
         return Ragged(np.asarray(self.ids)[ranges(np.asarray(self.offsets[rows]), lengths)], ends(lengths))
 
+    def cut(self, lengths: Ids) -> "Ragged":
+        """The first tokens of each row, so many of each, in memory."""
+        return Ragged(np.asarray(self.ids)[ranges(np.asarray(self.offsets[:-1]), lengths)], ends(lengths))
+
+
+def longest_first(first: Ids, second: Ids, limit: int) -> tuple[Ids, Ids]:
+    """Lengths of two texts cut to `limit` tokens together: the longer loses one at a time, of equals the second.
+
+    So RocketQA's readers cut a title and its text, or a query and its passage.
+
+    Args:
+        first, second: lengths before, shape (rows,) each.
+    """
+    half = -(-limit // 2)
+    kept = np.where(first <= half, first, np.maximum(half, limit - second))
+    kept = np.where(first + second <= limit, first, kept)
+    return kept, np.minimum(second, limit - kept)
+
 
 def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dtype: str) -> tuple[int, int]:
     """Write rows of ids as they come: `<name>.ids` (raw), `<name>.offsets.npy` (int64); numbers of rows and tokens."""

@@ -148,12 +148,22 @@ scores = cosine * head["linear.weight"][0] + head["linear.bias"]
 
 @dataclass(frozen=True)
 class Lengths:
-    """The longest inputs of a training, in tokens: query, passage, and special tokens around one text and a pair."""
+    """The longest inputs of a training, in tokens: query, passage, and special tokens around one text and a pair.
+
+    `longest_pair` is the limit of a pair where it has one of its own; `titled` says that passages are two segments.
+    """
 
     query: int
     passage: int
     single: int
     pair: int
+    longest_pair: int | None = None
+    titled: bool = False
+
+    @property
+    def whole_pair(self) -> int:
+        """Tokens of the longest pair, special ones included."""
+        return self.longest_pair or self.query + self.passage + self.pair
 
 
 def front_matter(part: str, base: str | None, licence: str | None) -> str:
@@ -199,20 +209,26 @@ scores = model.similarity(queries, passages) / {shape.temperature}
         return "\n\n".join([ours, theirs])
     vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
     pool = f"({POOL[shape.pooling]})[:, :{shape.dim}]" if shape.dim else POOL[shape.pooling]
+    sides, star = [f"[{text}]" for text in texts], ""
+    if lengths.titled:
+        title = json.dumps(shape.prompts.get("passage", "") + "a title", ensure_ascii=False)
+        sides, star = [f"[{sides[0]}]", f'[[{title}], ["a passage"]]'], "*"
     plain = f"""\
 ```python
 from transformers import AutoModel, AutoTokenizer
 
 def encode(folder, texts, tokens):
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
-    inputs = tokenizer(texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
+    inputs = tokenizer({star}texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
     hidden = model(**inputs).last_hidden_state
     vectors = {pool}
     return {vectors}
 
-queries, passages = encode("{query}", [{texts[0]}], {query_tokens}), encode("{passage}", [{texts[1]}], {passage_tokens})
+queries, passages = encode("{query}", {sides[0]}, {query_tokens}), encode("{passage}", {sides[1]}, {passage_tokens})
 scores = queries @ passages.T / {shape.temperature}
 ```"""
+    if lengths.titled:
+        return f"Passages are read as two segments, their title (perhaps empty) and their text:\n\n{plain}"
     return "\n\n".join([ours, theirs, plain])
 
 
@@ -239,7 +255,7 @@ scores = model([query], [text], Template.of(tokenizer), "fp32")
 import torch
 from sentence_transformers import CrossEncoder
 
-model = CrossEncoder("cross", max_length={lengths.query + lengths.passage + lengths.pair})
+model = CrossEncoder("cross", max_length={lengths.whole_pair})
 {"logits" if predicted else "scores"} = model.predict([("a query", "a passage")], activation_fn=torch.nn.Identity())\
 {predicted or "  # else their sigmoid"}
 ```"""

@@ -20,7 +20,7 @@ from tandem.data.language import vocabulary_warnings
 from tandem.errors import UserError
 from tandem.models.described import longest_input
 from tandem.models.hub import load_tokenizer, tokenizer_digest
-from tandem.models.ragged import Ids, Ragged, ends, ranges, write_ragged
+from tandem.models.ragged import Ids, Ragged, ends, longest_first, ranges, write_ragged
 from tandem.stages.training import TokensParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
@@ -86,12 +86,16 @@ class Template:
     """The ids around one text (before, after) and a pair (before, between, after).
 
     `types` are the segments of (before, first, between, second, after) in a pair; None where the model has none.
+    `titled` says that passages are a title, the ids between a pair's texts, and a text. `longest_pair` is how many
+    tokens a pair has at most, special ones included; None: what both texts have.
     """
 
     single: tuple[tuple[int, ...], tuple[int, ...]]
     pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     types: tuple[int, int, int, int, int] | None
     pad: int
+    titled: bool = False
+    longest_pair: int | None = None
 
     @classmethod
     def of(cls, tokenizer: Any) -> Self:
@@ -111,18 +115,43 @@ class Template:
         pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
         return cls((tuple(single[:at]), tuple(single[at + len(a) :])), pair, types, pad)
 
+    def plain(self) -> dict[str, Any]:
+        """The fields as `meta.json` has them, without what is rarely there."""
+        return {name: value for name, value in asdict(self).items() if name not in ("titled", "longest_pair") or value}
+
     @property
     def extra(self) -> tuple[int, int]:
         """How many special tokens a single text and a pair get."""
         return sum(map(len, self.single)), sum(map(len, self.pair))
 
-    def single_inputs(self, texts: Ragged) -> Inputs:
-        """Single texts in their special tokens."""
+    def single_inputs(self, texts: Ragged, titled: bool = False) -> Inputs:
+        """Single texts in their special tokens; with `titled`, what follows the title is the second segment."""
         before, after = (_repeated(part, len(texts)) for part in self.single)
-        return Inputs.join([(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad)
+        inputs = Inputs.join([(before, 0), (texts, 0), (after, 0)], self.types is not None, self.pad)
+        if titled and inputs.types is not None:
+            separators = np.cumsum(inputs.ids == self.pair[1][-1]) - (inputs.ids == self.pair[1][-1])  # before a token
+            first = ends(inputs.lengths)[:-1]
+            inputs.types[separators > np.repeat(separators[first], inputs.lengths)] = 1
+        return inputs
+
+    def with_titles(self, titles: Texts, texts: Texts, longest: int) -> list[list[int]]:
+        """Title, the ids between, and text of each passage, of at most `longest` tokens in all."""
+        first, second, between = Ragged.of(titles), Ragged.of(texts), list(self.pair[1])
+        lengths = longest_first(np.diff(first.offsets), np.diff(second.offsets), longest - len(between))
+        first, second = first.cut(lengths[0]), second.cut(lengths[1])
+        return [[*first[i].tolist(), *between, *second[i].tolist()] for i in range(len(first))]
+
+    def cut(self, first: Ragged, second: Ragged) -> tuple[Ragged, Ragged]:
+        """The texts of pairs, cut to `longest_pair`."""
+        if self.longest_pair is None:
+            return first, second
+        sizes = np.diff(first.offsets), np.diff(second.offsets)
+        kept = longest_first(*sizes, self.longest_pair - self.extra[1])
+        return first.cut(kept[0]), second.cut(kept[1])
 
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
         """Pairs (query, passage) in their special tokens; those between the two belong to the first."""
+        first, second = self.cut(first, second)
         before, between, after = (_repeated(part, len(first)) for part in self.pair)
         parts = zip((before, first, between, second, after), self.types or (0, 0, 0, 0, 0), strict=True)
         inputs = Inputs.join(list(parts), self.types is not None, self.pad)
@@ -166,6 +195,7 @@ def run(job: Job[TokensParams]) -> None:
     collection = Collection(job.inputs["dataset"])
     tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
     dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
+    template = replace(Template.of(tokenizer), titled=job.params.titled, longest_pair=job.params.pair_length)
     lengths = {"query": job.params.query_length, "passage": job.params.passage_length}
     for side, prompt in job.params.prompts.items():
         if (size := len(tokenizer(prompt, add_special_tokens=False)["input_ids"])) >= lengths[side]:
@@ -174,11 +204,11 @@ def run(job: Job[TokensParams]) -> None:
                 f"prompts.{side} of the encoder's entry"
             )
 
+    prompts = {side: job.params.prompts.get(side, "") for side in lengths}
     truncated = dict.fromkeys(lengths, 0)
 
-    def tokenise(texts: list[str], side: str) -> list[list[int]]:
-        """Ids of texts behind their side's prompt, cut to its length, without special tokens."""
-        prompt = job.params.prompts.get(side, "")
+    def tokenise(texts: list[str], side: str, prompt: str) -> tuple[list[list[int]], list[bool]]:
+        """Ids of texts behind a prompt, cut to their side's length, without special tokens; and which were cut."""
         encoded = tokenizer(
             [prompt + text for text in texts],
             add_special_tokens=False,
@@ -186,43 +216,60 @@ def run(job: Job[TokensParams]) -> None:
             max_length=lengths[side],
             return_attention_mask=False,
         )
-        truncated[side] += sum(bool(encoding.overflowing) for encoding in encoded.encodings)
         ids: list[list[int]] = encoded["input_ids"]
-        return ids
+        return ids, [bool(encoding.overflowing) for encoding in encoded.encodings]
 
     def passages() -> Iterator[list[list[int]]]:
         """Ids of the corpus, a batch at a time."""
         with Progress(f"tokens {job.key}", collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS, ("title", "text")):
-                texts = [contents(*row) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
-                ids = tokenise(texts, "passage")
+                titles, texts = (column.to_pylist() for column in batch.columns)
+                if template.titled:
+                    parts = tokenise(titles, "passage", prompts["passage"])[0], tokenise(texts, "passage", "")[0]
+                    ids = template.with_titles(*parts, lengths["passage"])
+                    room = lengths["passage"] - len(template.pair[1])
+                    cut = [len(title) + len(text) > room for title, text in zip(*parts, strict=True)]
+                else:
+                    joined = [contents(*row) for row in zip(titles, texts, strict=True)]
+                    ids, cut = tokenise(joined, "passage", prompts["passage"])
+                truncated["passage"] += sum(cut)
                 progress.add(len(ids), tokens=sum(map(len, ids)))
                 yield ids
 
     def queries() -> Iterator[list[list[int]]]:
         texts = pq.read_table(job.inputs["dataset"].path("queries.parquet"), columns=["text"])["text"]
         for start in range(0, len(texts), ROWS):
-            yield tokenise(texts.slice(start, ROWS).to_pylist(), "query")
+            ids, cut = tokenise(texts.slice(start, ROWS).to_pylist(), "query", prompts["query"])
+            truncated["query"] += sum(cut)
+            yield ids
 
     with writing(job) as draft:
         n_passages, n_tokens = write_ragged(draft.folder, "passages", passages(), dtype)
         n_queries, _ = write_ragged(draft.folder, "queries", queries(), dtype)
-        digest, template = tokenizer_digest(tokenizer.backend_tokenizer.to_str()), asdict(Template.of(tokenizer))
-        write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template})
+        digest = tokenizer_digest(tokenizer.backend_tokenizer.to_str())
+        write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template.plain()})
         draft.facts |= {"passages": n_passages, "queries": n_queries, "passage_tokens": n_tokens}
         draft.facts["truncated"] = {"passages": truncated["passage"], "queries": truncated["query"]}
-        lines = []
-        for side, count in (("passage", n_passages), ("query", n_queries)):
-            cut = truncated[side]
-            line = f"{cut:,} of {count:,} {side} texts are longer than lengths.{side} ({lengths[side]}) and cut"
-            if cut > MANY * count:
-                lines.append(f"{line}: {cut / count:.1%}")
-            elif cut:
-                say(f"tokens {job.key} · {line}")
+        lines = _truncations(job, truncated, {"passage": n_passages, "query": n_queries}, lengths)
         pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
-        longest = max(lengths.values()) + Template.of(tokenizer).extra[0]
+        longest = max(lengths.values()) + template.extra[0]
         for line in [*lines, *vocabulary_warnings(job.inputs["dataset"], pieces), *_length_warnings(job, longest)]:
             warn(job, draft, line)
+
+
+def _truncations(
+    job: Job[TokensParams], truncated: dict[str, int], counts: dict[str, int], lengths: dict[str, int]
+) -> list[str]:
+    """A line for each side of which many texts are cut; a few are said at once."""
+    lines = []
+    for side, count in counts.items():
+        cut = truncated[side]
+        line = f"{cut:,} of {count:,} {side} texts are longer than lengths.{side} ({lengths[side]}) and cut"
+        if cut > MANY * count:
+            lines.append(f"{line}: {cut / count:.1%}")
+        elif cut:
+            say(f"tokens {job.key} · {line}")
+    return lines
 
 
 def _length_warnings(job: Job[TokensParams], tokens: int) -> list[str]:

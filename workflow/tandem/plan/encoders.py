@@ -209,8 +209,11 @@ def tokens(ctx: Context, name: str, data: str, part: str = "cross") -> Stage:
     """Token ids of a dataset under an encoder's tokenizer; those of part `dual` begin with the encoder's prompts."""
     if ("tokens", name, data, part) not in ctx.memo:
         source, lengths = tokenizer(ctx, name), ctx.settings.lengths
-        params: JSON = {"query_length": lengths.query, "passage_length": lengths.passage}
-        params["prompts"] = towers(ctx, name).get("prompts", {}) if part == "dual" else {}
+        params: JSON = {"query_length": lengths.query, "passage_length": lengths.passage, "prompts": {}}
+        if part == "dual":
+            params |= {"prompts": towers(ctx, name).get("prompts", {}), "titled": lengths.titles == "segment"}
+        elif lengths.pair is not None:  # a passage has what its query leaves
+            params |= {"passage_length": lengths.pair, "pair_length": lengths.pair}
         upstream = {"dataset": dataset(ctx, data), "encoder": source}
         ctx.memo["tokens", name, data, part] = ctx.stage("tokens", data, source.name, params, upstream)
     return ctx.memo["tokens", name, data, part]

@@ -46,7 +46,8 @@ class PairScores:
         self.folder = require_part(model, "cross")
         require_tokenizer(self.folder, tokens)
         self.tokens, self.mode, self.budget = Tokens.open(tokens), resolve_precision(precision), batch_tokens
-        self.longest = tokens.params["query_length"] + tokens.params["passage_length"] + self.tokens.template.extra[1]
+        both = tokens.params["query_length"] + tokens.params["passage_length"] + self.tokens.template.extra[1]
+        self.longest = min(both, self.tokens.template.longest_pair or both)
         self.store = PairStore(self._place(model, tokens))
         self.computed = 0
         self._model: CrossEncoder | None = None

@@ -8,7 +8,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from tandem.config.base import Model, Names, PairPooling, problem
 from tandem.config.encoders import CoCondenserTrain, EncoderFiles, Masking, NewEncoder, RetroMaeTrain, Spans
-from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, Lora
+from tandem.config.optimisation import Lora
+from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain
 from tandem.config.validation import parse
 from tandem.stages.base import Kind, Params
 
@@ -31,6 +32,8 @@ class TokensParams(Params):
     query_length: int = Field(ge=1, description="longest query, in tokens without special ones")
     passage_length: int = Field(ge=1, description="longest passage, likewise")
     prompts: dict[str, str] = Field({}, exclude_if=not_, description="in front of a side's texts: query, passage")
+    titled: bool = Field(False, exclude_if=not_, description="title and text are two segments with a separator")
+    pair_length: int | None = Field(None, exclude_if=not_, description="longest pair, with special tokens; null: any")
 
 
 class Vectors(Params):

@@ -49,7 +49,7 @@ def operations_per_step(models: nn.ModuleDict, tokens: Tokens, lists: Lists, tra
     passage = float(tokens.passages.lengths(lists.passages).mean())
     query = float(tokens.queries.lengths(lists.queries).mean())
     single, pair = tokens.template.extra
-    positives, negatives = visit_sizes(lists, train.list_size, train.positives)
+    positives, negatives = visit_sizes(lists, train.visit_size, train.positives)
     size = float((positives + negatives).mean())
     of_list = {"dual": size * (passage + single) + query + single, "cross": size * (passage + query + pair)}
     weights = {part: layer_weights(model) for part, model in models.items()}

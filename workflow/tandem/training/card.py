@@ -66,8 +66,9 @@ def origin(job: Job[ModelParams], part: str) -> Artifact:
 
 def _lengths(tokens: Artifact) -> Lengths:
     """The longest inputs of the token ids."""
-    params = tokens.params_as(TokensParams)
-    return Lengths(params.query_length, params.passage_length, *Tokens.open(tokens).template.extra)
+    params, template = tokens.params_as(TokensParams), Tokens.open(tokens).template
+    lengths = (params.query_length, params.passage_length, *template.extra)
+    return Lengths(*lengths, longest_pair=template.longest_pair, titled=template.titled)
 
 
 def _losses(params: ModelParams) -> str:

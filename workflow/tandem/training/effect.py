@@ -106,7 +106,9 @@ def list_sizes(train: DualTrain | CrossTrain | JointTrain, lists: Lists) -> list
 
     Of several positives each has a loss of its own, among the negatives.
     """
-    positives, negatives = visit_sizes(lists, train.list_size, train.positives)
+    # A single pair is one of its list's: by chance it is known with the list's share of positives.
+    size = train.visit_size if isinstance(train, DualTrain) else train.list_size
+    positives, negatives = visit_sizes(lists, size, train.positives)
     others = (min(train.queries_per_batch, len(lists)) - 1) * float(train.in_batch)
     each = (positives + negatives).mean() if isinstance(train, DualTrain) else 1.0
     sizes: list[int] = np.rint(1 + negatives + others * each).astype(int).tolist()

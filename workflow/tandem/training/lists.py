@@ -1,12 +1,7 @@
-"""Training lists in arrays, and which of them make up each step.
+"""Training lists in arrays, the batches of a step, and the known positives: a list is a query with its passages."""
 
-A list is a query with its positives and its drawn negatives. The order of lists, the positive of each visit and its
-negatives follow from (seed, epoch, list) alone: resuming needs no state, and workers or shards change nothing.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -129,31 +124,10 @@ class Batch:
         return Batch(self.queries[start:stop], self.passages[start:stop], stored, counts)
 
 
-def draw(lists: Lists, index: int, size: int, seed: int, epoch: int, most: int = 1) -> Ids:
-    """One visit of a list: `most` of its positives, then negatives up to `size` in all, each without replacement.
-
-    Returns:
-        Where they stand in `lists.passages`, shape (size,), padded with -1.
-    """
-    rng = np.random.default_rng([seed, 1, epoch, index])
-    start, positives = int(lists.offsets[index]), int(lists.positives[index])
-    places = np.full(size, -1, np.int64)
-    own = rng.permutation(positives)[:most] if most > 1 else rng.integers(positives, size=1)
-    places[: len(own)] = start + own
-    chosen = rng.permutation(int(lists.offsets[index + 1]) - start - positives)[: size - len(own)]
-    places[len(own) : len(own) + len(chosen)] = chosen + (start + positives)
-    return places
-
-
 def visit_sizes(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
     """How many positives and how many negatives a visit of each list has, shape (lists,) each."""
     positives = np.minimum(most, lists.positives)
     return positives, np.minimum(size - positives, np.diff(lists.offsets) - lists.positives)
-
-
-def visits_in(lists: int, per_batch: int, epochs: float, steps: int | None) -> int:
-    """How many lists training visits: `steps` full batches if set, else `epochs` passes (the last batch uneven)."""
-    return steps * per_batch if steps is not None else max(1, int(np.ceil(epochs * lists)))
 
 
 def steps_within(minutes: float, operations: float, lists: int, per_batch: int) -> int:
@@ -166,33 +140,6 @@ def steps_within(minutes: float, operations: float, lists: int, per_batch: int) 
     """
     affordable, useful = minutes * 60 * RATE / operations, MOST_EPOCHS * lists / per_batch
     return max(1, int(min(affordable, useful)))
-
-
-@lru_cache(maxsize=2)
-def order(lists: int, seed: int, epoch: int) -> Ids:
-    """The permutation of the lists in an epoch."""
-    return np.random.default_rng([seed, 0, epoch]).permutation(lists)
-
-
-def batches(
-    lists: Lists, per_batch: int, size: int, seed: int, visits: int, first: int = 0, most: int = 1
-) -> Iterator[Batch]:
-    """The batches from step `first` on: epochs are permutations of the lists, laid end to end.
-
-    Args:
-        visits: lists visited in the whole training; the last batch may be smaller.
-        most: positives of a visit.
-    """
-    for start in range(first * per_batch, visits, per_batch):
-        visited = [divmod(visit, len(lists)) for visit in range(start, min(start + per_batch, visits))]
-        chosen = [(epoch, int(order(len(lists), seed, epoch)[place])) for epoch, place in visited]
-        places = np.stack([draw(lists, index, size, seed, epoch, most) for epoch, index in chosen])
-        stands = places >= 0
-        passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
-        stored = None if lists.scores is None else np.where(stands, lists.scores[places], np.float32("nan"))
-        rows = [index for _, index in chosen]
-        counts = np.minimum(most, lists.positives[rows]) if most > 1 else None
-        yield Batch(lists.queries[rows], passages, stored, counts)
 
 
 class Positives:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from tandem.cluster.background import ahead
 from tandem.cluster.progress import Progress, say
-from tandem.config.training import Optimisation, Train
+from tandem.config.training import Train
 from tandem.errors import UserError
 from tandem.models.device import be_deterministic, keep_memory
 from tandem.models.ragged import Ids
@@ -23,46 +22,13 @@ from tandem.training.checkpoints import Checkpoints, Segment, State, stopping
 from tandem.training.distributed import ALONE, World
 from tandem.training.forward import Seeds
 from tandem.training.history import Point, chosen_of, is_exhausted, log_rows, points
-from tandem.training.lists import Batch, Lists, batches, steps_within, visits_in
+from tandem.training.instances import Instances, batches, visits_in
+from tandem.training.lists import Batch, Lists, steps_within
 from tandem.training.objectives import Objective
+from tandem.training.optimizer import make_optimizer, rate, set_rate
 from tandem.training.validation import MEASURE
 
 VALIDATIONS = 10  # of a training, beside that of its start, where `train.validate_every` does not say
-
-
-def make_optimizer(models: nn.Module, train: Optimisation) -> torch.optim.Optimizer:
-    """The optimizer over the parameters that learn; biases and layer norms are not decayed."""
-    decayed: list[nn.Parameter] = []
-    plain: list[nn.Parameter] = []
-    for name, parameter in models.named_parameters():
-        if parameter.requires_grad:
-            (plain if parameter.dim() == 1 or "LayerNorm" in name else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": train.weight_decay}, {"params": plain, "weight_decay": 0.0}]
-    make = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
-    optimizer = make(groups, lr=train.lr, fused=True)
-    optimizer.register_step_post_hook(_count_changes)
-    return optimizer
-
-
-def _count_changes(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Raise every parameter's version, which the fused kernel does not: layouts of weights are renewed by it."""
-    torch.autograd.graph.increment_version([p for group in optimizer.param_groups for p in group["params"]])
-
-
-def rate(step: int, steps: int, train: Optimisation) -> float:
-    """Learning rate of a step: a linear rise over the first `warmup` share, then linear to zero or constant.
-
-    Args:
-        step: counted from 0.
-    """
-    warm = round(train.warmup * steps)
-    if step < warm:
-        share = (step + 1) / warm
-    elif train.schedule == "constant":
-        share = 1.0
-    else:
-        share = (steps - step) / max(1, steps - warm)
-    return float(train.lr * share)
 
 
 @dataclass
@@ -89,11 +55,12 @@ class Training:
         if train.seed is None:
             raise ValueError("train.seed is None: planning resolves it")
         self.seed = train.seed
-        steps = train.steps
+        steps, self.instances = train.steps, Instances.of(self.lists, train)
+        count, per_batch = len(self.instances), train.queries_per_batch
         if train.budget_minutes is not None:
             operations = operations_per_step(self.objective.models, self.objective.tokens, self.lists, train)
-            steps = steps_within(train.budget_minutes, operations, len(self.lists), train.queries_per_batch)
-        self.visits = visits_in(len(self.lists), train.queries_per_batch, train.epochs, steps)
+            steps = steps_within(train.budget_minutes, operations, count, per_batch)
+        self.visits = visits_in(count, per_batch, train.epochs, steps, self.instances.kind)
         self.steps = math.ceil(self.visits / train.queries_per_batch)
         self.segment = Segment(self.job, self.until)
         self.last = self.segment.last(self.steps)
@@ -167,9 +134,7 @@ class Training:
 
     def drawn(self, first: int) -> Iterator[tuple[Batch, int]]:
         """The batches from step `first` on, with their tokens."""
-        train = self.train
-        sizes = train.queries_per_batch, train.list_size
-        every = batches(self.lists, *sizes, self.seed, self.visits, first, train.positives)
+        every = batches(self.instances, self.train.queries_per_batch, self.seed, self.visits, first)
         return ((batch, self.tokens_in(batch)) for batch in itertools.islice(every, self.last - first))
 
     def step(self, state: State, batch: Batch) -> dict[str, float]:
@@ -185,8 +150,7 @@ class Training:
         values = self.world.total(self.objective.backward(batch, Seeds((self.seed, state.step), self.world.rank)))
         self.world.sum_gradients(models)
         lr = rate(state.step, self.steps, self.train)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        set_rate(self.optimizer, lr)
         learning = [p for p in models.parameters() if p.grad is not None]
         values["gradient_norm"] = float(torch.nn.utils.clip_grad_norm_(learning, self.train.clip or math.inf))
         for name in ("loss", "gradient_norm"):

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from tandem.cluster.progress import say, warn
-from tandem.config.training import JointTrain, Lora
+from tandem.config.optimisation import Lora
+from tandem.config.training import JointTrain
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
@@ -120,6 +121,9 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
             objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
     check_lengths(objective.models, inputs)
     prepare(objective.models, train.dropout, params.lora)
+    if isinstance(train, JointTrain):
+        for part, model in objective.models.items():
+            set_dropout(model, train.part(part).dropout)
     accelerate(objective.models, job.execution, budget.micro_tokens, train.precision, training=True)
     return objective
 

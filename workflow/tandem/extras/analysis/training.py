@@ -29,7 +29,8 @@ from tandem.stages.evaluation import DynamicsParams, HardnessParams
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
-from tandem.training.lists import draw, read_lists
+from tandem.training.instances import draw
+from tandem.training.lists import read_lists
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 DYNAMICS = "dynamics.parquet"

@@ -20,7 +20,7 @@ from tandem.plan.graph import Stage, upstream_first
 from tandem.stages import KINDS
 
 ROOT = Path(__file__).parents[4]  # the checkout
-HEAD = ("stage", "TFLOP", "device time", "wall", "memory", "disk", "took")
+HEAD = ("stage", "training", "TFLOP", "device time", "wall", "memory", "disk", "took")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Cost:
     memory: float  # bytes at the peak of one process
     disk: float  # bytes
     measured: float | None = None  # seconds it took, where it is finished
+    steps: int | None = None  # of an optimizer
 
 
 def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> None:
@@ -101,6 +102,7 @@ def stage_cost(stage: Stage, setting: Setting, hardware: Hardware) -> Cost | Non
         memory=work.memory,
         disk=work.disk,
         measured=float(manifest["seconds"]) if manifest else None,
+        steps=work.steps,
     )
 
 
@@ -121,15 +123,19 @@ def costs_of(stages: Iterable[Stage], setting: Setting, hardware: Hardware) -> d
 def total(costs: Iterable[Cost]) -> Cost:
     """Sums over stages; the largest memory."""
     none = Cost(0.0, 0.0, 0.0, 0.0, 0.0)
-    operations, seconds, wall, memory, disk, _ = zip(*map(astuple, [none, *costs]), strict=True)
+    operations, seconds, wall, memory, disk, *_ = zip(*map(astuple, [none, *costs]), strict=True)
     return Cost(sum(operations), sum(seconds), sum(wall), max(memory), sum(disk))
+
+
+def wanted(plan: FullPlan) -> list[Stage]:
+    """What the tables of `rule all` need, upstream first."""
+    plan.tables.files()
+    return upstream_first(plan.tables.wanted_scores())
 
 
 def render(plan: FullPlan, hardware: Hardware) -> str:
     """The table as Markdown, below it the sizes and rates that it is calculated with."""
-    setting = new_setting(plan.settings, hardware)
-    plan.tables.files()
-    stages = upstream_first(plan.tables.wanted_scores())
+    setting, stages = new_setting(plan.settings, hardware), wanted(plan)
     costs = costs_of(stages, setting, hardware)
     rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
     rows.append(["**all**", *_cells(total(costs.values()))])
@@ -143,10 +149,19 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
 
 
 def _cells(total: Cost) -> list[str]:
+    steps = "" if total.steps is None else f"{total.steps:,} steps"
     operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
     device = duration(total.seconds) if total.seconds else ""
     took = "" if total.measured is None else duration(total.measured)
-    return [operations, device, duration(total.wall), readable(int(total.memory)), readable(int(total.disk)), took]
+    return [
+        steps,
+        operations,
+        device,
+        duration(total.wall),
+        readable(int(total.memory)),
+        readable(int(total.disk)),
+        took,
+    ]
 
 
 def _size(volume: Volumes) -> str:

@@ -6,7 +6,7 @@ one take a moment.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import exp
 from pathlib import Path
@@ -32,6 +32,7 @@ OPERATIONS = ("flat_search", "faiss", "faiss_alone")  # rates in millions of mil
 TYPICAL = {"zh": (272.0, 9.3)}
 OTHERWISE = (73.0, 8.5)
 TOKENS_PER_WORD = 1.3
+DUAL_SPECIAL, PAIR_SPECIAL = 2, 3  # tokens
 JSON = dict[str, Any]
 
 
@@ -83,6 +84,7 @@ class Volumes:
     queries: dict[str, int]
     lengths: dict[str, float]  # mean tokens of an uncut `passage` and `query`, without special tokens
     counted: bool = False  # else these are the catalogue's numbers and typical lengths
+    positives: dict[str, int] = field(default_factory=dict)  # relevant passages of all queries, by split where known
 
     def tokens(self, side: str, limit: int) -> float:
         """Mean tokens of a text cut at `limit`, for lengths of half the mean and an exponential rest.
@@ -109,7 +111,8 @@ def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
         queries = {name: split["queries"] for name, split in statistics["splits"].items()}
         sides = {"passage": statistics["passages"], "query": next(iter(statistics["splits"].values()), {})}
         lengths = {side: tokens_of(counted, typical[i]) for i, (side, counted) in enumerate(sides.items())}
-        return Volumes(statistics["passages"]["count"], queries, lengths, counted=True)
+        positives = {name: split["qrels"] for name, split in statistics["splits"].items() if split["qrels"]}
+        return Volumes(statistics["passages"]["count"], queries, lengths, counted=True, positives=positives)
     counts = (entry.counts if entry else None) or {}
     if entry is None or "passages" not in counts:
         return None
@@ -117,7 +120,9 @@ def volumes(stage: Stage, entry: Dataset | None) -> Volumes | None:
     most = {name: getattr(entry, f"{name}_queries", None) for name in queries}
     queries = {name: min(n, most[name] or n) for name, n in queries.items()}
     lengths = {"passage": typical[0], "query": typical[1]} | (entry.tokens or {})
-    return Volumes(counts["passages"], queries, lengths)
+    judged = [name for name in queries if f"{name}_qrels" in counts]
+    positives = {name: round(counts[f"{name}_qrels"] * queries[name] / counts[name]) for name in judged}
+    return Volumes(counts["passages"], queries, lengths, positives=positives)
 
 
 def tokens_of(counted: Mapping[str, Any], typical: float, statistic: str = "mean") -> float:
@@ -143,6 +148,7 @@ class Work:
     alone: tuple[tuple[str, float], ...] = ()  # the same before the shards begin, by one job
     memory: float = PROCESS  # bytes at the peak
     disk: float = 0.0  # bytes of the artifact
+    steps: int | None = None  # of an optimizer
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,10 @@ class Setting:
         """How many queries of a split there are in that collection."""
         return self.size(stage).queries.get(split, 0)
 
+    def positives(self, stage: Stage, split: str) -> int:
+        """How many relevant passages they have together; one each where that is not known."""
+        return self.size(stage).positives.get(split, self.queries(stage, split))
+
     def dimension(self, embeddings: Stage) -> int:
         """How many numbers a vector of an `embeddings` stage has."""
         dim: int | None = embeddings.upstream["model"].values.get("dim")
@@ -176,6 +186,10 @@ class Setting:
         if manifest and manifest.get("passages"):
             passage = manifest["passage_tokens"] / manifest["passages"]
         return size.tokens("query", params.query_length), passage
+
+    def pair_length(self, tokens: Stage) -> float:
+        """Mean tokens of a pair under a `tokens` stage, special ones included."""
+        return min(sum(self.lengths(tokens)) + PAIR_SPECIAL, params_of(tokens).pair_length or float("inf"))
 
 
 CostFunction = Callable[[Stage, Setting], Work]

@@ -1,18 +1,11 @@
-"""Cost functions of stages: data, lexical search, candidates, trainings, encoding, re-ranking, fusion, scores."""
+"""Cost functions of stages: data, lexical search, candidates, encoding, re-ranking, fusion, scores."""
 
-from dataclasses import replace
-from math import ceil, comb
+from math import comb
 
-from tandem.extras.estimate.resources import MIB, PROCESS, Setting, Work, cost, params_of
-from tandem.plan.encoders import Shape
+from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.plan.graph import Stage
-from tandem.training.lists import steps_within
 
 LINE = 60  # bytes of a run's line
-TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
-BACKWARD = 3  # forward and backward together cost three forward passes
-CACHED = 4  # … and one more where gradients are cached
-DUAL_SPECIAL, PAIR_SPECIAL = 2, 3  # tokens
 EVERY = 1 << 62
 
 
@@ -80,8 +73,8 @@ def tune_bm25(stage: Stage, setting: Setting) -> Work:
 
 def score_pairs(setting: Setting, tokens: Stage, pairs: float, models: int, disk: float) -> Work:
     """Cross-encoders' scores of pairs, which are stored; `disk` is what the stage itself writes."""
-    shape, (query, passage) = setting.shape(tokens), setting.lengths(tokens)
-    operations = models * shape.forward(pairs, query + passage + PAIR_SPECIAL)
+    shape = setting.shape(tokens)
+    operations = models * shape.forward(pairs, setting.pair_length(tokens))
     return Work("rerank", operations, memory=PROCESS + 8 * shape.parameters, disk=disk + 12 * pairs)
 
 
@@ -110,92 +103,6 @@ def teacher(stage: Stage, setting: Setting) -> Work:
     if not judges:
         return Work(rows=(("lines", pairs),), disk=4 * pairs)
     return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=4 * pairs)
-
-
-def steps_of(stage: Stage, setting: Setting, operations: float) -> int:
-    """Optimizer steps, from the training lists: one a query, two where undenoised and denoised ones are mixed.
-
-    Args:
-        operations: of one step, by which a budget is spent.
-    """
-    train, lists = params_of(stage).train, 0
-    for drawn in (above for role, above in stage.upstream.items() if role.split(".")[0] == "candidates"):
-        params = params_of(drawn)
-        queries = min(setting.queries(drawn, params.split), params.queries or EVERY)
-        lists += queries * (2 if params.denoise and params.denoise.hybrid else 1)
-    if train.budget_minutes:
-        return steps_within(train.budget_minutes, operations, lists, train.queries_per_batch)
-    return int(train.steps or max(1, ceil(train.epochs * lists / train.queries_per_batch)))
-
-
-@cost("checkpoint")
-def checkpoint(stage: Stage, setting: Setting) -> Work:
-    """One of the equal parts of a training, or its start, with the state to resume from beside its weights."""
-    whole, (number, parts) = _training(stage, setting), params_of(stage).until
-    return replace(whole, operations=whole.operations / parts if number else 0.0, disk=4 * whole.disk)
-
-
-@cost("model")
-def model(stage: Stage, setting: Setting) -> Work:
-    """A training in one piece; the model of a checkpoint only links its files."""
-    return Work() if "checkpoint.1" in stage.upstream else _training(stage, setting)
-
-
-def _training(stage: Stage, setting: Setting) -> Work:
-    params = params_of(stage)
-    train, objective = params.train, params.objective
-    queries, size = train.queries_per_batch, train.list_size
-    operations, weights, activations = 0.0, 0.0, 0.0
-    if objective != "cross":
-        read = stage.upstream["tokens"]
-        shape, (query, passage) = setting.shape(read), setting.lengths(read)
-        towers = 2 if getattr(params, "shared", None) is False else 1
-        tokens = queries * (query + DUAL_SPECIAL + size * (passage + DUAL_SPECIAL))
-        whole = tokens <= setting.execution.graph_tokens or objective == "joint"
-        once = shape.forward(queries, query + DUAL_SPECIAL) + shape.forward(queries * size, passage + DUAL_SPECIAL)
-        operations += once * (BACKWARD if whole else CACHED)
-        weights += towers * shape.parameters
-        activations += _activations(shape, tokens, setting, passage)
-    if objective != "dual":
-        read = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
-        shape, (query, passage) = setting.shape(read), setting.lengths(read)
-        length = query + passage + PAIR_SPECIAL
-        static = getattr(train, "teacher", None) == "static"
-        operations += shape.forward(queries * size, length) * (1 if static else BACKWARD)
-        weights += shape.parameters
-        activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
-    memory = PROCESS + setting.held + TRAINED * weights + activations
-    steps = steps_of(stage, setting, operations)
-    return Work(objective, operations * steps, memory=memory, disk=4 * weights)
-
-
-@cost("pretrain")
-def pretrain(stage: Stage, setting: Setting) -> Work:
-    """Pre-training: the passages of a step forward and backward, under the head of the objective.
-
-    Crops are two spans, each of the mean of `crop_shortest` and `crop_longest` of the passage. Hidden tokens pass a
-    projection to the vocabulary; RetroMAE's and coCondenser's heads add one layer and two.
-    """
-    params, read = params_of(stage), stage.upstream["tokens"]
-    train, objective = params.train, params.objective
-    shape, (_, passage) = setting.shape(stage), setting.lengths(read)
-    count = train.passages_per_batch
-    steps = train.steps or ceil(train.epochs * setting.size(read).passages / count)
-    if objective == "crop":
-        passage *= (train.crop_shortest + train.crop_longest) / 2
-        count *= 2
-    length = passage + DUAL_SPECIAL
-    operations = shape.forward(count, length)
-    if objective != "crop":
-        head = replace(shape, layers={"mlm": 0, "retromae": 1, "cocondenser": 2}[objective])
-        hidden = count * passage * train.mask_probability
-        operations += head.forward(count, length) + 2 * hidden * shape.hidden * shape.vocabulary
-    memory = PROCESS + setting.held + TRAINED * shape.parameters + _activations(shape, count * length, setting, length)
-    return Work("dual", BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)
-
-
-def _activations(shape: Shape, tokens: float, setting: Setting, length: float) -> float:
-    return shape.activations(min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes)
 
 
 @cost("embeddings")

@@ -22,7 +22,8 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from tandem.cluster.progress import Progress
 from tandem.config.encoders import CoCondenserTrain, Masking, RetroMaeTrain, Spans
 from tandem.config.execution import Execution
-from tandem.config.training import Optimisation, Train
+from tandem.config.optimisation import Optimisation
+from tandem.config.training import Train
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.extras.pretraining.masking import Vocabulary

@@ -160,7 +160,10 @@ class Cross:
 
 
 class Joint:
-    """L = L_KL + L_sup (RocketQAv2 Eq. 6): dynamic listwise distillation plus the re-ranker's supervision.
+    """L = w L_KL + L_sup (RocketQAv2 Eq. 6): dynamic listwise distillation plus the re-ranker's supervision.
+
+    Both are means over the batch's N queries. As printed, Eq. 4 is a sum over queries and Eq. 5 a mean: `weight` w = 1
+    divides both by N, w = N (`queries_per_batch`) reads Eq. 6 to the letter.
 
     `semantics` is `paper` (Eq. 4, gradient to both), `reference` (what the released code computes) or any other
     distillation of `training.losses`; no gradient flows to the re-ranker, except in `paper`. A `static` teacher is
@@ -207,7 +210,7 @@ class Joint:
         with torch.set_grad_enabled(not self.static):
             ce = on_lists(pairs.values(), batch)
         mask = mask_of(batch, de)
-        kl = self.distillation(de, ce, mask)
+        kl = self.distillation(de, ce, mask) * self.train.weight
         sup = torch.zeros_like(kl) if self.static else over_positives(self.supervision, ce, mask, batch.positives)
         values = backward({"kl": kl, "sup": sup}, queries)
         for computed in (*sides, pairs):

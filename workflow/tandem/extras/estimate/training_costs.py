@@ -1,0 +1,116 @@
+"""Cost functions of trainings and pre-trainings, and how many steps they take."""
+
+from dataclasses import replace
+from math import ceil
+
+from tandem.extras.estimate.resources import DUAL_SPECIAL, PROCESS, Setting, Work, cost, params_of
+from tandem.extras.estimate.stage_costs import EVERY
+from tandem.plan.encoders import Shape
+from tandem.plan.graph import Stage
+from tandem.training.instances import visits_in
+from tandem.training.lists import steps_within
+
+TRAINED = 16  # bytes a weight in training: itself, its gradient, two moments, float32 each
+BACKWARD = 3  # forward and backward together cost three forward passes
+CACHED = 4  # … and one more where gradients are cached
+
+
+def instances_of(stage: Stage, setting: Setting) -> int:
+    """What an epoch of a training visits (`train.instance`): lists, positives, or rows.
+
+    A query has one list, or two where undenoised and denoised ones are mixed. Its positives are those of the dataset;
+    where answers or a judge label, one. Rows are a dual encoder's single negatives and a cross-encoder's pairs.
+    """
+    train, objective, count = params_of(stage).train, params_of(stage).objective, 0
+    kind = getattr(train, "instance", "query")
+    for drawn in (above for role, above in stage.upstream.items() if role.split(".")[0] == "candidates"):
+        params = params_of(drawn)
+        queries = setting.queries(drawn, params.split)
+        of_dataset = kind != "query" and params.labels == "qrels"
+        each = setting.positives(drawn, params.split) if of_dataset else queries
+        share = min(1.0, (params.queries or EVERY) / max(1, queries))  # of the queries that lists are drawn for
+        count += round(each * share) * (2 if params.denoise and params.denoise.hybrid else 1)
+    return count * (train.list_size - (objective == "dual")) if kind == "row" else count
+
+
+def steps_of(stage: Stage, setting: Setting, operations: float) -> int:
+    """Optimizer steps, from the training lists.
+
+    Args:
+        operations: of one step, by which a budget is spent.
+    """
+    train, count = params_of(stage).train, instances_of(stage, setting)
+    if train.budget_minutes:
+        return steps_within(train.budget_minutes, operations, count, train.queries_per_batch)
+    visits = visits_in(count, train.queries_per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
+    return ceil(visits / train.queries_per_batch)
+
+
+@cost("checkpoint")
+def checkpoint(stage: Stage, setting: Setting) -> Work:
+    """One of the equal parts of a training, or its start, with the state to resume from beside its weights."""
+    whole, (number, parts) = _training(stage, setting), params_of(stage).until
+    share, steps = (1 / parts, ceil((whole.steps or 0) / parts)) if number else (0.0, 0)
+    return replace(whole, operations=whole.operations * share, disk=4 * whole.disk, steps=steps)
+
+
+@cost("model")
+def model(stage: Stage, setting: Setting) -> Work:
+    """A training in one piece; the model of a checkpoint only links its files."""
+    return Work() if "checkpoint.1" in stage.upstream else _training(stage, setting)
+
+
+def _training(stage: Stage, setting: Setting) -> Work:
+    params = params_of(stage)
+    train, objective = params.train, params.objective
+    queries, size = train.queries_per_batch, train.visit_size
+    operations, weights, activations = 0.0, 0.0, 0.0
+    if objective != "cross":
+        read = stage.upstream["tokens"]
+        shape, (query, passage) = setting.shape(read), setting.lengths(read)
+        towers = 2 if getattr(params, "shared", None) is False else 1
+        tokens = queries * (query + DUAL_SPECIAL + size * (passage + DUAL_SPECIAL))
+        whole = tokens <= setting.execution.graph_tokens or objective == "joint"
+        once = shape.forward(queries, query + DUAL_SPECIAL) + shape.forward(queries * size, passage + DUAL_SPECIAL)
+        operations += once * (BACKWARD if whole else CACHED)
+        weights += towers * shape.parameters
+        activations += _activations(shape, tokens, setting, passage)
+    if objective != "dual":
+        read = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
+        shape, length = setting.shape(read), setting.pair_length(read)
+        static = getattr(train, "teacher", None) == "static"
+        operations += shape.forward(queries * size, length) * (1 if static else BACKWARD)
+        weights += shape.parameters
+        activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
+    memory = PROCESS + setting.held + TRAINED * weights + activations
+    steps = steps_of(stage, setting, operations)
+    return Work(objective, operations * steps, memory=memory, disk=4 * weights, steps=steps)
+
+
+@cost("pretrain")
+def pretrain(stage: Stage, setting: Setting) -> Work:
+    """Pre-training: the passages of a step forward and backward, under the head of the objective.
+
+    Crops are two spans, each of the mean of `crop_shortest` and `crop_longest` of the passage. Hidden tokens pass a
+    projection to the vocabulary; RetroMAE's and coCondenser's heads add one layer and two.
+    """
+    params, read = params_of(stage), stage.upstream["tokens"]
+    train, objective = params.train, params.objective
+    shape, (_, passage) = setting.shape(stage), setting.lengths(read)
+    count = train.passages_per_batch
+    steps = train.steps or ceil(train.epochs * setting.size(read).passages / count)
+    if objective == "crop":
+        passage *= (train.crop_shortest + train.crop_longest) / 2
+        count *= 2
+    length = passage + DUAL_SPECIAL
+    operations = shape.forward(count, length)
+    if objective != "crop":
+        head = replace(shape, layers={"mlm": 0, "retromae": 1, "cocondenser": 2}[objective])
+        hidden = count * passage * train.mask_probability
+        operations += head.forward(count, length) + 2 * hidden * shape.hidden * shape.vocabulary
+    memory = PROCESS + setting.held + TRAINED * shape.parameters + _activations(shape, count * length, setting, length)
+    return Work("dual", BACKWARD * operations * steps, memory=memory, disk=4 * shape.parameters)
+
+
+def _activations(shape: Shape, tokens: float, setting: Setting, length: float) -> float:
+    return shape.activations(min(tokens, setting.execution.graph_tokens), length, setting.activation_bytes)

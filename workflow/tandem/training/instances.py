@@ -1,0 +1,140 @@
+"""What an epoch visits once, and how a visit draws its passages.
+
+An instance is a query's list, one positive of it, or one row as RocketQA and DuReader-retrieval released theirs. The
+order of an epoch and every draw follow from (seed, epoch, instance) alone: resuming needs no state, and workers or
+shards change nothing.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Literal, Self
+
+import numpy as np
+
+from tandem.config.training import CrossTrain, SingleTrain, Train
+from tandem.models.ragged import Ids, ends
+from tandem.training.lists import Batch, Lists
+
+Kind = Literal["query", "positive", "row"]
+
+
+class Instances:
+    """The instances of some lists, numbered list after list.
+
+    - `query`: a list, with one of its positives or `most` of them, drawn at each visit.
+    - `positive`: a positive with `size` - 1 of its list's negatives.
+    - `row`: a positive with a single one of these negatives; with `pairs`, of cross-encoders, either of them alone.
+
+    Args:
+        size: passages of a positive and its negatives.
+        resample: draw the negatives anew at each visit. Else a list's negatives are dealt out to its positives once,
+            in a shuffled order, and again from the first where they do not go round.
+    """
+
+    def __init__(
+        self,
+        lists: Lists,
+        size: int,
+        kind: Kind = "query",
+        most: int = 1,
+        resample: bool = True,
+        pairs: bool = False,
+    ) -> None:
+        self.lists, self.size, self.kind, self.most = lists, size, kind, most
+        self.resample, self.pairs = resample, pairs
+        self.negatives = np.minimum(size - 1, np.diff(lists.offsets) - lists.positives)  # of a positive
+        self.rows = self.negatives + pairs if kind == "row" else np.ones(len(lists), np.int64)  # of a positive
+        self.bounds = np.arange(len(lists) + 1) if kind == "query" else ends(lists.positives * self.rows)
+
+    @classmethod
+    def of(cls, lists: Lists, train: Train) -> Self:
+        """The instances that a training visits."""
+        if not isinstance(train, SingleTrain):
+            return cls(lists, train.list_size, most=train.positives)
+        pairs = isinstance(train, CrossTrain)
+        return cls(lists, train.list_size, train.instance, train.positives, train.resample, pairs)
+
+    def __len__(self) -> int:
+        return int(self.bounds[-1])
+
+    def visit(self, number: int, seed: int, epoch: int) -> tuple[int, Ids]:
+        """One visit of an instance.
+
+        Returns:
+            The list, and where the passages stand in `lists.passages`, the positive's place first; -1 where none
+            stands, shape (size,), of rows (2,).
+        """
+        index = int(np.searchsorted(self.bounds, number, side="right")) - 1
+        if self.kind == "query":
+            return index, draw(self.lists, index, self.size, seed, epoch, self.most)
+        positive, row = divmod(number - int(self.bounds[index]), int(self.rows[index]))
+        first = int(self.lists.offsets[index])
+        negatives = self._negatives(index, positive, seed, epoch)
+        if self.kind == "positive":
+            places = np.full(self.size, -1, np.int64)
+            places[0], places[1 : 1 + len(negatives)] = first + positive, negatives
+        elif self.pairs:
+            places = np.array([first + positive, -1] if row == 0 else [-1, negatives[row - 1]], np.int64)
+        else:
+            places = np.array([first + positive, negatives[row]], np.int64)
+        return index, places
+
+    def _negatives(self, index: int, positive: int, seed: int, epoch: int) -> Ids:
+        """Where the negatives of a list's positive stand in `lists.passages`."""
+        start, stop = (int(end) for end in self.lists.offsets[index : index + 2])
+        start, count = start + int(self.lists.positives[index]), int(self.negatives[index])
+        if self.resample:
+            return start + np.random.default_rng([seed, 1, epoch, index, positive]).permutation(stop - start)[:count]
+        dealt = np.random.default_rng([seed, 3, index]).permutation(stop - start)
+        return start + dealt[(positive * count + np.arange(count)) % max(1, stop - start)]
+
+
+def draw(lists: Lists, index: int, size: int, seed: int, epoch: int, most: int = 1) -> Ids:
+    """One visit of a list: `most` of its positives, then negatives up to `size` in all, each without replacement.
+
+    Returns:
+        Where they stand in `lists.passages`, shape (size,), padded with -1.
+    """
+    rng = np.random.default_rng([seed, 1, epoch, index])
+    start, positives = int(lists.offsets[index]), int(lists.positives[index])
+    places = np.full(size, -1, np.int64)
+    own = rng.permutation(positives)[:most] if most > 1 else rng.integers(positives, size=1)
+    places[: len(own)] = start + own
+    chosen = rng.permutation(int(lists.offsets[index + 1]) - start - positives)[: size - len(own)]
+    places[len(own) : len(own) + len(chosen)] = chosen + (start + positives)
+    return places
+
+
+def visits_in(instances: int, per_batch: int, epochs: float, steps: int | None, kind: Kind = "query") -> int:
+    """How many instances training visits.
+
+    `steps` full batches if set. Else `epochs` passes: of queries with an uneven last batch, of positives and rows in as
+    many full batches as come nearest.
+    """
+    if steps is None and kind != "query":
+        steps = max(1, round(epochs * instances / per_batch))
+    return steps * per_batch if steps is not None else max(1, int(np.ceil(epochs * instances)))
+
+
+@lru_cache(maxsize=2)
+def order(instances: int, seed: int, epoch: int) -> Ids:
+    """The permutation of the instances in an epoch."""
+    return np.random.default_rng([seed, 0, epoch]).permutation(instances)
+
+
+def batches(instances: Instances, per_batch: int, seed: int, visits: int, first: int = 0) -> Iterator[Batch]:
+    """The batches from step `first` on: epochs are permutations of the instances, laid end to end.
+
+    Args:
+        visits: instances visited in the whole training; the last batch may be smaller.
+    """
+    lists, count, most = instances.lists, len(instances), instances.most
+    for start in range(first * per_batch, visits, per_batch):
+        visited = [divmod(visit, count) for visit in range(start, min(start + per_batch, visits))]
+        drawn = [instances.visit(int(order(count, seed, epoch)[at]), seed, epoch) for epoch, at in visited]
+        rows, places = [index for index, _ in drawn], np.stack([places for _, places in drawn])
+        stands = places >= 0
+        passages = np.where(stands, lists.passages[places], -1).astype(np.int64)
+        stored = None if lists.scores is None else np.where(stands, lists.scores[places], np.float32("nan"))
+        counts = np.minimum(most, lists.positives[rows]) if most > 1 else None
+        yield Batch(lists.queries[rows], passages, stored, counts)
