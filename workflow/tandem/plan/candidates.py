@@ -31,6 +31,7 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
             raise UserError(f"{at}.candidates.also.{i}.also: lists are joined once; name them side by side")
     for place, each in {"candidates": lists, **{f"candidates.also.{i}": it for i, it in enumerate(lists.also)}}.items():
         _check_labels(f"{at}.{place}", each)
+        _check_below(f"{at}.{place}", each)
         _check_size(ctx, at, place, each, entry.train.list_size)
 
 
@@ -45,6 +46,48 @@ def _check_labels(at: str, lists: Candidates) -> None:
         raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
         raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
+
+
+def _check_below(at: str, lists: Candidates) -> None:
+    """Positive-aware mining needs a positive and scores of both."""
+    below, denoise = lists.below_positive, lists.denoise
+    if below is None:
+        return
+    if lists.labels == "judge":
+        raise UserError(f"{at}.below_positive: labels is judge, so there is no positive to compare with; leave it out")
+    if below.by is None and (is_source(lists.from_) or lists.from_ == "given"):
+        raise UserError(f"{at}.below_positive: {lists.from_} has no scores of positives; say by: a cross-encoder")
+    if below.by and denoise and denoise.by != below.by:
+        names = f"{', '.join(below.by)}, but denoise.by is {', '.join(denoise.by)}"
+        raise UserError(f"{at}.below_positive.by is {names}; lists have the same judges for both")
+    if below.by and denoise and denoise.backfill:
+        raise UserError(f"{at}.denoise.backfill: its passages are not judged; leave below_positive.by or it out")
+
+
+def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
+    """Refuse a share of scores without a zero, and passages that a re-ranked run has no score for.
+
+    The zero of BM25 is no common term, that of a cosine a right angle. To logits, ranks and fused scores a constant may
+    be added without changing what they say: a share of one means nothing.
+    """
+    below = lists.below_positive
+    if below is None or below.by:
+        return
+    if pool.kind == "pipeline":
+        why = f"how deep the runs of the pipeline {lists.from_} have scores is decided later"
+        raise UserError(f"{at}.below_positive: {why}; draw lists from one of them, or say by: a cross-encoder")
+    if below.share is not None and not _has_zero(pool):
+        why = f"the scores of {lists.from_} have no zero (neither BM25 nor a cosine)"
+        raise UserError(f"{at}.below_positive.share: {why}; say margin, or by: a cross-encoder")
+    if pool.kind.startswith("rerank") and (depth := pool.values["depth"]) < _deepest(lists):
+        why = f"{lists.from_} re-ranks only {depth} passages per query"
+        raise UserError(f"{at}.depth is {_deepest(lists)}, but {why}, the others have no score; lower depth")
+
+
+def _has_zero(run: Stage) -> bool:
+    if run.kind in ("retrieve", "ann"):
+        return bool(run.upstream["passages"].upstream["model"].values["normalize"])
+    return run.kind == "bm25"
 
 
 def _check_size(ctx: Context, at: str, place: str, lists: Candidates, size: int) -> None:
@@ -88,11 +131,17 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), "run": pool}
     if pool is not None:
         require_depth(pool, _deepest(lists), f"{at}.depth")
+        _check_scores(at, lists, pool)
         if lists.bar_answers or lists.labels == "answers":
             upstream["match"] = match(ctx, pool, lists.split, data)
     if lists.denoise is not None:
-        params |= {"denoise": json_of(lists.denoise, without=("by",)), **ctx.scoring}
-        upstream |= judges(ctx, list(lists.denoise.by), f"{at}.denoise.by", data, CROSS_PARTS)
+        params["denoise"] = json_of(lists.denoise, without=("by",))
+    if (below := lists.below_positive) is not None:
+        params["below_positive"] = json_of(below, without=("by",)) | {"judged": below.by is not None}
+    if lists.judges:
+        params |= ctx.scoring
+        where = f"{at}.{'denoise' if lists.denoise else 'below_positive'}.by"
+        upstream |= judges(ctx, list(lists.judges), where, data, CROSS_PARTS)
     upstream["tokens"] = tokens(ctx, ctx.settings.encoder, data)
     return ctx.stage("candidates", data, lists.from_, params, upstream)
 

@@ -1,11 +1,12 @@
 """Training lists: drawing them from a run, denoising them, and a teacher's scores of them."""
 
 from collections.abc import Callable
+from operator import not_
 from typing import Any
 
 from pydantic import Field
 
-from tandem.config.candidates import Denoising, Draw
+from tandem.config.candidates import Below, Denoising, Draw
 from tandem.registry import Registry
 from tandem.stages.base import Kind
 from tandem.stages.retrieval import ScoringParams
@@ -15,12 +16,19 @@ from tandem.stages.retrieval import ScoringParams
 negatives: Registry[Callable[..., Any]] = Registry("source of negatives", "negatives", "negatives.sources")
 
 
+class BelowParams(Below):
+    """Positive-aware mining."""
+
+    judged: bool = Field(False, description="by the input judges' probabilities; false: by the run's scores")
+
+
 class CandidatesParams(Draw, ScoringParams):
     """Training lists of a split's queries."""
 
     source: str | None = Field(None, description="registered source of negatives; null: the input run, else random")
     seed: int = Field(0, description="of the draw")
     denoise: Denoising | None = Field(None, description="denoising by the input judges")
+    below_positive: BelowParams | None = Field(None, exclude_if=not_, description="how far below a positive")
 
 
 class TeacherParams(ScoringParams):
