@@ -99,7 +99,9 @@ def test_the_stage_compares_the_runs_scores(stage, train_run):
     rows, report = stage({"share": 0.75})
     assert {row["rank"] for row in rows if not row["label"]} == {5, 6, 7, 8, 9}
     assert report["dropped"]["too near a positive"] == 20 * 3
-    scores = {query: dict(zip(docs, scores, strict=True)) for query, docs, scores in iter_run(train_run.path("run.trec"))}
+    scores = {
+        query: dict(zip(docs, scores, strict=True)) for query, docs, scores in iter_run(train_run.path("run.trec"))
+    }
     for row in rows:
         assert row["label"] or scores[row["query_id"]][row["doc_id"]] <= 0.75 * 7
 

@@ -17,11 +17,11 @@ from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
+from tandem.models.weights import weight_files
 from tandem.plan.graph import Stage
 from tandem.stages.base import Json
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-NEEDED = ("config.json", "model.safetensors")  # of an encoder, in the cache
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,15 @@ def in_cache(name: str, revision: str) -> str | None:
     """The commit at which an encoder's weights and configuration are in the hub's cache; None where they are not."""
     from huggingface_hub import try_to_load_from_cache
 
-    paths = [try_to_load_from_cache(name, file, revision=revision) for file in NEEDED]
-    folders = {Path(path).parent.name for path in paths if isinstance(path, str)}
-    return folders.pop() if len(folders) == 1 and all(isinstance(path, str) for path in paths) else None
+    config = try_to_load_from_cache(name, "config.json", revision=revision)
+    if not isinstance(config, str):
+        return None
+    folder = Path(config).parent
+    try:
+        weight_files(folder)
+    except UserError:
+        return None
+    return folder.name
 
 
 def query_hub(name: str, revision: str) -> tuple[str | None, int | None]:
