@@ -1,5 +1,6 @@
 """Stage `encoder`: the files that are taken, and what is refused."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -75,8 +76,9 @@ def test_shards_are_the_same_encoder(make_job, encoder_folder, sharded, tmp_path
 
 
 def test_the_digest_of_shards_is_that_of_sha256sums_lines(sharded):
-    said = subprocess.run("sha256sum model-*.safetensors | sha256sum", shell=True, cwd=sharded, capture_output=True)
-    assert said.stdout.decode().split()[0] == weights_digest(sharded)
+    names = sorted(path.name for path in sharded.glob("model-*.safetensors"))
+    lines = subprocess.run(["sha256sum", *names], cwd=sharded, capture_output=True, check=True).stdout
+    assert hashlib.sha256(lines).hexdigest() == weights_digest(sharded)
     (shard, *_), before = weight_files(sharded), weights_digest(sharded)
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
     assert weights_digest(sharded) != before

@@ -14,6 +14,7 @@ import ir_measures
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.data.collection import EXCLUDED
 from tandem.data.runs import Floats, ranked_order
 from tandem.errors import UserError
 
@@ -66,11 +67,13 @@ class Evaluation:
         queries: query ids, in the order of the qrels or of the list that was passed.
         values: shape (queries, measures).
         missing: queries without a line in the run; their values are 0.
+        short: queries whose list goes less deep than a measure looks, once excluded passages are left out of it.
     """
 
     queries: list[str]
     values: Floats64
     missing: int
+    short: int = 0
 
 
 def answerable(qrels: Qrels) -> list[str]:
@@ -87,21 +90,37 @@ def evaluate(
     run: Iterable[Ranked],
     queries: list[str] | None = None,
 ) -> Evaluation:
-    """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones."""
+    """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones.
+
+    Passages that the qrels grade `EXCLUDED` are left out of their query's results first.
+    """
     queries = answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
     columns = {measure: column for column, measure in enumerate(measures)}
     values = np.zeros((len(queries), len(measures)))
-    seen = 0
+    deepest = max(measure.params.get("cutoff", 1) for measure in measures)
+    seen, lengths = 0, list[tuple[int, int]]()
     counted = ((query, docs, scores) for query, docs, scores in run if query in rows)
     while batch := list(islice(counted, QUERIES_AT_ONCE)):
         ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
+        whole = {query: len(pairs) for query, pairs in ranked.items()}
+        ranked = {query: counting for query, pairs in ranked.items() if (counting := _counting(pairs, qrels[query]))}
+        lengths += [(length, len(ranked.get(query, ()))) for query, length in whole.items()]
         seen += len(ranked)
         evaluator = ir_measures.DefaultPipeline.evaluator(measures, {query: qrels[query] for query in ranked})
         explicit = {q: {d: float(len(p) - at) for at, (d, _) in enumerate(p)} for q, p in ranked.items()}
         for metric in evaluator.iter_calc(explicit):
             values[rows[metric.query_id], columns[metric.measure]] = metric.value
-    return Evaluation(queries, values, len(queries) - seen)
+    cut = max((length for length, _ in lengths), default=0)
+    short = sum(left < min(deepest, length) for length, left in lengths if length == cut)
+    return Evaluation(queries, values, len(queries) - seen, short)
+
+
+def _counting(ranked: list[tuple[str, float]], judged: dict[str, int]) -> list[tuple[str, float]]:
+    """The results of a query without those that count in no way."""
+    if EXCLUDED not in judged.values():
+        return ranked
+    return [(doc, score) for doc, score in ranked if judged.get(doc) != EXCLUDED]
 
 
 def without_identical_ids(run: Iterable[Ranked]) -> Iterator[Ranked]:

@@ -163,6 +163,9 @@ def run(job: Job[ScoreParams]) -> None:
         draft.facts.update(queries=len(result.queries), measures=len(names), relevance=source)
         if result.missing:
             warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
+        if result.short:
+            left = f"{result.short} of {len(result.queries)} queries keep fewer results than the measures look at"
+            warn(job, draft, f"{left}, since judgements exclude the others; raise depth.test")
 
 
 def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:

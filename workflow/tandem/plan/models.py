@@ -21,7 +21,15 @@ from tandem.plan.runs import run, score_by, vectors
 from tandem.plan.towers import UNDESCRIBED, towers
 
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
-OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where")  # not true of a part of a dataset
+OF_THE_WHOLE = (
+    "counts",
+    "bytes",
+    "measures",
+    "score_split",
+    "access",
+    "where",
+    "mteb",
+)  # not true of a part of a dataset
 
 
 def plan_model(ctx: Context, name: str) -> Stage:
