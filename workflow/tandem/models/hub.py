@@ -21,7 +21,7 @@ from tandem.store.job import Job, writing
 
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
 FILES = (
-    *("*.json", "*.txt", "*.model", WEIGHTS, "model-*-of-*.safetensors"),
+    *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
     *("*_Dense/config.json", "*_Dense/model.safetensors"),
 )
 
@@ -45,7 +45,8 @@ def run(job: Job[EncoderParams]) -> None:
         check_encoder(draft.folder / "hf", source, str(planned["pooling"]) if planned else "")
         draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
         if commit and commit != job.params.revision:
-            line = f"{job.params.name} is what {job.params.revision} was: pin it with revision: {commit}"
+            pin = f"pin it by tandem prefetch, or revision: {commit}"
+            line = f"{job.params.name} is what {job.params.revision} was: {pin}"
             say(f"{job.kind} {job.key} · warning: {line}")
             draft.facts["warnings"] = [line]
 

@@ -7,13 +7,13 @@ from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import judges, tokens
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import match, run
 from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
 # Blocks of the configuration whose names a teacher's may be.
-RUNS = ("models", "runs", "sparse", "fusions", "pipelines", "aggregations", "ensembles", "rerankers")
+RUNS = ("models", "runs", "sparse", "encoders", "fusions", "pipelines", "aggregations", "ensembles", "rerankers")
 
 
 def is_source(name: str) -> bool:
@@ -147,20 +147,47 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
 
 
 def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str) -> Stage:
-    """The stage that scores a model's training lists: by a cross-encoder, several, an ensemble, or any run.
+    """The stage that scores a model's training lists: by cross-encoders, ensembles, any runs, or several of them.
 
     Of a joint model alone, or as `<model>.reranker`, the cross-encoder teaches; as `<model>.retriever`, its run.
     """
     where, names = f"{at}.train.distil.from", list(distil.from_)
     upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
-    if len(names) == 1 and not scores_pairs(ctx, name := names[0]):
-        known = [*(other for key in RUNS for other in getattr(ctx.settings, key)), "bm25", "given"]
-        if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":
-            raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
-        upstream["run"] = run(ctx, name, "train", where, data)
-        return ctx.stage("teacher", data, name, {}, upstream)
-    upstream |= judges(ctx, names, where, data, CROSS_PARTS)
-    return ctx.stage("teacher", data, "-".join(names), ctx.scoring, upstream)
+    crosses = [name for name in names if scores_pairs(ctx, name)]
+    runs = [_teaching_run(ctx, name, where, data) for name in names if name not in crosses]
+    if crosses:
+        upstream |= judges(ctx, crosses, where, data, CROSS_PARTS)
+    if len(runs) == len(names) == 1 and distil.normalize in (None, "none"):
+        return ctx.stage("teacher", data, names[0], {}, upstream | {"run": runs[0]})
+    upstream |= {f"run.{i}": stage for i, stage in enumerate(runs)}
+    params = _mean_of_teachers(ctx, f"{at}.train.distil", distil, crosses)
+    return ctx.stage("teacher", data, "-".join(names), (ctx.scoring if crosses else {}) | params, upstream)
+
+
+def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> JSON:
+    """How the scores of several teachers are averaged: the weights of cross-encoders, then those of runs."""
+    names, given = list(distil.from_), distil.weights
+    if given is not None and len(given) != len(names):
+        raise UserError(f"{at}.weights has {len(given)} numbers, but from names {len(names)} teachers")
+    if crosses != names and distil.normalize is None:
+        other = next(name for name in names if name not in crosses)
+        why = f"the scores of {other} may have another scale than the others'"
+        raise UserError(f"{at}.normalize is missing: {why}; say z_score or min_max, or none if they are alike")
+    params: JSON = {"normalize": distil.normalize or "none"}
+    if given is not None or crosses != names:
+        weights = list(zip(names, given or [1.0] * len(names), strict=True))
+        members = [(weight, len(ctx.members([name]))) for name, weight in weights if name in crosses]
+        own = [weight / count for weight, count in members for _ in range(count)]  # an ensemble's members share its own
+        params["weights"] = own + [weight for name, weight in weights if name not in crosses]
+    return params
+
+
+def _teaching_run(ctx: Context, name: str, where: str, data: str) -> Stage:
+    """The run of a teacher that is no cross-encoder."""
+    known = [*(other for key in RUNS for other in getattr(ctx.settings, key)), "bm25", "given", "encoder"]
+    if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":
+        raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
+    return run(ctx, name, "train", where, data)
 
 
 def scores_pairs(ctx: Context, name: str) -> bool:

@@ -17,7 +17,7 @@ from tandem.models.weights import weights_digest
 from tandem.plan.context import TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import JSON, Stage
-from tandem.plan.towers import UNDESCRIBED, described_by, pretrained, published_entry, towers
+from tandem.plan.towers import UNDESCRIBED, at_commit, described_by, pretrained, published_entry, towers
 from tandem.store.files import sha256_once
 
 # transformers' families call the same numbers by different names.
@@ -146,7 +146,8 @@ def untrained(ctx: Context, name: str) -> Stage:
 
 
 def _published(ctx: Context, name: str) -> Stage:
-    entry = ctx.settings.rerankers.get(name) or published_entry(ctx.settings.encoders, name)
+    own = ctx.settings.rerankers.get(name)
+    entry = at_commit(own) if own else published_entry(ctx.settings.encoders, name)
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":

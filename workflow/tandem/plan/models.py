@@ -60,7 +60,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
     upstream |= (lists := training_lists(ctx, at, entry.candidates, data))
     if distil := getattr(train, "distil", None):
         upstream["teacher"] = teacher(ctx, at, distil, lists["candidates"], data)
-        params["train"]["distil"] = json_of(distil, without=("from_",))  # the teacher's stage says it
+        params["train"]["distil"] = json_of(distil, without=("from_", "weights", "normalize"))  # the teacher's
     if validates_in_process(ctx, name):
         upstream["validation"] = run(ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data)
     if train.checkpoints:
