@@ -13,6 +13,7 @@ import yaml
 
 from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configuration
+from tandem.plan.towers import published_entry
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CORPUS = b'{"_id": "d", "title": "", "text": "otters eat crabs"}\n'
@@ -152,11 +153,11 @@ def test_a_branch_is_pinned_in_the_lock_which_plans_read(prefetch, server, tmp_p
     monkeypatch.chdir(tmp_path)
     planner = Configuration([tmp_path / "toy.yaml"]).plan().planner
     assert planner.encoder("tiny").values["revision"] == COMMIT
-    assert planner.encoder("org/tiny").values["revision"] == COMMIT
+    assert published_entry({}, "org/tiny").revision == COMMIT
     assert planner.run("bm25+judge", "test", "here").values["revision"] == COMMIT
     (tmp_path / "hub.lock.yaml").write_text("org/tiny: {main: latest}\n")
     with pytest.raises(UserError, match="hub.lock.yaml: is no lock .*; mend or delete it"):
-        planner.encoder("org/tiny")
+        published_entry({}, "org/tiny")
 
 
 def test_one_that_cannot_be_had_does_not_keep_the_others(prefetch, server, monkeypatch, tmp_path):

@@ -67,7 +67,7 @@ class Evaluation:
         queries: query ids, in the order of the qrels or of the list that was passed.
         values: shape (queries, measures).
         missing: queries without a line in the run; their values are 0.
-        short: queries whose list goes less deep than a measure looks, once excluded passages are left out of it.
+        short: queries with fewer results than a measure looks at, since excluded passages were left out.
     """
 
     queries: list[str]
@@ -90,37 +90,31 @@ def evaluate(
     run: Iterable[Ranked],
     queries: list[str] | None = None,
 ) -> Evaluation:
-    """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones.
-
-    Passages that the qrels grade `EXCLUDED` are left out of their query's results first.
-    """
+    """Evaluate a run that streams in, in any order, on the queries that count: by default the answerable ones."""
     queries = answerable(qrels) if queries is None else queries
     rows = {query: row for row, query in enumerate(queries)}
     columns = {measure: column for column, measure in enumerate(measures)}
     values = np.zeros((len(queries), len(measures)))
-    deepest = max(measure.params.get("cutoff", 1) for measure in measures)
-    seen, lengths = 0, list[tuple[int, int]]()
-    counted = ((query, docs, scores) for query, docs, scores in run if query in rows)
+    seen = 0
+    counted = ((query, docs, scores) for query, docs, scores in without_excluded(run, qrels) if query in rows)
     while batch := list(islice(counted, QUERIES_AT_ONCE)):
         ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
-        whole = {query: len(pairs) for query, pairs in ranked.items()}
-        ranked = {query: counting for query, pairs in ranked.items() if (counting := _counting(pairs, qrels[query]))}
-        lengths += [(length, len(ranked.get(query, ()))) for query, length in whole.items()]
         seen += len(ranked)
         evaluator = ir_measures.DefaultPipeline.evaluator(measures, {query: qrels[query] for query in ranked})
         explicit = {q: {d: float(len(p) - at) for at, (d, _) in enumerate(p)} for q, p in ranked.items()}
         for metric in evaluator.iter_calc(explicit):
             values[rows[metric.query_id], columns[metric.measure]] = metric.value
-    cut = max((length for length, _ in lengths), default=0)
-    short = sum(left < min(deepest, length) for length, left in lengths if length == cut)
-    return Evaluation(queries, values, len(queries) - seen, short)
+    return Evaluation(queries, values, len(queries) - seen)
 
 
-def _counting(ranked: list[tuple[str, float]], judged: dict[str, int]) -> list[tuple[str, float]]:
-    """The results of a query without those that count in no way."""
-    if EXCLUDED not in judged.values():
-        return ranked
-    return [(doc, score) for doc, score in ranked if judged.get(doc) != EXCLUDED]
+def without_excluded(run: Iterable[Ranked], qrels: Qrels) -> Iterator[Ranked]:
+    """A run without the results that the qrels grade `EXCLUDED`."""
+    for query, docs, scores in run:
+        judged = qrels.get(query, {})
+        if EXCLUDED not in judged.values():
+            yield query, docs, scores
+        elif counting := [row for row, doc in enumerate(docs) if judged.get(doc) != EXCLUDED]:
+            yield query, [docs[row] for row in counting], scores[counting]
 
 
 def without_identical_ids(run: Iterable[Ranked]) -> Iterator[Ranked]:

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from tandem.stages.base import Json
 from tandem.stages.training import EncoderParams
 from tandem.store.job import Job, writing
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
 FILES = (
     *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),

@@ -4,17 +4,16 @@
 the configuration.
 """
 
-import re
 from pathlib import Path
 
 import yaml
 
 from tandem.config.loading import read_own
 from tandem.errors import UserError
+from tandem.models.hub import COMMIT
 from tandem.store.files import write_text
 
 LOCK = "hub.lock.yaml"
-COMMIT = re.compile(r"[0-9a-f]{40}")
 HEAD = "# Written by `tandem prefetch`: model of the hub → revision → commit. A line that is deleted is pinned anew.\n"
 
 Commits = dict[str, dict[str, str]]  # model → revision → commit

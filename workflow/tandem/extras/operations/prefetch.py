@@ -16,9 +16,10 @@ from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
+from tandem.models.hub import COMMIT, FILES, download
 from tandem.models.weights import weight_files
 from tandem.plan.graph import Stage
-from tandem.plan.hub_lock import COMMIT, LOCK, write_lock
+from tandem.plan.hub_lock import LOCK, write_lock
 from tandem.stages.base import Json
 
 
@@ -170,8 +171,6 @@ def fetch_ir_datasets(name: str, params: Json) -> None:
 
 def of_hub(kind: str, label: str, name: str, revision: str) -> Item:
     """A model of the hub at its revision."""
-    from tandem.models.hub import download
-
     here = in_cache(name, revision) is not None
     size = None if here else query_size(name, revision)
     return Item(kind, label, f"{name}@{revision}", size, here, partial(download, name, revision), (name, revision))
@@ -206,8 +205,6 @@ def query_size(name: str, revision: str) -> int | None:
     from fnmatch import fnmatchcase
 
     from huggingface_hub import HfApi
-
-    from tandem.models.hub import FILES
 
     try:
         info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=20)
