@@ -113,3 +113,40 @@ def test_the_stage_compares_a_judges_probabilities(stage, cross_model, tokens):
     assert all(row["judge"] <= judged[row["query_id"]] for row in negatives)
     assert len(negatives) == 20 * 8 - report["dropped"]["too near a positive"]
     assert 0 < len(negatives) < 20 * 8
+
+
+@pytest.mark.parametrize(
+    ("below", "margin"),
+    [(SHARE, {"relative_margin": 0.05}), (Below(margin=0.2), {"absolute_margin": 0.2})],
+    ids=["share", "margin"],
+)
+def test_the_same_negatives_as_sentence_transformers_mines(encoder_folder, documents, below, margin):
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.util import mine_hard_negatives
+
+    model = SentenceTransformer(str(encoder_folder), device="cpu")
+    texts = [text for _, _, text in documents]
+    positives = {"what eats crabs": [2], "a wading bird": [3, 4], "who rests on sand banks": [34]}
+    pairs = [(query, texts[row]) for query, rows in positives.items() for row in rows]
+    mined = mine_hard_negatives(
+        Dataset.from_dict({"query": [q for q, _ in pairs], "answer": [p for _, p in pairs]}),
+        model,
+        corpus=texts,
+        range_max=len(texts) - 1,
+        num_negatives=len(texts),
+        output_format="labeled-pair",
+        verbose=False,
+        **margin,
+    )
+    theirs = {query: set() for query in positives}
+    for query, text, label in zip(mined["query"], mined["answer"], mined["label"], strict=True):
+        if not label:
+            theirs[query].add(texts.index(text))
+    scores = model.similarity(model.encode(list(positives)), model.encode(texts)).numpy()
+    for own, (query, rows) in zip(scores, positives.items(), strict=True):
+        order = np.argsort(-own)
+        run_of_query = (order, own[order])
+        made = make_pool(9, np.array(rows), run_of_query, (1, len(texts)), None, np.atleast_1d)
+        assert set(kept(made, below)) == theirs[query]
+        assert 0 < len(theirs[query]) < len(texts) - len(rows)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from tandem.cluster.progress import say
 from tandem.config.execution import Mirror
+from tandem.config.language_models import LanguageModel
 from tandem.data.catalogue import Entries, presences
 from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
@@ -90,10 +91,9 @@ def needed(plan: FullPlan) -> list[Item]:
             items += of_dataset(stage, plan.settings.datasets)
         elif stage.kind == "encoder" and stage.values["source"] == "hub":
             items.append(of_hub("encoder", stage.name, stage.values["name"], stage.values["revision"]))
-        elif (
-            stage.kind == "rerank_llm" and not stage.values["url"] and not Path(name := stage.values["model"]).is_dir()
-        ):
-            items.append(of_hub("language model", stage.name, name, stage.values["revision"] or "main"))
+        elif isinstance(stage.params, LanguageModel) and not (stage.values["url"] or stage.values["fingerprint"]):
+            name, revision = stage.params.model, stage.params.revision or "main"
+            items.append(of_hub("language model", stage.name, name, revision))
     return items
 
 
