@@ -131,10 +131,14 @@ def test_ir_datasets_knows_the_ids_and_counts_and_sizes(name, needed, metadata):
         assert spec["bytes"] == sum(downloads.values())
 
 
-def test_a_groups_counts_are_the_sums():
-    forums = [ENTRIES[name]["counts"] for name in ENTRIES["cqadupstack"]["of"]]
-    assert len(forums) == 12
-    assert ENTRIES["cqadupstack"]["counts"] == {key: sum(one[key] for one in forums) for key in forums[0]}
+@pytest.mark.parametrize(("name", "size"), [("cqadupstack", 12), ("nanobeir", 13), ("bright", 12), ("bright-long", 8)])
+def test_a_groups_counts_are_the_sums(name, size):
+    members = [ENTRIES[member]["counts"] for member in ENTRIES[name]["of"]]
+    assert len(members) == size
+    assert ENTRIES[name]["counts"] == {key: sum(one[key] for one in members) for key in members[0]}
+
+
+def test_the_surveys_cqadupstack():
     assert ENTRIES["cqadupstack"]["counts"] | {"passages": 457199, "test": 13145} == ENTRIES["cqadupstack"]["counts"]
 
 

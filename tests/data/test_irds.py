@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -32,6 +33,25 @@ def test_cranfield_loads_from_files_put_where_ir_datasets_looks(tmp_path, real):
     first = pq.read_table(tmp_path / "cranfield" / "corpus.parquet").slice(0, 1).to_pylist()[0]
     assert (first["doc_id"], first["title"]) == ("1", "")
     assert first["text"].startswith("experimental investigation of the aerodynamics of a\nwing in a slipstream")
+
+
+def test_brights_excluded_ids_are_judgements_that_exclude(tmp_path):
+    home, versions = tmp_path / "home" / "bright", ("Gemini-1.0", "claude-3-opus", "gpt4", "grit", "llama3-70b")
+    home.mkdir(parents=True)
+    documents = [{"id": f"pony/{name}.txt", "content": f"about {name}"} for name in "abcd"]
+    query = {"id": 0, "query": "how?", "reasoning": "", "gold_answer": "", "gold_ids": ["pony/a.txt"]}
+    query |= {"excluded_ids": ["pony/b.txt", "pony/c.txt"], "gold_ids_long": ["N/A"]}
+    pq.write_table(pa.Table.from_pylist(documents), home / "pony.docs.parquet")
+    for name in ("pony.queries", *(f"pony.{version}_reason.queries" for version in versions)):
+        pq.write_table(pa.Table.from_pylist([query]), home / f"{name}.parquet")
+    done = dataset(home.parent, tmp_path / "pony", "--params.id", "bright/pony")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads((tmp_path / "pony" / "stage.json").read_text())["facts"]
+    assert (facts["passages"], facts["queries"], facts["warnings"]) == (4, {"test": 1}, [])
+    rows = pq.read_table(tmp_path / "pony" / "qrels.parquet").to_pylist()
+    grades = {row["doc_id"]: row["relevance"] for row in rows}
+    assert grades == {"pony/a.txt": 1, "pony/b.txt": -100, "pony/c.txt": -100}
+    assert pq.read_table(tmp_path / "pony" / "queries.parquet")["text"].to_pylist() == ["how?"]
 
 
 @pytest.mark.parametrize(

@@ -148,3 +148,14 @@ def test_other_tools_read_the_same_numbers_off_a_run_with_ties(tmp_path):
     values = [(m.query_id, str(m.measure), m.value) for m in ir_measures.iter_calc(measures, qrels, again)]
     assert values
     assert all(value == pytest.approx(ours[query][name], abs=1e-12) for query, name, value in values if query in ours)
+
+
+def test_excluded_passages_leave_their_places_to_the_next():
+    # Ranked x, a, y, b of which x and y are excluded: b, the relevant one, stands at rank 2.
+    qrels = {"q": {"b": 1, "x": -100, "y": -100, "a": -1}, "other": {"a": 1}}
+    run = [("q", ["x", "a", "y", "b"], [4, 3, 2, 1]), ("other", ["x", "a", "y", "b"], [4, 3, 2, 1])]
+    values, _ = scored(["RR@10", "nDCG@2", "P@2"], qrels, run)
+    assert values["q"] == pytest.approx({"RR@10": 1 / 2, "nDCG@2": 1 / np.log2(3), "P@2": 1 / 2})
+    assert values["other"]["RR@10"] == 1 / 2  # x is excluded for q alone
+    nothing, result = scored(["RR@10"], {"q": {"b": 1, "x": -100}}, [("q", ["x"], [1])])
+    assert (nothing["q"]["RR@10"], result.missing) == (0, 1)

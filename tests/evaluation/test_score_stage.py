@@ -196,3 +196,18 @@ def test_labels_and_subsets_that_do_not_fit(tmp_path, inputs, given, role, file,
         run(job(tmp_path, inputs() | {role: given(file, schema, rows)}))
     assert "\n" not in str(error.value)
     assert not (tmp_path / "score").exists()
+
+
+def test_a_run_that_excluded_passages_leave_too_short_is_said(tmp_path, inputs, given):
+    rows = [("q1", "a", 1, "test"), ("q1", "x", -100, "test"), ("q2", "a", 1, "test"), ("q3", "a", 1, "test")]
+    labels = given("qrels.parquet", tables.QRELS_SCHEMA, rows)
+    # q1 keeps a alone of its two; q3 has one result since no other was found
+    lines = "q1 Q0 x 1 2 t\nq1 Q0 a 2 1 t\nq2 Q0 x 1 2 t\nq2 Q0 a 2 1 t\nq3 Q0 a 1 1 t\n"
+    run(job(tmp_path, inputs(lines) | {"labels": labels}))
+    made = open_artifact(tmp_path / "score/a-0123456789")
+    assert read_scores(made, ["RR@10"])[1].ravel().tolist() == [1, 0.5, 1]
+    (line,) = made.manifest.facts["warnings"]
+    assert line == (
+        "1 of 3 queries keep fewer results than the measures look at, since judgements exclude the others; "
+        "raise depth.test"
+    )

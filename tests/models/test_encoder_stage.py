@@ -1,11 +1,17 @@
 """Stage `encoder`: the files that are taken, and what is refused."""
 
+import hashlib
+import json
 import shutil
+import subprocess
 
 import pytest
+import torch
 
 from tandem.errors import UserError
-from tandem.models.hub import package_folder, run
+from tandem.models.hub import load_encoder, package_folder, run
+from tandem.models.weights import weight_files, weights_digest
+from tandem.store.artifact import open_artifact
 from tandem.store.files import sha256
 
 
@@ -44,3 +50,47 @@ def test_packages_are_found_without_being_imported(tmp_path, monkeypatch):
     assert package_folder("a_model", "weights") == tmp_path / "a_model" / "weights"
     with pytest.raises(UserError, match="the package no_such_model is not installed"):
         package_folder("no_such_model", "weights")
+
+
+@pytest.fixture
+def sharded(encoder_folder, tmp_path):
+    """The tiny encoder with its weights in several files, as transformers saves large models."""
+    folder = shutil.copytree(encoder_folder, tmp_path / "large")
+    (folder / "model.safetensors").unlink()
+    load_encoder(encoder_folder).save_pretrained(folder, max_shard_size="50KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    return folder
+
+
+@pytest.mark.parametrize("layers", [None, 1])
+def test_shards_are_the_same_encoder(make_job, encoder_folder, sharded, tmp_path, layers):
+    params = {"source": "folder", "sha256": weights_digest(sharded), "layers": layers}
+    run(make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(sharded)}))
+    made = open_artifact(tmp_path / "e-0123456789")
+    inputs = {"input_ids": torch.tensor([[5, 6, 7]])}
+    states = [load_encoder(folder).eval()(**inputs).last_hidden_state for folder in (made.folder / "hf", sharded)]
+    assert torch.equal(*states) == (layers is None)
+    whole = load_encoder(encoder_folder, layers).eval()(**inputs).last_hidden_state
+    assert torch.equal(states[0], whole)
+    assert len(weight_files(made.folder / "hf")) == (1 if layers else len(weight_files(sharded)))
+
+
+def test_the_digest_of_shards_is_that_of_sha256sums_lines(sharded):
+    names = sorted(path.name for path in sharded.glob("model-*.safetensors"))
+    lines = subprocess.run(["sha256sum", *names], cwd=sharded, capture_output=True, check=True).stdout
+    assert hashlib.sha256(lines).hexdigest() == weights_digest(sharded)
+    (shard, *_), before = weight_files(sharded), weights_digest(sharded)
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    assert weights_digest(sharded) != before
+
+
+def test_a_shard_that_is_not_there_is_named(make_job, sharded, tmp_path):
+    job = make_job("encoder", tmp_path / "e-0123456789", {"source": "folder"}, {}, {"path": str(sharded)})
+    last = weight_files(sharded)[-1]
+    last.unlink()
+    with pytest.raises(UserError, match=f"large: {last.name} is missing, which model.safetensors.index.json names"):
+        run(job)
+    index = sharded / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "../a.safetensors"}}))
+    with pytest.raises(UserError, match="index.json: names no shards"):
+        run(job)

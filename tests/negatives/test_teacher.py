@@ -113,6 +113,31 @@ def test_two_teachers_teach_the_mean_of_their_logits(teach, lists, cross_model, 
     assert scores == pytest.approx((both[0] + both[1]) / 2, rel=1e-6)
 
 
+def test_a_weighted_mean_of_a_cross_encoder_and_a_run(teach, lists, train_run, cross_model, own_tokens):
+    judge = {"judge__0": cross_model, "judge_tokens__0": own_tokens}
+    scores, manifest = teach({**SCORING, "weights": (3.0, 1.0)}, **judge, run__0=train_run)
+    of_run, _ = teach({}, run=train_run)
+    own = logits(cross_model, own_tokens, rows_of(lists)).astype(float)
+    assert scores == pytest.approx((3 * own + of_run) / 4, rel=1e-5)
+    assert manifest.facts["missing"] == 0
+
+
+def test_normalised_scores_of_a_list_by_hand():
+    # z: mean 2, deviation 1 of the population of 1 and 3; 0.5 and 0.5 are all equal
+    scores, offsets = np.array([1.0, np.nan, 3.0, 0.5, 0.5]), np.array([0, 3, 5])
+    np.testing.assert_array_equal(teacher.normalized(scores, offsets, "z_score"), [-1, np.nan, 1, 0, 0])
+    np.testing.assert_array_equal(teacher.normalized(scores, offsets, "min_max"), [0, np.nan, 1, 1, 1])
+
+
+def test_what_one_teacher_did_not_score_has_no_score(teach, lists, release, cross_model, own_tokens):
+    judge = {"judge__0": cross_model, "judge_tokens__0": own_tokens}
+    partial = release([("train-owl", ["owl-1", "owl-2", "owl-3"], [3.0, 2.0, 1.0])])
+    scores, manifest = teach({**SCORING, "weights": (1.0, 1.0), "normalize": "z_score"}, **judge, run__0=partial)
+    known = [row["query_id"] == "train-owl" and row["doc_id"].startswith("owl") for row in rows_of(lists)]
+    assert np.isfinite(scores).tolist() == known
+    assert manifest.facts["scored"] == sum(known)
+
+
 def told(row):
     """A score that no two pairs share, exact as float32; None for a pair that the run lacks."""
     return None if (row["query_row"] + row["passage_row"]) % 5 == 0 else 64.0 * row["query_row"] + row["passage_row"]

@@ -77,6 +77,28 @@ def test_several_teachers_are_one_stage(student):
     assert teacher.name == "ce_bm25neg-ce_deneg"
 
 
+def test_teachers_of_several_kinds_with_weights(student, configured):
+    models = {"taught": {"like": "ce_bm25neg"}}
+    teacher = student(["bm25", "ce_bm25neg", "encoder"], models, weights=[1, 4, 2], normalize="z_score").upstream[
+        "teacher"
+    ]
+    assert teacher.values["weights"] == [4.0, 1.0, 2.0]  # cross-encoders come first
+    assert teacher.values["normalize"] == "z_score"
+    assert teacher.upstream["judge.0"].name == "ce_bm25neg"
+    assert [teacher.upstream[f"run.{i}"].kind for i in range(2)] == ["bm25", "retrieve"]
+    with pytest.raises(UserError, match="distil.weights has 1 numbers, but from names 2 teachers"):
+        student(["ce_bm25neg", "ce_deneg"], weights=[1])
+
+
+def test_an_ensembles_members_share_its_weight(configured):
+    config = configured("models.pupil", {"like": "de_bm25neg"})
+    config["ensembles"] = {"both": {"of": ["ce_bm25neg", "ce_deneg"]}}
+    config["models"]["pupil"]["train"] = {"distil": {"from": ["both", "rocketqav2"], "weights": [1, 3]}}
+    teacher = FullPlan(config, ROOT).planner.model("pupil", "here").upstream["teacher"]
+    assert teacher.values["weights"] == [0.5, 0.5, 3.0]
+    assert [teacher.upstream[f"judge.{i}"].name for i in range(3)] == ["ce_bm25neg", "ce_deneg", "rocketqav2"]
+
+
 def test_a_teachers_name_is_in_no_key_but_its_training_is(student):
     one = student("ce_bm25neg")
     renamed = student("other", models={"other": {"like": "ce_bm25neg"}})
@@ -102,7 +124,10 @@ def test_an_untaught_model_keeps_its_key_beside_a_taught_one(configured):
         ("givn", "models.pupil.train.distil.from: givn is neither a model nor a run; did you mean given?"),
         ("bm25.klingon", "models.pupil.train.distil.from: bm25.klingon has an unknown analyzer"),
         ("bm25+de_bm25neg", "models.pupil.train.distil.from: de_bm25neg is a dual model, needed is cross or joint"),
-        (["ce_bm25neg", "bm25"], "models.pupil.train.distil.from: bm25 is no model"),
+        (
+            ["ce_bm25neg", "bm25"],
+            "models.pupil.train.distil.normalize is missing: the scores of bm25 may have another scale",
+        ),
         ([], "models.pupil.train.distil.from is []; allowed: 1 or more"),
         ("pupil", "models form a cycle: pupil -> pupil"),
     ],

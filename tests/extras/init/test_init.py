@@ -106,7 +106,7 @@ def test_an_existing_file_stays_unless_forced(here, documents):
         (["mine", "--data", "none"], "--data none: no such file or folder"),
         (["mi ne", "--data", "data"], "mi ne: a name is letters, digits"),
         (["mine", "--data", "data", "--encoder", "minilmm"], "encoder: minilmm is unknown.*did you mean minilm"),
-        (["mine", "--data", "data", "--encoder", "data"], "encoder: data holds no model.safetensors"),
+        (["mine", "--data", "data", "--encoder", "data"], "data: model.safetensors is missing"),
         (
             ["mine", "--data", "data", "--language", "English"],
             "--language English: a code of ISO 639-1 is needed, such",

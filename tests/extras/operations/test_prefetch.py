@@ -11,6 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import yaml
 
+from tandem.errors import UserError
+from tandem.extras.operations.configurations import Configuration
+from tandem.plan.towers import published_entry
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 CORPUS = b'{"_id": "d", "title": "", "text": "otters eat crabs"}\n'
 FILES = {
@@ -129,20 +133,31 @@ def test_what_is_missing_is_told_brought_and_then_here(prefetch, server, tmp_pat
     assert server.fetched == []
 
 
-def test_a_branch_is_told_with_the_entry_that_pins_it(prefetch, tmp_path):
-    told = yaml.safe_load((tmp_path / "toy.yaml").read_text())
-    told["encoders"]["tiny"]["revision"] = "main"
-    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(told))
-    line = f"main may move; to pin what it is now: encoders: {{tiny: {{revision: {COMMIT}}}}}"
-    assert line in prefetch("-n")[1]
+def test_a_branch_is_pinned_in_the_lock_which_plans_read(prefetch, server, tmp_path, monkeypatch):
+    config = yaml.safe_load((tmp_path / "toy.yaml").read_text())
+    config["encoders"]["tiny"]["revision"] = "main"
+    config["llm_rerankers"] = {"judge": {"method": "yes_no", "model": "org/tiny"}}
+    config["systems"] = ["de_bm25neg", "bm25+judge"]
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config))
+    _, output, _ = prefetch("-n")
+    assert output.count("main may move; prefetch pins it in hub.lock.yaml") == 2
+    assert "language model bm25+judge.test  org/tiny@main" in output
+    assert not (tmp_path / "hub.lock.yaml").exists()
     status, _, errors = prefetch()
     assert status == 0, errors
-    assert f"encoder tiny: org/tiny@main is here; {line}" in errors
-    assert line in prefetch("-n")[1]  # from the cache
-    (tmp_path / "pin.yaml").write_text(line.partition("now: ")[2])
-    _, told, _ = prefetch("pin.yaml", "-n")
-    assert f"here  encoder tiny  org/tiny@{COMMIT}" in told
-    assert "may move" not in told
+    assert f"hub.lock.yaml: org/tiny at main is {COMMIT}" in errors
+    assert yaml.safe_load((tmp_path / "hub.lock.yaml").read_text()) == {"org/tiny": {"main": COMMIT}}
+    _, output, _ = prefetch("-n")
+    assert f"here  encoder tiny  org/tiny@{COMMIT}" in output
+    assert "may move" not in output
+    monkeypatch.chdir(tmp_path)
+    planner = Configuration([tmp_path / "toy.yaml"]).plan().planner
+    assert planner.encoder("tiny").values["revision"] == COMMIT
+    assert published_entry({}, "org/tiny").revision == COMMIT
+    assert planner.run("bm25+judge", "test", "here").values["revision"] == COMMIT
+    (tmp_path / "hub.lock.yaml").write_text("org/tiny: {main: latest}\n")
+    with pytest.raises(UserError, match="hub.lock.yaml: is no lock .*; mend or delete it"):
+        published_entry({}, "org/tiny")
 
 
 def test_one_that_cannot_be_had_does_not_keep_the_others(prefetch, server, monkeypatch, tmp_path):

@@ -1,10 +1,10 @@
-"""Training lists: which passages of a run they are drawn from, and which of those a judge removes."""
+"""Training lists: which passages of a run they are drawn from, and which of those a judge or a positive removes."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from tandem.config.base import Items, Names, Section, is_one
+from tandem.config.base import Items, Names, Section, is_one, problem
 
 
 class Backfill(Section):
@@ -27,6 +27,34 @@ class Denoise(Denoising):
     """Denoising of training lists by cross-encoders."""
 
     by: Names = Field(description="a cross-encoder, or several whose probabilities are averaged")
+
+
+class Below(Section):
+    """How far below the positive of its query a negative must score: positive-aware mining (NV-Retriever).
+
+    Of several positives the lowest score counts. Either `share` or `margin`.
+    """
+
+    share: float | None = Field(
+        None, gt=0, le=1, description="at most this share of the positive's score (TopK-PercPos; the paper's is 0.95)"
+    )
+    margin: float | None = Field(
+        None, ge=0, description="at least so much under it, in the unit of the scores (TopK-MarginPos)"
+    )
+
+    @model_validator(mode="after")
+    def _either(self) -> Self:
+        if (self.share is None) == (self.margin is None):
+            raise problem(f" has {'neither' if self.share is None else 'both'} of share and margin; say one of them")
+        return self
+
+
+class BelowPositive(Below):
+    """Positive-aware mining, by the scores of the run or of cross-encoders."""
+
+    by: Names | None = Field(
+        None, description="cross-encoders whose mean probability is compared; null: the scores of the run `from`"
+    )
 
 
 class Draw(Section):
@@ -63,3 +91,10 @@ class Candidates(Draw):
     also: "Items[Candidates]" = Field((), description="further lists that are joined to these, each by its own rules")
     seed: int | None = Field(None, description="null: the configuration's")
     denoise: Denoise | None = Field(None, description="which passages a cross-encoder removes from the lists")
+    below_positive: BelowPositive | None = Field(None, description="which passages score too near a positive")
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The cross-encoders that score the window, for denoising or beside a positive."""
+        below = self.below_positive.by if self.below_positive else None
+        return self.denoise.by if self.denoise else below or ()

@@ -22,6 +22,18 @@ class File(Section):
     member: str | None = Field(None, description="the file (or folder, ending in `/`) inside the archive of `url`")
 
 
+class MtebTask(Section):
+    """Which task of MTEB a dataset is, for `tandem export --mteb`."""
+
+    task: str = Field(pattern=r"^[\w.-]+$", description="its name there, such as NanoSciFactRetrieval")
+    split: str = Field("test", description="its name for the split that is reported")
+    subset: str = Field("default", description="its name for the subset")
+    main_score: str = Field("ndcg_at_10", description="its name for the score that counts")
+    languages: Items[str] | None = Field(
+        None, min_length=1, description="such as deu-Latn; null: eng-Latn where `language` is en"
+    )
+
+
 class Dataset(Section):
     """An entry of `datasets`: the keys of every source."""
 
@@ -53,6 +65,7 @@ class Dataset(Section):
     licence: str | None = Field(None, description="of the collection")
     description: str | None = Field(None, description="of the collection")
     homepage: str | None = Field(None, description="of the collection")
+    mteb: MtebTask | None = Field(None, description="which task of MTEB it is")
     access: Literal["download", "licence", "local"] = Field("download", description="licence: on request")
     where: str | None = Field(None, description="of access licence: where to ask, and what to put in `path`")
     bytes: int | None = Field(None, ge=0, description="size of the download")

@@ -78,7 +78,17 @@ class Distil(TakesLosses):
 
     losses = (("loss", distillation),)
 
-    from_: Names = Field(alias="from", description="cross-encoder, several (mean of logits), or a run with scores")
+    from_: Names = Field(
+        alias="from", description="cross-encoders (mean of logits), runs with scores, or several of both"
+    )
+    weights: Items[Annotated[float, Field(gt=0)]] | None = Field(
+        None, exclude_if=not_, description="of several teachers, in the order of `from`; null: equal"
+    )
+    normalize: Literal["none", "z_score", "min_max"] | None = Field(
+        None,
+        exclude_if=not_,
+        description="of each teacher's scores within a list, before they are averaged; null: none, without runs",
+    )
     loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
     temperature: float = Field(1.0, gt=0, description="of both softmaxes in kl, kl_t2, kl_elementwise, kl_reverse")
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")

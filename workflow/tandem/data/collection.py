@@ -16,6 +16,9 @@ CORPUS, QUERIES, QRELS = "corpus.parquet", "queries.parquet", "qrels.parquet"
 # Relevance of a training passage that only holds the answer's words, or is a window of a relevant document whose label
 # another window carries: no positive and, as in RocketQA, no negative. Some collections use -1 for irrelevant passages.
 LITERAL_MATCH = -2
+# Relevance of a passage that counts for a query in no way: it is left out of the query's results before these are
+# scored, and no negative. So ir_datasets marks BRIGHT's excluded ids, problems from where the query is from.
+EXCLUDED = -100
 ANSWERS, LISTS = "answers.parquet", "lists.parquet"  # only where the source has them
 
 

@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tandem.data import tables
-from tandem.data.collection import LITERAL_MATCH
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH
 from tandem.data.sources import Source
 from tandem.data.validate import Hashes, Queries, Warnings, mostly_unknown
 from tandem.errors import UserError
@@ -64,8 +64,9 @@ def require_positives(qrels: pa.Table) -> None:
 
 
 def count_negative_grades(qrels: pa.Table, literal_matches: bool, warnings: Warnings) -> None:
-    """Warn of grades below 0; with `literal_matches`, `LITERAL_MATCH` is no grade."""
+    """Warn of grades below 0; `EXCLUDED` is none, and with `literal_matches` neither is `LITERAL_MATCH`."""
     below, literal = pc.less(qrels["relevance"], 0), pc.equal(qrels["relevance"], LITERAL_MATCH)
+    below = pc.and_not(below, pc.equal(qrels["relevance"], EXCLUDED))
     warnings.count(pc.sum(pc.and_not(below, literal)).as_py() or 0, "judgements are below 0 and count as not relevant")
     if not literal_matches:
         done = f"judgements are {LITERAL_MATCH}: their passages are neither relevant nor ever taken as negatives"

@@ -15,6 +15,7 @@ import ir_measures
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.data.collection import EXCLUDED
 from tandem.data.runs import Floats, ranked_order
 from tandem.errors import UserError
 from tandem.evaluation.extra_measures import ExtraMeasures
@@ -77,11 +78,13 @@ class Evaluation:
         queries: query ids, in the order of the qrels or of the list that was passed.
         values: shape (queries, measures).
         missing: queries without a line in the run; their values are 0.
+        short: queries with fewer results than a measure looks at, since excluded passages were left out.
     """
 
     queries: list[str]
     values: Floats64
     missing: int
+    short: int = 0
 
 
 def answerable(qrels: Qrels) -> list[str]:
@@ -108,7 +111,7 @@ def evaluate(
     columns = {measure: column for column, measure in enumerate(measures)}
     values = np.zeros((len(queries), len(measures)))
     seen = 0
-    counted = ((query, docs, scores) for query, docs, scores in run if query in rows)
+    counted = ((query, docs, scores) for query, docs, scores in without_excluded(run, qrels) if query in rows)
     while batch := list(islice(counted, QUERIES_AT_ONCE)):
         ranked = {query: ranked_order(docs, scores) for query, docs, scores in batch}
         seen += len(ranked)
@@ -121,6 +124,16 @@ def evaluate(
             names = ", ".join(map(str, measures))
             raise UserError(f"measures: one of {names} divides by 0 for these qrels; name others") from None
     return Evaluation(queries, values, len(queries) - seen)
+
+
+def without_excluded(run: Iterable[Ranked], qrels: Qrels) -> Iterator[Ranked]:
+    """A run without the results that the qrels grade `EXCLUDED`."""
+    for query, docs, scores in run:
+        judged = qrels.get(query, {})
+        if EXCLUDED not in judged.values():
+            yield query, docs, scores
+        elif counting := [row for row, doc in enumerate(docs) if judged.get(doc) != EXCLUDED]:
+            yield query, [docs[row] for row in counting], scores[counting]
 
 
 def without_identical_ids(run: Iterable[Ranked]) -> Iterator[Ranked]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ir_measures
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from tandem.cluster.progress import warn
-from tandem.data.collection import QUERIES, Collection
+from tandem.data.collection import EXCLUDED, QUERIES, Collection
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.evaluation.matching import MATCHES, run_path
@@ -24,6 +24,7 @@ from tandem.evaluation.measures import (
     answerable,
     evaluate,
     parse_measures,
+    without_excluded,
     without_identical_ids,
 )
 from tandem.stages.evaluation import MatchParams, ScoreParams
@@ -168,6 +169,9 @@ def run(job: Job[ScoreParams]) -> None:
         draft.facts.update(queries=len(result.queries), measures=len(names), relevance=source)
         if result.missing:
             warn(job, draft, f"{result.missing} of {len(result.queries)} queries have no result and count as 0")
+        if result.short:
+            left = f"{result.short} of {len(result.queries)} queries keep fewer results than the measures look at"
+            warn(job, draft, f"{left}, since judgements exclude the others; raise depth.test")
 
 
 def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
@@ -181,7 +185,18 @@ def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
     result = evaluate(measures, judged.qrels, ranked, judged.queries)
     if result.missing == len(result.queries):
         raise UserError(f"{path}: holds no query of split {params.split}; give a run of {params.split}")
-    return result, judged.source
+    return replace(result, short=_short(path, judged, measures)), judged.source
+
+
+def _short(path: Path, judged: Relevance, measures: Sequence[ir_measures.Measure]) -> int:
+    """Queries whose whole list is too short for the measures, once excluded passages are left out of it."""
+    if not any(EXCLUDED in grades.values() for grades in judged.qrels.values()):
+        return 0
+    lengths = {query: len(docs) for query, docs, _ in iter_run(path)}
+    left = {query: len(docs) for query, docs, _ in without_excluded(iter_run(path), judged.qrels)}
+    cut = max(lengths.values())  # a shorter list has all that a first stage found
+    least = min(cut, max(measure.params.get("cutoff", 1) for measure in measures))
+    return sum(lengths.get(query) == cut and left.get(query, 0) < least for query in judged.queries)
 
 
 def average_members(job: Job[ScoreParams]) -> tuple[Evaluation, str]:

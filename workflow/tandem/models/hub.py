@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,22 +14,26 @@ from tandem.cluster import faults
 from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.models.described import described_towers
+from tandem.models.weights import INDEX, WEIGHTS, weight_files, weights_digest
 from tandem.stages.base import Json
 from tandem.stages.training import EncoderParams
-from tandem.store.files import sha256
 from tandem.store.job import Job, writing
 
+COMMIT = re.compile(r"[0-9a-f]{40}")
 # Everything a tokenizer or a configuration may need; weights other than safetensors are never taken.
-FILES = ("*.json", "*.txt", "*.model", "model.safetensors", "*_Dense/config.json", "*_Dense/model.safetensors")
+FILES = (
+    *("*.json", "*.txt", "*.model", "*.jinja", WEIGHTS, "model-*-of-*.safetensors"),
+    *("*_Dense/config.json", "*_Dense/model.safetensors"),
+)
 
 
 def run(job: Job[EncoderParams]) -> None:
     """Stage `encoder`: copy the encoder's files into `hf/` after checking its weights."""
     source, commit = locate(job)
     check_folder(source)
-    weights, expected = sha256(source / "model.safetensors"), job.params.sha256
+    weights, expected = weights_digest(source), job.params.sha256
     if expected and weights != expected:
-        raise UserError(f"{source / 'model.safetensors'}: sha256 is {weights}, expected {expected}")
+        raise UserError(f"{weight_files(source)[0]}: sha256 is {weights}, expected {expected}")
     if planned := job.execution.vectors:
         require_vectors(job, source, planned)
     with writing(job) as draft:
@@ -37,10 +42,12 @@ def run(job: Job[EncoderParams]) -> None:
                 shutil.copyfile(path, draft.path(f"hf/{path.relative_to(source)}"))
         if job.params.layers:
             load_encoder(source, job.params.layers).save_pretrained(draft.folder / "hf")
+            (draft.folder / "hf" / INDEX).unlink(missing_ok=True)  # of shards, which are now one file
         check_encoder(draft.folder / "hf", source, str(planned["pooling"]) if planned else "")
         draft.facts |= {"weights_sha256": weights, "hub_commit": commit}
         if commit and commit != job.params.revision:
-            line = f"{job.params.name} is what {job.params.revision} was: pin it with revision: {commit}"
+            pin = f"pin it by tandem prefetch, or revision: {commit}"
+            line = f"{job.params.name} is what {job.params.revision} was: {pin}"
             say(f"{job.kind} {job.key} · warning: {line}")
             draft.facts["warnings"] = [line]
 
@@ -102,11 +109,10 @@ def _unavailable(name: str, revision: str, error: Exception) -> UserError:
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that is not a Hugging Face model with safetensors weights."""
-    for name in ("config.json", "model.safetensors"):
-        if not (folder / name).is_file():
-            files = ", ".join(sorted(p.name for p in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
-            hint = "name a revision that has them, or a folder that transformers saved anew"
-            raise UserError(f"{folder}: {name} is missing (found: {files}); only safetensors are loaded: {hint}")
+    if not (folder / "config.json").is_file():
+        files = ", ".join(sorted(p.name for p in folder.glob("*"))[:8]) if folder.is_dir() else "no such folder"
+        raise UserError(f"{folder}: config.json is missing (found: {files}); name a folder that transformers saved")
+    weight_files(folder)
 
 
 @contextmanager

@@ -14,11 +14,12 @@ from tandem.cluster.progress import Progress, warn
 from tandem.config.candidates import Denoising
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
+from tandem.data.runs import scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
-from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, make_pool, undenoised
+from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, keep_below, make_pool, undenoised
 from tandem.negatives.sources import Labels, source_name
 from tandem.retrieval.pair_scores import PairScores, Requests, mean_probability, open_judges, score_shard
 from tandem.stages.negatives import CandidatesParams, negatives
@@ -153,6 +154,7 @@ def pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows, report: Rep
     backfill = params.denoise.backfill if params.denoise else None
     beyond = (backfill.first_rank, backfill.depth) if backfill else None
     window = (params.first_rank, params.depth)
+    scored = scored_depth(job.inputs["run"]) if params.below_positive and "run" in job.inputs else None
     known = set(labels.queries)
     report.without_run = len(known)
     selected = subset(labels.queries, params.queries, params.seed)
@@ -165,8 +167,9 @@ def pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows, report: Rep
             report.without_positive += 1
             continue
         barred, row = labels.barred(query), int(queries.rows([query])[0])
+        duplicates = params.near_duplicates
         pool = make_pool(
-            row, positives, (rows, scores), window, beyond, passages.__getitem__, barred, params.near_duplicates
+            row, positives, (rows, scores), window, beyond, passages.__getitem__, barred, duplicates, scored
         )
         pool.labelled, pool.source = labels.name, source_name(job)
         yield pool
@@ -237,6 +240,9 @@ def run(job: Job[CandidatesParams]) -> None:
             while group := list(islice(source, GROUP)):
                 if judges:
                     judge(group, judges)
+                if below := job.params.below_positive:
+                    for pool in group:
+                        keep_below(pool, below, below.judged)
                 drawn = [list(draw_lists(pool, job.params)) for pool in group]
                 report.without_positive += sum(not lists for lists in drawn)
                 for pool in group:
@@ -248,7 +254,7 @@ def run(job: Job[CandidatesParams]) -> None:
         if not report.lists:
             raise UserError(
                 f"candidates {job.key}: no query has a positive and a negative ({report.queries} queries have a "
-                f"positive, {report.without_run} no run); widen candidates.depth or relax candidates.denoise"
+                f"positive, {report.without_run} no run); widen candidates.depth or relax denoise and below_positive"
             )
         result = report.finish()
         write_json(draft.path("report.json"), result)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tandem.config.candidates import Denoising
+from tandem.config.candidates import Below, Denoising
 from tandem.data.near_duplicates import similarity, token_trigrams
 from tandem.models.ragged import Ids
 
@@ -23,9 +23,11 @@ class Pool:
         query: row of the query.
         positives: rows of its relevant passages.
         rows, ranks, scores: the run's passages in the window, without positives and their duplicates; rank from 1.
-        beyond: the same three for the ranks of the backfill window.
+        positive_scores: the run's scores of `positives`, NaN for those that it lacks.
+        beyond: rows, ranks and scores of the backfill window.
         dropped: how many passages of the window each rule took out.
         judged, judged_positives: the judge's probabilities for `rows` and `positives`, NaN until there is a judge.
+        far: which of `rows` may be negatives; all until `keep_below` leaves out those too near a positive.
         labelled: origin of the label of `positives`: `qrels` or `answer`.
         source: where `rows` come from: `run` or `random`.
     """
@@ -35,16 +37,19 @@ class Pool:
     rows: Ids
     ranks: Ids
     scores: Ids
+    positive_scores: Ids
     beyond: tuple[Ids, Ids, Ids]
     dropped: dict[str, int]
     judged: Ids = field(init=False)
     judged_positives: Ids = field(init=False)
+    far: Ids = field(init=False)
     labelled: str = "qrels"
     source: str = "run"
 
     def __post_init__(self) -> None:
         """Nothing is judged yet."""
         self.judged, self.judged_positives = unknown(len(self.rows)), unknown(len(self.positives))
+        self.far = np.ones(len(self.rows), bool)
 
 
 def unknown(count: int) -> Ids:
@@ -61,6 +66,7 @@ def make_pool(
     tokens: Callable[[int], Ids],
     barred: Ids | None = None,
     near_duplicates: float | None = None,
+    scored: int | None = None,
 ) -> Pool:
     """Take the ranks of a window from a run, without positives and without passages of the same text as one.
 
@@ -72,6 +78,7 @@ def make_pool(
         barred: rows that are neither positive nor negative: passages that match the answer literally (RocketQA's
             `qrels.train.addition.tsv`, or found by answers).
         near_duplicates: similarity (Jaccard, of token trigrams) from which a passage is a duplicate too.
+        scored: the run's last rank whose score means something; None: all.
     """
     rows, scores = run
     ranks = np.arange(1, len(rows) + 1)
@@ -88,6 +95,7 @@ def make_pool(
         rows=rows[keep & inside],
         ranks=ranks[keep & inside],
         scores=scores[keep & inside],
+        positive_scores=_scores_of(positives, rows[:scored], scores[:scored]),
         beyond=(rows[outside], ranks[outside], scores[outside]),
         dropped={
             "known positive": int((relevant & inside).sum()),
@@ -95,6 +103,39 @@ def make_pool(
         }
         | ({"literal match": int((literal & inside).sum())} if literal.any() else {}),
     )
+
+
+def _scores_of(positives: Ids, rows: Ids, scores: Ids) -> Ids:
+    """The run's score of each positive, NaN for those that it lacks."""
+    values = unknown(len(positives))
+    at, ranks = np.nonzero(positives[:, None] == rows)
+    values[at] = scores[ranks]
+    return values
+
+
+def keep_below(pool: Pool, below: Below, judged: bool) -> None:
+    """Bar passages that score too near a positive from being negatives: NV-Retriever (arXiv 2407.15831) §3.
+
+    A negative scores at most s - (1 - share) |s|, which is share · s for s > 0 (TopK-PercPos), or s - margin
+    (TopK-MarginPos). s is the lowest score of the positives that have one, as in sentence-transformers'
+    `mine_hard_negatives`. Where none has one, the run ranks all passages above the positives: all are barred.
+
+    Args:
+        judged: compare the judge's probabilities instead of the run's scores.
+    """
+    own, positives = (pool.judged, pool.judged_positives) if judged else (pool.scores, pool.positive_scores)
+    lowest = positives[np.isfinite(positives)].min(initial=np.inf).astype(np.float64)
+    if np.isinf(lowest):
+        reason, limit = "no positive has a score", -np.inf
+    else:
+        gap = below.margin if below.share is None else abs(lowest) * (1 - below.share)
+        reason, limit = "too near a positive", lowest - gap
+    pool.far = own <= limit
+    pool.dropped[reason] = int((~pool.far).sum())
+    if not judged:
+        far = pool.beyond[2] <= limit
+        rows, ranks, scores = pool.beyond
+        pool.beyond = rows[far], ranks[far], scores[far]
 
 
 def _duplicates(rows: Ids, positives: Ids, tokens: Callable[[int], Ids], near: float | None) -> Ids:
@@ -143,7 +184,8 @@ def choose(count: int, size: int | None, rng: np.random.Generator, first: bool =
 
 def undenoised(pool: Pool, negatives: int | None, rng: np.random.Generator, first: bool = False) -> TrainingList:
     """The known positives and passages of the window: random ones, or the first."""
-    return _assemble("undenoised", pool, choose(len(pool.rows), negatives, rng, first))
+    far = np.flatnonzero(pool.far)
+    return _assemble("undenoised", pool, far[choose(len(far), negatives, rng, first)])
 
 
 def denoised(
@@ -155,9 +197,10 @@ def denoised(
     set, a positive if above it. Too few negatives are filled up at random from the backfill window, unjudged (as
     RocketQA's released scripts do from ranks 51 to 1,000).
     """
-    certain = np.flatnonzero(pool.judged < denoise.negative_below)
+    below = pool.judged < denoise.negative_below
+    certain = np.flatnonzero(below & pool.far)
     accepted = NONE if denoise.positive_above is None else np.flatnonzero(pool.judged > denoise.positive_above)
-    pool.dropped["not surely negative"] = len(pool.rows) - len(certain) - len(accepted)
+    pool.dropped["not surely negative"] = len(pool.rows) - int(below.sum()) - len(accepted)
     pool.dropped["accepted as positive"] = len(accepted)
     chosen, backfill = certain[choose(len(certain), negatives, rng, first)], NONE
     if negatives is not None and len(chosen) < negatives and len(pool.beyond[0]):

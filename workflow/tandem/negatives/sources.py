@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from tandem.data.collection import LITERAL_MATCH, Collection
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
 from tandem.data.runs import iter_run
 from tandem.errors import UserError
@@ -43,9 +43,9 @@ class Labels:
         return self._rows(relevant)
 
     def barred(self, query: str) -> Ids:
-        """Rows of the passages that are no negatives: literal matches, low grades, passages with an answer."""
-        judged = self.qrels.get(query, {})
-        neither = [doc for doc, grade in judged.items() if grade == LITERAL_MATCH or 0 < grade < self.least_grade]
+        """Rows of the passages that are no negatives: literal matches, excluded, of low grades, or with an answer."""
+        judged, left_out = self.qrels.get(query, {}), (LITERAL_MATCH, EXCLUDED)
+        neither = [doc for doc, grade in judged.items() if grade in left_out or 0 < grade < self.least_grade]
         return self._rows([*neither, *sorted(self.answers.get(query, ()))])
 
     def _rows(self, ids: list[str]) -> Ids:

@@ -1,12 +1,13 @@
 """Stage `teacher`: a teacher's score of every row of candidates.parquet, for distillation.
 
-The teacher is a cross-encoder, several (the mean of their logits: the ensembles of Hofstätter et al. 2020), or a run
-with scores. Memory: 4 bytes a row of the lists, and a group of pairs at a time; scores are written as they come.
+The teacher is a cross-encoder, several (the mean of their logits: the ensembles of Hofstätter et al. 2020), a run with
+scores, or a weighted mean of both kinds. Memory: 4 bytes a row of the lists, of a weighted mean also 8 bytes a row and
+teacher, and a group of pairs at a time; scores are written as they come.
 """
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from tandem.data.runs import iter_run, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids, ranges
+from tandem.retrieval.fusion import NORMALIZATIONS
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.pair_scores import Requests, mean_logit, open_judges, score_shard
 from tandem.retrieval.pair_store import pair_keys
@@ -35,19 +37,26 @@ Part = tuple[Ids | slice, Ids]  # rows of candidates.parquet, and their scores
 def run(job: Job[TeacherParams]) -> None:
     """Write `scores.npy`: float32, aligned with the rows of candidates.parquet, NaN where the teacher has no score.
 
-    Inputs: `dataset`, `candidates`, and either `judge.i` with `judge_tokens.i` or `run`.
+    Inputs: `dataset`, `candidates`, and `judge.i` with `judge_tokens.i`, `run.i`, or `run` alone.
     """
     judges = [f"judge_tokens.{i}" for i in range(len(job.many("judge")))]
-    require_dataset(job, "candidates", *judges, *(["run"] if "run" in job.inputs else []))
+    runs = [role for role in job.inputs if role.split(".")[0] == "run"]
+    require_dataset(job, "candidates", *judges, *runs)
     use_workers(job.execution.workers)
     lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
     rows = len(lists.passages)
-    with writing(job) as draft, Progress(f"teacher {job.key}", rows * max(1, len(judges)), "pairs") as progress:
-        parts = scores_of_judges(job, lists, progress) if judges else scores_of_run(job, lists, progress)
+    with writing(job) as draft, Progress(f"teacher {job.key}", rows * len([*judges, *runs]), "pairs") as progress:
+        if job.params.weights or job.params.normalize != "none":
+            parts = iter([(slice(None), weighted_scores(job, lists, progress))])
+        elif judges:
+            parts = scores_of_judges(job, lists, progress)
+        else:
+            parts = scores_of_run(job, job.inputs["run"], lists, progress)
         scores = write_scores(draft.path("scores.npy"), rows, parts)
         draft.facts |= count(scores, lists)
         if not draft.facts["scored"]:
-            problem = f"teacher {job.key}: {job.inputs['run'].folder} has a score for none of the {rows:,} pairs"
+            names = " and ".join(str(job.inputs[role].folder) for role in runs)
+            problem = f"teacher {job.key}: {names} has a score for none of the {rows:,} pairs"
             raise UserError(f"{problem} of {job.inputs['candidates'].folder}; name a run over the same queries")
 
 
@@ -76,13 +85,45 @@ run_shard = partial(score_shard, requests=requests)
 """Score a share of the pairs."""
 
 
-def scores_of_run(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Iterator[Part]:
+def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Ids:
+    """Σ w s / Σ w of the teachers' scores s, each normalised within its list; NaN where a teacher has none.
+
+    Shape (rows,), float32.
+    """
+    params, judges = job.params, open_judges(job)
+    parts = [
+        ((part, judge.score(*lists.pairs(part.start, part.stop), progress)) for part in groups(lists))
+        for judge in judges
+    ]
+    parts += [scores_of_run(job, run, lists, progress) for run in job.many("run")]
+    weights = params.weights or (1.0,) * len(parts)
+    total = np.zeros(len(lists.passages))
+    for weight, of_teacher in zip(weights, parts, strict=True):
+        scores = np.full(len(lists.passages), np.nan)
+        for at, values in of_teacher:
+            scores[at] = values
+        total += weight / sum(weights) * normalized(scores, lists.offsets, params.normalize)
+    return total.astype(np.float32)
+
+
+def normalized(scores: Ids, offsets: Ids, how: str) -> Ids:
+    """Scores normalised over the scored passages of each list, float64; what has none keeps none."""
+    if how == "none":
+        return scores
+    result = np.full(len(scores), np.nan)
+    for start, stop in pairwise(offsets.tolist()):
+        own = scores[start:stop]
+        result[start:stop] = np.where(np.isnan(own), np.nan, NORMALIZATIONS[how](own))
+    return result
+
+
+def scores_of_run(job: Job[TeacherParams], run: Artifact, lists: Lists, progress: Progress) -> Iterator[Part]:
     """The scores of a run for the pairs it holds, by query."""
     collection = Collection(job.inputs["dataset"])
     docs, queries = doc_rows(collection), query_rows(collection)
     order = np.argsort(lists.queries, kind="stable")
     by_query = lists.queries[order]
-    source = scored(job.inputs["run"])
+    source = scored(run)
     while group := list(islice(source, QUERIES)):
         query_row = queries.rows([query for query, _, _ in group])
         of_run = np.repeat(query_row, [len(names) for _, names, _ in group])

@@ -7,13 +7,13 @@ from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
 from tandem.plan.encoders import judges, tokens
-from tandem.plan.graph import Stage
+from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import match, run
 from tandem.stages.negatives import negatives
 
 RANDOM = "random"  # passages of the whole corpus instead of a run's
 # Blocks of the configuration whose names a teacher's may be.
-RUNS = ("models", "runs", "sparse", "fusions", "pipelines", "aggregations", "ensembles", "rerankers")
+RUNS = ("models", "runs", "sparse", "encoders", "fusions", "pipelines", "aggregations", "ensembles", "rerankers")
 
 
 def is_source(name: str) -> bool:
@@ -31,6 +31,7 @@ def check_lists(ctx: Context, at: str, entry: ModelEntry) -> None:
             raise UserError(f"{at}.candidates.also.{i}.also: lists are joined once; name them side by side")
     for place, each in {"candidates": lists, **{f"candidates.also.{i}": it for i, it in enumerate(lists.also)}}.items():
         _check_labels(f"{at}.{place}", each)
+        _check_below(f"{at}.{place}", each)
         _check_size(ctx, at, place, each, entry.train.list_size)
 
 
@@ -45,6 +46,48 @@ def _check_labels(at: str, lists: Candidates) -> None:
         raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
         raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
+
+
+def _check_below(at: str, lists: Candidates) -> None:
+    """Positive-aware mining needs a positive and scores of both."""
+    below, denoise = lists.below_positive, lists.denoise
+    if below is None:
+        return
+    if lists.labels == "judge":
+        raise UserError(f"{at}.below_positive: labels is judge, so there is no positive to compare with; leave it out")
+    if below.by is None and (is_source(lists.from_) or lists.from_ == "given"):
+        raise UserError(f"{at}.below_positive: {lists.from_} has no scores of positives; say by: a cross-encoder")
+    if below.by and denoise and denoise.by != below.by:
+        names = f"{', '.join(below.by)}, but denoise.by is {', '.join(denoise.by)}"
+        raise UserError(f"{at}.below_positive.by is {names}; lists have the same judges for both")
+    if below.by and denoise and denoise.backfill:
+        raise UserError(f"{at}.denoise.backfill: its passages are not judged; leave below_positive.by or it out")
+
+
+def _check_scores(at: str, lists: Candidates, pool: Stage) -> None:
+    """Refuse a share of scores without a zero, and passages that a re-ranked run has no score for.
+
+    The zero of BM25 is no common term, that of a cosine a right angle. To logits, ranks and fused scores a constant may
+    be added without changing what they say: a share of one means nothing.
+    """
+    below = lists.below_positive
+    if below is None or below.by:
+        return
+    if pool.kind == "pipeline":
+        why = f"how deep the runs of the pipeline {lists.from_} have scores is decided later"
+        raise UserError(f"{at}.below_positive: {why}; draw lists from one of them, or say by: a cross-encoder")
+    if below.share is not None and not _has_zero(pool):
+        why = f"the scores of {lists.from_} have no zero (neither BM25 nor a cosine)"
+        raise UserError(f"{at}.below_positive.share: {why}; say margin, or by: a cross-encoder")
+    if pool.kind.startswith("rerank") and (depth := pool.values["depth"]) < _deepest(lists):
+        why = f"{lists.from_} re-ranks only {depth} passages per query"
+        raise UserError(f"{at}.depth is {_deepest(lists)}, but {why}, the others have no score; lower depth")
+
+
+def _has_zero(run: Stage) -> bool:
+    if run.kind in ("retrieve", "ann"):
+        return bool(run.upstream["passages"].upstream["model"].values["normalize"])
+    return run.kind == "bm25"
 
 
 def _check_size(ctx: Context, at: str, place: str, lists: Candidates, size: int) -> None:
@@ -88,30 +131,63 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
     upstream: dict[str, Stage | None] = {"dataset": dataset(ctx, data), "run": pool}
     if pool is not None:
         require_depth(pool, _deepest(lists), f"{at}.depth")
+        _check_scores(at, lists, pool)
         if lists.bar_answers or lists.labels == "answers":
             upstream["match"] = match(ctx, pool, lists.split, data)
     if lists.denoise is not None:
-        params |= {"denoise": json_of(lists.denoise, without=("by",)), **ctx.scoring}
-        upstream |= judges(ctx, list(lists.denoise.by), f"{at}.denoise.by", data, CROSS_PARTS)
+        params["denoise"] = json_of(lists.denoise, without=("by",))
+    if (below := lists.below_positive) is not None:
+        params["below_positive"] = json_of(below, without=("by",)) | {"judged": below.by is not None}
+    if lists.judges:
+        params |= ctx.scoring
+        where = f"{at}.{'denoise' if lists.denoise else 'below_positive'}.by"
+        upstream |= judges(ctx, list(lists.judges), where, data, CROSS_PARTS)
     upstream["tokens"] = tokens(ctx, ctx.settings.encoder, data)
     return ctx.stage("candidates", data, lists.from_, params, upstream)
 
 
 def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str) -> Stage:
-    """The stage that scores a model's training lists: by a cross-encoder, several, an ensemble, or any run.
+    """The stage that scores a model's training lists: by cross-encoders, ensembles, any runs, or several of them.
 
     Of a joint model alone, or as `<model>.reranker`, the cross-encoder teaches; as `<model>.retriever`, its run.
     """
     where, names = f"{at}.train.distil.from", list(distil.from_)
     upstream = {"dataset": dataset(ctx, data), "candidates": candidates}
-    if len(names) == 1 and not scores_pairs(ctx, name := names[0]):
-        known = [*(other for key in RUNS for other in getattr(ctx.settings, key)), "bm25", "given"]
-        if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":
-            raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
-        upstream["run"] = run(ctx, name, "train", where, data)
-        return ctx.stage("teacher", data, name, {}, upstream)
-    upstream |= judges(ctx, names, where, data, CROSS_PARTS)
-    return ctx.stage("teacher", data, "-".join(names), ctx.scoring, upstream)
+    crosses = [name for name in names if scores_pairs(ctx, name)]
+    runs = [_teaching_run(ctx, name, where, data) for name in names if name not in crosses]
+    if crosses:
+        upstream |= judges(ctx, crosses, where, data, CROSS_PARTS)
+    if len(runs) == len(names) == 1 and distil.normalize in (None, "none"):
+        return ctx.stage("teacher", data, names[0], {}, upstream | {"run": runs[0]})
+    upstream |= {f"run.{i}": stage for i, stage in enumerate(runs)}
+    params = _mean_of_teachers(ctx, f"{at}.train.distil", distil, crosses)
+    return ctx.stage("teacher", data, "-".join(names), (ctx.scoring if crosses else {}) | params, upstream)
+
+
+def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> JSON:
+    """How the scores of several teachers are averaged: the weights of cross-encoders, then those of runs."""
+    names, given = list(distil.from_), distil.weights
+    if given is not None and len(given) != len(names):
+        raise UserError(f"{at}.weights has {len(given)} numbers, but from names {len(names)} teachers")
+    if crosses != names and distil.normalize is None:
+        other = next(name for name in names if name not in crosses)
+        why = f"the scores of {other} may have another scale than the others'"
+        raise UserError(f"{at}.normalize is missing: {why}; say z_score or min_max, or none if they are alike")
+    params: JSON = {"normalize": distil.normalize or "none"}
+    if given is not None or crosses != names:
+        weights = list(zip(names, given or [1.0] * len(names), strict=True))
+        members = [(weight, len(ctx.members([name]))) for name, weight in weights if name in crosses]
+        own = [weight / count for weight, count in members for _ in range(count)]  # an ensemble's members share its own
+        params["weights"] = own + [weight for name, weight in weights if name not in crosses]
+    return params
+
+
+def _teaching_run(ctx: Context, name: str, where: str, data: str) -> Stage:
+    """The run of a teacher that is no cross-encoder."""
+    known = [*(other for key in RUNS for other in getattr(ctx.settings, key)), "bm25", "given", "encoder"]
+    if not {"+", "@"} & set(name) and ctx.model_name(name) not in known and name.split(".")[0] != "bm25":
+        raise UserError(f"{where}: {name} is neither a model nor a run{nearest(name, known)}")
+    return run(ctx, name, "train", where, data)
 
 
 def scores_pairs(ctx: Context, name: str) -> bool:

@@ -22,7 +22,7 @@ from tandem.store.files import fingerprint
 
 # What an entry says about a dataset, and what is done with its runs: no part of the collection.
 NOTES = (
-    *("licence", "description", "homepage", "access", "where", "bytes", "counts", "tokens"),
+    *("licence", "description", "homepage", "access", "where", "bytes", "counts", "tokens", "mteb"),
     *("language", "analyzer", "measures", "score_split", "relevance", "match", "ignore_identical_ids", "factor"),
 )
 PLACE = ("path", "files", "checksum")  # where the files are

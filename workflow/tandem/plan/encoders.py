@@ -13,10 +13,11 @@ from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEncoder, PublishedEncoder, Reranker
 from tandem.errors import Unavailable, UserError
 from tandem.models.hub import package_folder
+from tandem.models.weights import weights_digest
 from tandem.plan.context import TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import JSON, Stage
-from tandem.plan.towers import UNDESCRIBED, described_by, pretrained, published_entry, towers
+from tandem.plan.towers import UNDESCRIBED, at_commit, described_by, pretrained, published_entry, towers
 from tandem.store.files import sha256_once
 
 # transformers' families call the same numbers by different names.
@@ -145,14 +146,12 @@ def untrained(ctx: Context, name: str) -> Stage:
 
 
 def _published(ctx: Context, name: str) -> Stage:
-    entry = ctx.settings.rerankers.get(name) or published_entry(ctx.settings.encoders, name)
+    own = ctx.settings.rerankers.get(name)
+    entry = at_commit(own) if own else published_entry(ctx.settings.encoders, name)
     params = json_of(entry, *EncoderFiles.model_fields)
     execution: JSON = {"licence": entry.licence} if entry.licence else {}
     if entry.source == "folder":
-        weights = Path(entry.path or "") / "model.safetensors"
-        if not weights.is_file():
-            raise UserError(f"encoder: {entry.path} holds no model.safetensors; only safetensors are loaded")
-        params["sha256"], execution["path"] = sha256_once(weights), entry.path
+        params["sha256"], execution["path"] = weights_digest(Path(entry.path or ""), sha256_once), entry.path
     if isinstance(entry, PublishedEncoder) and entry.pooling is None:  # by its files, which the stage compares
         execution["vectors"] = described_by(entry) or {"pooling": UNDESCRIBED["pooling"]}
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(name).name)

@@ -21,7 +21,15 @@ from tandem.plan.runs import run, score_by, vectors
 from tandem.plan.towers import UNDESCRIBED, towers
 
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
-OF_THE_WHOLE = ("counts", "bytes", "measures", "score_split", "access", "where")  # not true of a part of a dataset
+OF_THE_WHOLE = (
+    "counts",
+    "bytes",
+    "measures",
+    "score_split",
+    "access",
+    "where",
+    "mteb",
+)  # not true of a part of a dataset
 
 
 def plan_model(ctx: Context, name: str) -> Stage:
@@ -52,7 +60,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
     upstream |= (lists := training_lists(ctx, at, entry.candidates, data))
     if distil := getattr(train, "distil", None):
         upstream["teacher"] = teacher(ctx, at, distil, lists["candidates"], data)
-        params["train"]["distil"] = json_of(distil, without=("from_",))  # the teacher's stage says it
+        params["train"]["distil"] = json_of(distil, without=("from_", "weights", "normalize"))  # the teacher's
     if validates_in_process(ctx, name):
         upstream["validation"] = run(ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data)
     if train.checkpoints:

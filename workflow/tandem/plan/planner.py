@@ -214,8 +214,7 @@ def model_needs(ctx: Context, name: str) -> Iterator[Name]:
     for lists in (entry.candidates, *entry.candidates.also):
         if not is_source(lists.from_):
             yield from run_needs(ctx, lists.from_, data)
-        judges = lists.denoise.by if lists.denoise else ()
-        yield from (("models", ctx.model_name(judge)) for judge in ctx.members(list(judges)))
+        yield from (("models", ctx.model_name(judge)) for judge in ctx.members(list(lists.judges)))
     if distil := getattr(entry.train, "distil", None):
         for teacher in distil.from_:
             yield from run_needs(ctx, teacher, data)

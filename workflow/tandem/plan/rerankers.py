@@ -8,6 +8,7 @@ from tandem.plan.context import Context, json_of, require_name
 from tandem.plan.encoders import encoder
 from tandem.plan.fusions import is_taken
 from tandem.plan.graph import JSON, Stage
+from tandem.plan.hub_lock import pinned
 from tandem.plan.towers import HUB, folder_of
 from tandem.store.files import fingerprint
 
@@ -31,6 +32,8 @@ def rerank_by_llm(ctx: Context, system: str, name: str, upstream: dict[str, Stag
         params["url"], execution["endpoint"] = entry.endpoint.url, json_of(entry.endpoint)
     elif Path(entry.model).is_dir():
         params["fingerprint"] = fingerprint(Path(entry.model))
+    else:
+        params["revision"] = pinned(entry.model, entry.revision)
     return ctx.stage("rerank_llm", upstream["dataset"].dataset, f"{system}.{split}", params, upstream, execution)
 
 

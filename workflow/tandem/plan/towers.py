@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder, Reranker
@@ -13,7 +13,9 @@ from tandem.models.described import described_towers
 from tandem.models.hub import description, package_folder
 from tandem.plan.context import Context, json_of
 from tandem.plan.graph import JSON
+from tandem.plan.hub_lock import pinned
 
+E = TypeVar("E", PublishedEncoder, Reranker)
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 UNDESCRIBED: JSON = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # what is trained, where nothing says it
 TOWERS = (*UNDESCRIBED, "dim", "dense")
@@ -107,10 +109,17 @@ def folder_of(entry: PublishedEncoder | Reranker) -> Path:
 def published_entry(known: Mapping[str, Encoder], name: str) -> PublishedEncoder:
     """The entry of a published encoder, also of one that is named by its folder or by the hub's name."""
     if isinstance(entry := known.get(name), PublishedEncoder):
-        return entry
+        return at_commit(entry)
     if Path(name).is_dir():
         return PublishedEncoder(source="folder", path=name)
     if HUB.fullmatch(name):
-        return PublishedEncoder(source="hub", name=name, revision="main")
+        return at_commit(PublishedEncoder(source="hub", name=name, revision="main"))
     hint = nearest(name, list(known))
     raise UserError(f"encoder: {name} is unknown: not in config/encoders, no folder, no org/name{hint}")
+
+
+def at_commit(entry: E) -> E:
+    """An entry of the hub at the commit that the lock has for its revision."""
+    if entry.source != "hub":
+        return entry
+    return entry.model_copy(update={"revision": pinned(entry.name or "", entry.revision) or "main"})

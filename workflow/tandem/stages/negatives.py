@@ -1,18 +1,30 @@
 """Training lists: drawing them from a run, denoising them, and a teacher's scores of them."""
 
 from collections.abc import Callable
+from operator import not_
 from typing import Any
 
 from pydantic import Field
 
-from tandem.config.candidates import Denoising, Draw
+from tandem.config.candidates import Below, Denoising, Draw
 from tandem.registry import Registry
 from tandem.stages.base import Kind
-from tandem.stages.retrieval import ScoringParams
+from tandem.stages.retrieval import Normalization, ScoringParams
 
 # A source takes the job, its `Labels`, and the rows of passages' and queries' ids. It gives (query, ids, rows, scores)
 # of each query's documents, best first: negatives are drawn from them, and positives where answers label.
 negatives: Registry[Callable[..., Any]] = Registry("source of negatives", "negatives", "negatives.sources")
+
+
+def is_none(value: object) -> bool:
+    """Whether a normalisation is `none`: a default that is left out of keys."""
+    return value == "none"
+
+
+class BelowParams(Below):
+    """Positive-aware mining."""
+
+    judged: bool = Field(False, description="by the input judges' probabilities; false: by the run's scores")
 
 
 class CandidatesParams(Draw, ScoringParams):
@@ -21,10 +33,14 @@ class CandidatesParams(Draw, ScoringParams):
     source: str | None = Field(None, description="registered source of negatives; null: the input run, else random")
     seed: int = Field(0, description="of the draw")
     denoise: Denoising | None = Field(None, description="denoising by the input judges")
+    below_positive: BelowParams | None = Field(None, exclude_if=not_, description="how far below a positive")
 
 
 class TeacherParams(ScoringParams):
-    """A teacher's scores of training lists."""
+    """The scores of training lists by a teacher, or the weighted mean of several teachers' scores."""
+
+    weights: tuple[float, ...] = Field((), exclude_if=not_, description="of several: the judges', then the runs'")
+    normalize: Normalization = Field("none", exclude_if=is_none, description="of each one's scores within a list")
 
 
 KINDS = (

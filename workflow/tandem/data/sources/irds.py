@@ -54,7 +54,8 @@ class IrDatasets(Source):
         for split, parts in self._splits.items():
             for queries, _, _ in parts:
                 for query in queries.queries_iter():
-                    yield query.query_id, query.default_text(), split
+                    text = query.default_text() if hasattr(query, "default_text") else query.text
+                    yield query.query_id, text, split
 
     def qrels(self) -> Iterator[Judgement]:
         for split, parts in self._splits.items():

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import CORPUS, Collection
 from tandem.errors import UserError
+from tandem.extras.demo.mteb import write_results
 from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
 from tandem.extras.operations.configurations import Configuration, split_files
@@ -41,9 +42,12 @@ def export(
     out: Path,
     index: str | None = None,
     texts: Annotated[bool, Parameter(negative="")] = False,
+    mteb: Annotated[bool, Parameter(negative="")] = False,
     dataset: str | None = None,
 ) -> None:
     """Write a dual encoder and the index of its passages as a folder for plain FAISS and transformers.
+
+    With `--mteb` write the scores of any system in the format of MTEB's results instead.
 
     Args:
         model: a dual encoder.
@@ -51,13 +55,22 @@ def export(
         out: the folder.
         index: one of `indexes:` instead of all vectors (flat).
         texts: include the passages' texts.
+        mteb: write scores, of the dataset or of all in a group.
         dataset: instead of the configuration's `dataset`.
     """
     names, paths = split_files([model, *files])
     if len(names) != 1:
         raise UserError(f"{len(names)} words are no YAML files; say one model")
     configuration = Configuration(paths, [f"dataset={dataset}"] if dataset else [])
-    system, plan = f"{names[0]}@{index}" if index else names[0], configuration.plan()
+    system = f"{names[0]}@{index}" if index else names[0]
+    if mteb:
+        if texts:
+            raise UserError("--texts: scores have no texts; leave it or --mteb out")
+        with fresh_folder(out) as draft:
+            tasks = write_results(configuration, system, draft)
+        print(f"{out}: {system} on {', '.join(tasks)}; MTEB reads it as ResultCache({str(out)!r})")
+        return
+    plan = configuration.plan()
     requested = set(plan.stages)
     run = resolve(plan, system)
     if KINDS.get(run.kind) != DUAL:

@@ -19,6 +19,7 @@ from tandem.extras.operations.configurations import Configuration, Configuration
 from tandem.extras.operations.lineage import Target, lineage_json, lineage_text
 from tandem.extras.operations.scan import find
 from tandem.extras.plan import FullPlan
+from tandem.plan.hub_lock import LOCK
 from tandem.stages import KINDS
 from tandem.stages.base import Json
 from tandem.store.artifact import MANIFEST, FileRecord, Manifest, Record, check_files
@@ -148,6 +149,7 @@ def gather(name: str, configuration: Configuration, folder: Path) -> dict[str, P
         **{f"results/tables/{path.relative_to(tables)}": path for path in views},
         **{f"layout/{path.name}": path for path in plan.tables.layout_files(name)},
         **{f"envs/{path.name}": path for path in pinned},
+        **({f"{AGAIN}/{LOCK}": Path(LOCK)} if Path(LOCK).is_file() else {}),
         **{place: folder / place for place in texts},
     }
     left_out = []

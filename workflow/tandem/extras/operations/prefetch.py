@@ -1,6 +1,5 @@
 """The command `prefetch`: download what a configuration needs, so that compute nodes need no network."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,17 +10,18 @@ from cyclopts import Parameter
 
 from tandem.cluster.progress import say
 from tandem.config.execution import Mirror
+from tandem.config.language_models import LanguageModel
 from tandem.data.catalogue import Entries, presences
 from tandem.data.fetch import local_path, readable
 from tandem.data.files import Downloads
 from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configurations, split_files, stages_of_all
 from tandem.extras.plan import FullPlan
+from tandem.models.hub import COMMIT, FILES, download
+from tandem.models.weights import weight_files
 from tandem.plan.graph import Stage
+from tandem.plan.hub_lock import LOCK, write_lock
 from tandem.stages.base import Json
-
-COMMIT = re.compile(r"[0-9a-f]{40}")
-NEEDED = ("config.json", "model.safetensors")  # of an encoder, in the cache
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Item:
     """Something that comes from elsewhere.
 
     Attributes:
-        kind: `dataset` or `encoder`.
+        kind: `dataset`, `encoder` (also of a re-ranker) or `language model`.
         what: a URL, an ir_datasets id, or `org/name@revision` of the hub.
         size: in bytes; None if that is not known before.
         here: whether it is on this machine.
-        fetch: fetches it, and may return a note about it.
-        note: about an item that is not fetched.
+        fetch: fetches it.
+        hub: name and revision of a model of the hub.
     """
 
     kind: str
@@ -42,8 +42,15 @@ class Item:
     what: str
     size: int | None
     here: bool
-    fetch: Callable[[], str | None]
-    note: str = ""
+    fetch: Callable[[], object]
+    hub: tuple[str, str] | None = None
+
+    @property
+    def note(self) -> str:
+        """What is said about a model whose revision may mean another commit tomorrow."""
+        if self.hub is None or COMMIT.fullmatch(self.hub[1]):
+            return ""
+        return f"{self.hub[1]} may move; prefetch pins it in {LOCK}"
 
 
 def prefetch(
@@ -53,9 +60,9 @@ def prefetch(
 ) -> int:
     """Download what the stages of `rule all` read from elsewhere; what is here stays, what was begun is resumed.
 
-    The files of datasets go into TANDEM_DATA, those of ir_datasets into IR_DATASETS_HOME, encoders at their revision
-    into the hub's cache (HF_HOME). All three folders must be visible to the compute nodes. For an encoder at a branch
-    the commit is printed, with the entry that pins it.
+    The files of datasets go into TANDEM_DATA, those of ir_datasets into IR_DATASETS_HOME, models at their revision into
+    the hub's cache (HF_HOME). All three folders must be visible to the compute nodes. The commit of a model at a branch
+    is written to hub.lock.yaml, beside results/: from then on plans made in this folder use that commit.
 
     Args:
         files: YAML files laid upon config/config.yaml.
@@ -69,7 +76,11 @@ def prefetch(
         configuration.files += paths
         items |= {(item.kind, item.what): item for item in needed(configuration.plan())}
     print(listing(list(items.values())))
-    return 0 if dry_run else fetch_all([item for item in items.values() if not item.here])
+    if dry_run:
+        return 0
+    status = fetch_all([item for item in items.values() if not item.here])
+    pin(item.hub for item in items.values() if item.hub)
+    return status
 
 
 def needed(plan: FullPlan) -> list[Item]:
@@ -79,8 +90,10 @@ def needed(plan: FullPlan) -> list[Item]:
         if stage.kind == "dataset":
             items += of_dataset(stage, plan.settings.datasets)
         elif stage.kind == "encoder" and stage.values["source"] == "hub":
-            blocks = (name for name in ("encoders", "rerankers") if stage.name in getattr(plan.settings, name))
-            items.append(of_hub(stage, next(blocks, None)))
+            items.append(of_hub("encoder", stage.name, stage.values["name"], stage.values["revision"]))
+        elif isinstance(stage.params, LanguageModel) and not (stage.values["url"] or stage.values["fingerprint"]):
+            name, revision = stage.params.model, stage.params.revision or "main"
+            items.append(of_hub("language model", stage.name, name, revision))
     return items
 
 
@@ -105,8 +118,8 @@ def fetch_all(items: Iterable[Item]) -> int:
     failed = 0
     for item in items:
         try:
-            note = item.fetch()
-            say(f"{item.kind} {item.name}: {item.what} is here{f'; {note}' if note else ''}")
+            item.fetch()
+            say(f"{item.kind} {item.name}: {item.what} is here")
         except UserError as error:
             failed = 1
             say(f"tandem prefetch: {item.kind} {item.name}: {error}")
@@ -156,52 +169,48 @@ def fetch_ir_datasets(name: str, params: Json) -> None:
         raise UserError(f"datasets.{name}: ir_datasets cannot fetch {params['id']}: {error}") from None
 
 
-def of_hub(stage: Stage, block: str | None) -> Item:
-    """An encoder or re-ranker of the hub at its revision; `block` has an entry of its name, if any."""
-    from tandem.models.hub import download
-
-    name, revision = stage.values["name"], stage.values["revision"]
-    commit, size = in_cache(name, revision), None
-    here = commit is not None
-    if commit is None:
-        commit, size = query_hub(name, revision)
-    pin = partial(pin_entry, stage, block)
-    note = pin(commit) if commit else ""
-    return Item("encoder", stage.name, f"{name}@{revision}", size, here, lambda: pin(download(name, revision)[1]), note)
+def of_hub(kind: str, label: str, name: str, revision: str) -> Item:
+    """A model of the hub at its revision."""
+    here = in_cache(name, revision) is not None
+    size = None if here else query_size(name, revision)
+    return Item(kind, label, f"{name}@{revision}", size, here, partial(download, name, revision), (name, revision))
 
 
-def pin_entry(stage: Stage, block: str | None, commit: str) -> str:
-    """What pins an encoder in a configuration; empty where its revision is a commit: a branch may move."""
-    name, revision = stage.values["name"], stage.values["revision"]
-    if COMMIT.fullmatch(revision) or not COMMIT.fullmatch(commit):
-        return ""
-    entry = f"revision: {commit}" if block else f"source: hub, name: {name}, revision: {commit}"
-    whole = "" if block else f", and encoder: {stage.name}"
-    return f"{revision} may move; to pin what it is now: {block or 'encoders'}: {{{stage.name}: {{{entry}}}}}{whole}"
+def pin(models: Iterable[tuple[str, str]]) -> None:
+    """Write the commits of the models of the hub that are here to the lock, of those whose revision may move."""
+    found = {(name, revision): in_cache(name, revision) for name, revision in models if not COMMIT.fullmatch(revision)}
+    for (name, revision), commit in found.items():
+        if commit is not None:
+            write_lock({name: {revision: commit}})
+            say(f"{LOCK}: {name} at {revision} is {commit}")
 
 
 def in_cache(name: str, revision: str) -> str | None:
     """The commit at which an encoder's weights and configuration are in the hub's cache; None where they are not."""
     from huggingface_hub import try_to_load_from_cache
 
-    paths = [try_to_load_from_cache(name, file, revision=revision) for file in NEEDED]
-    folders = {Path(path).parent.name for path in paths if isinstance(path, str)}
-    return folders.pop() if len(folders) == 1 and all(isinstance(path, str) for path in paths) else None
+    config = try_to_load_from_cache(name, "config.json", revision=revision)
+    if not isinstance(config, str):
+        return None
+    folder = Path(config).parent
+    try:
+        weight_files(folder)
+    except UserError:
+        return None
+    return folder.name
 
 
-def query_hub(name: str, revision: str) -> tuple[str | None, int | None]:
-    """The commit that a revision is, and the bytes that `models.hub.download` would fetch; None where unknown."""
+def query_size(name: str, revision: str) -> int | None:
+    """The bytes that `models.hub.download` would fetch; None where the hub does not say."""
     from fnmatch import fnmatchcase
 
     from huggingface_hub import HfApi
 
-    from tandem.models.hub import FILES
-
     try:
         info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=20)
-    except Exception:  # whatever its HTTP library raises: both are only printed
-        return None, None
+    except Exception:  # whatever its HTTP library raises: the size is only printed
+        return None
     files = info.siblings or []
     sizes = [file.size for file in files if any(fnmatchcase(file.rfilename, pattern) for pattern in FILES)]
     known = [size for size in sizes if size is not None]
-    return info.sha, sum(known) if known and len(known) == len(sizes) else None
+    return sum(known) if known and len(known) == len(sizes) else None

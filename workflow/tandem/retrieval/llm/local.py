@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tandem.cluster.progress import say
 from tandem.errors import UserError
 from tandem.models.device import device, place, resolve_precision
-from tandem.models.hub import loading
+from tandem.models.hub import COMMIT, loading
 from tandem.retrieval.llm.answers import Answer
 
 
@@ -24,6 +25,8 @@ class LocalModel:
     def __init__(self, name: str, revision: str | None, precision: str, chat: bool) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
+        if not Path(name).is_dir() and not COMMIT.fullmatch(revision or ""):
+            say(f"warning: {name} is what {revision or 'main'} is today; pin it by tandem prefetch, or by revision")
         pinned: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
         dtype = torch.bfloat16 if resolve_precision(precision) == "bf16" else torch.float32
         with loading(Path(name)):

@@ -1,0 +1,84 @@
+"""Positive-aware mining is planned from scores that can be compared, or refused in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def drawn(configured):
+    """`drawn(**candidates)`: the stage that draws the training lists of a dual encoder; `keys` change the rest."""
+
+    def plan(keys=None, **candidates):
+        config = {**configured("models.mine", {"like": "de_bm25neg", "candidates": candidates}), **(keys or {})}
+        return FullPlan(config, ROOT).planner.model("mine", "here").upstream["candidates"]
+
+    return plan
+
+
+def test_without_the_key_nothing_changes(drawn):
+    plain = drawn()
+    assert "below_positive" not in plain.values
+    assert drawn(below_positive=None).digest == plain.digest
+    assert drawn(below_positive={"share": 0.95}).digest != plain.digest
+
+
+@pytest.mark.parametrize("source", ["bm25", "encoder", "bm25.krovetz"])
+def test_a_share_of_scores_with_a_zero(drawn, source):
+    stage = drawn(**{"from": source})
+    made = drawn(**{"from": source, "below_positive": {"share": 0.95}})
+    assert made.values["below_positive"] == {"share": 0.95, "margin": None, "judged": False}
+    assert made.upstream.keys() == stage.upstream.keys()
+
+
+def test_a_judge_is_an_input_with_or_without_denoising(drawn):
+    below = {"margin": 0.1, "by": "ce_bm25neg"}
+    made = drawn(below_positive=below)
+    assert made.upstream["judge.0"].name == "ce_bm25neg"
+    assert made.values["below_positive"] == {"share": None, "margin": 0.1, "judged": True}
+    both = drawn(below_positive=below, denoise={"by": "ce_bm25neg"})
+    assert both.upstream["judge.0"] is not None
+    assert both.values["denoise"]["negative_below"] == 0.1
+
+
+FUSED = {"fusions": {"both": {"method": "rrf", "of": ["bm25", "encoder"], "k": 60}}}
+NO_ZERO = "have no zero (neither BM25 nor a cosine); say margin, or by: a cross-encoder"
+
+
+@pytest.mark.parametrize(
+    ("keys", "candidates", "line"),
+    [
+        ({}, {"below_positive": {}}, "below_positive has neither of share and margin"),
+        ({}, {"below_positive": {"share": 0.9, "margin": 0.1}}, "below_positive has both of share and margin"),
+        ({}, {"below_positive": {"share": 1.5}}, "below_positive.share is 1.5; allowed: ≤ 1"),
+        ({}, {"from": "bm25+ce_bm25neg", "below_positive": {"share": 0.9}}, f"bm25+ce_bm25neg {NO_ZERO}"),
+        (FUSED, {"from": "both", "below_positive": {"share": 0.9}}, f"both {NO_ZERO}"),
+        (
+            {"rerank": {"depth": 20}},
+            {"from": "bm25+ce_bm25neg", "below_positive": {"margin": 1.0}},
+            "candidates.depth is 50, but bm25+ce_bm25neg re-ranks only 20 passages per query",
+        ),
+        ({}, {"from": "random", "below_positive": {"margin": 1.0}}, "random has no scores of positives"),
+        ({}, {"from": "given", "below_positive": {"margin": 1.0}}, "given has no scores of positives"),
+        (
+            {},
+            {"below_positive": {"margin": 0.1, "by": "ce_bm25neg"}, "denoise": {"by": "ce_deneg"}},
+            "below_positive.by is ce_bm25neg, but denoise.by is ce_deneg; lists have the same judges for both",
+        ),
+        (
+            {},
+            {"labels": "judge", "below_positive": {"margin": 0.1}, "denoise": {"by": "ce_bm25neg"}},
+            "below_positive: labels is judge, so there is no positive to compare with",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(drawn, keys, candidates, line):
+    with pytest.raises(UserError) as error:
+        drawn(keys, **candidates)
+    (message,) = str(error.value).splitlines()
+    assert line in message
