@@ -1,7 +1,7 @@
 """The models that are trained: losses and their options, training lists, validation."""
 
 from operator import not_
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
