@@ -4,6 +4,7 @@
 #
 # The configuration is resolved into stages with content-addressed keys; each rule runs one kind of stage.
 
+import hashlib
 import json
 import os
 import sys

@@ -7,9 +7,10 @@ rule table_plan:
     output:
         f"{VIEWS}/tables/{{table}}.plan",
     params:
-        plan=lambda wildcards: plan.tables.to_json(wildcards.table),
+        # A digest: Snakemake prints what changed, and all of it would fill the screen.
+        digest=lambda wildcards: hashlib.sha256(plan.tables.to_json(wildcards.table).encode()).hexdigest(),
     run:
-        Path(output[0]).write_text(params.plan + "\n", encoding="utf-8")
+        Path(output[0]).write_text(plan.tables.to_json(wildcards.table) + "\n", encoding="utf-8")
 
 
 rule table:
