@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import stdev
 
 import pytest
 from messages import unknown_key
@@ -109,7 +110,10 @@ def test_the_tracked_bands_hold_together():
 
 
 def on_page(band):
-    """The beginnings of a page's cells for the row and measure of a band: value, and deviation if it has one."""
+    """The beginnings of a page's cells for the row and measure of a band: value, and deviation if it has one.
+
+    The page of the default lists the values of the seeds instead, in the next column.
+    """
     head: list[str] = []
     for line in (ROOT / band.source).read_text().splitlines():
         cells = [cell.strip().replace("\\", "").strip("*") for cell in line.strip().strip("|").split("|")]
@@ -118,7 +122,9 @@ def on_page(band):
         if cells[:2] == [band.row, band.first_stage or ""]:
             for at, title in enumerate(head):
                 if title.split(" printed")[0].split("(")[-1].rstrip(")").endswith(band.measure):
-                    yield cells[at + title.endswith(" printed")]
+                    at += title.endswith(" printed")
+                    seeds = cells[at + 1].split(", ") if head[at + 1].startswith("seeds") and cells[at + 1] else []
+                    yield cells[at] + (f" ± {stdev(map(float, seeds)):.2f}" if seeds else "")
 
 
 MEASURED = [band for band in read_bands(PAPERS / "bands.yaml") if band.sd is not None]

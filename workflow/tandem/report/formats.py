@@ -60,7 +60,7 @@ def probability(p: float | None) -> str:
 
 
 def mark(change: float | None, p: float | None) -> str:
-    """▲ for significantly better, ▼ for significantly worse than the baseline; else nothing."""
+    """▲ above and ▼ below the baseline, significantly; else nothing."""
     if change is None or p is None or p >= LEVEL:
         return ""
     return "▲" if change > 0 else "▼"
