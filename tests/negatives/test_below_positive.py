@@ -134,7 +134,7 @@ def test_the_same_negatives_as_sentence_transformers_mines(encoder_folder, docum
         model,
         corpus=texts,
         range_max=len(texts) - 1,
-        num_negatives=len(texts),
+        num_negatives=len(texts) - 1,
         output_format="labeled-pair",
         verbose=False,
         **margin,

@@ -1,8 +1,8 @@
 """Stage `teacher`: a teacher's score of every row of candidates.parquet, for distillation.
 
 The teacher is a cross-encoder, several (the mean of their logits: the ensembles of Hofstätter et al. 2020), a run with
-scores, or a weighted mean of both kinds. Memory: 4 bytes a row of the lists, of a weighted mean also 8 bytes a row and
-teacher, and a group of pairs at a time; scores are written as they come.
+scores, or a weighted mean of both kinds. Memory: 4 bytes a row of the lists, of a weighted mean 24 more, and a group of
+pairs at a time; scores are written as they come.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tandem.models.device import use_workers
 from tandem.models.ragged import Ids, ranges
 from tandem.retrieval.fusion import NORMALIZATIONS
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.pair_scores import Requests, mean_logit, open_judges, score_shard
+from tandem.retrieval.pair_scores import PairScores, Requests, mean_logit, open_judges, score_shard
 from tandem.retrieval.pair_store import pair_keys
 from tandem.stages.negatives import TeacherParams
 from tandem.store.artifact import Artifact
@@ -46,6 +46,7 @@ def run(job: Job[TeacherParams]) -> None:
     lists = read_lists(job.inputs["candidates"].path("candidates.parquet"))
     rows = len(lists.passages)
     with writing(job) as draft, Progress(f"teacher {job.key}", rows * len([*judges, *runs]), "pairs") as progress:
+        parts: Iterator[Part]
         if job.params.weights or job.params.normalize != "none":
             parts = iter([(slice(None), weighted_scores(job, lists, progress))])
         elif judges:
@@ -65,6 +66,12 @@ def scores_of_judges(job: Job[TeacherParams], lists: Lists, progress: Progress) 
     teachers = open_judges(job)
     for part in groups(lists):
         yield part, mean_logit(teachers, *lists.pairs(part.start, part.stop), progress)
+
+
+def scores_of_judge(judge: PairScores, lists: Lists, progress: Progress) -> Iterator[Part]:
+    """The logits of one cross-encoder."""
+    for part in groups(lists):
+        yield part, judge.score(*lists.pairs(part.start, part.stop), progress)
 
 
 def groups(lists: Lists) -> Iterator[slice]:
@@ -90,11 +97,8 @@ def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -
 
     Shape (rows,), float32.
     """
-    params, judges = job.params, open_judges(job)
-    parts = [
-        ((part, judge.score(*lists.pairs(part.start, part.stop), progress)) for part in groups(lists))
-        for judge in judges
-    ]
+    params = job.params
+    parts = [scores_of_judge(judge, lists, progress) for judge in open_judges(job)]
     parts += [scores_of_run(job, run, lists, progress) for run in job.many("run")]
     weights = params.weights or (1.0,) * len(parts)
     total = np.zeros(len(lists.passages))
