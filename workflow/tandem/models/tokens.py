@@ -134,9 +134,10 @@ class Template:
             inputs.types[separators > np.repeat(separators[first], inputs.lengths)] = 1
         return inputs
 
-    def with_titles(self, titles: Texts, texts: Texts, longest: int) -> list[list[int]]:
+    def with_titles(self, titles: list[list[int]], texts: list[list[int]], longest: int) -> list[list[int]]:
         """Title, the ids between, and text of each passage, of at most `longest` tokens in all."""
-        first, second, between = Ragged.of(titles), Ragged.of(texts), list(self.pair[1])
+        first, second = (Ragged.of([np.array(ids, np.int64) for ids in side]) for side in (titles, texts))
+        between = list(self.pair[1])
         lengths = longest_first(np.diff(first.offsets), np.diff(second.offsets), longest - len(between))
         first, second = first.cut(lengths[0]), second.cut(lengths[1])
         return [[*first[i].tolist(), *between, *second[i].tolist()] for i in range(len(first))]

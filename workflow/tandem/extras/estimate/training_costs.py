@@ -43,7 +43,8 @@ def steps_of(stage: Stage, setting: Setting, operations: float) -> int:
     if train.budget_minutes:
         return steps_within(train.budget_minutes, operations, count, train.queries_per_batch)
     visits = visits_in(count, train.queries_per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
-    return ceil(visits / train.queries_per_batch)
+    steps: int = ceil(visits / train.queries_per_batch)
+    return steps
 
 
 @cost("checkpoint")
