@@ -90,6 +90,7 @@ def test_verdicts_that_a_model_filled_in_are_no_annotators(make_job, inputs, tmp
     made, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text)
     assert [row[:2] for row in qrels[len(QRELS) :]] == [("q1", "p2"), ("q1", "p3")]
     assert (made.manifest.facts["verdict"], changes["verdict"], changes["machine_made"]) == ("machine", "machine", 1)
+    assert made.manifest.facts["warnings"] == ["a language model gave 1 of the sheet's verdicts, not annotators"]
     checked = text.replace("some-model", "")
     made, _, changes = relabel(make_job, tmp_path / "b-0123456789", inputs, tmp_path / "s.csv", checked)
     assert (changes["verdict"], "machine_made" in changes) == ("annotators", False)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from tandem.cluster.progress import warn
 from tandem.data import tables
 from tandem.data.collection import QRELS, Collection
 from tandem.errors import UserError
@@ -36,7 +37,7 @@ def run(job: Job[RelabelParams]) -> None:
     split = pooled.split
     if job.params.split not in (None, split):
         raise UserError(f"{pool.folder}: is a pool of split {split}, but split is {job.params.split}")
-    path = job.execution.path
+    path, machine_made = job.execution.path, 0
     facts: dict[str, str | float]
     if path:
         answers, machine_made = sheet_answers(Path(path), job.params.fingerprint, pool)
@@ -52,6 +53,8 @@ def run(job: Job[RelabelParams]) -> None:
     with writing(job) as draft:
         tables.write(draft.path(QRELS), tables.batches([*before, *added], tables.QRELS_SCHEMA), tables.QRELS_SCHEMA)
         write_json(draft.path("changes.json"), {"split": split, **facts, **changes})
+        if machine_made:
+            warn(job, draft, f"a language model gave {machine_made:,} of the sheet's verdicts, not annotators")
         draft.facts |= {**facts, "qrels": len(before) + len(added), "new_positives": len(added)}
 
 
