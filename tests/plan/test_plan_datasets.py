@@ -183,6 +183,8 @@ def test_where_answers_decide_no_labels_are_corrected(folder, plan):
     entry = {"source": "beir", "path": folder("qa", ["train", "test"]), "relevance": "answers"}
     scores = [part for part in plan({"qa": entry}, "qa").audits() if Path(part).parts[2] == "score"]
     assert len(scores) == 2  # BM25 and the dual encoder, each once
+    with pytest.raises(UserError, match="audits.llm_judge: answers decide what is relevant in qa"):
+        plan({"qa": entry}, "qa", audits={"llm_judge": {"model": "org/judge"}}).audits()
     labelled = plan({"qa": entry | {"relevance": "qrels"}}, "qa").audits()
     assert len([part for part in labelled if Path(part).parts[2] == "score"]) == 6
 

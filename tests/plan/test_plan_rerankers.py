@@ -181,7 +181,7 @@ def test_another_model_in_a_folder_is_another_run(with_llm, tmp_path):
     ("entry", "line"),
     [
         ({**QWEN, "model": "qwen"}, "llm_rerankers.llm.model is qwen, neither a folder nor organisation/name"),
-        ({**QWEN, "method": "votes"}, "llm_rerankers.llm.method is 'votes'; allowed: yes_no, listwise"),
+        ({**QWEN, "method": "votes"}, "llm_rerankers.llm.method is 'votes'; allowed: yes_no, listwise, pairwise"),
         ({**GPT, "step": 20}, "llm_rerankers.llm.step is 20; allowed: < window (20)"),
         ({**GPT, "endpoint": {"url": "localhost"}}, 'llm_rerankers.llm.endpoint.url is "localhost"'),
         (
@@ -194,6 +194,46 @@ def test_a_mistake_in_a_language_model_is_one_line(with_llm, entry, line):
     with pytest.raises(UserError) as error:
         with_llm(entry)
     assert line in str(error.value)
+
+
+def test_a_pairwise_model_compares_the_first_passages(with_llm):
+    duo = {"method": "pairwise", "form": "duot5", "model": "castorini/duot5-base-msmarco"}
+    for top, depth in ((4, 4), (500, None)):
+        planner = with_llm({**duo, "top": top}).planner
+        stage = planner.run("bm25+llm", "test", "here")
+        assert stage.values["depth"] == (depth or planner.settings.rerank.depth)
+        assert "passes" not in stage.values  # so that keys of other methods stay what they were
+    assert with_llm({**duo, "passes": 3}).planner.run("bm25+llm", "test", "here").values["passes"] == 3
+    with pytest.raises(UserError, match=r"llm_rerankers.llm.passes is 10; allowed: < top \(10\)"):
+        with_llm({**duo, "passes": 10})
+    with pytest.raises(UserError, match=r"llm_rerankers.llm.form is duot5, but an endpoint is asked by chat alone"):
+        with_llm({**duo, "endpoint": GPT["endpoint"]})
+
+
+def test_an_order_of_passages_is_not_cut(configured):
+    keys = {"llm_rerankers": {"llm": GPT}, "pipelines": {"best": {"of": ["bm25", "bm25+llm"]}}}
+    with pytest.raises(UserError, match="pipelines.best.of: llm orders passages together"):
+        FullPlan({**configured(), **keys}, ROOT)
+
+
+def test_a_language_model_grades_what_nobody_judged(configured):
+    judge = {key: value for key, value in GPT.items() if key != "method"}
+    plan = FullPlan({**configured(), "audits": {"llm_judge": judge}}, ROOT)
+    plain = FullPlan(configured(), ROOT)
+    stages, stage = plan.audit_stages(), plan.planner.judge_llm("pydocs")
+    pool = plan.planner.false_negatives("pydocs")
+    assert stage.upstream["pool"] is pool
+    assert stage.upstream["run.1"] is pool.upstream["run.1"]
+    assert stage.execution["endpoint"]["key"] == "THE_KEY"
+    assert "THE_KEY" not in stage.args
+    assert plan.hosted.gpus("judge_llm", stage.key) == 0
+    by_it = [score for score in stages if score.upstream.get("labels") is stage]
+    assert [score.upstream["run"].name for score in by_it] == ["bm25.test", "de_bm25neg.test"]
+    assert all(score.upstream["subset"] is pool for score in by_it)
+    others = [other.key for other in stages if other not in by_it]
+    assert others == [other.key for other in plain.audit_stages()]
+    with pytest.raises(UserError, match="audits.llm_judge.model is tiny, neither a folder nor organisation/name"):
+        FullPlan({**configured(), "audits": {"llm_judge": {"model": "tiny"}}}, ROOT)
 
 
 def test_a_language_model_has_a_name_of_its_own(with_llm):

@@ -13,8 +13,8 @@ import pytest
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
-from tandem.extras.audits.false_negatives import relabel as relabel_stage
 from tandem.extras.audits.false_negatives import run as pool_stage
+from tandem.extras.audits.relabel import run as relabel_stage
 from tandem.store.artifact import open_artifact
 from tandem.store.files import fingerprint
 
@@ -83,6 +83,17 @@ def test_annotators_add_positives(make_job, inputs, tmp_path):
         "changes": {"q1": {"before": 1, "after": 3}},
     }
     assert made.manifest.facts["verdict"] == "annotators"
+
+
+def test_verdicts_that_a_model_filled_in_are_no_annotators(make_job, inputs, tmp_path):
+    text = "query_id,doc_id,verdict,grade,filled_by\nq1,p2,1,3,some-model\nq1,p3,1,,\n"
+    made, qrels, changes = relabel(make_job, tmp_path / "a-0123456789", inputs, tmp_path / "s.csv", text)
+    assert [row[:2] for row in qrels[len(QRELS) :]] == [("q1", "p2"), ("q1", "p3")]
+    assert (made.manifest.facts["verdict"], changes["verdict"], changes["machine_made"]) == ("machine", "machine", 1)
+    assert made.manifest.facts["warnings"] == ["a language model gave 1 of the sheet's verdicts, not annotators"]
+    checked = text.replace("some-model", "")
+    made, _, changes = relabel(make_job, tmp_path / "b-0123456789", inputs, tmp_path / "s.csv", checked)
+    assert (changes["verdict"], "machine_made" in changes) == ("annotators", False)
 
 
 @pytest.mark.parametrize("how", ["as written", "windows", "semicolons", "tabs", "columns moved", "empty rows"])

@@ -4,8 +4,8 @@ import pytest
 
 from tandem.cli import run as run_command
 from tandem.evaluation.scores import run as score_stage
-from tandem.extras.audits.false_negatives import relabel as relabel_stage
 from tandem.extras.audits.false_negatives import run as pool_stage
+from tandem.extras.audits.relabel import run as relabel_stage
 from tandem.extras.audits.report import audits_among
 from tandem.extras.audits.similar_queries import run as similar_stage
 from tandem.report.page import environment
@@ -78,7 +78,7 @@ def test_false_negatives_by_hand(stages):
     [labels] = audit.relabelled
     assert labels.summary.positives_per_query == {"before": 1.0, "after": 1.3333}
     # (1 + 1/2 + 1/3) / 3 by the old labels, (1 + 1 + 1/3) / 3 by the new
-    assert labels.effects.rows == [["bm25.test-0123456789", "61.11", "77.78"]]
+    assert labels.effects.rows == [["bm25.test-0123456789", "3", "61.11", "77.78"]]
     page = shown(audits)
     assert "positives per query 1.00 before, 1.33 after" in page
     assert "Relabelled by annotators" in page

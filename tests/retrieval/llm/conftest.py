@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from llm_server import serving
 
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run, write_run
@@ -26,7 +27,7 @@ def language_model(tmp_path_factory, documents):
         trained = Tokenizer(models.WordLevel(unk_token="[UNK]"))
         trained.pre_tokenizer = pre_tokenizers.Whitespace()
         texts = [f"{title} {text}" for _, title, text in documents] + [
-            "yes no true false [ 1 2 3 4 5 ] > Query passage"
+            "yes no true false A B [ 1 2 3 4 5 ] > Query passage"
         ]
         special = ["[UNK]", "[EOS]", "<|im_start|>", "<|im_end|>"]
         trained.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=special))
@@ -57,6 +58,13 @@ def language_model(tmp_path_factory, documents):
         return made[key]
 
     return make
+
+
+@pytest.fixture
+def server():
+    """A server of the test; see `llm_server.serving`."""
+    with serving() as httpd:
+        yield httpd
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from tandem.errors import UserError
 from tandem.retrieval.llm.answers import Answer, Answers
-from tandem.retrieval.llm.prompts import permutation, slide, windows
+from tandem.retrieval.llm.prompts import grade_of, permutation, slide, windows
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,27 @@ from tandem.retrieval.llm.prompts import permutation, slide, windows
 )
 def test_an_order_is_repaired_by_rule(answer, order, repaired):
     assert permutation(answer, 3) == (order, repaired)
+
+
+@pytest.mark.parametrize(
+    ("answer", "grade", "repaired"),
+    [
+        ("Grade: 2", 2, False),
+        ("<think>A 3? No.</think>\nGrade: 0\n", 0, False),
+        ("The grade is **3**.", 3, True),
+        ("GRADE = 1, since 2 of 3 questions stay open.", 1, True),
+        ("2", 2, True),
+        ("Grade: 1 or grade: 2", None, True),  # which of them?
+        ("Grade: 4", None, True),
+        ("Grade: -1", None, True),
+        ("Grade: 2.5", None, True),
+        ("2 or 3", None, True),
+        ("I cannot say.", None, True),
+        ("", None, True),
+    ],
+)
+def test_a_grade_is_read_or_there_is_none(answer, grade, repaired):
+    assert grade_of(answer) == (grade, repaired)
 
 
 def test_windows_slide_from_the_end_to_the_top():

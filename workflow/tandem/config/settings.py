@@ -6,7 +6,7 @@ from tandem.config.base import Count, Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.execution import ExecutionSettings
-from tandem.config.language_models import LlmEntry
+from tandem.config.language_models import LlmEntry, LlmJudge
 from tandem.config.retrieval import (
     Aggregation,
     Bm25,
@@ -74,6 +74,7 @@ class Audits(Section):
     systems: Items[str] = Field(("bm25", "de_bm25neg"), min_length=1, description="runs that are pooled")
     similar_queries: SimilarQueries = Field(SimilarQueries(), description="similar training queries")
     false_negatives: FalseNegativesAudit = Field(FalseNegativesAudit(), description="relevant passages without a label")
+    llm_judge: LlmJudge | None = Field(None, description="language model that grades unjudged passages; null: none")
     noise: NoiseAudit = Field(NoiseAudit(), description="passages that are nearly the same")
 
 

@@ -67,8 +67,11 @@ class FullPlan(Plan):
         # Where answers decide what is relevant there are no labels to correct.
         labelled = planner.ctx.dataset_entry(data).relevance == "qrels"
         judged = audits.audit_judges(planner.ctx, data) or self.settings.audits.false_negatives.sheet
-        if labelled and judged:
-            scores += [{"subset": subset}, {"subset": subset, "labels": planner.relabel(data)}]
+        labels = [planner.relabel(data)] if labelled and judged else []
+        if self.settings.audits.llm_judge:
+            labels.append(planner.judge_llm(data))
+        if labels:
+            scores += [{"subset": subset}, *({"subset": subset, "labels": stage} for stage in labels)]
         return stages + [
             planner.score(system, "audits.systems", data, **restricted)
             for system in audits.audited_systems(planner.ctx, data)

@@ -36,8 +36,10 @@ def write_sheet(path: Path, head: Sequence[str], rows: Iterable[Sequence[object]
         writer.writerows(rows)
 
 
-def filled_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+def filled_rows(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
     """Number and cells of some columns of each row of a filled sheet, stripped; empty rows are left out.
+
+    Cells of `optional` columns follow, empty where the sheet lacks the column.
 
     Raises:
         UserError: not a CSV file in UTF-8, a column is missing, or a row has too few.
@@ -49,12 +51,14 @@ def filled_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[
         present = ", ".join(header[:12]) or "nothing"
         raise UserError(f"{path}:1: no column {', '.join(missing)} (found: {present}); keep the sheet's first row")
     places = [header.index(name) for name in columns]
+    further = [header.index(name) if name in header else None for name in optional]
     for number, cells in rows:
         if not any(cell.strip() for cell in cells):
             continue
         if len(cells) <= max(places):
             raise UserError(f"{path}:{number}: {len(cells)} columns; the sheet has {len(header)}")
-        yield number, [cells[at].strip() for at in places]
+        more = [cells[at].strip() if at is not None and at < len(cells) else "" for at in further]
+        yield number, [*(cells[at].strip() for at in places), *more]
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -9,6 +9,7 @@ from tandem.plan.context import CROSS_PARTS, Context, json_of
 from tandem.plan.datasets import dataset, make_dataset, reported_split, splits
 from tandem.plan.encoders import judges
 from tandem.plan.graph import Stage
+from tandem.plan.rerankers import llm_stage
 from tandem.plan.runs import embedded_queries, run
 from tandem.store.files import fingerprint
 
@@ -109,3 +110,21 @@ def relabel(ctx: Context, data: str) -> Stage:
             raise UserError(f"audits.false_negatives.sheet is {entry.sheet}; no such file")
         params["fingerprint"], execution["path"] = fingerprint(Path(entry.sheet)), entry.sheet
     return ctx.stage("relabel", data, pool.name, params, {"dataset": dataset(ctx, data), "pool": pool}, execution)
+
+
+def judge_llm(ctx: Context, data: str) -> Stage:
+    """The grades of the language model `audits.llm_judge`, and the qrels with them.
+
+    Raises:
+        UserError: answers decide what is relevant, so that there are no judgements.
+    """
+    entry, at = ctx.settings.audits.llm_judge, "audits.llm_judge"
+    if entry is None:
+        raise UserError(f"{at}: names no language model")
+    if ctx.dataset_entry(data).relevance != "qrels":
+        raise UserError(f"{at}: answers decide what is relevant in {data}, nothing is judged there; leave it out")
+    pool, split = false_negatives(ctx, data), reported_split(ctx, data)
+    params, execution = llm_stage(entry, at)
+    params |= {"split": split, "seed": ctx.settings.seed}
+    upstream = {"dataset": dataset(ctx, data), "pool": pool, **audited_runs(ctx, split, data)}
+    return ctx.stage("judge_llm", data, pool.name, params, upstream, execution)

@@ -85,6 +85,11 @@ class Planner:
         self._prepare_pool(dataset)
         return audits.relabel(self.ctx, dataset)
 
+    def judge_llm(self, dataset: str) -> Stage:
+        """The qrels with a language model's grades."""
+        self._prepare_pool(dataset)
+        return audits.judge_llm(self.ctx, dataset)
+
     def _prepare_pool(self, dataset: str) -> None:
         self.prepare([("datasets", dataset), *audit_needs(self.ctx, dataset)])
         for system in audits.audited_systems(self.ctx, dataset):

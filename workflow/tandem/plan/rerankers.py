@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tandem.config.language_models import HostedModel
 from tandem.errors import UserError
 from tandem.models.heads import check_reranker
 from tandem.plan.context import Context, json_of, require_name
@@ -25,21 +26,26 @@ def plan_reranker(ctx: Context, name: str) -> Stage:
 def rerank_by_llm(ctx: Context, system: str, name: str, upstream: dict[str, Stage], depth: int, split: str) -> Stage:
     """The stage that re-ranks a run by a language model; `upstream` are the dataset and the run."""
     entry = ctx.settings.llm_rerankers[name]
-    check_llm(ctx, name)
-    params: JSON = json_of(entry, without=("endpoint",)) | {"depth": depth}
-    execution: JSON = {}
+    params, execution = llm_stage(entry, f"llm_rerankers.{name}")
+    params["depth"] = min(depth, params.pop("top", depth))
+    return ctx.stage("rerank_llm", upstream["dataset"].dataset, f"{system}.{split}", params, upstream, execution)
+
+
+def llm_stage(entry: HostedModel, at: str) -> tuple[JSON, JSON]:
+    """Parameters and execution of a stage that asks a language model; `at` is the path of its entry."""
+    check_llm(entry, at)
+    params, execution = json_of(entry, without=("endpoint",)), {}
     if entry.endpoint:
         params["url"], execution["endpoint"] = entry.endpoint.url, json_of(entry.endpoint)
     elif Path(entry.model).is_dir():
         params["fingerprint"] = fingerprint(Path(entry.model))
     else:
         params["revision"] = pinned(entry.model, entry.revision)
-    return ctx.stage("rerank_llm", upstream["dataset"].dataset, f"{system}.{split}", params, upstream, execution)
+    return params, execution
 
 
-def check_llm(ctx: Context, name: str) -> None:
+def check_llm(entry: HostedModel, at: str) -> None:
     """Refuse an entry whose model in this process is neither a folder with safetensors nor a name of the hub."""
-    entry, at = ctx.settings.llm_rerankers[name], f"llm_rerankers.{name}"
     if entry.endpoint:
         return
     folder = Path(entry.model)

@@ -128,6 +128,9 @@ def pipeline_runs(ctx: Context, name: str, split: str, data: str, opened: Opened
     deepest, upstream = fusions.depths(ctx, name)[-1], {"dataset": dataset(ctx, data)}
     for number, system in enumerate(fusions.members(ctx, name)):
         first, plus, judge = system.rpartition("+")
+        entry = ctx.settings.llm_rerankers.get(judge)
+        if entry and entry.method != "yes_no":
+            raise UserError(f"{at}.of: {judge} orders passages together, no depth of it is a part of another")
         if plus:
             upstream[f"first.{number}"] = pool = run(ctx, first, split, f"{at}.of", data, opened)
             params = fusions.reranking(ctx, split, data, f"{at}.depths", deepest)

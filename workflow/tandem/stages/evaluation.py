@@ -5,9 +5,11 @@ from typing import Literal
 from pydantic import Field
 
 from tandem.config.base import Model
+from tandem.config.language_models import Grading
 from tandem.config.retrieval import Inference
 from tandem.config.settings import NoiseAudit, SimilarQueriesAudit, UnlabelledPool
 from tandem.stages.base import Kind, Params
+from tandem.stages.retrieval import LlmParams
 
 
 class ScoreParams(Params):
@@ -69,6 +71,13 @@ class RelabelParams(Params):
     fingerprint: str | None = Field(None, description="of the filled sheet")
 
 
+class JudgeLlmParams(Grading, LlmParams):
+    """Grades of a language model, and judgements with them."""
+
+    split: str = Field(description="of the pool and the runs")
+    seed: int = Field(description="of the sample of judged pairs")
+
+
 class ErrorsParams(Params):
     """Queries whose first results hold no positive."""
 
@@ -104,7 +113,9 @@ KINDS = (
         gpu=("judge",), box="Audits"),
     Kind("false_negatives", "extras.audits.false_negatives:run", FalseNegativesParams, env="models", threads="all",
         gpu=("judge",), box="Audits"),
-    Kind("relabel", "extras.audits.false_negatives:relabel", RelabelParams, box="Audits"),
+    Kind("relabel", "extras.audits.relabel:run", RelabelParams, box="Audits"),
+    Kind("judge_llm", "extras.audits.llm_judge:run", JudgeLlmParams, env="models", threads="all", gpu=("pool",),
+        box="Audits"),
     Kind("errors", "extras.analysis.errors:run", ErrorsParams, box="Scores"),
     Kind("dynamics", "extras.analysis.training:dynamics", DynamicsParams, env="models", threads="all",
         gpu=("point", "start", "retriever", "reranker"), box="Scores"),

@@ -1,6 +1,7 @@
 """Dense retrieval, indexes, re-ranking, long documents and fusion."""
 
 from collections.abc import Callable
+from operator import not_
 from typing import Any, Literal
 
 from pydantic import Field
@@ -96,17 +97,25 @@ class RerankWindowsParams(RerankParams):
     scores: Literal["raw", "probability"] = Field("raw", description="what of a window is aggregated")
 
 
-class RerankLlmParams(LanguageModel, Params):
-    """Re-ranking of a run's top by a language model; see `tandem.config.language_models`."""
+class LlmParams(LanguageModel, Params):
+    """A language model that a stage asks; see `tandem.config.language_models`."""
+
+    fingerprint: str | None = Field(None, description="of a model in a folder: names, sizes and ends of its files")
+    url: str | None = Field(None, description="of the server that is asked; null: the model runs in the stage")
+
+
+class RerankLlmParams(LlmParams):
+    """Re-ranking of a run's top by a language model."""
 
     depth: int = Field(50, ge=1, description="documents that are re-ranked per query")
-    method: Literal["yes_no", "listwise"] = Field(description="how it re-ranks")
-    form: str = Field("chat", description="of yes_no: the prompt's")
+    method: Literal["yes_no", "listwise", "pairwise"] = Field(description="how it re-ranks")
+    form: str = Field("chat", description="of yes_no and pairwise: the prompt's")
     instruction: str = Field("", description="of yes_no: what makes a passage relevant")
     window: int = Field(20, ge=2, description="of listwise: passages that are ordered at once")
     step: int = Field(10, ge=1, description="of listwise: passages that the window moves up")
-    fingerprint: str | None = Field(None, description="of a model in a folder: names, sizes and ends of its files")
-    url: str | None = Field(None, description="of the server that is asked; null: the model runs in the stage")
+    passes: int | None = Field(
+        None, ge=1, exclude_if=not_, description="of pairwise: passes of neighbours; null: all pairs"
+    )
 
 
 class AggregateParams(RunParams):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_scores, read_summary
+from tandem.extras.audits.agreement import agreement_grids
 from tandem.report import page
 from tandem.report.charts import before_after, histogram
 from tandem.report.flags import Files
@@ -27,7 +28,7 @@ from tandem.store.lineage import Stage, walk
 
 page.FOLDERS.append(Path(__file__).parent / "assets")
 HEAD = ["audit", "finding", "where", "count", "share", "stage"]
-SETTINGS = ("histogram", "depth", "top", "threshold")  # of summary.json: how it was searched, and drawings
+SETTINGS = ("histogram", "depth", "top", "threshold", "relevant_from")  # of summary.json: no findings
 PLOTTED = 2  # measures
 Means = list[float | None]  # of a measure in percent: before and after, or with and without; None of nothing
 Examples = dict[str, list[dict[str, Any]]]  # finding → examples
@@ -41,6 +42,7 @@ class Summary(BaseModel):
     histogram: dict[str, list[int | float]] = {}
     scored_by: str = ""
     decided_by: str = ""
+    verdict: str = ""
     splits: dict[str, Any] = {}
     systems: dict[str, Any] = {}
     above_best_positive: dict[str, Any] = {}
@@ -203,7 +205,7 @@ def false_negatives(audit: Stage, stages: dict[str, Stage]) -> Audit:
         relabelled=[
             relabelling(stage, stages)
             for stage in stages.values()
-            if stage.kind == "relabel" and stage.upstream.get("pool") == audit.key
+            if stage.kind in ("relabel", "judge_llm") and stage.upstream.get("pool") == audit.key
         ],
     )
 
@@ -215,12 +217,16 @@ def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
     after = [score for score in scores if score.upstream.get("labels") == relabelled.key]
     pairs = [(before[_target(score)], score) for score in after if _target(score) in before]
     measures = measures_of(pairs[0][1].artifact) if pairs else []
+    changes = read_audit(relabelled.artifact, "changes.json")
+    by = "" if changes.verdict == "annotators" else ", machine-made"
     rows: list[tuple[Stage, list[str], list[Means]]] = []
     for pair in pairs:
-        means = [read_summary(score.artifact).mean for score in pair]
-        percents: list[Means] = [[100 * mean[name] if name in mean else None for mean in means] for name in measures]
-        rows.append((stages[pair[1].upstream["run"]], [], percents))
-    effects = _effects("Scores by the old labels and the new", ("before", "after"), [], measures, rows)
+        sides = [read_summary(score.artifact) for score in pair]
+        counted = " · ".join(f"{count:,}" for count in dict.fromkeys(side.queries for side in sides))
+        percents: list[Means] = [[100 * s.mean[name] if name in s.mean else None for s in sides] for name in measures]
+        rows.append((stages[pair[1].upstream["run"]], [counted], percents))
+    what = f"by the old labels and the new{by}"
+    effects = _effects(f"Scores {what}", ("before", f"after{by}"), ["queries"], measures, rows)
     charts = []
     unique = len({run.name for run, _, _ in rows}) == len(rows)
     for at, measure in enumerate(measures[:PLOTTED]):
@@ -229,8 +235,9 @@ def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
             old, new = percents[at]
             if old is not None and new is not None:
                 known[run.name if unique else run.key] = old, new
-        charts += [before_after(f"{measure} by the old labels and the new", known, f"{measure}, %")] if known else []
-    return Audit(relabelled, read_audit(relabelled.artifact, "changes.json"), charts=charts, effects=effects)
+        charts += [before_after(f"{measure} {what}", known, f"{measure}, %")] if known else []
+    grids = agreement_grids(relabelled.artifact) if relabelled.kind == "judge_llm" else []
+    return Audit(relabelled, changes, grids, charts, effects)
 
 
 def _target(score: Stage) -> tuple[str | None, ...]:
@@ -274,7 +281,7 @@ def audits_csv(stages: Iterable[Stage]) -> str:
         rows: Iterable[list[str]] = ()
         if stage.kind == "noise":
             rows = ([line[name] for name in HEAD[1:5]] for line in _noise_lines(stage.artifact))
-        elif stage.kind in ("similar_queries", "false_negatives"):
+        elif stage.kind in ("similar_queries", "false_negatives", "judge_llm"):
             rows = _summary_rows(stage.artifact)
         lines += [[stage.kind, *row, stage.key] for row in rows]
     return csv_text(HEAD, lines)

@@ -181,8 +181,8 @@ def resolved_configuration(plan: FullPlan, name: str) -> str:
     for entry in [entry for block in ("datasets", "encoders", "rerankers") for entry in config[block].values()]:
         if isinstance(entry.get("path"), str):
             entry["path"] = str(Path(entry["path"]).absolute())
-    for entry in config["llm_rerankers"].values():
-        if not entry["endpoint"] and Path(entry["model"]).is_dir():
+    for entry in [*config["llm_rerankers"].values(), config["audits"]["llm_judge"]]:
+        if entry and not entry["endpoint"] and Path(entry["model"]).is_dir():
             entry["model"] = str(Path(entry["model"]).absolute())
     if Path(config["encoder"]).is_dir():
         config["encoder"] = str(Path(config["encoder"]).absolute())

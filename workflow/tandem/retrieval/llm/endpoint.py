@@ -74,10 +74,11 @@ class Server:
         likeliest = response.choices[0].logprobs.content[0].top_logprobs
         lowest = min(word.logprob for word in likeliest)
         best: dict[str, float] = {}
+        first, second = map(str.lower, words)
         for word in likeliest:
             name = word.token.strip().lower()
             best[name] = max(word.logprob, best.get(name, word.logprob))
-        score = None if not best.keys() & set(words) else best.get(words[0], lowest) - best.get(words[1], lowest)
+        score = None if not best.keys() & {first, second} else best.get(first, lowest) - best.get(second, lowest)
         return Answer("", score, *_usage(response))
 
 

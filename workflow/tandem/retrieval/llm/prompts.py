@@ -22,8 +22,30 @@ LISTWISE = (
     "Order {count} passages by how well they answer the query, best first.\n\nQuery: {query}\n\n{passages}\n\n"
     "Write only the numbers in brackets, for example [2] > [1] > [3], and each number once."
 )
+PAIR = {
+    "chat": (
+        "Query: {query}\n\nPassage A: {first}\n\nPassage B: {second}\n\n"
+        "Which passage answers the query better? Answer with one letter, A or B."
+    ),
+    "duot5": "Query: {query} Document0: {first} Document1: {second} Relevant:",  # Pradeep et al. 2021
+}
+PAIR_WORDS = {"chat": ("A", "B"), "duot5": ("true", "false")}  # for the first passage and for the second
+GRADE = """Grade how well a passage answers a query:
+3: it is about the query, and answers it fully.
+2: it answers the query, but only in part, unclearly, or among much else.
+1: it is on the topic of the query, but does not answer it.
+0: it has nothing to do with the query.
+
+Query: {query}
+
+Passage: {passage}
+
+Write only the grade, in the form `Grade: n`."""  # the scale is UMBRELA's (Upadhyay et al. 2024)
+GRADES = ("0", "1", "2", "3")
 TOKENS_PER_NUMBER = 6  # of an answer: brackets, digits, sign and spaces
 NUMBER = re.compile(r"\d+")
+VALUE = r"-?\d+(?:[.,/]\d+)*"  # 2, and also 2.5, 2/3 and -2, which are no grades
+NAMED = re.compile(rf"grade[^\w-]*({VALUE})", re.IGNORECASE)
 
 
 def yes_no_prompt(form: str, instruction: str, query: str, passage: str) -> str:
@@ -35,6 +57,28 @@ def listwise_prompt(query: str, passages: Sequence[str]) -> str:
     """The prompt about a window of passages, numbered from 1."""
     numbered = "\n\n".join(f"[{number}] {passage}" for number, passage in enumerate(passages, start=1))
     return LISTWISE.format(count=len(passages), query=query, passages=numbered)
+
+
+def pair_prompt(form: str, query: str, first: str, second: str) -> str:
+    """The prompt about two passages."""
+    return PAIR[form].format(query=query, first=first, second=second)
+
+
+def grade_prompt(query: str, passage: str) -> str:
+    """The prompt that asks for a grade."""
+    return GRADE.format(query=query, passage=passage)
+
+
+def grade_of(answer: str) -> tuple[int | None, bool]:
+    """The grade that an answer names, and whether it had to be repaired; None where it names none or several.
+
+    What a model thinks aloud before `</think>` is left out. A grade stands behind the word, else it is the only number.
+    """
+    text = answer.rpartition("</think>")[2].strip()
+    values = set(NAMED.findall(text) or re.findall(VALUE, text))
+    value = values.pop() if len(values) == 1 else ""
+    grade = int(value) if value in GRADES else None
+    return grade, text != f"Grade: {grade}"
 
 
 def permutation(answer: str, count: int) -> tuple[list[int], bool]:

@@ -1,0 +1,185 @@
+"""Stage `judge_llm`: a language model grades what nobody judged, and some of what people judged (UMBRELA).
+
+Its labels are a machine's: every file that holds them says so, and how far they agree with people's is measured.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tandem.cluster.progress import Progress, warn
+from tandem.data import tables
+from tandem.data.collection import QRELS, Collection, contents
+from tandem.data.rows import IdRows, doc_rows
+from tandem.data.tables import QRELS_SCHEMA
+from tandem.errors import UserError
+from tandem.extras.audits.agreement import Agreement, agreement
+from tandem.extras.audits.false_negatives import COLUMNS, judgements
+from tandem.extras.audits.pools import read_run
+from tandem.extras.audits.relabel import FILLED_BY, Answers, describe
+from tandem.extras.sheets import filled_rows, write_sheet
+from tandem.retrieval.inputs import require_dataset
+from tandem.retrieval.llm.asking import at_once, open_answers
+from tandem.retrieval.llm.prompts import GRADE, GRADES, grade_of, grade_prompt
+from tandem.stages.evaluation import JudgeLlmParams
+from tandem.store.files import write_json
+from tandem.store.job import Draft, Job, writing
+
+MADE_BY = "made_by"  # the column that names the model behind a label; of people's `people`
+LABELS_SCHEMA = QRELS_SCHEMA.append(pa.field(MADE_BY, pa.string()))
+GRADES_SCHEMA = pa.schema([
+    ("query_id", pa.string()), ("doc_id", pa.string()), ("grade", pa.int32()), ("people", pa.int32()),
+    (MADE_BY, pa.string()),
+])  # fmt: skip
+
+
+class Pair(NamedTuple):
+    """A query and a passage, and what people said of them: a relevance, None where nobody judged."""
+
+    query: str
+    doc: str
+    people: int | None
+
+
+def run(job: Job[JudgeLlmParams]) -> None:
+    """Grade the unjudged passages at the top of runs and on a pool's sheet, and a sample of judged pairs.
+
+    Inputs: dataset; pool, of `false_negatives`, whose queries are looked at; `run.<i>`.
+    Writes grades.parquet (each pair with its grade, null where the answer named none), qrels.parquet (people's labels
+    and the model's, for `score`), sheet.csv (the pool's with the model's verdicts), changes.json as `relabel` does, and
+    summary.json with the agreement. An answer is kept before the next question.
+    """
+    params, split = job.params, job.params.split
+    require_dataset(job, "pool", *(role for role in sorted(job.inputs) if role.startswith("run.")))
+    collection = Collection(job.inputs["dataset"])
+    judged, docs = judgements(collection, split), doc_rows(collection)
+    _require_scale(params, judged)
+    looked_at = pq.read_table(job.inputs["pool"].path("queries.parquet"))["query_id"].to_pylist()
+    texts = collection.queries(split)
+    queries = {query: texts[query] for query in looked_at}
+    pairs = [*unjudged(job, queries, judged, docs), *sample(judged, docs, params.sample, params.seed)]
+    with writing(job) as draft:
+        grades = ask(job, draft, pairs, texts, collection)
+        machine = {
+            (pair.query, pair.doc): grade
+            for pair, grade in zip(pairs, grades, strict=True)
+            if pair.people is None and grade is not None
+        }
+        rows = ((*pair[:2], grade, pair.people, params.model) for pair, grade in zip(pairs, grades, strict=True))
+        tables.write(draft.path("grades.parquet"), tables.batches(rows, GRADES_SCHEMA), GRADES_SCHEMA)
+        labels = [*_people(judged, split), *_machine(params, machine)]
+        tables.write(draft.path(QRELS), tables.batches(labels, LABELS_SCHEMA), LABELS_SCHEMA)
+        write_sheet(draft.path("sheet.csv"), (*COLUMNS, "grade", FILLED_BY), _sheet(job, machine))
+        answers: Answers = {query: {} for query in queries}
+        for (query, doc), grade in machine.items():
+            answers[query][doc] = grade >= params.relevant_from
+        changes = {"split": split, "verdict": "language model", **describe(queries, judged, answers)}
+        write_json(draft.path("changes.json"), changes)
+        write_json(draft.path("summary.json"), summary(params, pairs, grades))
+
+
+def _require_scale(params: JudgeLlmParams, judged: dict[str, dict[str, int]]) -> None:
+    highest = max((relevance for docs in judged.values() for relevance in docs.values()), default=0)
+    if params.scale == "graded" and highest > len(GRADES) - 1:
+        problem = f"audits.llm_judge.scale is graded, but the highest label of split {params.split} is {highest}"
+        raise UserError(f"{problem}; grades go from 0 to {len(GRADES) - 1}, choose binary")
+
+
+def unjudged(
+    job: Job[JudgeLlmParams], queries: dict[str, str], judged: dict[str, dict[str, int]], docs: IdRows
+) -> Iterator[Pair]:
+    """What is on the pool's sheet, and the first passages of each run that nobody judged, query by query."""
+    pool = pq.read_table(job.inputs["pool"].path("pool.parquet"), columns=["query_id", "doc_id", "asked"])
+    found: dict[str, set[str]] = {query: set() for query in queries}
+    for query, doc, asked in tables.rows(pool):
+        if asked:
+            found[query].add(doc)
+    for artifact in job.many("run"):
+        for query, rows in read_run(artifact, job.params.split, queries, job.params.depth, docs).items():
+            found[query].update(docs.ids(rows))
+    for query, own in found.items():
+        yield from (Pair(query, doc, None) for doc in sorted(own - judged.get(query, {}).keys()))
+
+
+def sample(judged: dict[str, dict[str, int]], docs: IdRows, most: int, seed: int) -> list[Pair]:
+    """At most so many of a split's judged pairs whose passage the corpus has, drawn evenly, in the file's order."""
+    pairs = [Pair(query, doc, relevance) for query, own in judged.items() for doc, relevance in own.items()]
+    known = docs.rows([pair.doc for pair in pairs], missing_ok=True) >= 0
+    pairs = [pair for pair, is_known in zip(pairs, known, strict=True) if is_known]
+    drawn = np.random.default_rng(seed).choice(len(pairs), min(most, len(pairs)), replace=False)
+    return [pairs[at] for at in sorted(drawn)]
+
+
+def ask(
+    job: Job[JudgeLlmParams], draft: Draft, pairs: Sequence[Pair], texts: dict[str, str], collection: Collection
+) -> list[int | None]:
+    """The model's grade of each pair, None where its answer names none; answers and tokens are counted as facts."""
+    params, passages = job.params, collection.texts({pair.doc for pair in pairs})
+    answers = open_answers(job, chat=True)
+    grades: list[int | None] = []
+    counts: Counter[str] = Counter(repaired=0, without_grade=0)
+
+    def answer(pair: Pair) -> str:
+        prompt = grade_prompt(texts[pair.query], contents(*passages[pair.doc])[: params.characters])
+        return answers.complete(prompt, params.tokens).text
+
+    try:
+        with (
+            Progress(f"{job.kind} {job.key}", len(pairs), "pairs") as progress,
+            ThreadPoolExecutor(at_once(job)) as threads,
+        ):
+            for text in threads.map(answer, pairs):
+                grade, mended = grade_of(text)
+                grades.append(grade)
+                counts.update(repaired=mended and grade is not None, without_grade=grade is None)
+                progress.add(1)
+    finally:
+        answers.close()
+    draft.facts |= {"pairs": len(pairs), **answers.counts, **counts}
+    if counts["without_grade"]:
+        warn(job, draft, f"{counts['without_grade']:,} of {len(pairs):,} answers name no grade and are left out")
+    return grades
+
+
+def _people(judged: dict[str, dict[str, int]], split: str) -> Iterator[tuple[str, str, int, str, str]]:
+    for query, docs in judged.items():
+        yield from ((query, doc, relevance, split, "people") for doc, relevance in docs.items())
+
+
+def _machine(params: JudgeLlmParams, grades: dict[tuple[str, str], int]) -> Iterator[tuple[str, str, int, str, str]]:
+    for (query, doc), grade in grades.items():
+        label = grade if params.scale == "graded" else int(grade >= params.relevant_from)
+        yield query, doc, label, params.split, params.model
+
+
+def _sheet(job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]) -> Iterator[list[object]]:
+    """The rows of the pool's sheet, filled in by the model where it gave a grade."""
+    for _, (query, doc, *texts, _) in filled_rows(job.inputs["pool"].path("sheet.csv"), COLUMNS):
+        grade = grades.get((query, doc))
+        filled = ["", "", ""] if grade is None else [int(grade >= job.params.relevant_from), grade, job.params.model]
+        yield [query, doc, *texts, *filled]
+
+
+def summary(params: JudgeLlmParams, pairs: Sequence[Pair], grades: Sequence[int | None]) -> dict[str, object]:
+    """summary.json: the prompt, how often each grade was given, and the agreement on what people judged."""
+    given = Counter(str(grade) for pair, grade in zip(pairs, grades, strict=True) if pair.people is None)
+    both = [(p.people, g) for p, g in zip(pairs, grades, strict=True) if p.people is not None and g is not None]
+    least = params.relevant_from if params.scale == "graded" else 1  # of people's labels
+    relevant = agreement(((people >= least, grade >= params.relevant_from) for people, grade in both), 2)
+    agreements: dict[str, Agreement] = {"relevant": relevant}
+    if params.scale == "graded":
+        agreements["grades"] = agreement(((max(people, 0), grade) for people, grade in both), len(GRADES))
+    return {
+        "split": params.split,
+        "model": params.model,
+        "prompt": GRADE,
+        "relevant_from": params.relevant_from,
+        "unjudged": {"pairs": sum(given.values()), "grades": {grade: given[grade] for grade in GRADES}},
+        "without_grade": {"unjudged": given["None"], "judged": sum(p.people is not None for p in pairs) - len(both)},
+        "agreement": {name: found.model_dump() for name, found in agreements.items()},
+    }
