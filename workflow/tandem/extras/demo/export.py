@@ -97,6 +97,8 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         shutil.copyfile(needs["dataset"].path(CORPUS), folder / TEXTS)
     files, factory = [FLAT], "Flat"
     if "index" in needs:
+        if needs["index"].params["type"] == "binary":
+            raise UserError(f"{system}: FAISS alone would rank by signs, without exact scores; name another index")
         files, factory = _copy_index(needs["index"], folder)
     else:
         with Progress(f"export {system}", passages.rows, "passages") as progress:
