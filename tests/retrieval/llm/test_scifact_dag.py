@@ -11,7 +11,7 @@ def test_published_trained_and_asked_models_are_rows_of_scifact(real, language_m
     """The language model is tiny and random: its row shows the way there, and no quality."""
     config = yaml.safe_load((ROOT / "config/small/scifact.yaml").read_text())
     config |= {"bm25": {"engine": "bm25s"}, "rerank": {"depth": 3}}
-    config |= {"depth": {"train": 20, "test": 100}, "lengths": {"query": 24, "passage": 40}}
+    config |= {"depth": {"train": 50, "test": 100}, "lengths": {"query": 24, "passage": 40}}
     put(config, ["datasets", "scifact", "path"], str(real("scifact")))
     put(config, ["models", "de_bm25neg", "train", "steps"], 4)
     model = str(language_model("llama", max_position_embeddings=2048))
