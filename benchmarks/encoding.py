@@ -1,9 +1,11 @@
 """Encoding passages, by the stages `tokens` and `embeddings`, against sentence-transformers' `encode`.
 
     python benchmarks/encoding.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER] [--out FILE]
+                                  [--also OpenVINO=PYTHON]
 
 What the lines say: benchmarks/turns.py. Ours is the two stages as they are: they read Parquet, and write token ids and
 blocks of fp16 vectors with their checksums. The differences are those of the vectors before they are rounded to fp16.
+OpenVINO is sentence-transformers' own backend of that name; PYTHON has optimum-intel, whose transformers are older.
 """
 
 from pathlib import Path
@@ -58,6 +60,22 @@ def theirs(folder: Path, precision: str) -> torch.Tensor:
     return model.encode(passages, convert_to_tensor=True, show_progress_bar=False)
 
 
+def openvino(folder: Path, precision: str) -> int:
+    """The same by OpenVINO; the warm-up before the clock converts the model."""
+    from sentence_transformers import SentenceTransformer
+
+    converted = folder.parent / "openvino"
+    if not converted.is_dir():
+        source = str(stages.place(folder, "model") / "dual/shared")
+        SentenceTransformer(source, backend="openvino").save_pretrained(str(converted))
+    hint = {"fp32": "f32", "bf16": "bf16"}[precision]
+    options = {"ov_config": {"INFERENCE_PRECISION_HINT": hint}}
+    model = SentenceTransformer(str(converted), backend="openvino", model_kwargs=options)
+    model.max_seq_length = 128
+    passages = [one[0] for one in stages.texts(folder).passages]
+    return len(model.encode(passages, convert_to_tensor=True, show_progress_bar=False))
+
+
 def difference(folder: Path, precision: str) -> float:
     """Largest difference of a vector's component, ours from the peer's in fp32."""
     from tandem.models import tokens
@@ -75,5 +93,5 @@ def difference(folder: Path, precision: str) -> float:
 
 
 if __name__ == "__main__":
-    sides = {"ours": ours, "peer": peer}
+    sides = {"ours": ours, "peer": peer, "OpenVINO": openvino}
     take(Work("Encoding", "encode", "passages", (4000, 256), prepare, sides, difference, NOTE))

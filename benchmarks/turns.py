@@ -1,15 +1,18 @@
 """Two sides doing the same work over the same texts, as processes that take turns; medians are compared.
 
     python benchmarks/<work>.py [--quick] [--only fp32 bf16] [--texts N] [--made-up] [--encoder FOLDER] [--out FILE]
+                                [--also PEER=PYTHON]
 
 One line each, by tabs: what, ours, peer, ratio, unit. A process does the work once on a few texts, which imports and
 allocates, then on all of them by the clock: from loading the model to the last result, tokenisation included. Texts are
 API documentation, the embedded default's passages and queries; `--made-up` takes random words with MS MARCO's lengths.
-In bf16 ours is given against the peer in fp32, its default, and against the peer in bf16. `processor` are the seconds
+In bf16 ours is given against the peer in fp32, its default, and against the peer in bf16. `--also` adds a peer whose
+libraries are in an environment of their own, by that environment's Python. `processor` are the seconds
 that all threads together computed: where other work disturbs, their ratio says more.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -37,7 +40,7 @@ class Work:
         unit: what is counted.
         texts: how many there are, in earnest and with `--quick`.
         prepare: makes the texts in a folder: (folder, the encoder's folder, how many, made-up or not).
-        sides: `ours` and `peer`: (folder that was prepared, precision) → how much was done.
+        sides: `ours`, `peer` and those of `--also`: (folder that was prepared, precision) → how much was done.
         difference: the largest of the two sides' results, ours in a precision and the peer in fp32.
         note: what is said above the figures.
     """
@@ -60,34 +63,35 @@ def child(work: Work, side: str, folder: Path, precision: str) -> list[float]:
     return [done / (time.perf_counter() - began), time.process_time() - computed, peak_mib()]
 
 
-def run(*words: str) -> list[float]:
+def run(*words: str, python: str = sys.executable) -> list[float]:
     """What a child process prints."""
-    done = subprocess.run([sys.executable, sys.argv[0], "--child", *words], capture_output=True)
+    done = subprocess.run([python, sys.argv[0], "--child", *words], capture_output=True)
     if done.returncode:
         raise SystemExit(f"--child {' '.join(words)} failed:\n{done.stderr.decode()[-2000:]}")
     told: list[float] = json.loads(done.stdout.splitlines()[-1])
     return told
 
 
-def lines(work: Work, precisions: list[str], folder: Path, rounds: int) -> Iterator[str]:
-    """The lines of all measurements."""
+def lines(work: Work, precisions: list[str], folder: Path, rounds: int, also: dict[str, str]) -> Iterator[str]:
+    """The lines of all measurements; `also` has the Python of each further peer."""
+    pythons = {"ours": sys.executable, "peer": sys.executable} | also
     for precision in precisions:
         found = run("difference", precision, str(folder))[0]
         yield f"{work.name}_{precision} difference\t{found:.1e}\t\t\tlargest, from the peer in fp32"
-    cases = [(side, precision) for precision in dict.fromkeys(["fp32", *precisions]) for side in work.sides]
-    wanted = [case for case in cases if case[0] == "peer" or case[1] in precisions]
+    cases = [(side, precision) for precision in dict.fromkeys(["fp32", *precisions]) for side in pythons]
+    wanted = [case for case in cases if case[0] != "ours" or case[1] in precisions]
     taken: dict[tuple[str, str], list[list[float]]] = {case: [] for case in wanted}
     for _ in range(rounds):
         for (side, precision), found_here in taken.items():
-            found_here.append(run(side, precision, str(folder)))
+            found_here.append(run(side, precision, str(folder), python=pythons[side]))
     rate, processor, memory = (
         {case: statistics.median(one[i] for one in told) for case, told in taken.items()} for i in range(3)
     )
     for precision in precisions:
         ours, name = rate["ours", precision], f"{work.name}_{precision}"
-        for of in dict.fromkeys(["fp32", precision]):
-            peer = rate["peer", of]
-            said = "" if of == "fp32" else f" (peer in {of})"
+        for side, of in itertools.product(["peer", *also], dict.fromkeys(["fp32", precision])):
+            peer = rate[side, of]
+            said = "" if (side, of) == ("peer", "fp32") else f" ({side} in {of})"
             yield f"{name}{said}\t{ours:,.1f}\t{peer:,.1f}\t{ours / peer:.2f}\t{work.unit}/s"
         mine, theirs = processor["ours", precision], processor["peer", "fp32"]
         yield f"{name} processor\t{mine:,.1f}\t{theirs:,.1f}\t{theirs / mine:.2f}\ts, the peer in fp32"
@@ -111,6 +115,7 @@ def take(work: Work) -> None:
     parser.add_argument("--made-up", action="store_true", help="random words, with MS MARCO's lengths")
     parser.add_argument("--encoder", type=Path, help="another encoder's folder")
     parser.add_argument("--out", type=Path, help="also write the figures to this Markdown file")
+    parser.add_argument("--also", nargs="+", default=[], metavar="PEER=PYTHON", help="further peers")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.child:
@@ -118,7 +123,7 @@ def take(work: Work) -> None:
         answer = [work.difference(Path(folder) / "few", precision)] if what == "difference" else None
         print(json.dumps(answer or child(work, what, Path(folder), precision)))
         return
-    count = told.texts or work.texts[told.quick]
+    count, also = told.texts or work.texts[told.quick], dict(word.split("=", 1) for word in told.also)
     made = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -127,7 +132,7 @@ def take(work: Work) -> None:
         encoder = told.encoder or default_encoder(folder)
         for part, texts in (("few", FEW), ("whole", count)):
             work.prepare(folder / part, encoder, texts, told.made_up)
-        for line in lines(work, told.only or precisions_here(), folder, 1 if told.quick else ROUNDS):
+        for line in lines(work, told.only or precisions_here(), folder, 1 if told.quick else ROUNDS, also):
             print(line, flush=True)
             made.append(line)
     if told.out:

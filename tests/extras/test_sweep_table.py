@@ -172,6 +172,22 @@ def test_two_paths_give_a_line_for_each_value_of_the_second(told):
     assert short_path("bm25.k1") == "bm25.k1"
 
 
+def test_two_paths_also_give_a_table_with_a_column_for_each_value_of_the_axis(told, tmp_path):
+    for row in told["rows"]:
+        row["point"] = {**row["point"], TAU: 1.0}
+    told["rows"] += [row | {"point": row["point"] | {TAU: 0.5}} for row in told["rows"]]
+    told |= {"paths": [PATH, TAU], "baseline": {PATH: 8, TAU: 1.0}}
+    (tmp_path / "sizes.points").write_text(json.dumps(told))
+    assert run(["sweep", "--points", str(tmp_path / "sizes.points"), "--out", str(tmp_path / "sizes.csv")]) == 0
+    lines = (tmp_path / "sizes.md").read_text().splitlines()
+    assert "**RR@10 along m.list\\_size**" in lines
+    assert "|  | 8 | 32 |" in lines
+    for tau in ("1.0", "0.5"):
+        assert f"| New, m.temperature {tau} | 40.00 ± 14.14 | 82.50 ± 7.07 |" in lines
+        assert f"| Old, m.temperature {tau} | 25.00 | 25.00 |" in lines
+    assert "<h4>RR@10 along m.list_size</h4>" in (tmp_path / "sizes.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("content", "line"),
     [

@@ -1,6 +1,8 @@
 """Published encoders as sentence-transformers saves them: what their files say is read, and vectors are the same."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,9 +11,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from tandem.config.execution import Execution
 from tandem.config.optimisation import Lora
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
+from tandem.models import encoding
+from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.described import described_towers
 from tandem.models.dual import DualEncoder, dot_scores, run_untrained
@@ -19,6 +24,7 @@ from tandem.models.hub import load_encoder, load_tokenizer, run
 from tandem.models.lora import add_lora
 from tandem.models.tokens import Template, Tokens
 from tandem.models.tokens import run as run_tokens
+from tandem.retrieval.encode import run as encode
 from tandem.store.artifact import open_artifact
 
 PROMPTS = {"query": "Instruct: find the animal\nQuery: ", "document": "text: "}
@@ -103,6 +109,50 @@ def test_vectors_equal_sentence_transformers(publish, taken_over, dataset, famil
     ours = DualEncoder.load(dual).eval()
     assert_equal_vectors(ours, tokens, SentenceTransformer(str(folder), device="cpu"), dataset)
     assert_equal_vectors(ours, tokens, SentenceTransformer(str(dual / "shared"), device="cpu"), dataset)
+
+
+@pytest.mark.parametrize("family", encoding.FAMILIES)
+def test_packed_they_are_the_same(publish, taken_over, dataset, family):
+    folder = publish(family, "mean", Normalize(), prompts=PROMPTS)
+    dual, tokens = taken_over(folder)
+    ours = DualEncoder.load(dual).eval()
+    accelerate(ours, Execution(attention="packed"), 128, "fp32", training=False)
+    assert ours.packed == 128
+    assert_equal_vectors(ours, tokens, SentenceTransformer(str(folder), device="cpu"), dataset)
+
+
+@pytest.mark.parametrize(
+    ("family", "pooling", "padding", "attention"),
+    [
+        ("bert", "mean", "right", "packed"),
+        ("modernbert", "cls", "right", "padded"),
+        ("t5", "mean", "right", "padded"),
+        ("qwen3", "lasttoken", "left", "padded"),
+    ],
+)
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_stage_writes_them_in_one_process_or_two(
+    publish, taken_over, dataset, make_job, command, tmp_path, family, pooling, padding, attention, processes
+):
+    folder = publish(family, pooling, Normalize(), padding=padding, prompts=PROMPTS)
+    dual, tokens = taken_over(folder)
+    inputs = {"dataset": dataset, "model": dual.parent, "tokens": tmp_path / "tokens/t-0123456789"}
+    params = {"side": "passages", "block": 16, "batch_tokens": 256, "precision": "fp32", "dtype": "fp32"}
+    out, execution = tmp_path / "de.passages-0123456789", {"attention": attention, "workers": 1}
+    program, started = [sys.executable, "-m", "tandem", "embeddings-shard"], []
+    for number in range(processes) if processes > 1 else ():
+        job = make_job("embeddings", out, params, inputs, execution | {"shard": number, "shards": processes})
+        started.append(subprocess.Popen([*program, *command(job, f"shards/{number}.json")]))
+    assert [process.wait() for process in started] == [0] * len(started)
+    assert len(list(out.glob("blocks/*.npy"))) == (4 if started else 0)
+    encode(make_job("embeddings", out, params, inputs, execution))
+    made = np.concatenate([np.load(path) for path in sorted(out.glob("blocks/*.npy"))])
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    theirs.max_seq_length = 24 + tokens.template.extra[0]
+    rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
+    expected = theirs.encode_document([contents(row["title"], row["text"]) for row in rows], show_progress_bar=False)
+    assert made.shape == expected.shape
+    assert np.abs(made - expected).max() < 1e-5
 
 
 def test_linear_layers_and_fewer_dimensions(publish, taken_over, dataset):

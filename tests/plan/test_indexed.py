@@ -88,7 +88,7 @@ def test_gpus_and_shards_change_no_key(configured):
     [
         ({"type": "hnws"}, "indexes.x.type is 'hnws'; did you mean hnsw?"),
         ({"type": ["hnsw"]}, "indexes.x.type is ['hnsw']; did you mean hnsw?"),
-        ({"m": 3}, "indexes.x.type is missing; allowed: flat, sq, pq"),
+        ({"m": 3}, "indexes.x.type is missing; allowed: flat, sq, binary, pq"),
         ({"type": "hnsw", "nprobe": 3}, unknown_key("indexes.x.nprobe")),
         ({"type": "ivf_flat", "nlist": 0}, "indexes.x.nlist is 0; allowed: ≥ 1"),
         ({"type": "sq", "sq": "7bit"}, 'indexes.x.sq is "7bit"; allowed: 8bit, 6bit, 4bit, fp16'),

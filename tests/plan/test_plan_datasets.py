@@ -144,6 +144,24 @@ def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_th
     assert set(audit.upstream) == {"dataset", "run.0"}
 
 
+def test_systems_that_need_no_training_are_rows_of_the_baseline(folder, plan, encoder_folder):
+    """By a name of `encoders`, by a folder, re-ranked by a published cross-encoder; a trained one is in the summary."""
+    published = {"encoders": {"tiny": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}}}
+    systems = ["bm25", "tiny", "tiny@binary", "de_bm25neg"]
+    made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", systems=systems, **published)
+    rows = {row.system: stage for row, stage in made.tables["baseline"]}
+    assert list(rows) == ["BM25", "tiny", "tiny@binary"]
+    assert rows["tiny"].upstream["run"].kind == "retrieve"
+    summary = [row.system for row, _ in made.tables["summary"]]
+    assert summary[-2:] == ["tiny", "tiny@binary"]  # the trained one is there by the table's own name
+    assert summary.count("DE w/ BM25 Neg") == 1
+    assert {row.id: row.baseline for row in made.tables._read["baseline"].rows} == {
+        ("BM25", ""): None,
+        ("tiny", ""): ("BM25", ""),
+        ("tiny@binary", ""): ("BM25", ""),
+    }
+
+
 def test_models_of_another_dataset_serve_one_without_training_queries(folder, plan):
     made = plan({"d": {"source": "beir", "path": folder("d", ["test"])}}, "d", train_on="pydocs")
     run = score(made, "de_bm25neg").upstream["run"]

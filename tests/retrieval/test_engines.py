@@ -82,12 +82,18 @@ def long(vectors):
 SHAPES = {"random": np.copy, "copies": copies, "negative": opposite, "zeros": np.zeros_like, "long": long}
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "int8"])
+def wide(*arrays):
+    """Vectors whose numbers need more than fp16 has."""
+    return [array.astype(np.float32) / 3 for array in arrays]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("depth", [1, 40, 900])
 def test_an_engine_is_brute_force(engine, kept, shape, depth, dtype):
     """900 is more than there are passages; blocks of 64 make stretches of several, and one that is cut."""
     vectors, queries = SHAPES[shape](normal(1, 700, 48)), np.abs(normal(2, 20, 48))
+    vectors, queries = wide(vectors, queries) if dtype == "fp32" else (vectors, queries)
     ranks = np.random.default_rng(3).permutation(700)
     embeddings = kept(vectors, dtype=dtype, temperature=0.05)
     for memory in (MEMORY, 200_000):
@@ -132,7 +138,8 @@ def like_cuda(monkeypatch):
     """Vectors held, multiplied and decided as on CUDA, by the processor."""
 
     def hold(held, values, ranks, scale=None):
-        held.factor, held.scale, held.ranks = values.half(), scale, ranks
+        held.factor = values if values.dtype == torch.float32 else values.half()
+        held.scale, held.ranks = scale, ranks
         held.longest = 1.001 * (held.factor.float().norm(dim=1) * (1 if scale is None else scale)).max().double()
 
     def products(held, asked):
@@ -144,7 +151,7 @@ def like_cuda(monkeypatch):
     monkeypatch.setattr(torch_search.Search, "_scores", torch_search.Search._scores_on_device)
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "int8"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 @pytest.mark.parametrize("left", [1.0, 1e7])
 def test_what_is_decided_on_the_device_is_brute_force(kept, like_cuda, monkeypatch, dtype, left):
     """Also where the bound is so wide that many a pair is left to the fixed order."""
@@ -152,6 +159,7 @@ def test_what_is_decided_on_the_device_is_brute_force(kept, like_cuda, monkeypat
         torch_search, "rounding_width", lambda dimension, lengths: left * rounding_width(dimension, lengths)
     )
     vectors, queries = copies(normal(15, 700, 48)), normal(16, 20, 48)
+    vectors, queries = wide(vectors, queries) if dtype == "fp32" else (vectors, queries)
     ranks, embeddings = np.random.default_rng(17).permutation(700), kept(vectors, dtype=dtype, temperature=0.3)
     made = found(torch_search.search, embeddings, ranks, queries, 60)
     assert made.tobytes() == brute(embeddings, ranks, queries, 60).tobytes()

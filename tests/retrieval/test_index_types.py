@@ -25,6 +25,7 @@ def check(params, *limits):
     [
         ({"type": "flat"}, "Flat"),
         ({"type": "sq", "sq": "8bit"}, "SQ8"),
+        ({"type": "binary"}, "LSH"),
         ({"type": "pq", "m": None, "bits": 8, "opq": True}, "OPQ96_768,PQ96x8np"),
         ({"type": "pq", "m": 64, "bits": 4, "opq": False}, "PQ64x4np"),
         ({"type": "ivf_flat", "nlist": None}, "IVF8192,Flat"),

@@ -142,6 +142,8 @@ VALUES = {
 
 def test_the_page_says_how_vectors_were_kept():
     assert "computed in bf16 and stored in int8" in render_readme(CARD, **VALUES)
+    rounded = {dtype: ".half()" in render_readme(CARD, **VALUES | {"dtype": dtype}) for dtype in ("fp32", "fp16")}
+    assert rounded == {"fp32": False, "fp16": True}
 
 
 def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ INDEXES = {
     "codes": {"type": "ivf_pq", "nlist": 10, "m": 4, "bits": 4, "opq": True, **LEARNED},
     "bytes": {"type": "sq", "sq": "8bit", "rescore": False, "recall_queries": 5, **LEARNED},
     "graph": {"type": "hnsw", "m": 3, "ef_construction": 20, "ef_search": 16, "part": 400},
+    "signs": {"type": "binary", "recall_queries": 0, "part": 400},
     "words": {"factory": "IVF16,SQ8", **LEARNED},
 }
 N, D, ASKED, DEPTH = 1000, 8, 30, 100
@@ -95,14 +96,17 @@ def test_the_words_of_faiss_tell_their_lists(machine):
 def test_a_search_by_hand(machine):
     """Lists: ten centroids, four tenths of the passages, exact scores of 200; codes: one look-up a byte."""
     plan = planned()
-    lists, codes, small, graph = (
+    lists, codes, small, graph, signs = (
         costs(plan, machine, plan.planner.run(f"de@{name}", "dev", "test"))
-        for name in ("lists", "codes", "bytes", "graph")
+        for name in ("lists", "codes", "bytes", "graph", "signs")
     )
     rescored, exact = 2 * 200 * D, 2 * ASKED * N * D
     assert lists.wall == approx(1 + ASKED * (2 * 10 * D + 400 * 2 * D + rescored) / 1e3)
     assert codes.wall == approx(1 + ASKED * (2 * 10 * D + N * 4 + rescored) / 1e3 + exact / 1e2)
     assert small.wall == approx(1 + ASKED * N * 2 * D / 1e3 + 2 * 5 * N * D / 1e2)
+    # a byte for eight dimensions, exact scores of four times the depth
+    assert signs.wall == approx(1 + ASKED * (N * D / 8 + 2 * 400 * D) / 1e3)
+    assert costs(plan, machine, index(plan, "signs")).disk == N * D / 8
     # three graphs of at most 400 passages, 16 candidates with six links each
     assert graph.wall == approx(1 + ASKED * (3 * 16 * 6 * 2 * D + rescored) / 1e3 + exact / 1e2)
 

@@ -138,7 +138,14 @@ class Encode(Inference):
     """Vectors of queries and passages."""
 
     block: int = Field(16384, ge=1, description="passages per file of vectors")
-    dtype: Literal["fp16", "int8"] = Field("fp16", description="of passages' vectors on disk; int8 has a scale each")
+    dtype: Literal["fp32", "fp16", "int8"] = Field(
+        "fp16", description="of passages' vectors on disk, fp32 of queries' too; int8 has a scale for each vector"
+    )
+
+    @property
+    def query_dtype(self) -> Literal["fp32", "fp16"]:
+        """Of queries' vectors."""
+        return "fp32" if self.dtype == "fp32" else "fp16"
 
 
 Ties = Literal["doc_id", "trec_eval"]
@@ -275,6 +282,13 @@ class SqIndex(_Quantiser, _Learned, _Parts):
     type: Literal["sq"]
 
 
+class BinaryIndex(_Parts):
+    """The signs of a vector's numbers, a bit each, by the Hamming distance."""
+
+    type: Literal["binary"]
+    rescore_factor: int = Field(4, ge=1, description="ask the index for this many times the depth")
+
+
 class PqIndex(_Product, _Learned, _Parts):
     """Product quantisation."""
 
@@ -322,7 +336,16 @@ class FactoryIndex(_Learned, _Parts):
 
 
 IndexEntry = (
-    FlatIndex | SqIndex | PqIndex | IvfFlatIndex | IvfSqIndex | IvfPqIndex | HnswIndex | HnswSqIndex | FactoryIndex
+    FlatIndex
+    | SqIndex
+    | BinaryIndex
+    | PqIndex
+    | IvfFlatIndex
+    | IvfSqIndex
+    | IvfPqIndex
+    | HnswIndex
+    | HnswSqIndex
+    | FactoryIndex
 )
 INDEXES: dict[str, type[IndexEntry]] = by_value("type", *get_args(IndexEntry))
 

@@ -158,6 +158,9 @@ class TableLayout(Section):
     baseline: RowReference | None = Field(None, description="what rows without one of their own are tested against")
     columns: Items[TableColumn] = Field((), description="absent: the measures that are scored")
     rows: Items[TableRow] = Field(min_length=1, description="from top to bottom")
+    systems: Literal["untrained", "all"] | None = Field(
+        None, description="further rows: the configuration's `systems`, all or those that need no training"
+    )
 
 
 class StatisticsPaper(Section):

@@ -6,7 +6,7 @@ resolves a layout once and writes it, with the scores of its rows, as a `TablePl
 
 import csv
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -235,6 +235,17 @@ def load_layout(path: Path) -> Layout:
     rows = _resolve_rows(path, source, columns, printed)
     changes = {"columns": columns, "rows": rows, "baseline": None, "printed_from": None}
     return Layout.model_construct(**{**dict(source), **changes})
+
+
+def with_systems(layout: Layout, systems: Iterable[str]) -> Layout:
+    """A layout with a row for each run that it does not show yet, tested against what it re-ranks, else BM25."""
+    rows, names = list(layout.rows), {row.run: row.system for row in layout.rows if not row.first_stage}
+    for run in (run for run in systems if run not in {row.run for row in layout.rows}):
+        first, _, system = run.rpartition("+")
+        baseline = (names[first or "bm25"], "") if (first or "bm25") in names else None
+        rows.append(LayoutRow(system=system, first_stage=names.get(first, first), run=run, baseline=baseline))
+        names |= {run: run}
+    return layout.model_copy(update={"rows": tuple(rows)})
 
 
 def _resolve_rows(

@@ -32,6 +32,7 @@ LEGEND = (
 )
 BANDS = "Bands of the plots: ± one standard deviation over seeds, with one seed the interval over queries."
 MOST_NAMED = 16  # series in a legend
+MOST_COLUMNS = 12  # of a table with a column for each value of the axis
 
 
 def sweep(*, points: Path, out: CsvOut) -> None:
@@ -49,7 +50,8 @@ def sweep(*, points: Path, out: CsvOut) -> None:
 
     html = page.render("sweep.html", title=result.title, sweep=SweepView(result, address))
     write_text(out, sweep_csv(result))
-    texts = {".md": markdown(sweep_grid(result)), ".svg": svg(result), ".html": html, ".json": result.to_json()}
+    grids = [sweep_grid(result), *crossed(result)]
+    texts = {".md": "\n".join(map(markdown, grids)), ".svg": svg(result), ".html": html, ".json": result.to_json()}
     for suffix, text in texts.items():
         write_text(out.with_suffix(suffix), text)
 
@@ -100,6 +102,25 @@ def sweep_grid(result: Result, notes: tuple[str, ...] = (LEGEND,)) -> Grid:
     )
 
 
+def crossed(result: Result) -> list[Grid]:
+    """Of several paths, a table for each measure: a row for each line of its plot, a column for each value of the axis.
+
+    No table where the axis has more than `MOST_COLUMNS` values.
+    """
+    x = list(dict.fromkeys(format_value(line.point[result.x]) for line in result.lines))
+    if len(result.paths) == 1 or len(x) > MOST_COLUMNS:
+        return []
+    grids = []
+    for measure in result.measures:
+        rows: dict[str, dict[str, str]] = {}
+        for line in result.lines:
+            if line.measure == measure:
+                rows.setdefault(_series(result, line), {})[format_value(line.point[result.x])] = value_text(line)
+        cells = [[name, *(values[column] for column in x)] for name, values in rows.items()]
+        grids.append(Grid(f"{measure} along {short_path(result.x)}", ["", *x], cells))
+    return grids
+
+
 def value_text(line: Line) -> str:
     """`41.27 ± 0.30`, or the mean alone."""
     return f"{line.value:.2f}" if line.sd is None else f"{line.value:.2f} ± {line.sd:.2f}"
@@ -121,6 +142,11 @@ class SweepView:
     def grid(self) -> Grid:
         """The table with what stands below it."""
         return sweep_grid(self.result, (LEGEND, BANDS))
+
+    @property
+    def crossed(self) -> list[Grid]:
+        """The same values along the axis."""
+        return crossed(self.result)
 
     def anchor(self, key: str) -> str:
         """The id of a run's line in the list below the table; several sweeps may show one run."""

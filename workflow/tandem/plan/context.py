@@ -192,7 +192,7 @@ class Context:
     def untrained(self, system: str) -> str | None:
         """The encoder that an expression names as it is, without training; None for any other system."""
         name = self.settings.encoder if system == "encoder" else system
-        is_encoder = system == "encoder" or system in self.settings.encoders
+        is_encoder = system == "encoder" or system in self.settings.encoders or "/" in system  # a folder, or org/name
         return name if is_encoder and system not in self.settings.models else None
 
     def is_sparse(self, system: str) -> bool:

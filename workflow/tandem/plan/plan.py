@@ -37,9 +37,9 @@ class Plan:
         self.settings = self.planner.settings
         self.hosted = Hosted(self.stages, self.settings.execution)
         check_all(self.settings)
-        self.tables = Tables(self.planners, root / "config/papers", root, views)
         for system in self.settings.systems:
             self.planner.run(system, self.split, "systems")
+        self.tables = Tables(self.planners, root / "config/papers", root, views)
         self.swept = Sweeps(self.planners, root / "config/sweeps", views)
 
     @property

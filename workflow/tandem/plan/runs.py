@@ -2,9 +2,9 @@
 
 `bm25`; `bm25.<analyzer>` (the same with another analyzer); `given` (the dataset's own training lists); a name of
 `sparse:` (a variant of bm25), `runs:` (a file somebody released), `fusions:`, `pipelines:` (the best of several) or
-`aggregations:`; a dual encoder, searched exactly, or `<dual encoder>@<name of indexes:>`; `encoder` or a name of
-`encoders:`, which is a dual encoder without training; `<first stage>+<cross-encoder>`, where a name of `ensembles:`,
-`rerankers:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's place.
+`aggregations:`; a dual encoder, searched exactly, or `<dual encoder>@<name of indexes:>`; `encoder`, a name of
+`encoders:`, a folder or org/name on the hub, which are dual encoders without training; `<first stage>+<cross-encoder>`,
+where a name of `ensembles:`, `rerankers:`, `llm_rerankers:` or `scorers:` may take the cross-encoder's place.
 """
 
 from pathlib import Path
@@ -162,7 +162,7 @@ def _rerank(
     ctx: Context, system: str, pool: Stage, judge: str, split: str, where: str, data: str, params: JSON
 ) -> Stage:
     require_depth(pool, params["depth"], "rerank.depth")
-    upstream = {"dataset": dataset(ctx, data), "run": pool}
+    upstream, system = {"dataset": dataset(ctx, data), "run": pool}, system.replace("/", "_")  # in names of files
     if judge in ctx.settings.llm_rerankers:
         return rerank_by_llm(ctx, system, judge, upstream, params["depth"], split)
     if judge in ctx.settings.scorers:
@@ -189,13 +189,13 @@ def _scorer(ctx: Context, name: str) -> JSON:
 
 def embedded_queries(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:
     """The stage that embeds a split's queries by a dual encoder."""
-    encode = json_of(ctx.settings.encode, "block", "batch_tokens", "precision")
+    encode = json_of(ctx.settings.encode) | {"dtype": ctx.settings.encode.query_dtype}
     return _embeddings(ctx, system, split, {"side": "queries", "split": split, **encode}, where, data)
 
 
 def vectors(ctx: Context, system: str, split: str, where: str, data: str) -> dict[str, Stage]:
     """What a dual encoder's retrieval reads: the dataset, its passages' vectors and those of a split's queries."""
-    encode = json_of(ctx.settings.encode, "block", "batch_tokens", "precision", "dtype")
+    encode = json_of(ctx.settings.encode)
     passages = _embeddings(ctx, system, "passages", {"side": "passages", **encode}, where, data)
     queries = embedded_queries(ctx, system, split, where, data)
     return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}

@@ -17,10 +17,11 @@ from tandem.evaluation.layouts import (
     load_layout,
     names_dataset,
     system_name,
+    with_systems,
 )
 from tandem.plan.datasets import is_measurable, measures
 from tandem.plan.graph import JSON, Stage
-from tandem.plan.planner import Planner, Planners
+from tandem.plan.planner import Planner, Planners, run_needs
 
 Row = dict[str, str]
 NOT_TAKEN = ("tables", "systems", "sweeps", "execution", "audits")  # of a configuration file that a layout names
@@ -103,7 +104,8 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
         self._read: dict[str, Layout] = {}
         for table, file in self.layouts.items():
             try:
-                self._read[table] = load_layout(file)
+                layout = load_layout(file)
+                self._read[table] = with_systems(layout, self._systems(layout))
                 self[table], self.absent[table] = self._rows(file, self._read[table])
             except UserError as error:
                 # A layout whose models or splits are not there is only a mistake if its table is requested.
@@ -197,6 +199,16 @@ class Tables(dict[str, list[tuple[PlannedRow, Stage]]]):
                 named = f"{row.system} ({table})"
                 systems[named, row.first_stage] = {**system, "system": named}
         return list(systems.values())
+
+    def _systems(self, layout: Layout) -> list[str]:
+        """The configuration's `systems` that a layout has rows of."""
+        trained, data = {("models", name) for name in self.settings.models}, self.settings.dataset
+        return [
+            system
+            for system in self.settings.systems
+            if layout.systems == "all"
+            or (layout.systems and trained.isdisjoint(run_needs(self.planners.base.ctx, system, data)))
+        ]
 
     def _rows(self, file: Path, layout: Layout) -> tuple[list[tuple[PlannedRow, Stage]], list[PlannedRow]]:
         """The scores of a layout's rows but quoted ones, for each dataset and seed, and the printed rows without one.

@@ -1,7 +1,7 @@
 """Vectors on disk, in blocks of a fixed number of rows: how the work was split shows in no byte.
 
-Blocks are fp16, or int8 with a scale for each vector: s = max_i |x_i| / 127, rounded up to 16 significant bits, and
-q_i = round(x_i / s). s · q_i is exact in float32, so no score depends on who multiplies. A vector of zeros has s = 0.
+Blocks are fp32, fp16, or int8 with a scale for each vector: s = max_i |x_i| / 127, rounded up to 16 significant bits,
+and q_i = round(x_i / s). s · q_i is exact in float32, so no score depends on who multiplies. Of zeros, s = 0.
 """
 
 import hashlib
@@ -64,7 +64,7 @@ class Pieces:
 Vectors = np.ndarray[Any, np.dtype[np.floating[Any]]]
 Rows = list[Array]  # rows as they are stored, memory-mapped
 
-FP16, INT8 = "fp16", "int8"
+FP32, FP16, INT8 = "fp32", "fp16", "int8"
 LARGEST = 127
 BITS = 16  # of a scale
 ROWS = 1024  # rows that are quantised at once: float64 is wide
@@ -178,7 +178,7 @@ class Blocks:
 class Embeddings:
     """A finished `embeddings` artifact: `rows` vectors of `dimension`, in memory-mapped blocks of `size`.
 
-    Readers get vectors: fp16 as stored, or float32, exactly what int8 and its scale stand for.
+    Readers get vectors: fp32 or fp16 as stored, or float32, exactly what int8 and its scale stand for.
     """
 
     def __init__(self, artifact: Artifact, side: str) -> None:
@@ -196,7 +196,7 @@ class Embeddings:
         return -(-self.rows // self.size)
 
     def stored(self, number: int) -> Array:
-        """A block as stored, memory-mapped: fp16, shape (rows, dim), or rows of `row_type`."""
+        """A block as stored, memory-mapped: fp32 or fp16, shape (rows, dim), or rows of `row_type`."""
         stored: Array = np.load(self.artifact.path(block_name(number)), mmap_mode="r", allow_pickle=False)
         return stored
 

@@ -45,7 +45,7 @@ class Encoder:
         self.budget = job.params.batch_tokens
         self.mode = resolve_precision(job.params.precision)
         accelerate(self.model, job.execution, self.budget, self.mode, training=False)
-        self.dtype = torch.float16 if job.params.dtype == FP16 else torch.float32  # int8 is quantised from float32
+        self.dtype = torch.float16 if job.params.dtype == FP16 else torch.float32  # also what int8 is quantised from
         longest = self.tokens.params[f"{self.tower}_length"] + self.template.extra[0]
         padded, what = -(-longest // STEP) * STEP, f"{self.tokens.folder}: {self.tower}_length, padded,"
         check_length(self.model.towers[self.tower], padded, what)
@@ -57,7 +57,7 @@ class Encoder:
         return texts.take(np.asarray(rows))
 
     def encode(self, texts: Ragged, progress: Progress) -> Vectors:
-        """Vectors of texts, shape (texts, dimension): fp16, or float32 for int8."""
+        """Vectors of texts, shape (texts, dimension): fp16, or float32 for fp32 and int8."""
 
         def count(lengths: Ids) -> None:
             progress.add(len(lengths), tokens=int(lengths.sum()))

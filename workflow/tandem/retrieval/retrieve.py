@@ -17,7 +17,7 @@ from tandem.cluster.progress import Progress
 from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
-from tandem.retrieval.embeddings import Embeddings, Pieces, Stretches, Vectors, block_name, origin
+from tandem.retrieval.embeddings import FP32, Embeddings, Pieces, Stretches, Vectors, block_name, origin
 from tandem.retrieval.exact import Array, Best
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.retrieval import RetrieveParams
@@ -39,7 +39,11 @@ def open_embeddings(job: Job[Any], split: str) -> tuple[Embeddings, Embeddings]:
             raise UserError(f"retrieve: passages were embedded with the {role} {left}, queries with {right}")
     if queries.params["split"] != split:
         raise UserError(f"{queries.folder}: holds queries of the split {queries.params['split']}; expected {split}")
-    return Embeddings(passages, "passages"), Embeddings(queries, "queries")
+    opened = Embeddings(passages, "passages"), Embeddings(queries, "queries")
+    dtypes = [vectors.dtype for vectors in opened]
+    if FP32 in dtypes and len(set(dtypes)) > 1:
+        raise UserError(f"retrieve: passages are {dtypes[0]} and queries {dtypes[1]}; fp32 is needed of both or none")
+    return opened
 
 
 def open_engine(name: str) -> Engine:
@@ -74,7 +78,7 @@ class Retrieval:
         self.order = Order(job.inputs["dataset"])
         self.depth = min(job.params.depth, self.passages.rows)
         self.memory = int((job.execution.search_memory or MEMORY) * (1 << 20))
-        # Of a query: its best passages and a copy of them, and its vector as fp16, float32 and float64.
+        # Of a query: its best passages and a copy of them, and its vector as stored, float32 and float64.
         per_query = 16 * self.depth + 16 * self.passages.dimension
         self.group = min(self.queries.rows, max(1, self.memory // 4 // per_query))
         self.groups = range(0, self.queries.rows, self.group)  # the first query of each

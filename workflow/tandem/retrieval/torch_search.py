@@ -12,9 +12,10 @@ from torch import Tensor
 
 from tandem.cluster.background import ahead
 from tandem.models.device import device, use_workers
-from tandem.retrieval.embeddings import INT8, Rows, Stretches, Vectors
+from tandem.retrieval.embeddings import FP16, FP32, INT8, Rows, Stretches, Vectors
 from tandem.retrieval.exact import EXTRA, ROUNDING, SLACK, Array, pair_scores, query_scores, rounding_width
 
+VALUES = {FP32: torch.float32, FP16: torch.float16, INT8: torch.int8}  # as they are stored
 SEGMENT = 64  # passages of which first the best alone is looked at
 LOWEST = -(1 << 63)  # no passage
 LOW = 0xFFFFFFFF
@@ -26,15 +27,15 @@ Parts = dict[str, Tensor]  # of a stretch: `values`, `ranks`, and of int8 `scale
 
 
 class Stretch:
-    """A stretch of passages on the device: fp16 or int8 values, (passages, dim), with the scale of int8.
+    """A stretch of passages on the device: fp32, fp16 or int8 values, (passages, dim), with the scale of int8.
 
-    `factor` is what is multiplied: on CUDA the values as fp16, which sums in float32; else the vectors as float32.
+    `factor` is what is multiplied: on CUDA fp16 and int8 as fp16, which sums in float32; else the vectors as float32.
     `longest` is an upper bound of the vectors' lengths.
     """
 
     def __init__(self, values: Tensor, ranks: Tensor, scale: Tensor | None = None) -> None:
         self.ranks = ranks
-        if values.is_cuda:  # fp16 holds int8 too
+        if values.is_cuda and values.dtype != torch.float32:  # fp16 holds int8 too
             self.factor, self.scale = values.half(), scale
         else:
             self.factor, self.scale = values.float() if scale is None else values * scale[:, None], None
@@ -43,8 +44,8 @@ class Stretch:
         self.longest = 1.001 * lengths.max().double()  # a float32 sum may be low by less than a thousandth
 
     def products(self, queries: Tensor) -> Tensor:
-        """q · p in float32, shape (queries, passages); queries are fp16 on CUDA, else float32."""
-        if queries.is_cuda:
+        """q · p in float32, shape (queries, passages); queries have the type of `factor`."""
+        if self.factor.dtype == torch.float16:
             products = torch.mm(queries, self.factor.T, out_dtype=torch.float32)
         else:
             products = torch.mm(queries, self.factor.T)
@@ -59,8 +60,8 @@ class Stretch:
 class Buffer:
     """Host memory of a stretch of at most `rows` rows; `pinned`: page-locked, to be copied to a GPU from."""
 
-    def __init__(self, rows: int, dimension: int, int8: bool, pinned: bool) -> None:
-        kinds = {"values": torch.int8, "scale": torch.float32} if int8 else {"values": torch.float16}
+    def __init__(self, rows: int, dimension: int, dtype: str, pinned: bool) -> None:
+        kinds = {"values": VALUES[dtype]} | ({"scale": torch.float32} if dtype == INT8 else {})
         shapes = {"values": (rows, dimension)}
         self.parts = {
             name: torch.empty(shapes.get(name, (rows,)), dtype=kind, pin_memory=pinned)
@@ -84,8 +85,8 @@ def stream(passages: Stretches, rows: int, where: torch.device) -> Iterator[Stre
 
     Two buffers take turns. To a GPU they are copied on a stream of their own, while the caller's stream computes.
     """
-    int8, cuda = passages.embeddings.dtype == INT8, where.type == "cuda"
-    buffers = [Buffer(min(rows, passages.rows), passages.dimension, int8, pinned=cuda) for _ in range(2)]
+    dtype, cuda = passages.embeddings.dtype, where.type == "cuda"
+    buffers = [Buffer(min(rows, passages.rows), passages.dimension, dtype, pinned=cuda) for _ in range(2)]
     sending, sent = torch.cuda.Stream(where) if cuda else None, dict[int, torch.cuda.Event]()
 
     def read() -> Iterator[tuple[Parts, torch.cuda.Event | None]]:
@@ -132,9 +133,9 @@ class Search:
     def __init__(self, queries: Vectors, depth: int, temperature: float, tile: int) -> None:
         self.stored, self.depth, self.temperature, self.tile = queries, depth, temperature, tile
         where = device()
-        self.half = torch.from_numpy(np.ascontiguousarray(queries)).to(where)
-        self.lengths = torch.linalg.vector_norm(self.half.double(), dim=1)
-        self.factor = self.half if where.type == "cuda" else self.half.float()
+        self.queries = torch.from_numpy(np.ascontiguousarray(queries)).to(where)
+        self.lengths = torch.linalg.vector_norm(self.queries.double(), dim=1)
+        self.factor = self.queries if where.type == "cuda" else self.queries.float()
         self.unit = CUT_OFF if where.type == "cuda" else ROUNDING
         self.keys = torch.full((len(queries), depth), LOWEST, dtype=torch.int64, device=where)
 
@@ -161,7 +162,7 @@ class Search:
 
     def _cut(self, at: slice, products: Tensor, stretch: Stretch) -> Tensor:
         """What a product must reach for its passage to be looked at, float32, shape (queries,)."""
-        error = (self.half.shape[1] + SLACK) * self.unit * self.lengths[at] * stretch.longest
+        error = (self.queries.shape[1] + SLACK) * self.unit * self.lengths[at] * stretch.longest
         lowest = floors(self.keys[at]) * self.temperature
         if bool(torch.isinf(lowest).any()):  # the first stretches: its own best set the cut
             count = min(self.depth, products.shape[1])
@@ -183,14 +184,14 @@ class Search:
         """Scores of pairs, those of a query together, float32, equal to those of `pair_scores`."""
         if not query.is_cuda:
             return self._scores_by_threads(query.numpy(), row.numpy(), stretch)
-        chunk = max(1, self.tile // 8 // self.half.shape[1])
+        chunk = max(1, self.tile // 8 // self.queries.shape[1])
         pieces = zip(query.split(chunk), row.split(chunk), strict=True)
         return torch.cat([self._scores_on_device(q, r, stretch) for q, r in pieces])
 
     def _scores_on_device(self, query: Tensor, row: Tensor, stretch: Stretch) -> Tensor:
         """The same by the device that holds the vectors; see `exact.settled`."""
-        sums = (self.half[query].double() * stretch.exact(row)).sum(dim=1)
-        width: Tensor = rounding_width(self.half.shape[1], self.lengths[query] * stretch.longest)
+        sums = (self.queries[query].double() * stretch.exact(row)).sum(dim=1)
+        width: Tensor = rounding_width(self.queries.shape[1], self.lengths[query] * stretch.longest)
         low, high = (((sums + end) / self.temperature).float() for end in (-width, width))
         close = (low != high).nonzero()[:, 0]
         if len(close):
@@ -232,7 +233,9 @@ def search(queries: Vectors, passages: Stretches, depth: int, memory: int, worke
     where = device()
     # A proposal costs 8 bytes in float32 and as padded segments, those near the cut an eighth of it several times over.
     tile = max(SEGMENT, memory // 3 // 16)
-    rows = memory * 2 // 3 // ((4 if where.type == "cuda" else 8) * passages.dimension + 24)
+    # Of a number: two stretches as they are stored, and on a CPU one of fp16 or int8 as float32.
+    wide = where.type != "cuda" or passages.embeddings.dtype == FP32
+    rows = memory * 2 // 3 // ((8 if wide else 4) * passages.dimension + 24)
     rows = max(1, min(rows, tile // min(len(queries), depth + EXTRA)))
     best = Search(queries, depth, passages.temperature, tile)
     for stretch in stream(passages, rows, where):

@@ -13,7 +13,7 @@ from tandem.registry import Registry
 from tandem.stages.base import Kind, Params
 
 Normalization = Literal["min_max", "z_score", "none"]
-IndexType = Literal["flat", "sq", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"]
+IndexType = Literal["flat", "sq", "binary", "pq", "ivf_flat", "ivf_sq", "ivf_pq", "hnsw", "hnsw_sq", "factory"]
 
 
 aggregation: Registry[Callable[..., Any]] = retrieval.aggregation

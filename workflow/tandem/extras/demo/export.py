@@ -23,6 +23,7 @@ from tandem.models.saving import POOL
 from tandem.models.tokens import Tokens
 from tandem.plan.graph import Stage
 from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.indexes.types import SIGNS
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import replacing, write_text
 
@@ -110,6 +111,8 @@ def fill(folder: Path, system: str, run: Stage, split: str, texts: bool) -> None
         shutil.copyfile(needs["dataset"].path(CORPUS), folder / TEXTS)
     files, factory = [FLAT], "Flat"
     if "index" in needs:
+        if SIGNS in needs["index"].manifest.facts["factory"]:
+            raise UserError(f"{system}: FAISS alone would rank by signs, without exact scores; name another index")
         files, factory = _copy_index(needs["index"], folder)
     else:
         with Progress(f"export {system}", passages.rows, "passages") as progress:

@@ -52,13 +52,15 @@ class Dual:
     """A dual encoder's query tower, as the stage `embeddings` runs it: `model` with `tokens` of `dataset`."""
 
     def __init__(self, inputs: dict[str, Artifact], params: dict[str, Any]) -> None:
-        stage = EmbeddingsParams(side="queries", batch_tokens=params["batch_tokens"], precision=params["precision"])
+        encode = {key: params[key] for key in ("batch_tokens", "precision", "dtype")}  # of the passages
+        stage = EmbeddingsParams(side="queries", **encode)
+        stage = stage.model_copy(update={"dtype": stage.query_dtype})
         self.encoder = Encoder(Job("embeddings", Path(), stage, inputs))
         folder = inputs["model"].folder / "dual" / ("shared" if self.encoder.model.shared else "query")
         self.queries = Queries(folder, inputs["tokens"])
 
     def answer(self, question: Question) -> list[float]:
-        """The query's vector, fp16."""
+        """The query's vector."""
         with Progress("", 1, "queries", quiet=True) as progress:
             vectors = self.encoder.encode(Ragged.of([self.queries.ids(question["query"])]), progress)
         values: list[float] = vectors[0].tolist()

@@ -36,7 +36,7 @@ class Vectors:
 
     def answer(self, question: Question) -> Any:
         """With `rows`: their scores for the query's `vector`; with `depth`: (ids, scores) of the best passages."""
-        vector = np.array(question["vector"], np.float16)[None]
+        vector = np.array(question["vector"], np.float32)[None]
         if "rows" in question:
             rows = self.passages.at(question["rows"])
             return pair_scores(np.repeat(vector, len(rows), axis=0), rows, self.passages.temperature).tolist()
@@ -60,7 +60,7 @@ class Exact:
         return BlockSearch(vectors, self.ranks[first : first + len(vectors)], self.passages.temperature)
 
     def best(self, queries: Array, depth: int) -> Best:
-        """The best passages of queries (fp16), ties by document id."""
+        """The best passages of queries, ties by document id."""
         best, at = Best(len(queries), depth), slice(0, len(queries))
         for number in range(len(self.passages)):
             block = self.ready[number] if number < len(self.ready) else self._block(number)

@@ -1,7 +1,7 @@
 """Cost functions of indexes: operations of FAISS to train, fill and search one, memory and disk.
 
-Operations are those of distances, a multiplication and its addition counting as two; what a product code costs in a
-search is one table look-up a byte. `faiss` is what all of a machine's threads do together, `faiss_alone` one thread,
+Operations are those of distances, a multiplication and its addition counting as two; a product code, or signs, cost
+one table look-up a byte in a search. `faiss` is what all of a machine's threads do together, `faiss_alone` one thread,
 `flat_search` exact search (see config/hardware/).
 """
 
@@ -40,14 +40,22 @@ class Index:
     @property
     def each(self) -> float:
         """Bytes of a passage: its vector or code, its id in a list, its links. FAISS's own words count as float32."""
-        code = BYTES.get(self.params.sq or "", 4.0) * self.dimension
+        return self.code + (8 if self.nlist else 0) + 4 * self.links
+
+    @property
+    def code(self) -> float:
+        """Bytes of a vector or its code."""
+        if self.params.type == "binary":
+            return self.dimension / 8
         if self.params.bits:
-            code = self.params.m * self.params.bits / 8
-        return code + (8 if self.nlist else 0) + 4 * self.links
+            return float(self.params.m * self.params.bits / 8)
+        return BYTES.get(self.params.sq or "", 4.0) * self.dimension
 
     @property
     def compared(self) -> float:
         """Operations to compare a query with a passage."""
+        if self.params.type == "binary":
+            return self.code
         return float(self.params.m) if self.params.bits else 2.0 * self.dimension
 
     def trained(self) -> tuple[float, float]:

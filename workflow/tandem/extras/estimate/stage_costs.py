@@ -107,14 +107,14 @@ def teacher(stage: Stage, setting: Setting) -> Work:
 
 @cost("embeddings")
 def embeddings(stage: Stage, setting: Setting) -> Work:
-    """Encoding passages or a split's queries into fp16 vectors, or int8 with a scale of four bytes each."""
+    """Encoding passages or a split's queries into vectors; one of int8 has a scale of four bytes."""
     params, read = params_of(stage), stage.upstream["tokens"]
     shape, (query, passage) = setting.shape(read), setting.lengths(read)
     passages = params.side == "passages"
     texts = setting.size(stage).passages if passages else setting.queries(stage, params.split)
     operations = shape.forward(texts, (passage if passages else query) + DUAL_SPECIAL)
     dimension = setting.dimension(stage)
-    each = dimension + 4 if params.dtype == "int8" else 2 * dimension
+    each = {"fp32": 4 * dimension, "fp16": 2 * dimension, "int8": dimension + 4}[params.dtype]
     return Work("encode", operations, memory=PROCESS + 4 * shape.parameters, disk=texts * each)
 
 

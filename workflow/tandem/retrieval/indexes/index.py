@@ -1,4 +1,4 @@
-"""Stage `index`: an index of the passages' vectors, in parts of a fixed number of rows, by inner product.
+"""Stage `index`: an index of the passages' vectors, in parts of a fixed number of rows, by inner product or by signs.
 
 Shards fill whole parts, the stage those still missing, and merges inverted lists on disk: how the work was split
 changes no byte, and a killed build continues after its last finished part. No torch here, as in `retrieve`.
@@ -20,7 +20,7 @@ from tandem.data.runs import Floats
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings, Pieces, block_name, origin
 from tandem.retrieval.indexes.threads import PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus
-from tandem.retrieval.indexes.types import LEAST, check, factory, sample_size, sized, uses
+from tandem.retrieval.indexes.types import LEAST, SIGNS, check, factory, sample_size, sized, uses
 from tandem.stages.retrieval import IndexParams
 from tandem.store.artifact import check_files
 from tandem.store.files import write_json
@@ -54,8 +54,9 @@ def pieces(rows: range, size: int) -> Iterator[range]:
 def empty(params: IndexParams, dimension: int) -> Any:
     """An untrained index of sized parameters; a `UserError` where FAISS knows no such index."""
     name = factory(params, dimension)
+    metric = faiss.METRIC_L2 if SIGNS in name else faiss.METRIC_INNER_PRODUCT  # its Hamming distance has no other
     with explained(f"index: FAISS makes no {name} of {dimension} dimensions"):
-        index = faiss.index_factory(dimension, name, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(dimension, name, metric)
     inner = chain(index)[1]
     if isinstance(inner, faiss.IndexHNSW) and params.ef_construction:
         inner.hnsw.efConstruction = params.ef_construction
@@ -231,7 +232,7 @@ class Build:
             "rows": self.passages.rows,
             "dimension": self.passages.dimension,
             "factory": self.factory,
-            "metric": "inner product",
+            "metric": "Hamming distance" if SIGNS in self.factory else "inner product",
             "params": plain(self.params),
             "indexes": [{"file": name, "first": first} for name, first in firsts.items()],
         }

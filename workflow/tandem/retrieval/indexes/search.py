@@ -26,7 +26,7 @@ Hits = tuple[Floats, Rows]  # scores and rows
 
 
 class Index:
-    """The index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; a graph stays on the CPU)."""
+    """The index of an artifact; `threads` share the queries, or GPUs (see `on_gpus`; not graphs and signs)."""
 
     def __init__(self, artifact: Artifact, threads: Threads, gpu: str = NONE) -> None:
         meta = json.loads(artifact.path("meta.json").read_text())
@@ -37,11 +37,12 @@ class Index:
         indexes = [faiss.read_index(str(artifact.path(part["file"])), flags) for part in meta["indexes"]]
         self.firsts: list[int] = [part["first"] for part in meta["indexes"]]
         inner = chain(indexes[0])[1]
+        self.signs = int(inner.nbits) if isinstance(inner, faiss.IndexLSH) else 0  # of a vector, where they are all
         inverted: Any = faiss.try_extract_index_ivf(indexes[0])  # behind whatever refines it
         self.lists: int = inverted.nlist if inverted else 0
         self.is_graph = isinstance(inner, faiss.IndexHNSW)
-        if self.is_graph and gpu != NONE:
-            say(f"{artifact.folder}: FAISS has no HNSW on GPUs; the CPU searches")
+        if (self.is_graph or self.signs) and gpu != NONE:
+            say(f"{artifact.folder}: FAISS has no {self.factory} on GPUs; the CPU searches")
             self.gpu = NONE
         for index in indexes:
             _no_prefetch(chain(index)[1])
@@ -76,6 +77,8 @@ class Index:
         batches = [queries[start : start + size] for start in range(0, len(queries), size)]
         run = self.threads.map if len(batches) > 1 else map
         scores, rows = (np.concatenate(each) for each in zip(*run(lambda b: part.search(b, k), batches), strict=True))
+        if self.signs:  # a Hamming distance of h: the inner product of vectors of ±1 is signs - 2 h
+            scores = self.signs - 2 * scores
         return scores, np.where(rows < 0, -1, rows + first)
 
 

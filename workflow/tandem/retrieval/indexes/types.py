@@ -6,11 +6,13 @@ from math import isqrt
 from tandem.errors import UserError
 from tandem.stages.retrieval import IndexParams
 
+SIGNS = "LSH"  # FAISS's name of an index of signs
 # Filled in from the parameters; `{opq}` is empty or a learned rotation, `{sq}` a scalar quantiser's name. `np` leaves
 # out the renumbering of codes for polysemous filtering, which nothing here uses and which takes most of the training.
 TYPES: dict[str, str] = {
     "flat": "Flat",
     "sq": "{sq}",
+    "binary": SIGNS,
     "pq": "{opq}PQ{m}x{bits}np",
     "ivf_flat": "IVF{nlist},Flat",
     "ivf_sq": "IVF{nlist},{sq}",
