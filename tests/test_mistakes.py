@@ -1,0 +1,239 @@
+"""A newcomer's mistakes: the last line that is printed names what to mend, and the exit status is not 0.
+
+The commands are typed in a folder with a collection in `data/` and the configuration `mine.yaml`.
+"""
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import snakemake.cli
+from tiny_project import ROOT, said, write_beir
+
+from tandem.__main__ import main
+
+MINE = "dataset: mine\ndatasets: {mine: {source: beir, path: data}}\n"
+NO_MODELS = "recipes: []\nmodels: {de_bm25neg: null, ce_bm25neg: null, ce_deneg: null, rocketqav2: null}\n"
+TABLE = "title: Mine\ncolumns: [{measure: RR@10}]\nrows: [{system: BM25, run: bm26}]\n"
+STRANGE = "query-id\tcorpus-id\tscore\ntest-otter\tD-20\t1\n"
+
+
+class Mistake(NamedTuple):
+    """What is typed, what the last line says, what stands in mine.yaml besides `MINE`, and other files' contents."""
+
+    command: str
+    line: str
+    mine: str = ""
+    files: dict[str, str] | None = None
+    status: int = 1
+
+
+MISTAKES = {
+    # on the command line
+    "a misspelt command": Mistake("tandem rnu", "tandem: rnu is not a command; did you mean run?", status=2),
+    "a misspelt flag": Mistake("tandem verify --quik", "Unknown option: --quik. Did you mean --quick"),
+    "a file that is not there": Mistake(
+        "tandem run mime.yaml", "tandem run: mime.yaml: no such file; did you mean mine.yaml?"
+    ),
+    "a folder in place of a file": Mistake("tandem run data", "tandem run: data is no target"),
+    "a misspelt target": Mistake("tandem run mine.yaml summry", "summry is no target; did you mean summary?"),
+    "a flag of Snakemake's": Mistake(
+        "tandem run mine.yaml --cores 2", "flags of Snakemake stand after --: tandem run -- --cores"
+    ),
+    "a colon for =": Mistake("tandem run --config a:b", "--config a:b: allowed: key=value, such as seed=7"),
+    # in the configuration
+    "a misspelt key": Mistake("tandem run mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"),
+    "a misspelt key of a model": Mistake(
+        "tandem run mine.yaml",
+        "models.de_bm25neg.train.epoch is not a known key; did you mean epochs?",
+        "models: {de_bm25neg: {train: {epoch: 3}}}",
+    ),
+    "a misspelt model": Mistake(
+        "tandem run mine.yaml",
+        "models.rocketqa2.objective is missing; allowed: dual, cross, joint; did you mean rocketqav2?",
+        "models: {rocketqa2: {train: {epochs: 3}}}",
+    ),
+    "a word for a number": Mistake("tandem run mine.yaml", 'seed is "many"; allowed: integer', "seed: many"),
+    "a misspelt dataset": Mistake("tandem run --config dataset=scifct", "did you mean scifact?"),
+    "a misspelt encoder": Mistake("tandem run mine.yaml", "encoder: minilmm is unknown", "encoder: minilmm"),
+    "a folder that is no encoder": Mistake("tandem run mine.yaml", "data holds no model.safetensors", "encoder: data"),
+    "a misspelt loss": Mistake(
+        "tandem run mine.yaml",
+        'models.ce_bm25neg.train.loss is "listwize"; allowed: listwise',
+        "models: {ce_bm25neg: {train: {loss: listwize}}}",
+    ),
+    "a misspelt table": Mistake("tandem run mine.yaml", "tables: sumary", "tables: [sumary]"),
+    "a misspelt run": Mistake("tandem run mine.yaml", "bm26", "tables: [mine_table.yaml]", {"mine_table.yaml": TABLE}),
+    "a misspelt measure": Mistake("tandem run mine.yaml", "score.measures: ", "score: {measures: [nDCG@ten]}"),
+    "a table without its models": Mistake("tandem run mine.yaml", "summary", NO_MODELS),
+    "broken YAML": Mistake("tandem run mine.yaml", "tandem run: mine.yaml:4: not valid YAML", "tables: [summary\n"),
+    "a list for keys": Mistake(
+        "tandem run list.yaml", "list.yaml: holds list and no mapping of keys", files={"list.yaml": "- dataset: mine\n"}
+    ),
+    "data that are not there": Mistake(
+        "tandem run other.yaml", "dta", files={"other.yaml": MINE.replace("path: data", "path: dta")}
+    ),
+    "a plugin that is not there": Mistake("tandem run mine.yaml", "my_loses.py", "plugins: [my_loses.py]"),
+    "a plugin that is no Python": Mistake(
+        "tandem run mine.yaml", "broken.py", "plugins: [broken.py]", {"broken.py": "def f(:\n"}
+    ),
+    # tandem init
+    "init without the data": Mistake("tandem init other --data dta", "tandem init: --data dta: no such file or folder"),
+    "init a second time": Mistake(
+        "tandem init mine --data data", "mine.yaml exists; choose another name, or replace it with --force"
+    ),
+    "judgements of other passages": Mistake(
+        "tandem init other --data data",
+        "0 of 2 qrels name a passage of the corpus: yours look like D-20, the corpus has",
+        files={"data/qrels/test.tsv": STRANGE, "data/qrels/train.tsv": STRANGE.replace("test-", "train-")},
+    ),
+    # what comes after a run, before it
+    "a search before the run": Mistake('tandem search bm25 mine.yaml "an otter"', "bm25 cannot be used before lucene "),
+    "a search without a system": Mistake('tandem search mine.yaml "an otter"', "an otter is not a system"),
+    "a search by a re-ranker alone": Mistake(
+        'tandem search ce_deneg mine.yaml "an otter"',
+        "ce_deneg is a cross-encoder, which re-ranks a list; say whose: bm25+ce_deneg",
+    ),
+    "a table before the run": Mistake("tandem show results/tables/summary.csv", "results/tables/summary.csv"),
+    "a lineage before the run": Mistake("tandem lineage summary:BM25:RR@10", "summary"),
+    "unknown hardware": Mistake("tandem estimate mine.yaml --hardware h100", "h100"),
+    # Snakemake itself
+    "Snakemake: a file that is not there": Mistake("snakemake -n --configfile mime.yaml", "mime.yaml not found."),
+    "Snakemake: a target after --configfile": Mistake(
+        "snakemake -n --configfile mine.yaml baseline", "baseline not found."
+    ),
+    "Snakemake: a profile that is not there": Mistake("snakemake --profile typo", "typo"),
+    "Snakemake: a colon for =": Mistake("snakemake -n --config a:b", "(Unparsable value: 'a:b')"),
+    "Snakemake: a misspelt target": Mistake(
+        "snakemake -n summry --configfile mine.yaml", "summry is no target; did you mean summary?"
+    ),
+    "Snakemake: a file that no rule makes": Mistake(
+        "snakemake -n results/mine/summry.csv --configfile mine.yaml", "No rule to produce results/mine/summry.csv"
+    ),
+    "Snakemake: a misspelt key": Mistake(
+        "snakemake -n --configfile mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"
+    ),
+    "Snakemake: a table without its models": Mistake("snakemake -n --configfile mine.yaml", "summary", NO_MODELS),
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, documents) -> Path:
+    """The working folder: a collection and a configuration that names it."""
+    write_beir(tmp_path / "data", documents)
+    (tmp_path / "mine.yaml").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def typed(monkeypatch, capsys):
+    """`typed(command)`: exit status and lines of a command, run in this process."""
+
+    def run(command: str) -> tuple[int, list[str]]:
+        program, *words = shlex.split(command)
+        words += ["-s", str(ROOT / "Snakefile")] if program == "snakemake" else []
+        monkeypatch.setattr(sys, "argv", [program, *words])
+        try:
+            status = main() if program == "tandem" else snakemake.cli.main(words)
+        except SystemExit as ended:  # a text is printed when the process ends, whose status is 1 then
+            status = ended.code
+        out, err = capsys.readouterr()
+        if isinstance(status, str):
+            return 1, f"{out}{err}{status}".splitlines()
+        return status or 0, f"{out}{err}".splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_last_line_names_the_mistake(name, here, typed):
+    mistake = MISTAKES[name]
+    (here / "mine.yaml").write_text(MINE + mistake.mine)
+    for path, content in (mistake.files or {}).items():
+        (here / path).write_text(content)
+    before = sorted(here.rglob("*"))
+    status, lines = typed(mistake.command)
+    assert (status, mistake.line in lines[-1]) == (mistake.status, True), lines[-5:]
+    assert [path for path in sorted(here.rglob("*")) if path not in before and ".snakemake" not in path.parts] == []
+
+
+def test_a_dataset_that_is_defined_and_not_selected_is_named(here, typed):
+    (here / "mine.yaml").write_text(MINE.replace("dataset: mine\n", ""))
+    status, lines = typed("snakemake -n baseline --configfile mine.yaml")
+    line = "datasets defines mine, which nothing uses; `dataset: mine` searches it instead of pydocs"
+    assert (status, lines[0]) == (0, line)
+
+
+def test_a_copied_checkout_is_not_run_by_the_old_ones_program(here, typed):
+    (here / "workflow/tandem").mkdir(parents=True)
+    shutil.copy(ROOT / "workflow/tandem/cli.py", here / "workflow/tandem")
+    status, lines = typed("tandem run mine.yaml")
+    assert (status, lines[-1]) == (
+        1,
+        f"tandem run: {here} is a checkout, but this is the program of {ROOT}; run envs/setup.sh here, then"
+        " `source .venv/bin/activate` again",
+    )
+
+
+@pytest.mark.parametrize(("place", "first"), [("here", "python -m tandem run"), ("elsewhere", "envs/setup.sh")])
+def test_make_sets_up_a_checkout_that_was_copied_or_moved(place, first, here):
+    for name in ("Makefile", "pyproject.toml", "envs/setup.sh", "envs/requirements.lock"):
+        (here / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, here / name)
+    (here / ".venv/bin").mkdir(parents=True)
+    (here / ".venv/bin/activate").write_text(f"VIRTUAL_ENV={here if place == 'here' else '/old'}/.venv\n")
+    (here / ".venv/.installed").touch()
+    status, output = said(["make", "-n", "run"], cwd=here)
+    assert (status, output.startswith(first)) == (0, True), output
+
+
+def test_make_names_the_profiles_that_exist():
+    status, output = said(["make", "-n", "run", "PROFILE=typo"], cwd=ROOT)
+    assert status == 2
+    assert "*** PROFILE=typo: there is no config/typo.yaml, but config dureader " in output.splitlines()[-1]
+
+
+# Below, stages run, in processes of their own.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["tandem run", "snakemake --cores 1"])
+def test_a_stage_that_fails_says_why_in_the_last_line(program, here):
+    (here / "data/corpus.jsonl").write_text("no JSON\n")
+    name, *words = program.split()
+    snakefile = ["-s", str(ROOT / "Snakefile")] if name == "snakemake" else []
+    files = ["--configfile", "mine.yaml"]
+    status, output = said([sys.executable, "-m", name, *words, "baseline", *snakefile, *files], cwd=here)
+    assert status == 1
+    assert output.splitlines()[-1].startswith("tandem dataset: data/corpus.jsonl:1: ")
+    assert list((here / ".snakemake/locks").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_dataset_of_the_catalogue_without_a_network(here):
+    nowhere = dict.fromkeys(("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"), "http://127.0.0.1:9")
+    env = os.environ | nowhere | {"IR_DATASETS_HOME": str(here / "irds"), "IR_DATASETS_DL_TRIES": "1"}
+    line = [sys.executable, "-m", "tandem", "run", "baseline", "--config", "dataset=scifact"]
+    status, output = said(line, cwd=here, env=env)
+    assert status == 1
+    last = output.splitlines()[-1]
+    assert last.startswith("tandem dataset: ir_datasets cannot download the files: ")
+    assert last.endswith(
+        f"`tandem prefetch` fetches them on a machine with a network, into {here}/irds (IR_DATASETS_HOME)"
+    )
+
+
+@pytest.mark.slow
+def test_a_full_disk_in_lucene(make_job, dataset, command, tmp_path):
+    job = make_job("lucene", tmp_path / "lucene-0123456789", {}, {"dataset": dataset})
+    words = ["-m", "tandem", "lucene", *command(job)]
+    status, output = said(["bash", "-c", f"ulimit -f 4; exec {shlex.join([sys.executable, *words])}"])
+    assert status == 1
+    assert output.splitlines()[-1].startswith("tandem lucene: ")
+    assert "raise the limit (ulimit -f), then run the same command again" in output.splitlines()[-1]
+    assert not (job.out / "stage.json").exists()
