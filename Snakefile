@@ -99,7 +99,7 @@ onstart:
 
 # The failing stage's own words are the last, not that a job did not complete.
 onerror:
-    if words := words_of_failed_stages(Path(log)):
+    if words := words_of_failed_stages(log):
         sys.exit(words)
 
 

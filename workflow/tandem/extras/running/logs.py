@@ -18,9 +18,9 @@ def stage_words(logs: Iterable[Path]) -> str:
     return "\n".join(words[own[-1] :])
 
 
-def words_of_failed_stages(log: Path) -> str:
-    """What the stages said that failed, by Snakemake's own log of a run; empty where they said nothing."""
-    named = FAILED.findall("\n".join(read_lines(log)))
+def words_of_failed_stages(logs: Iterable[str]) -> str:
+    """What the stages said that failed, by Snakemake's own logs of a run; empty where they said nothing."""
+    named = FAILED.findall("\n".join(line for log in logs for line in read_lines(Path(log))))
     said = (stage_words(map(Path, paths.split(", "))) for paths in dict.fromkeys(named))
     return "\n".join(filter(None, said))
 
