@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from doc_pages import HOW_TO, ROOT, TUTORIAL, blocks
+from doc_pages import HOW_TO, RECORDED, ROOT, TUTORIAL, blocks
 
 from tandem.models.saving import DualShape, describe_encoder
 
@@ -50,7 +50,7 @@ def follow(page: Path, folder: Path) -> str:
     environment = {**os.environ, "PATH": path, "PYTHONPATH": f"{folder}/workflow"}
     output = ""
     for block in blocks(page):
-        if block.reason:
+        if block.reason or block.language == RECORDED:
             continue
         if block.title:
             (folder / block.title).write_text(block.body)
@@ -92,6 +92,17 @@ def test_own_data_becomes_a_table_a_report_and_a_search(tutorial, checkout):
     assert f"report  {checkout}/results/mine/report.html" in page
     assert "search rocketqav2.retriever+rocketqav2.reranker · 60 passages" in page
     assert (checkout / "my-search/passages.faiss").is_file()
+
+
+def test_what_the_page_records_is_what_is_printed(tutorial):
+    """Each line begins as one that was printed here: numbers are others, with the tiny encoder."""
+    recorded = [line for block in blocks(TUTORIAL[0]) if block.language == RECORDED for line in block.body.splitlines()]
+    begin = {line.split()[0] for line in tutorial["own_data"].splitlines() if line.strip()}
+    passages = " " * 6  # of a search
+    assert len(recorded) > 30
+    assert [
+        line for line in recorded if line.strip() and not line.startswith(passages) and line.split()[0] not in begin
+    ] == []
 
 
 def test_own_recipe_starts_from_the_first_round_and_takes_its_negatives(tutorial, checkout):
