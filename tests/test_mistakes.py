@@ -210,6 +210,13 @@ def test_a_copied_checkout_is_not_run_by_the_old_ones_program(here, typed):
     )
 
 
+def make(words: str, folder: Path) -> tuple[int, list[str]]:
+    """Status and lines of `make -n`, as if no other make ran the tests."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    status, output = said(["make", "-n", *words.split()], cwd=folder, env=environment)
+    return status, output.splitlines()
+
+
 @pytest.mark.parametrize(("place", "first"), [("here", "python -m tandem run"), ("elsewhere", "envs/setup.sh")])
 def test_make_sets_up_a_checkout_that_was_copied_or_moved(place, first, here):
     for name in ("Makefile", "pyproject.toml", "envs/setup.sh", "envs/requirements.lock"):
@@ -218,14 +225,14 @@ def test_make_sets_up_a_checkout_that_was_copied_or_moved(place, first, here):
     (here / ".venv/bin").mkdir(parents=True)
     (here / ".venv/bin/activate").write_text(f"VIRTUAL_ENV={here if place == 'here' else '/old'}/.venv\n")
     (here / ".venv/.installed").touch()
-    status, output = said(["make", "-n", "run"], cwd=here)
-    assert (status, output.startswith(first)) == (0, True), output
+    status, lines = make("run", here)
+    assert (status, lines[0].startswith(first)) == (0, True), lines
 
 
 def test_make_names_the_profiles_that_exist():
-    status, output = said(["make", "-n", "run", "PROFILE=typo"], cwd=ROOT)
+    status, lines = make("run PROFILE=typo", ROOT)
     assert status == 2
-    assert "*** PROFILE=typo: there is no config/typo.yaml, but config dureader " in output.splitlines()[-1]
+    assert "*** PROFILE=typo: there is no config/typo.yaml, but config dureader " in lines[-1]
 
 
 # Below, stages run, in processes of their own.
