@@ -13,6 +13,15 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/workflow
 # Installation leaves compiling to the first use; where that is forbidden every job would compile torch again, 6 s each.
 unexport PYTHONDONTWRITEBYTECODE
+# Programs in .venv/bin begin with its path: where that is another place's, envs/setup.sh writes them anew.
+ifeq ($(shell test -L .venv && echo linked || grep -sF "$(CURDIR)/.venv" .venv/bin/activate),)
+.PHONY: .venv/.installed
+endif
+ifneq ($(PROFILE),)
+ifeq ($(wildcard config/$(PROFILE).yaml),)
+$(error PROFILE=$(PROFILE): there is no config/$(PROFILE).yaml, but $(patsubst config/%.yaml,%,$(wildcard config/*.yaml)))
+endif
+endif
 .PHONY: run test check torture slurm lint lock docs reference pictures
 
 run: .venv/.installed

@@ -24,6 +24,7 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 from tandem.cluster.slurm import clear
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.extras.running.logs import words_of_failed_stages
 from tandem.plan.plan import views_folder
 from tandem.stages import KINDS
 
@@ -34,23 +35,19 @@ configfile: f"{workflow.basedir}/config/config.yaml"
 report: "workflow/report/workflow.rst"
 
 
-try:
-    plan = FullPlan(config, Path(workflow.basedir), views_folder(workflow.overwrite_configfiles))
-except UserError as error:
-    raise WorkflowError(str(error))
-stages = plan.stages
-VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` do not overwrite the default's
-
-
 def planned(question, *names):
-    """The plan's answer; one line where something is unavailable."""
+    """The plan's answer. A mistake ends here, and its line is the last: after an exception Snakemake prints places in files."""
     try:
         return question(*names)
     except UserError as error:
-        raise WorkflowError(str(error))
+        sys.exit(str(error))
 
 
-# Unavailable targets are reported now: the error of an input function would come with a traceback.
+plan = planned(FullPlan, config, Path(workflow.basedir), views_folder(workflow.overwrite_configfiles))
+stages = plan.stages
+VIEWS = plan.views  # tables and the report; those of `--configfile mine.yaml` do not overwrite the default's
+
+# Unknown and unavailable targets are reported before any rule is asked for its files.
 if workflow.is_main_process:
     targets = get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]
     for line in dict.fromkeys(line for target in targets for line in planned(plan.check, target)):
@@ -99,6 +96,12 @@ include: "workflow/rules/extras.smk"
 # This Snakemake has the folder's lock: slurm jobs that are there already belong to one that was killed.
 onstart:
     clear(Path.cwd())
+
+
+# The failing stage's own words are the last, not that a job did not complete.
+onerror:
+    if words := words_of_failed_stages(log):
+        sys.exit(words)
 
 
 localrules:

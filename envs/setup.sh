@@ -9,7 +9,8 @@ python=${PYTHON:-python3}
   echo "envs/setup.sh: $python is $("$python" -V 2>&1); Python 3.11.5 or newer is needed, set PYTHON" >&2
   exit 1
 }
-[ -x .venv/bin/python ] || "$python" -m venv .venv
+# Programs in .venv/bin begin with its path: in a checkout that was copied or moved they would be the old one's, or none.
+[ -L .venv ] || grep -qsF "$(pwd -P)/.venv" .venv/bin/activate || "$python" -m venv --clear .venv
 lock=.venv/requirements.lock
 # The same import from two packages: the machine decides. torch's CUDA libraries come with torch where pip finds that build.
 if command -v nvidia-smi >/dev/null; then

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 TUTORIAL = [ROOT / f"docs/tutorial/{name}.md" for name in ("own_data", "own_recipe", "own_loss")]
+RECORDED = "text"  # the language of a block that shows what commands print
 HOW_TO = sorted((ROOT / "docs/how_to").glob("*.md"))
 FOLLOWED = [*TUTORIAL, *HOW_TO]
 BLOCK = re.compile(
@@ -23,5 +24,5 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> list[Block]:
-    """The blocks of a page, in order; commands are `sh`, files have a title."""
+    """The blocks of a page, in order; commands are `sh`, files have a title, recorded output is `text`."""
     return [Block(*found) for found in BLOCK.findall(page.read_text())]

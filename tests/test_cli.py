@@ -67,7 +67,6 @@ def test_an_unknown_command_is_one_line_with_status_2(words, line, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["verify", "--quik"], "Unknown option: --quik. Did you mean --quick"),
         (["verify", "--threads", "0"], 'Invalid value "0" for --threads. Must be >= 1'),
         (["verify", "--threads", "many"], "Invalid value for --threads"),
         (["check", "--strict", "--json"], "Unknown option: --json"),

@@ -2,11 +2,16 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
-from doc_pages import FOLLOWED, ROOT, blocks
+from doc_pages import FOLLOWED, RECORDED, ROOT, blocks
 from snakemake.cli import get_argument_parser
 from tiny_project import said, snakemake
+
+from tandem.cli import COMMANDS, app
+from tandem.extras.operations.configurations import Configuration, read_configurations
+from tandem.extras.running.command import read_order
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -19,7 +24,7 @@ def test_the_readme_links_to_what_exists():
 
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_every_block_is_a_file_or_commands_or_says_why_it_is_not_run(page):
-    listed = blocks(page)
+    listed = [block for block in blocks(page) if block.language != RECORDED]
     assert listed
     assert [block.body for block in listed if not block.reason and (block.language == "sh") == bool(block.title)] == []
 
@@ -34,3 +39,34 @@ def test_every_target_that_a_command_names_exists(tmp_path):
     assert status == 0, output
     assert len(targets) > 10
     assert targets - set(output.split()) == set()
+
+
+WRITTEN = [page for page in PAGES if page.parent.name != "reference"]  # those there are usages
+LINES = [line for page in WRITTEN for line in re.findall(r"^tandem [a-z].*", page.read_text(), re.MULTILINE)]
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(line for line in LINES if "…" not in line))
+def test_every_command_has_the_flags_that_a_page_gives_it(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name, *words = [word for word in shlex.split(re.split(" [|<] ", line)[0], comments=True)[1:] if word != "\\"]
+    for word in words:
+        if word.endswith(".yaml"):
+            Path(word).parent.mkdir(exist_ok=True)
+            Path(word).write_text("{}")
+    if name == "run":
+        targets = {target for target in read_order(words).targets if "/" not in target}
+        assert targets <= Configuration().plan().targets().keys()
+    elif not COMMANDS[name].takes_words:
+        rest = read_configurations(words)[1] if COMMANDS[name].configurations else words
+        app(name).parse_args([name, *rest], print_error=False, exit_on_error=False)
+
+
+def test_every_promise_has_a_test_that_is_there():
+    commands = re.findall(r"`pytest (\S+)(?: -k ([^`]+))?`", (ROOT / "README.md").read_text())
+    assert len(commands) > 5
+    for path, words in commands:
+        files = sorted((ROOT / path).rglob("test_*.py")) if (ROOT / path).is_dir() else [ROOT / path]
+        names = " ".join(
+            name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
+        )
+        assert [word for word in words.strip('"').split(" or ") if word not in names] == []

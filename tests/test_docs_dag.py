@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from doc_pages import HOW_TO, ROOT, TUTORIAL, blocks
+from doc_pages import HOW_TO, RECORDED, ROOT, TUTORIAL, blocks
 
 from tandem.models.saving import DualShape, describe_encoder
 
+PROGRAM = ROOT / "tests/tiny_project.py"
+MAKES = re.compile(r"^tandem run ([\w. ]+\.yaml)$", re.MULTILINE)  # all that configurations ask for
 PARTS = ("Snakefile", "config", "envs", "examples", "profiles", "slurm", "workflow")
 
 
@@ -28,12 +31,16 @@ def checkout(tmp_path_factory, encoder_folder):
             shutil.copy(ROOT / part, folder / part, follow_symlinks=False)
     default = folder / "config/config.yaml"
     config = yaml.safe_load(default.read_text())
+    (folder / "tests").mkdir()
+    shutil.copy(PROGRAM, folder / "tests")
     encoder = shutil.copytree(encoder_folder, folder / "encoder")
     describe_encoder(encoder, 32, DualShape(True, "mean", True, 0.05))
     config |= {"encoder": str(encoder), "lengths": {"query": 16, "passage": 24}, "execution": {"threads": 1}}
     for model in config["models"].values():
         model["train"]["steps"] = 4
     default.write_text(yaml.safe_dump(config))
+    usual = {"source": "folder", "path": str(encoder)}  # of `tandem init`
+    (folder / "config/encoders/minilm.yaml").write_text(yaml.safe_dump({"minilm": usual}))
     return folder
 
 
@@ -43,12 +50,14 @@ def follow(page: Path, folder: Path) -> str:
     environment = {**os.environ, "PATH": path, "PYTHONPATH": f"{folder}/workflow"}
     output = ""
     for block in blocks(page):
-        if block.reason:
+        if block.reason or block.language == RECORDED:
             continue
         if block.title:
             (folder / block.title).write_text(block.body)
             continue
-        command = ["bash", "-euo", "pipefail", "-c", block.body]
+        # Stages are made in one process, since importing torch takes longer than any of them; `tandem run` finds them.
+        made = "".join(f"python tests/tiny_project.py all {files}\n" for files in MAKES.findall(block.body))
+        command = ["bash", "-euo", "pipefail", "-c", made + block.body]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{block.body}\n{done.stdout}\n{done.stderr}"
         output += done.stdout + done.stderr
@@ -68,27 +77,45 @@ def systems(folder, name, table):
 
 
 def test_own_data_becomes_a_table_a_report_and_a_search(tutorial, checkout):
-    assert list(dict.fromkeys(systems(checkout, "mine", "first_look"))) == [
+    assert list(dict.fromkeys(systems(checkout, "mine", "summary"))) == [
         "BM25",
         "Encoder, untrained",
-        "Dual encoder",
+        "DE w/ BM25 Neg",
+        "CE w/ BM25 Neg",
+        "CE w/ DE Neg",
+        "RocketQAv2 (retriever)",
+        "RocketQAv2 (re-ranker)",
     ]
+    page = tutorial["own_data"]
+    assert "data: examples/animals, format beir: 60 passages, queries: train 20, dev 20, test 20" in page
     assert (checkout / "results/mine/audits.html").is_file()
-    assert "search de_bm25neg · 60 passages" in tutorial["own_data"]
+    assert f"report  {checkout}/results/mine/report.html" in page
+    assert "search rocketqav2.retriever+rocketqav2.reranker · 60 passages" in page
     assert (checkout / "my-search/passages.faiss").is_file()
+
+
+def test_what_the_page_records_is_what_is_printed(tutorial):
+    """Each line begins as one that was printed here: numbers are others, with the tiny encoder."""
+    recorded = [line for block in blocks(TUTORIAL[0]) if block.language == RECORDED for line in block.body.splitlines()]
+    begin = {line.split()[0] for line in tutorial["own_data"].splitlines() if line.strip()}
+    passages = " " * 6  # of a search
+    assert len(recorded) > 30
+    assert [
+        line for line in recorded if line.strip() and not line.startswith(passages) and line.split()[0] not in begin
+    ] == []
 
 
 def test_own_recipe_starts_from_the_first_round_and_takes_its_negatives(tutorial, checkout):
     assert set(systems(checkout, "mine+recipe", "recipe_table")) == {"First round", "Second round"}
-    (second,) = checkout.glob("results/animals/model/second-*/stage.json")
+    (second,) = checkout.glob("results/mine/model/second-*/stage.json")
     upstream = " ".join(json.loads(second.read_text())["upstream"].values())
-    assert "animals/model/de_bm25neg-" in upstream
-    assert "animals/candidates/de_bm25neg-" in upstream
-    assert "train.steps" in tutorial["own_recipe"]  # `tandem why` names what differs
+    assert "mine/model/de_bm25neg-" in upstream
+    assert "mine/candidates/de_bm25neg-" in upstream
+    assert "train.budget_minutes is 2.0, was 5.0" in tutorial["own_recipe"]  # `tandem why` names what differs
 
 
 def test_own_loss_trains_with_its_option(tutorial, checkout):
-    (focal,) = checkout.glob("results/animals/model/focal-*/stage.json")
+    (focal,) = checkout.glob("results/mine/model/focal-*/stage.json")
     train = json.loads(focal.read_text())["params"]["train"]
     assert (train["loss"], train["loss_options"]) == ("focal", {"gamma": 1.5})
     assert "1 passed" in tutorial["own_loss"]

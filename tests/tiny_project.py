@@ -130,7 +130,7 @@ def build(files, wanted):
 
     Args:
         files: of the configuration.
-        wanted: a table's name, or a model's.
+        wanted: a table's name, a model's, or `all` that the configuration's tables show.
     """
     from tandem.config.loading import gathered
     from tandem.extras.plan import FullPlan
@@ -145,8 +145,13 @@ def build(files, wanted):
             load(KINDS[stage.kind].run)(read_job(stage.kind, words))
 
     plan = FullPlan(gathered([Path(file) for file in files], ROOT), ROOT)
-    in_table = wanted in plan.tables
-    ends = [stage for _, stage in plan.tables[wanted]] if in_table else [plan.planner.model(wanted, "test")]
+    names = plan.tables.requested() if wanted == "all" else [wanted]
+    in_table = all(name in plan.tables for name in names)
+    ends = (
+        [stage for name in names for _, stage in plan.tables[name]]
+        if in_table
+        else [plan.planner.model(wanted, "test")]
+    )
     for stage in ends:
         make(stage)
 

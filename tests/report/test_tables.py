@@ -208,7 +208,7 @@ def test_rows_must_be_those_of_the_layout(four_queries):
 
 
 def test_show_needs_a_table(tmp_path):
-    with pytest.raises(UserError, match="no such file; `tandem table` writes it"):
+    with pytest.raises(UserError, match="no such file; `tandem run` writes it"):
         show(tmp_path / "t.csv")
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(UserError, match="not a table"):

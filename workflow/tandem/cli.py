@@ -9,12 +9,13 @@ import os
 import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group, UnknownCommandError, UnusedCliTokensError
 from pydantic import BaseModel
 
-from tandem import __version__
+from tandem import ROOT, __version__
 from tandem.config.execution import Execution
 from tandem.errors import UserError
 from tandem.stages import KINDS, SHARDS, Kind, is_stage
@@ -98,6 +99,8 @@ def run(words: list[str]) -> int:
         print(stage_help(KINDS[name.removesuffix("-shard").removesuffix("-train")], name))
         return 0
     command = COMMANDS.get(name)
+    if command and command.group is not STEPS:
+        require_own_checkout()
     try:
         if command is None or not command.takes_words:
             return _run_app(words, command)
@@ -111,6 +114,18 @@ def run(words: list[str]) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def require_own_checkout() -> None:
+    """Refuse to work in another checkout than this code's: one that was copied has its programs in the old `.venv`.
+
+    Raises:
+        UserError: the working folder is one.
+    """
+    here = Path("workflow/tandem/cli.py")
+    if here.is_file() and not here.samefile(__file__):
+        hint = "run envs/setup.sh here, then `source .venv/bin/activate` again"
+        raise UserError(f"{Path.cwd()} is a checkout, but this is the program of {ROOT}; {hint}")
 
 
 def _run_app(words: list[str], command: Command | None = None) -> int:

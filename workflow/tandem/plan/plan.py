@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tandem.config.loading import Raw
 from tandem.config.settings import Settings
-from tandem.errors import Unavailable, UserError
+from tandem.errors import Unavailable, UserError, nearest
 from tandem.plan import fusions, lexical, runs
 from tandem.plan.context import Validated
 from tandem.plan.graph import Hosted, Stage, Stages, upstream_first
@@ -68,15 +68,18 @@ class Plan:
         }
 
     def check(self, target: str) -> list[str]:
-        """Check that a target of the command line is available; files and rules that need no plan pass.
+        """Check that a target of the command line is available; files pass.
 
         Returns:
             A line for each dataset of which planning draws a split, and for each part that is not available and that
             the target does without.
         Raises:
-            UserError: a line for each reason why the target is not available.
+            UserError: it is unknown, or a line for each reason why it is not available.
         """
-        checks = self.targets().get(target, ())
+        known = self.targets()
+        if target not in known and "/" not in target:
+            raise UserError(f"{target} is no target{nearest(target, known)}")
+        checks = known.get(target, ())
         for check in checks:
             check()
         tables = self.tables.papers | {name: [table] for name, table in self.tables.targets.items()}

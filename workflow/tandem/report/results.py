@@ -217,7 +217,7 @@ def read_json(kind: type[T], path: Path, missing: str, broken: str) -> T:
 
 def read_table(path: Path) -> Table:
     """The table that `tandem table` wrote beside its CSV."""
-    return read_json(Table, path, "`tandem table` writes it beside the CSV", "not a table written by `tandem table`")
+    return read_json(Table, path, "`tandem run` writes it with the table", "not a table written by `tandem table`")
 
 
 def percent(share: float) -> float:

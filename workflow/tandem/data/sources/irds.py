@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import ir_datasets
+import requests
 
 from tandem.config import datasets
 from tandem.data.sources import DatasetJob, Judgement, Passage, Query, Source, dataset_format
 from tandem.data.splits import USUAL, require_splits
-from tandem.errors import UserError
+from tandem.errors import UserError, shortened
 
 TEXT_FIELDS = ("text", "body", "abstract")
 # Collections that are not as the field expects: grade in the file → relevance, and titles that the texts begin with
@@ -43,7 +44,7 @@ class IrDatasets(Source):
 
     def corpus(self) -> Iterator[Passage]:
         """(document id, title, text): the text is the field `text`, `body` or `abstract`, else ir_datasets' own."""
-        for document in self._documents.docs_iter():
+        for document in _fetched(self._documents.docs_iter()):
             field = next((name for name in TEXT_FIELDS if hasattr(document, name)), None)
             text = getattr(document, field) if field else document.default_text()
             title = getattr(document, "title", "") if self._titles else ""
@@ -53,16 +54,26 @@ class IrDatasets(Source):
         """(query id, text, split) of every query of each split's id, judged or not."""
         for split, parts in self._splits.items():
             for queries, _, _ in parts:
-                for query in queries.queries_iter():
+                for query in _fetched(queries.queries_iter()):
                     text = query.default_text() if hasattr(query, "default_text") else query.text
                     yield query.query_id, text, split
 
     def qrels(self) -> Iterator[Judgement]:
         for split, parts in self._splits.items():
             for _, qrels, grades in parts:
-                for judged in qrels.qrels_iter():
+                for judged in _fetched(qrels.qrels_iter()):
                     relevance = judged.relevance if grades is None else grades[judged.relevance]
                     yield judged.query_id, judged.doc_id, relevance, split
+
+
+def _fetched(records: Iterator[Any]) -> Iterator[Any]:
+    """Records of ir_datasets, which downloads their files when the first is asked for."""
+    try:
+        yield from records
+    except (requests.RequestException, RuntimeError) as error:  # of one source, and of several
+        home = ir_datasets.util.home_path()
+        hint = f"`tandem prefetch` fetches them on a machine with a network, into {home} (IR_DATASETS_HOME)"
+        raise UserError(f"ir_datasets cannot download the files: {shortened(str(error))}; {hint}") from None
 
 
 def _splits_of(name: str) -> dict[str, tuple[str, ...]]:

@@ -120,12 +120,11 @@ def read_order(words: Sequence[str]) -> Order:
 
 def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
     """Say what the targets lack; a `UserError` for one that is unknown or cannot be made."""
-    known = plan.targets()
     for target in targets or ["all"]:
         if target in PRINTED:
             raise UserError(f"{target} is a command of its own: {PRINTED[target]}")
-        if target not in known and "/" not in target:
-            raise UserError(f"{target} is no target{nearest(target, known)}")
+        if Path(target).is_dir():
+            raise UserError(f"{target} is a folder; `tandem init NAME --data {target}` writes a configuration for it")
         for text in plan.check(target):
             say(text)
 

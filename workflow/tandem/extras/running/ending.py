@@ -6,11 +6,11 @@ from pathlib import Path
 from tandem.errors import shortened
 from tandem.extras.running.events import Job, Run
 from tandem.extras.running.line import describe
+from tandem.extras.running.logs import read_lines, stage_words
 from tandem.plan.graph import Stages
 from tandem.report import formats
 from tandem.report.results import Table
 
-TRACEBACK = "Traceback (most recent call last)"
 LONGEST = 600  # characters of Snakemake's own words
 KILLED = 137  # the status of a process that was ended by SIGKILL
 
@@ -53,15 +53,14 @@ def failure_lines(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]
 
 def _why_job(job: Job, run: Run, stages: Stages) -> str:
     """The `tandem …:` line at the end of a job's log, or its last words."""
-    words = [line for path in job.log for line in _lines(Path(path))]
-    own = [at for at, line in enumerate(words) if re.match(r"tandem [\w-]+: ", line)]
-    if own and not any(line.startswith(TRACEBACK) for line in words[own[-1] :]):
-        return "\n".join(words[own[-1] :])
+    if own := stage_words([Path(path) for path in job.log]):
+        return own
     what = f"tandem run: {describe(job, stages)}"
     statuses = [int(status) for error in run.errors for status in re.findall(r"exit status (\d+)", error.message)]
     if KILLED in statuses:
         return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
     status = f" with status {statuses[-1]}" if statuses else ""
+    words = [line for path in job.log for line in read_lines(Path(path))]
     return f"{what} ended{status}; its last words: {shortened(words[-1], LONGEST) if words else 'none'}"
 
 
@@ -72,13 +71,5 @@ def _why_snakemake(run: Run, log: Path) -> str:
         first, *rest = [line for line in lines if not line.startswith("File ")] or lines
         words = rest if rest and first.endswith(":") else [first, *rest]
     else:  # it did not come as far as its logger
-        words = _lines(log)[-1:] or ["Snakemake ended without a word"]
+        words = read_lines(log)[-1:] or ["Snakemake ended without a word"]
     return shortened(" ".join(words), LONGEST)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return [line for line in text.splitlines() if line.strip()]

@@ -1,0 +1,276 @@
+"""A newcomer's mistakes: the last line that is printed names what to mend, and the exit status is not 0.
+
+The commands are typed in a folder with a collection in `data/` and the configuration `mine.yaml`.
+"""
+
+import io
+import os
+import shlex
+import shutil
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import snakemake.cli
+from tiny_project import ROOT, said, write_beir
+
+from tandem.__main__ import main
+
+MINE = "dataset: mine\ndatasets: {mine: {source: beir, path: data}}\n"
+NO_MODELS = "recipes: []\nmodels: {de_bm25neg: null, ce_bm25neg: null, ce_deneg: null, rocketqav2: null}\n"
+TABLE = "title: Mine\ncolumns: [{measure: RR@10}]\nrows: [{system: BM25, run: bm26}]\n"
+STRANGE = "query-id\tcorpus-id\tscore\ntest-otter\tD-20\t1\n"
+
+
+class Mistake(NamedTuple):
+    """What is typed, what the last line says, what stands in mine.yaml besides `MINE`, and other files' contents."""
+
+    command: str
+    line: str
+    mine: str = ""
+    files: dict[str, str] | None = None
+    status: int = 1
+
+
+MISTAKES = {
+    # on the command line
+    "a misspelt command": Mistake("tandem rnu", "tandem: rnu is not a command; did you mean run?", status=2),
+    "a misspelt flag": Mistake("tandem verify --quik", "Unknown option: --quik. Did you mean --quick"),
+    "a file that is not there": Mistake(
+        "tandem run mime.yaml", "tandem run: mime.yaml: no such file; did you mean mine.yaml?"
+    ),
+    "a folder in place of a file": Mistake(
+        "tandem run data", "data is a folder; `tandem init NAME --data data` writes a configuration for it"
+    ),
+    "a misspelt target": Mistake("tandem run mine.yaml summry", "summry is no target; did you mean summary?"),
+    "a flag of Snakemake's": Mistake(
+        "tandem run mine.yaml --cores 2", "flags of Snakemake stand after --: tandem run -- --cores"
+    ),
+    "a colon for =": Mistake("tandem run --config a:b", "--config a:b: allowed: key=value, such as seed=7"),
+    # in the configuration
+    "a misspelt key": Mistake("tandem run mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"),
+    "a misspelt key of a model": Mistake(
+        "tandem run mine.yaml",
+        "models.de_bm25neg.train.epoch is not a known key; did you mean epochs?",
+        "models: {de_bm25neg: {train: {epoch: 3}}}",
+    ),
+    "a misspelt model": Mistake(
+        "tandem run mine.yaml",
+        "models.rocketqa2.objective is missing; allowed: dual, cross, joint; did you mean rocketqav2?",
+        "models: {rocketqa2: {train: {epochs: 3}}}",
+    ),
+    "a word for a number": Mistake("tandem run mine.yaml", 'seed is "many"; allowed: integer', "seed: many"),
+    "a misspelt dataset": Mistake("tandem run --config dataset=scifct", "did you mean scifact?"),
+    "a misspelt encoder": Mistake("tandem run mine.yaml", "encoder: minilmm is unknown", "encoder: minilmm"),
+    "a folder that is no encoder": Mistake("tandem run mine.yaml", "data holds no model.safetensors", "encoder: data"),
+    "a misspelt loss": Mistake(
+        "tandem run mine.yaml",
+        'models.ce_bm25neg.train.loss is "listwize"; allowed: listwise',
+        "models: {ce_bm25neg: {train: {loss: listwize}}}",
+    ),
+    "a misspelt table": Mistake(
+        "tandem run mine.yaml", "tables: sumary is unknown; did you mean summary?", "tables: [sumary]"
+    ),
+    "a misspelt run": Mistake(
+        "tandem run mine.yaml",
+        "mine_table.yaml: bm26 is no model; allowed: ",
+        "tables: [mine_table.yaml]",
+        {"mine_table.yaml": TABLE},
+    ),
+    "a misspelt measure": Mistake(
+        "tandem run mine.yaml", "score.measures: nDCG@ten is malformed; write nDCG@10", "score: {measures: [nDCG@ten]}"
+    ),
+    "a table without its models": Mistake(
+        "tandem run mine.yaml", "table4.yaml: de_bm25neg is no model; allowed: ", NO_MODELS
+    ),
+    "broken YAML": Mistake("tandem run mine.yaml", "tandem run: mine.yaml:4: not valid YAML", "tables: [summary\n"),
+    "a list for keys": Mistake(
+        "tandem run list.yaml", "list.yaml: holds list and no mapping of keys", files={"list.yaml": "- dataset: mine\n"}
+    ),
+    "data that are not there": Mistake(
+        "tandem run other.yaml",
+        "datasets.mine.path is dta; no such file or folder",
+        files={"other.yaml": MINE.replace("path: data", "path: dta")},
+    ),
+    "a plugin that is not there": Mistake(
+        "tandem run mine.yaml", "plugins: my_loses.py does not exist; allowed: Python files", "plugins: [my_loses.py]"
+    ),
+    "a plugin that is no Python": Mistake(
+        "tandem run mine.yaml", "plugins: broken.py:1: SyntaxError", "plugins: [broken.py]", {"broken.py": "def f(:\n"}
+    ),
+    # tandem init
+    "init without the data": Mistake("tandem init other --data dta", "tandem init: --data dta: no such file or folder"),
+    "init a second time": Mistake(
+        "tandem init mine --data data", "mine.yaml exists; choose another name, or replace it with --force"
+    ),
+    "judgements of other passages": Mistake(
+        "tandem init other --data data",
+        "0 of 2 qrels name a passage of the corpus: yours look like D-20, the corpus has",
+        files={"data/qrels/test.tsv": STRANGE, "data/qrels/train.tsv": STRANGE.replace("test-", "train-")},
+    ),
+    # what comes after a run, before it
+    "a search before the run": Mistake('tandem search bm25 mine.yaml "an otter"', "bm25 cannot be used before lucene "),
+    "a search without a system": Mistake('tandem search mine.yaml "an otter"', "an otter is not a system"),
+    "a search by a re-ranker alone": Mistake(
+        'tandem search ce_deneg mine.yaml "an otter"',
+        "ce_deneg is a cross-encoder, which re-ranks a list; say whose: bm25+ce_deneg",
+    ),
+    "a table before the run": Mistake(
+        "tandem show results/tables/summary.csv", "results/tables/summary.json: no such file; `tandem run` writes it"
+    ),
+    "a lineage before the run": Mistake(
+        "tandem lineage summary:BM25:RR@10", "results/tables/summary.json: no such file; `tandem run` writes it"
+    ),
+    "unknown hardware": Mistake(
+        "tandem estimate mine.yaml --hardware h100", "execution.hardware: h100 is unknown; did you mean h200?"
+    ),
+    # Snakemake itself
+    "Snakemake: a file that is not there": Mistake(
+        "snakemake -n --configfile mime.yaml", "No such file or directory: 'mime.yaml'"
+    ),
+    "Snakemake: a target after --configfile": Mistake(
+        "snakemake -n --configfile mine.yaml baseline", "No such file or directory: 'baseline'"
+    ),
+    "Snakemake: a profile that is not there": Mistake(
+        "snakemake --profile typo", "profile directory given (typo), but no profile.yaml"
+    ),
+    "Snakemake: a colon for =": Mistake("snakemake -n --config a:b", "(Unparsable value: 'a:b')"),
+    "Snakemake: a misspelt target": Mistake(
+        "snakemake -n summry --configfile mine.yaml", "summry is no target; did you mean summary?"
+    ),
+    "Snakemake: a file that no rule makes": Mistake(
+        "snakemake -n results/mine/summry.csv --configfile mine.yaml", "No rule to produce results/mine/summry.csv"
+    ),
+    "Snakemake: a misspelt key": Mistake(
+        "snakemake -n --configfile mine.yaml", "datset is not a known key; did you mean dataset?", "datset: x"
+    ),
+    "Snakemake: a table without its models": Mistake(
+        "snakemake -n --configfile mine.yaml", "table4.yaml: de_bm25neg is no model; allowed: ", NO_MODELS
+    ),
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, documents) -> Path:
+    """The working folder: a collection and a configuration that names it."""
+    write_beir(tmp_path / "data", documents)
+    (tmp_path / "mine.yaml").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """`typed(command)`: exit status and lines of a command, run in this process."""
+
+    def run(command: str) -> tuple[int, list[str]]:
+        program, *words = shlex.split(command)
+        words += ["-s", str(ROOT / "Snakefile")] if program == "snakemake" else []
+        monkeypatch.setattr(sys, "argv", [program, *words])
+        with io.StringIO() as output, redirect_stdout(output), redirect_stderr(output):
+            try:
+                status = main() if program == "tandem" else snakemake.cli.main(words)
+            except SystemExit as ended:  # a text is printed when the process ends, whose status is 1 then
+                status = ended.code
+            lines = [line for line in output.getvalue().splitlines() if line.strip()]
+        return (1, [*lines, *status.splitlines()]) if isinstance(status, str) else (status or 0, lines)
+
+    return run
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_last_line_names_the_mistake(name, here, typed):
+    mistake = MISTAKES[name]
+    (here / "mine.yaml").write_text(MINE + mistake.mine)
+    for path, content in (mistake.files or {}).items():
+        (here / path).write_text(content)
+    before = sorted(here.rglob("*"))
+    status, lines = typed(mistake.command)
+    assert (status, mistake.line in lines[-1]) == (mistake.status, True), lines[-5:]
+    assert [path for path in sorted(here.rglob("*")) if path not in before and ".snakemake" not in path.parts] == []
+
+
+def test_a_dataset_that_is_defined_and_not_selected_is_named(here, typed):
+    (here / "mine.yaml").write_text(MINE.replace("dataset: mine\n", ""))
+    status, lines = typed("snakemake -n baseline --configfile mine.yaml")
+    line = "datasets defines mine, which nothing uses; `dataset: mine` searches it instead of pydocs"
+    assert (status, line in lines) == (0, True)
+
+
+def test_a_copied_checkout_is_not_run_by_the_old_ones_program(here, typed):
+    (here / "workflow/tandem").mkdir(parents=True)
+    shutil.copy(ROOT / "workflow/tandem/cli.py", here / "workflow/tandem")
+    status, lines = typed("tandem run mine.yaml")
+    assert (status, lines[-1]) == (
+        1,
+        f"tandem run: {here} is a checkout, but this is the program of {ROOT}; run envs/setup.sh here, then"
+        " `source .venv/bin/activate` again",
+    )
+
+
+def make(words: str, folder: Path) -> tuple[int, list[str]]:
+    """Status and lines of `make -n`, as if no other make ran the tests."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    status, output = said(["make", "-n", *words.split()], cwd=folder, env=environment)
+    return status, output.splitlines()
+
+
+@pytest.mark.parametrize(("place", "first"), [("here", "python -m tandem run"), ("elsewhere", "envs/setup.sh")])
+def test_make_sets_up_a_checkout_that_was_copied_or_moved(place, first, here):
+    for name in ("Makefile", "pyproject.toml", "envs/setup.sh", "envs/requirements.lock"):
+        (here / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, here / name)
+    (here / ".venv/bin").mkdir(parents=True)
+    (here / ".venv/bin/activate").write_text(f"VIRTUAL_ENV={here if place == 'here' else '/old'}/.venv\n")
+    (here / ".venv/.installed").touch()
+    status, lines = make("run", here)
+    assert (status, lines[0].startswith(first)) == (0, True), lines
+
+
+def test_make_names_the_profiles_that_exist():
+    status, lines = make("run PROFILE=typo", ROOT)
+    assert status == 2
+    assert "*** PROFILE=typo: there is no config/typo.yaml, but config dureader " in lines[-1]
+
+
+# Below, stages run, in processes of their own.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["tandem run", "snakemake --cores 1"])
+def test_a_stage_that_fails_says_why_in_the_last_line(program, here):
+    (here / "data/corpus.jsonl").write_text("no JSON\n")
+    name, *words = program.split()
+    snakefile = ["-s", str(ROOT / "Snakefile")] if name == "snakemake" else []
+    files = ["--configfile", "mine.yaml"]
+    status, output = said([sys.executable, "-m", name, *words, "baseline", *snakefile, *files], cwd=here)
+    assert status == 1
+    assert output.splitlines()[-1].startswith("tandem dataset: data/corpus.jsonl:1: ")
+    assert [*here.rglob("locks/*")] == []
+
+
+@pytest.mark.slow
+def test_a_dataset_of_the_catalogue_without_a_network(here):
+    nowhere = dict.fromkeys(("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY"), "http://127.0.0.1:9")
+    env = os.environ | nowhere | {"IR_DATASETS_HOME": str(here / "irds"), "IR_DATASETS_DL_TRIES": "1"}
+    line = [sys.executable, "-m", "tandem", "run", "baseline", "--config", "dataset=scifact"]
+    status, output = said(line, cwd=here, env=env)
+    assert status == 1
+    last = output.splitlines()[-1]
+    assert last.startswith("tandem dataset: ir_datasets cannot download the files: ")
+    assert last.endswith(
+        f"`tandem prefetch` fetches them on a machine with a network, into {here}/irds (IR_DATASETS_HOME)"
+    )
+
+
+@pytest.mark.slow
+def test_a_full_disk_in_lucene(make_job, dataset, command, tmp_path):
+    job = make_job("lucene", tmp_path / "lucene-0123456789", {}, {"dataset": dataset})
+    words = ["-m", "tandem", "lucene", *command(job)]
+    status, output = said(["bash", "-c", f"ulimit -f 4; exec {shlex.join([sys.executable, *words])}"])
+    assert status == 1
+    assert output.splitlines()[-1].startswith("tandem lucene: ")
+    assert "raise the limit (ulimit -f), then run the same command again" in output.splitlines()[-1]
+    assert not (job.out / "stage.json").exists()
