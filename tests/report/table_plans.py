@@ -26,5 +26,5 @@ def make_table(folder: Path, layout: Path, rows, out: Path, dataset: str = "toy"
     """The table that the command `table` makes of a plan; `rows` may be JSON."""
     rows = json.loads(rows) if isinstance(rows, str) else rows
     plan = write_plan(folder / f"{out.stem}.plan", layout, rows, dataset, split)
-    assert write_table(["--plan", str(plan), "--out", str(out)]) == 0
+    write_table(plan=plan, out=out)
     return out

@@ -190,10 +190,8 @@ def test_a_broken_plan_is_one_line(tmp_path, content, told):
     if content is not None:
         plan.write_text(content)
     with pytest.raises(UserError, match=told) as error:
-        write_table(["--plan", str(plan), "--out", str(tmp_path / "t.csv")])
+        write_table(plan=plan, out=tmp_path / "t.csv")
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="--colour: unknown; flags are --plan"):
-        write_table(["--plan", str(plan), "--colour", "red"])
 
 
 def test_rows_must_be_those_of_the_layout(four_queries):

@@ -16,8 +16,10 @@ SEEDS = (
     "larger of a randomisation test on these means and a test with queries and seeds as random factors (quasi-F)."
 )
 VERDICTS = (
-    "Verdict: match within the band's tolerance, near, or off; none where another dataset stands in without a band."
+    "Verdict: match within the band's tolerance of the printed number, near, or off. Where the band is of own earlier "
+    "runs: as in them, near or unlike them. None where another dataset stands in without a band."
 )
+EARLIER = {"match": "as in earlier runs", "near": "near earlier runs", "off": "unlike earlier runs"}
 WRONG = "printed number is wrong"  # how a verdict on such a number begins
 CSV_HEAD = [
     *("system", "first_stage", "dataset", "split", "measure", "printed", "value", "low", "high", "change", "p", "mark"),
@@ -41,8 +43,10 @@ def signed(difference: float | None, decimals: int = 2) -> str:
 
 
 def delta(cell: Cell) -> str:
-    """Ours minus printed."""
-    return signed(None if cell.printed is None or cell.value is None else cell.value - cell.printed)
+    """Ours minus printed; a dash where that says nothing: another dataset stands in, or the printed number is wrong."""
+    if cell.printed is None or cell.value is None or cell.stands_in or cell.verdict.startswith(WRONG):
+        return "–"
+    return signed(cell.value - cell.printed)
 
 
 def probability(p: float | None) -> str:
@@ -61,7 +65,10 @@ def mark(change: float | None, p: float | None) -> str:
 
 def short_verdict(cell: Cell) -> str:
     """The verdict in few words; why a printed number is wrong stands below the table."""
-    return WRONG if cell.verdict.startswith(WRONG) else cell.verdict or "–"
+    if cell.verdict.startswith(WRONG):
+        return WRONG
+    earlier = cell.band is not None and cell.band.value is not None
+    return (EARLIER[cell.verdict] if earlier else cell.verdict) if cell.verdict else "–"
 
 
 def against(row: Row) -> str:

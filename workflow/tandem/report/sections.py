@@ -1,7 +1,7 @@
 """Parts of the report: training curves, training lists, the dataset; and what an extra adds to the page."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,11 @@ from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import Stage
 
-LOSSES = ("loss", "kl", "sup")
+LOSSES = {
+    "loss": "total", "kl": "distillation (KL)", "distil": "distillation", "sup": "supervision",
+    "passage": "passage-centric", "regularise": "regulariser", "mlm": "masked words", "decoder": "decoder's words",
+}  # fmt: skip
+PARTS = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}  # of a model, as the log names them
 OF_SCORES = {"hinge", "mse", "margin_mse"}  # losses in the scores' own unit; all others are in nats
 FOLLOWED = ("after", "checkpoint")  # roles of checkpoints that a training went on from
 
@@ -97,11 +101,16 @@ def _checkpoints(stage: Stage, stages: dict[str, Stage]) -> set[str]:
 
 
 def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
-    """Loss parts and dev measures against the step."""
-    losses = [log[name] for name in LOSSES if name in log]
-    dev = [Series(name[len("dev ") :], line.x, line.y) for name, line in sorted(log.items()) if name.startswith("dev")]
+    """Loss parts, smoothed, and dev measures against the step, in a reader's words."""
+    losses = [replace(log[name], name=words) for name, words in LOSSES.items() if name in log]
+    dev = [
+        replace(line, name=f"{measure}, {PARTS.get(part, part)}")
+        for name, line in sorted(log.items())
+        if name.startswith("dev ")
+        for _, measure, part in [name.split(" ", 2)]
+    ]
     unit = "loss, in scores" if OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
-    charts = [line_chart("Loss and its parts", losses, "step", unit)] if losses else []
+    charts = [line_chart("Loss and its parts", losses, "step", unit, smooth=True)] if losses else []
     charts += [line_chart("On the dev queries", dev, "step", "mean over queries")] if dev else []
     return charts
 

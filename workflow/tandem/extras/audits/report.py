@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_scores, read_summary
 from tandem.report import page
-from tandem.report.charts import before_after, histogram
+from tandem.report.charts import bars, histogram
 from tandem.report.flags import Files
 from tandem.report.formats import number
 from tandem.report.grid import Grid, csv_text
@@ -224,12 +224,12 @@ def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
     charts = []
     unique = len({run.name for run, _, _ in rows}) == len(rows)
     for at, measure in enumerate(measures[:PLOTTED]):
-        known: dict[str, tuple[float, float]] = {}
+        known: dict[str, dict[str, float]] = {}
         for run, _, percents in rows:
             old, new = percents[at]
             if old is not None and new is not None:
-                known[run.name if unique else run.key] = old, new
-        charts += [before_after(f"{measure} by the old labels and the new", known, f"{measure}, %")] if known else []
+                known[run.name if unique else run.key] = {"before": old, "after": new}
+        charts += [bars(f"{measure} by the old labels and the new", known, f"{measure}, %")] if known else []
     return Audit(relabelled, read_audit(relabelled.artifact, "changes.json"), charts=charts, effects=effects)
 
 
