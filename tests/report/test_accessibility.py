@@ -3,6 +3,7 @@
 import base64
 import importlib.util
 import io
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,8 @@ def test_axe_finds_nothing(opened, width, height, media):
 def test_labels_can_be_read_on_a_phone(opened):
     seen_on(opened, 390, 844)
     sizes = opened(
-        "[...document.querySelectorAll('.plot text')].filter((text) => text.getScreenCTM() && text.textContent)"
-        ".map((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)"
+        "[...document.querySelectorAll('.plot text')].map((text) => [text, text.getScreenCTM()])"
+        ".map(([text, {a, b}]) => parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b))"
     )
     assert len(sizes) > 50
     assert min(sizes) >= 9
@@ -75,5 +76,5 @@ def test_on_paper_tables_are_whole_and_headings_stand_above_something(opened):
 
 
 def words(text):
-    """A text without its spaces, which paper has elsewhere."""
-    return "".join(text.split())
+    """A text without spaces and ligatures, which paper has elsewhere."""
+    return "".join(unicodedata.normalize("NFKC", text).split())

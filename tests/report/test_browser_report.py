@@ -149,7 +149,7 @@ def test_the_explorer_by_keyboard_and_search(opened):
     query = data["queries"][int(listed[2].removeprefix("query-"))]
     assert opened("document.querySelector('#detail h3').textContent") == query["text"]
     ids = opened("[...document.querySelectorAll('.sides > div:first-child .passage .code')].map((e) => e.textContent)")
-    assert ids == [data["passages"][at][0] for at in query["top"][1]]
+    assert ids == [data["passages"][at][0] for at in query["top"][-1]]
     relevant = opened("[...document.querySelectorAll('.sides .passage.relevant .code')].map((e) => e.textContent)")
     assert set(relevant) <= {data["passages"][at][0] for at in query["relevant"]}
     opened.press("End")
@@ -166,7 +166,7 @@ def test_ranks_move_from_one_system_to_the_other(opened):
     opened.until("document.querySelector('#detail figure svg') !== null")
     shown = opened("document.querySelector('#detail .code').textContent")
     query = next(query for query in data["queries"] if query["id"] == shown)
-    (now,), (before,) = query["ranks"][1], query["ranks"][0]  # the page begins with the second system against the first
+    (now,), (before,) = query["ranks"][-1], query["ranks"][0]  # the page begins with the last system against the first
     assert now != before
     told = f"{data['passages'][query['relevant'][0]][0]}: {now or 'none'} in A, {before or 'none'} in B"
     assert opened("document.querySelector('#detail .plot').ariaLabel") == f"Ranks of relevant passages. {told}"

@@ -63,9 +63,9 @@ def test_markdown_says_what_stands_in(four_queries):
     text = table(four_queries).with_suffix(".md").read_text()
     lines = text.splitlines()
     assert "printed: The Real One test; ours: toy test, 4 queries (a stand-in" in lines[0]
-    assert lines[2] == "| System | re-ranks | MRR@10 (RR@10) | printed | Δ | p | Success@1 | p | p against |"
-    assert lines[4] == r"| Old | – | 50.00 \[50.00, 50.00\] | 40.0 | +10.00 | – | 0.00 \[0.00, 0.00\] | – | – |"
-    assert r"| **100.00 \[100.00, 100.00\]** | – | – | 0.250 (+50.00) |" in lines[5]
+    assert lines[2] == "| System | re-ranks | MRR@10 (RR@10) | printed | p | Success@1 | p | p against |"
+    assert lines[4] == r"| Old | – | 50.00 \[50.00, 50.00\] | 40.0 | – | 0.00 \[0.00, 0.00\] | – | – |"
+    assert r"| **100.00 \[100.00, 100.00\]** | – | 0.250 (+50.00) |" in lines[5]
     assert lines[6].startswith(r"| Same \<b\>& 1\_% |")
     assert "<b>" not in text
 
@@ -85,9 +85,7 @@ def test_html_escapes_and_links_the_runs_manifest(four_queries):
 def test_latex_escapes(four_queries):
     text = table(four_queries).with_suffix(".tex").read_text()
     assert r"Same \ensuremath{<}b\ensuremath{>}\& 1\_\%" in text
-    assert (
-        r"System & re-ranks & MRR@10 (RR@10) & printed & \ensuremath{\Delta} & p & Success@1 & p & p against \\" in text
-    )
+    assert r"System & re-ranks & MRR@10 (RR@10) & printed & p & Success@1 & p & p against \\" in text
     assert r"\textbf{100.00 {[}100.00, 100.00{]}}" in text
 
 
@@ -97,8 +95,9 @@ def test_same_bytes_twice(four_queries):
     assert first == {path.name: path.read_bytes() for path in table(four_queries).parent.iterdir()}
 
 
-def test_on_its_own_dataset_nothing_stands_in(four_queries):
+def test_on_its_own_dataset_nothing_stands_in_and_differences_are_taken(four_queries):
     path = table(four_queries, dataset="real")
+    assert r"| 50.00 \[50.00, 50.00\] | 40.0 | +10.00 | – |" in path.with_suffix(".md").read_text()
     assert read_table(path.with_suffix(".json")).caption == "printed: The Real One test; ours: real test, 4 queries"
 
 
@@ -254,7 +253,7 @@ def test_quoted_and_absent_rows_have_printed_values_and_no_run(four_queries):
     rows.append({"system": "Missing", "first_stage": "", "absent": "toy has no split unlabelled"})
     path = table(four_queries, rows=json.dumps(rows), layout=layout)
     lines = path.with_suffix(".md").read_text().splitlines()
-    assert lines[7] == "| Theirs | – | – | 77.7 | – | – | – | – | quoted |"
+    assert lines[7] == "| Theirs | – | – | 77.7 | – | – | – | quoted |"
     assert lines[8] == "| Missing | – | – | 66.6 | – | – | – | – | quoted |"
     assert "Missing is only printed: toy has no split unlabelled." in path.with_suffix(".md").read_text()
     filled = read_table(path.with_suffix(".json"))

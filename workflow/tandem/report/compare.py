@@ -28,7 +28,7 @@ def compare(systems: dict[System, Artifact]) -> tuple[Grid, Markup | None]:
     """Compare score artifacts of one dataset and split on all queries, by the first measure that all have.
 
     Returns:
-        On how many queries each system is better than each other one, and a plot of the differences between the second
+        On how many queries each system is better than each other one, and a plot of the differences between the last
         system and the first; None for a single system.
     """
     artifacts, names = list(systems.values()), [system_name(system) for system in systems]
@@ -42,7 +42,7 @@ def compare(systems: dict[System, Artifact]) -> tuple[Grid, Markup | None]:
     ]
     title = f"On how many of {rounded.shape[1]:,} queries the row's system has a higher {measure} than the column's"
     grid = Grid(title, ["better", *(f"than {name}" for name in names)], rows)
-    return grid, differences(names[1], names[0], measure, (rounded[1] - rounded[0]).tolist()) if names[1:] else None
+    return grid, differences(names[-1], names[0], measure, (rounded[-1] - rounded[0]).tolist()) if names[1:] else None
 
 
 def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
@@ -71,7 +71,8 @@ def movement(depth: int) -> Specification:
     A passage that a system does not return stands at twice `depth`, the lowest rank of all.
     """
     ticks = [digit * 10**zeros for zeros in range(6) for digit in (1, 2, 5) if digit * 10**zeros <= depth]
-    axis = altair.Axis(values=[*ticks, 2 * depth], labelExpr=f"datum.value > {depth} ? 'none' : datum.value")
+    label = f"datum.value > {depth} ? 'none' : datum.value"
+    axis = altair.Axis(values=[*ticks, 2 * depth], labelExpr=label, labelOverlap=False)
     scale = altair.Scale(type="log", domain=[1, 2 * depth], reverse=True, nice=False)
     chart = altair.Chart(inline([])).transform_fold(["A", "B"], as_=["system", "rank"])
     chart = chart.mark_line(point={"size": 60}, strokeWidth=2).encode(

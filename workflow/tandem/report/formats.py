@@ -221,11 +221,12 @@ def table_grid(table: Table, terminal: bool = False) -> Grid:
     best = []
     for at, name in enumerate(table.names):
         best += [(line, len(head)) for line, row in enumerate(table.rows) if is_best(table, row, at)]
-        has_printed, has_verdict = table.has_printed(at), table.has_verdict(at)
-        head += [name, *(["printed"] if has_printed else []), *(["Δ"] if has_printed and not terminal else [])]
-        head += [*(["verdict"] if has_verdict else []), "p"]
+        compared = not terminal and any(delta(cell) != "–" for cell in table.column(at))
+        more = {"printed": table.has_printed(at), "Δ": compared, "verdict": table.has_verdict(at)}
+        shown = [heading for heading, there in more.items() if there]
+        head += [name, *shown, "p"]
         for line, row in zip(rows, table.rows, strict=True):
-            line += _cells(row.cells[at], table.decimals, has_printed, has_verdict, terminal)
+            line += _cells(row.cells[at], table.decimals, shown, terminal)
     for line, row in zip(rows, table.rows, strict=True):
         line.append(numbers.get(row.against) or against(row))
     align = "r" * terminal + "ll" + "r" * (len(head) - words) + "l"
@@ -236,13 +237,13 @@ def table_grid(table: Table, terminal: bool = False) -> Grid:
     )
 
 
-def _cells(cell: Cell, decimals: int, has_printed: bool, has_verdict: bool, terminal: bool) -> list[str]:
-    """The cells of one measure."""
+def _cells(cell: Cell, decimals: int, shown: list[str], terminal: bool) -> list[str]:
+    """The cells of one measure: the value, what `shown` names, and p."""
     value, p = f"{ours(cell)} {mark(cell.change, cell.p)}".rstrip(), probability(cell.p)
     if terminal:
         value = value if mark(cell.change, cell.p) else f"{value}  "  # so that numbers stand below one another
     elif cell.value is not None:
         value += f" [{number(cell.low)}, {number(cell.high)}]"
         p += "" if cell.change is None else f" ({signed(cell.change)})"
-    printed = [number(cell.printed, decimals), *([] if terminal else [delta(cell)])] if has_printed else []
-    return [value, *printed, *([short_verdict(cell)] if has_verdict else []), p]
+    texts = {"printed": number(cell.printed, decimals), "Δ": delta(cell), "verdict": short_verdict(cell)}
+    return [value, *(texts[heading] for heading in shown), p]

@@ -132,6 +132,6 @@ def draw_graph(stages: dict[str, Stage]) -> Markup:
         base.mark_text(dy=10, fontSize=11, fill="var(--quiet)").encode(x=x, y=y, text="kind:N"),
     )
     size = {"width": max(map(len, rows)) * STAGE_WIDTH, "height": len(rows) * STAGE_HEIGHT}
-    drawing = draw_svg(specification(chart.properties(**size))).replace(' aria-hidden="true"', "")
+    drawing = str(draw_svg(specification(chart.properties(**size)))).replace(' aria-hidden="true"', "")
     # Drawn without a page, links get a base address, and no name.
     return Markup(re.sub(r'xlink:href="[^"#]*#stage-([^"]*)"', r'href="#stage-\1" aria-label="\1"', drawing))

@@ -1,19 +1,26 @@
 """Parts of the report: training curves, training lists, the dataset; and what an extra adds to the page."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel
 
+from tandem.data.collection import CORPUS, QUERIES, contents
+from tandem.data.tables import value_at
 from tandem.report.charts import Series, histogram, line_chart
+from tandem.report.compare import shortened
 from tandem.report.grid import Grid
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
-from tandem.store.lineage import Stage
+from tandem.store.lineage import Stage, input_of
 
 LOSSES = {
     "loss": "total", "kl": "distillation (KL)", "distil": "distillation", "sup": "supervision",
@@ -21,6 +28,7 @@ LOSSES = {
 }  # fmt: skip
 PARTS = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}  # of a model, as the log names them
 OF_SCORES = {"hinge", "mse", "margin_mse"}  # losses in the scores' own unit; all others are in nats
+FIRST, EXAMPLES = 5000, 3  # rows of the lists that are read, and queries shown of them
 FOLLOWED = ("after", "checkpoint")  # roles of checkpoints that a training went on from
 
 
@@ -146,12 +154,13 @@ class ListReport(BaseModel):
 
 @dataclass(frozen=True)
 class TrainingList:
-    """Training lists, whether a judge denoised them, and a histogram of scores; None where nothing has a score."""
+    """Training lists, whether a judge denoised them, a histogram of scores if there are any, and passages of some."""
 
     stage: Stage
     report: ListReport
     judged: bool
     chart: Markup | None
+    examples: Grid | None
 
     @property
     def grids(self) -> list[Grid]:
@@ -166,7 +175,7 @@ class TrainingList:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return "–" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
 def training_lists(stages: Iterable[Stage]) -> list[TrainingList]:
@@ -190,7 +199,29 @@ def _training_list(stage: Stage) -> TrainingList:
         unit = "the judge's probability" if judged else "score in the run"
         title = "Scores before and after denoising" if judged else "Scores of the pool and of the lists"
         chart = histogram(title, bins.edges, {name: counts for name, counts in groups.items() if any(counts)}, unit)
-    return TrainingList(stage, report, judged, chart)
+    return TrainingList(stage, report, judged, chart, example_lists(candidates))
+
+
+def example_lists(candidates: Artifact) -> Grid | None:
+    """The first positives and negatives of a few queries, with their texts; None where no list was kept."""
+    if "candidates.parquet" not in candidates.manifest.files:
+        return None
+    with pq.ParquetFile(candidates.path("candidates.parquet")) as file:
+        first = next(file.iter_batches(FIRST, columns=["query_row", "label", "passage_row", "score"]), pa.table({}))
+    # Of a query the positives stand together, before the negatives.
+    groups = groupby(zip(*first.to_pydict().values(), strict=True), itemgetter(0, 1))
+    dataset = input_of(candidates, "dataset")
+    shown = [
+        [
+            value_at(dataset.path(QUERIES), "text", query),
+            "positive" if label else "negative",
+            _number(score),
+            shortened(contents(*(value_at(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200),
+        ]
+        for _, group in islice(groups, 2 * EXAMPLES)
+        for query, label, row, score in islice(group, 2)
+    ]
+    return Grid(f"Examples of {candidates.key}", ["Query", "Label", "Score in the run", "Passage"], shown)
 
 
 def count_negatives(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:

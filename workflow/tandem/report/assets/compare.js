@@ -161,7 +161,7 @@
   for (const control of [a, b, measure]) control.addEventListener("change", count);
   for (const control of controls) control.addEventListener("input", () => { refresh(); remember(); });
 
-  const names = [[a, data.systems, Math.min(1, data.systems.length - 1)], [b, data.systems, 0], [measure, data.measures, 0]];
+  const names = [[a, data.systems, data.systems.length - 1], [b, data.systems, 0], [measure, data.measures, 0]];
   for (const [control, options, chosen] of names) {
     control.replaceChildren(...options.map((name, value) => make("option", { value }, name)));
     control.value = chosen;
