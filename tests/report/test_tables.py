@@ -254,7 +254,7 @@ def test_quoted_and_absent_rows_have_printed_values_and_no_run(four_queries):
     path = table(four_queries, rows=json.dumps(rows), layout=layout)
     lines = path.with_suffix(".md").read_text().splitlines()
     assert lines[7] == "| Theirs | – | – | 77.7 | – | – | – | quoted |"
-    assert lines[8] == "| Missing | – | – | 66.6 | – | – | – | – | quoted |"
+    assert lines[8] == "| Missing | – | – | 66.6 | – | – | – | quoted |"
     assert "Missing is only printed: toy has no split unlabelled." in path.with_suffix(".md").read_text()
     filled = read_table(path.with_suffix(".json"))
     assert [row.quoted for row in filled.rows] == [False, False, False, True, True]
