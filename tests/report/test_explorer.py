@@ -42,6 +42,7 @@ def test_ranks_below_the_top_are_known_and_stand_above_those_that_are_none(artif
     y = data["movement"]["encoding"]["y"]
     assert y["scale"]["domain"] == [1, data["none"]]
     assert y["axis"]["values"][:4] == [1, 2, 5, 10]
+    assert y["axis"]["values"][-1] == data["none"]
 
 
 def test_bounds(artifact_of, monkeypatch):

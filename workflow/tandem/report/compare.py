@@ -70,15 +70,16 @@ def movement(depth: int) -> Specification:
 
     A passage that a system does not return stands at twice `depth`, the lowest rank of all.
     """
-    ticks = [digit * 10**zeros for zeros in range(6) for digit in (1, 2, 5) if digit * 10**zeros <= depth]
+    ticks = [digit * 10**zeros for zeros in range(6) for digit in (1, 2, 5) if digit * 10**zeros <= depth] + [2 * depth]
     label = f"datum.value > {depth} ? 'none' : datum.value"
-    axis = altair.Axis(values=[*ticks, 2 * depth], labelExpr=label, labelOverlap=False)
+    axis = altair.Axis(values=ticks, tickCount=len(ticks), labelExpr=label, labelOverlap=False)
     scale = altair.Scale(type="log", domain=[1, 2 * depth], reverse=True, nice=False)
     chart = altair.Chart(inline([])).transform_fold(["A", "B"], as_=["system", "rank"])
     chart = chart.mark_line(point={"size": 60}, strokeWidth=2).encode(
         x=altair.X("system:N", title=None, scale=altair.Scale(padding=0.15), axis=altair.Axis(labelAngle=0)),
         y=altair.Y("rank:Q", title="rank", scale=scale, axis=axis),
         color=altair.Color("colour:N", scale=None),
+        opacity=altair.Opacity("opacity:Q", scale=None),
         detail="text:N",
         tooltip=altair.Tooltip("text:N", title="rank"),
     )

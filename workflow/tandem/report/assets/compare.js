@@ -78,7 +78,8 @@
       const [A, B] = [rankA || data.none, rankB || data.none];
       const colour = { 1: "var(--good)", "-1": "var(--bad)", 0: "var(--accent)" }[Math.sign(B - A)];
       const text = `${data.passages[index][0]}: ${rankA || "none"} in A, ${rankB || "none"} in B`;
-      return { A, B, text, colour: query.relevant.includes(index) ? colour : "var(--line)" };
+      const relevant = query.relevant.includes(index);
+      return { A, B, text, colour: relevant ? colour : "var(--quiet)", opacity: relevant ? 1 : 0.3 };
     });
     const label = `Ranks of relevant passages. ${values.slice(others.length).map(({ text }) => text).join("; ")}`;
     const plot = make("div", { className: "plot", role: "img", "aria-label": label });
