@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
+from tandem.cli import run as run_command
 from tandem.config.loading import read_bands
 from tandem.evaluation.layouts import PlannedRow, TablePlan, beside, load_layout
-from tandem.report.commands import write_table
 
 
 def write_plan(out: Path, layout: Path, rows, dataset: str = "toy", split: str = "test") -> Path:
@@ -26,5 +26,5 @@ def make_table(folder: Path, layout: Path, rows, out: Path, dataset: str = "toy"
     """The table that the command `table` makes of a plan; `rows` may be JSON."""
     rows = json.loads(rows) if isinstance(rows, str) else rows
     plan = write_plan(folder / f"{out.stem}.plan", layout, rows, dataset, split)
-    assert write_table(["--plan", str(plan), "--out", str(out)]) == 0
+    assert run_command(["table", "--plan", str(plan), "--out", str(out)]) == 0
     return out

@@ -107,7 +107,6 @@ def test_a_click_on_a_difference_selects_its_query_and_the_address_reopens_it(op
     query = opened("document.querySelector('#detail .code').textContent")
     assert opened("new URLSearchParams(location.search).get('query')") == query
     text = opened("document.querySelector('#detail h3').textContent")
-    opened("document.getElementById('order').value = 'lost'")
     opened.call("Page.reload")
     opened.until("document.readyState === 'complete' && document.querySelector('#detail h3') !== null")
     assert opened("document.querySelector('#detail h3').textContent") == text
@@ -132,9 +131,8 @@ def test_two_systems_query_by_query(opened):
     assert expected[1] > 0
     opened.until("document.querySelector('#differences .plot').textContent.includes('nDCG@10, A − B')")
     assert f"A better on {expected[0]}" in opened("document.querySelector('#differences .plot').ariaLabel")
-    opened(set_to.format("order", "'lost'"))
     first = opened("document.querySelector('#queries [role=option]').id")
-    assert differences[int(first.removeprefix("query-"))] == min(differences)
+    assert abs(differences[int(first.removeprefix("query-"))]) == max(map(abs, differences))
     opened(set_to.format("outcome", "'win'"))
     listed = opened("[...document.querySelectorAll('#queries [role=option]')].map((o) => +o.dataset.query)")
     assert sorted(listed) == [at for at, d in enumerate(differences) if d > 0]
@@ -142,25 +140,40 @@ def test_two_systems_query_by_query(opened):
 
 def test_the_explorer_by_keyboard_and_search(opened):
     data = opened("JSON.parse(document.getElementById('data').textContent)")
-    kept = "const o = document.getElementById('order'); o.value = 'kept'; o.dispatchEvent(new Event('input'))"
-    opened(f"(() => {{ {kept}; document.querySelector('#queries [role=option]').click() }})()")
+    listed = opened("[...document.querySelectorAll('#queries [role=option]')].map((o) => o.id)")
+    opened("document.querySelector('#queries [role=option]').click()")
     opened("document.getElementById('queries').focus()")
     opened.press("ArrowDown", 2)
-    assert opened("document.querySelector('#queries [aria-selected=true]').id") == "query-2"
-    assert opened("document.getElementById('queries').getAttribute('aria-activedescendant')") == "query-2"
-    query = data["queries"][2]
+    assert opened("document.querySelector('#queries [aria-selected=true]').id") == listed[2]
+    assert opened("document.getElementById('queries').getAttribute('aria-activedescendant')") == listed[2]
+    query = data["queries"][int(listed[2].removeprefix("query-"))]
     assert opened("document.querySelector('#detail h3').textContent") == query["text"]
     ids = opened("[...document.querySelectorAll('.sides > div:first-child .passage .code')].map((e) => e.textContent)")
-    assert ids == [data["passages"][at][0] for at in query["top"][1]]
+    assert ids == [data["passages"][at][0] for at in query["top"][-1]]
     relevant = opened("[...document.querySelectorAll('.sides .passage.relevant .code')].map((e) => e.textContent)")
     assert set(relevant) <= {data["passages"][at][0] for at in query["relevant"]}
     opened.press("End")
-    assert opened("document.querySelector('#queries [aria-selected=true]').id") == f"query-{len(data['queries']) - 1}"
+    assert opened("document.querySelector('#queries [aria-selected=true]').id") == listed[-1]
     search = "document.getElementById('search')"
     opened(f"{search}.value = 'q05'; {search}.dispatchEvent(new Event('input'))")
     assert opened("document.getElementById('count').textContent") == "1 query listed."
     opened(f"{search}.value = 'no such words'; {search}.dispatchEvent(new Event('input'))")
     assert opened("document.getElementById('detail').textContent") == "No query is like this."
+
+
+def test_ranks_move_from_one_system_to_the_other(opened):
+    data = opened("JSON.parse(document.getElementById('data').textContent)")
+    opened.until("document.querySelector('#detail figure svg') !== null")
+    shown = opened("document.querySelector('#detail .code').textContent")
+    query = next(query for query in data["queries"] if query["id"] == shown)
+    (now,), (before,) = query["ranks"][-1], query["ranks"][0]  # the page begins with the last system against the first
+    assert now != before
+    told = f"{data['passages'][query['relevant'][0]][0]}: {now or 'none'} in A, {before or 'none'} in B"
+    assert opened("document.querySelector('#detail .plot').ariaLabel") == f"Ranks of relevant passages. {told}"
+    colour = "good" if (now or 99) < (before or 99) else "bad"
+    assert opened(f"document.querySelectorAll('#detail .plot path[stroke=\"var(--{colour})\"]').length") == 1
+    measures = opened("[...document.getElementById('measure').options].map((option) => option.textContent)")
+    assert measures == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]
 
 
 def test_hostile_texts_stay_texts(opened):
@@ -226,7 +239,7 @@ def test_a_link_to_a_stage_opens_it(opened):
 def test_what_is_wider_than_the_window_is_scrolled_by_the_keyboard(opened):
     opened.call("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=1, mobile=False)
     box = "document.querySelector('#cost .scroll')"
-    opened.until(f"{box}.tabIndex === 0 && {box}.getAttribute('role') === 'region'")
+    opened.until(f"{box}.tabIndex === 0 && {box}.getAttribute('role') === 'group'")
     assert opened(f"{box}.ariaLabel").startswith("Cost of each stage")
     assert opened("document.documentElement.scrollWidth") <= 400  # nothing else is wider
     opened.call("Emulation.clearDeviceMetricsOverride")

@@ -11,7 +11,6 @@ from tandem.report.charts import (
     MOST_ROWS,
     Series,
     bars,
-    before_after,
     bundle,
     evenly,
     histogram,
@@ -71,10 +70,24 @@ def test_histogram_shares_by_hand():
 
 
 def test_bars_and_points_say_their_numbers():
-    chart = bars("Time", {"Training": 90, "Scores": 1.5}, "seconds", {"Training": "1 min 30 s", "Scores": "2 s"})
+    chart = bars("Time", {"Training": {"seconds": 90}, "Scores": {"seconds": 1.5}}, "seconds", ".1f")
     assert [row["value"] for row in data(chart)] == [90, 1.5]
-    assert "Time. Training 1 min 30 s; Scores 2 s" in chart
+    assert "Time. Training: 90.0 seconds; Scores: 1.5 seconds" in chart
+    assert spec(chart)["encoding"]["color"]["legend"] is None
     assert data(scatter("s", [Series("a", [1, 2], [3, 4])], "x", "y"))[1] == {"x": 2, "y": 4, "series": "a"}
+
+
+def test_a_smoothed_line_is_a_mean_over_a_tenth_of_its_points():
+    chart = line_chart("c", [Series("a", list(range(40)), [1.0, 3.0] * 20)], "step", "nats", smooth=True)
+    faint, smooth = spec(chart)["layer"]
+    assert faint["encoding"]["opacity"] == {"value": 0.25}
+    assert smooth["transform"] == [
+        {"window": [{"op": "mean", "field": "y", "as": "y"}], "frame": [-2, 2], "groupby": ["series"]}
+    ]
+    assert "c (thick: means of 5 neighbours)" in chart
+    assert len(data(chart)) == 40  # the points themselves are all there
+    few = line_chart("c", [Series("a", [1, 2], [3, 4])], "step", "nats", smooth=True)
+    assert "layer" not in spec(few)
 
 
 @pytest.mark.parametrize(("count", "expected"), [(3, [0, 1, 2]), (MOST_ROWS, list(range(MOST_ROWS)))])
@@ -98,9 +111,10 @@ def test_the_bundle_can_stand_in_a_page():
 
 
 def test_before_and_after_stand_side_by_side():
-    chart = before_after("RR@10", {"bm25": (40, 45.5), "de": (50, 61)}, "RR@10, %")
-    assert [(row["name"], row["when"], row["value"]) for row in data(chart)] == [
+    values = {"bm25": {"before": 40, "after": 45.5}, "de": {"before": 50, "after": 61}}
+    chart = bars("RR@10", values, "RR@10, %")
+    assert [(row["name"], row["group"], row["value"]) for row in data(chart)] == [
         ("bm25", "before", 40), ("bm25", "after", 45.5), ("de", "before", 50), ("de", "after", 61)
     ]  # fmt: skip
-    assert spec(chart)["encoding"]["yOffset"]["field"] == "when"
+    assert spec(chart)["encoding"]["yOffset"]["field"] == "group"
     assert "bm25: 40.00 before, 45.50 after; de: 50.00 before, 61.00 after" in chart

@@ -23,14 +23,26 @@ def test_choice_depends_on_ids_only():
 def test_content(artifact_of):
     data = explore(systems(artifact_of))
     assert data["systems"] == ["BM25", "CE w/ DE Neg on BM25"]
-    assert data["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50"]
+    assert data["measures"] == ["RR@10", "nDCG@10", "Success@1", "Success@50", "R@50"]
     assert data["total"] == data["shown"] == len(data["queries"]) == 24
     for query in data["queries"]:
         assert [len(top) for top in query["top"]] == [10, 10]
         (relevant,) = query["relevant"]
-        for top, values in zip(query["top"], query["values"], strict=True):
+        for top, values, (rank,) in zip(query["top"], query["values"], query["ranks"], strict=True):
             assert values[0] == (round(1 / (top.index(relevant) + 1), 4) if relevant in top else 0)
+            assert rank == top.index(relevant) + 1 if relevant in top else rank is None or rank > 10
     assert len({passage[0] for passage in data["passages"]}) == len(data["passages"])
+
+
+def test_ranks_below_the_top_are_known_and_stand_above_those_that_are_none(artifact_of):
+    data = explore(systems(artifact_of))
+    ranks = [rank for query in data["queries"] for (rank,) in query["ranks"] if rank]
+    assert max(ranks) > 10
+    assert data["none"] == 2 * max(ranks)
+    y = data["movement"]["encoding"]["y"]
+    assert y["scale"]["domain"] == [1, data["none"]]
+    assert y["axis"]["values"][:4] == [1, 2, 5, 10]
+    assert y["axis"]["values"][-1] == data["none"]
 
 
 def test_bounds(artifact_of, monkeypatch):
@@ -46,13 +58,13 @@ def test_bounds(artifact_of, monkeypatch):
     # the others have their values and no passages; how many there are is bounded by how many numbers that is
     assert len(few["queries"]) == 24
     assert all(set(query) == {"id", "text", "values"} for query in few["queries"][few["shown"] :])
-    monkeypatch.setattr(module, "NUMBERS", 2 * 4 * 10)
+    monkeypatch.setattr(module, "NUMBERS", 2 * 5 * 10)
     assert len(explore(systems(artifact_of))["queries"]) == 10
 
 
 def test_seven_thousand_queries_stay_small():
-    # What grows with the queries is a line each: id, text, and values of seven systems and four measures.
-    line = {"id": "1234567", "text": "x" * 160, "values": [[0.1234] * 4] * 7}
+    # What grows with the queries is a line each: id, text, and values of seven systems and six measures.
+    line = {"id": "1234567", "text": "x" * 160, "values": [[0.1234] * 6] * 7}
     texts, numbers = module.BUDGET * 1.2, 7000 * len(json.dumps(line, separators=(",", ":")))
-    assert module.NUMBERS >= 7 * 4 * 7000
+    assert module.NUMBERS >= 7 * module.MEASURES * 7000
     assert texts + numbers + len(bundle()) < 16_000_000

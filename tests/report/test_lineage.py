@@ -64,7 +64,7 @@ def test_picture_leaves_out_what_follows(empty_world):
     stages = walk([c])
     kept = direct_inputs(stages)
     assert kept == {a.key: [], b.key: [a.key], c.key: [b.key]}
-    assert layers(stages, kept) == [[a.key], [b.key], [c.key]]
+    assert layers(kept) == [[a.key], [b.key], [c.key]]
     picture = draw_graph(stages)
     assert picture.count("<line") == 2
     assert "&lt;c&gt;" in picture

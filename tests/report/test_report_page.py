@@ -19,10 +19,10 @@ from tandem.evaluation.scores import run as score
 from tandem.report.compare import compare
 from tandem.report.graph import group_by_box, stage_costs
 from tandem.report.page import embedded
-from tandem.report.sections import count_negatives, describe_dataset
+from tandem.report.sections import count_negatives, describe_dataset, example_lists
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
-from tandem.store.lineage import walk
+from tandem.store.lineage import input_of, walk
 
 LOADS = {"src", "srcset", "action", "formaction", "data", "poster", "background", "ping"}
 
@@ -157,6 +157,25 @@ def test_negatives_of_the_lists_are_counted_between_the_edges(empty_world):
     assert count_negatives(made, [0, 0.5, 1], "judge") == [2, 1]
     assert count_negatives(made, [0, 0.5, 1], "score") == [4, 1]
     assert count_negatives(empty_world.make("candidates", "old", {}), [0, 0.5, 1], "judge") == []
+
+
+def test_examples_of_training_lists_have_their_texts(four_queries):
+    data = input_of(open_artifact(Path(four_queries.rows[0]["scores"])), "dataset")
+    queries = [0, 0, 0, 0, 1, 1, 2, 2, 3, 3]  # queries of which three are shown, and of each two negatives at most
+    columns = {"query_row": queries, "label": pa.array([1, 0, 0, 0, 1, 0, 1, 0, 1, 0], pa.int8())}
+    columns |= {"passage_row": [0, 1, 2, 1, 0, 2, 0, 1, 0, 1], "score": [math.nan, 2.5, 1.25, 1, 4, 3, 2, 1, 2, 1]}
+
+    def files(draft):
+        pq.write_table(pa.table(columns), draft.path("candidates.parquet"))
+
+    grid = example_lists(four_queries.make("candidates", "bm25", {}, files, dataset=data))
+    assert grid.rows[:3] == [
+        ["q0", "positive", "–", "a"],
+        ["q0", "negative", "2.5", "b"],
+        ["q0", "negative", "1.25", "c"],
+    ]
+    assert [row[0] for row in grid.rows[3:]] == ["q1", "q1", "q2", "q2"]
+    assert example_lists(four_queries.make("candidates", "none", {}, dataset=data)) is None
 
 
 def test_verdicts_and_quoted_rows_fit_into_their_columns(report, world, tmp_path):

@@ -75,7 +75,7 @@ COMMANDS = {
         Command("prefetch", "extras.operations.prefetch:prefetch", DATA, "Download what a configuration needs.", True),
         Command("encoder", "extras.operations.encoder:encoder", DATA, "How an encoder makes vectors.", True, True),
         Command("datasets", "data.catalogue:catalogue", DATA, "The catalogue of datasets.", reads=True),
-        Command("table", "report.commands:main", STEPS, "A table's files."),
+        Command("table", "report.commands:write_table", STEPS, "A table's files."),
         Command("report", "extras.report:report", STEPS, "The report's page."),
         Command("sweep", "extras.sweep_page:sweep", STEPS, "A sweep's table and charts."),
         Command("statistics", "extras.statistics:statistics", STEPS, "A table of datasets."),

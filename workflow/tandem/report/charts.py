@@ -40,6 +40,7 @@ CONFIG = {
     "background": "transparent",
     "font": "system-ui, sans-serif",
     "aria": False,  # the figure is described as a whole; Vega would have every mark read out
+    "mark": {"aria": False},
     "view": {"stroke": None},
     "axis": _AXIS,
     "axisX": {"tickCount": 6, "labelFlush": False, "labelOverlap": "greedy", "labelSeparation": 6},
@@ -69,27 +70,33 @@ def thinned(series: Series) -> Series:
     return Series(series.name, [x for x, _ in means], [y for _, y in means])
 
 
-def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, log: bool = False) -> Markup:
-    """Lines over a common x, logarithmic with `log`; the legend stands below."""
+def line_chart(
+    title: str, series: Sequence[Series], x_label: str, y_label: str, log: bool = False, smooth: bool = False
+) -> Markup:
+    """Lines over a common x, logarithmic with `log`; the legend stands below.
+
+    With `smooth` the lines are running means over a tenth of the points, and the points themselves are faint.
+    """
     lines = [thinned(line) for line in series]
-    data = _points(lines)
+    data, most = _points(lines), max((len(line.x) for line in lines), default=0)
     scale = altair.Scale(type="log", nice=False) if log else altair.Scale(type="linear", zero=False, nice=False)
     whole = all(float(point["x"]).is_integer() for point in data)
     chosen = altair.selection_point(name="chosen", fields=["series"], bind="legend")
-    tiny = max((abs(point["y"]) for point in data), default=1) < 1e-3
-    axis = altair.Axis(labelExpr="datum.value === 0 ? '0' : format(datum.value, '~e')") if tiny else altair.Axis()
     tooltip = ["series:N", altair.Tooltip("x:Q", title=x_label), altair.Tooltip("y:Q", title=y_label, format=".4~g")]
-    dotted = max((len(line.x) for line in lines), default=0) <= DOTS
-    chart = altair.Chart(inline(data)).mark_line(point=dotted, strokeWidth=2)
-    chart = chart.encode(
+    base = altair.Chart(inline(data)).encode(
         x=altair.X("x:Q", title=x_label, scale=scale, axis=altair.Axis(tickMinStep=1) if whole else altair.Axis()),
-        y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False), axis=axis),
+        y=altair.Y("y:Q", title=y_label, scale=altair.Scale(zero=False)),
         color=colours("series", [line.name for line in lines]),
         tooltip=tooltip,
         opacity=altair.when(chosen).then(altair.value(1)).otherwise(altair.value(0.15)),
     )
+    chart = base.mark_line(point=most <= DOTS, strokeWidth=2).add_params(chosen)
+    if smooth and (around := most // 20):
+        means = chart.transform_window(y="mean(y)", frame=[-around, around], groupby=["series"])
+        chart = base.mark_line(strokeWidth=1).encode(opacity=altair.value(0.25)) + means
+        title += f" (thick: means of {2 * around + 1} neighbours)"
     summary = "; ".join(_course(line, x_label) for line in lines)
-    return figure(title, chart.add_params(chosen).properties(**SIZE), summary, *_columns(lines, x_label))
+    return figure(title, chart.properties(**SIZE), summary, *_columns(lines, x_label))
 
 
 def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) -> Markup:
@@ -104,7 +111,7 @@ def scatter(title: str, series: Sequence[Series], x_label: str, y_label: str) ->
     )
     summary = f"{len(data)} points of {len(series)} series"
     numbers = [[point["series"], f"{point['x']:g}", f"{point['y']:.4g}"] for point in data]
-    return figure(title, chart.properties(**SIZE), summary, ["", x_label, y_label], numbers)
+    return figure(title, chart.properties(**SIZE), summary, ["series", x_label, y_label], numbers)
 
 
 def histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequence[int]], x_label: str) -> Markup:
@@ -133,40 +140,27 @@ def histogram(title: str, edges: Sequence[float], counts: Mapping[str, Sequence[
     return figure(title, chart.properties(**SIZE), summary, [x_label, *counts], numbers)
 
 
-def bars(title: str, values: dict[str, float], x_label: str, words: dict[str, str]) -> Markup:
-    """Horizontal bars; `words` are the values as text, for the pointer and the table."""
-    data = [{"name": name, "value": value, "text": words[name]} for name, value in values.items()]
-    chart = altair.Chart(inline(data)).mark_bar(color="var(--c0)")
-    chart = chart.encode(
-        x=altair.X("value:Q", title=x_label),
-        y=altair.Y("name:N", title=None, sort=None),
-        tooltip=["name:N", altair.Tooltip("text:N", title=x_label)],
-    )
-    summary = "; ".join(f"{name} {words[name]}" for name in values)
-    chart = chart.properties(width=WIDTH, height=max(40, 20 * len(data)), autosize=FIT)
-    return figure(title, chart, summary, ["", x_label], [[name, words[name]] for name in values])
-
-
-def before_after(title: str, values: dict[str, tuple[float, float]], x_label: str) -> Markup:
-    """Two bars below one another for each name: before and after."""
-    when = ("before", "after")
+def bars(title: str, values: Mapping[str, Mapping[str, float]], x_label: str, form: str = ".2f") -> Markup:
+    """Horizontal bars, below one another for each name: `{"bm25": {"before": 40, "after": 45.5}}`."""
+    groups = list(dict.fromkeys(group for own in values.values() for group in own))
     data = [
-        {"name": name, "when": word, "value": round(value, 4)}
-        for name, pair in values.items()
-        for word, value in zip(when, pair, strict=True)
+        {"name": name, "group": group, "value": round(value, 4)}
+        for name, own in values.items()
+        for group, value in own.items()
     ]
     chart = altair.Chart(inline(data)).mark_bar()
     chart = chart.encode(
         x=altair.X("value:Q", title=x_label),
         y=altair.Y("name:N", title=None, sort=None),
-        yOffset=altair.YOffset("when:N", sort=list(when)),
-        color=colours("when", when),
-        tooltip=["name:N", "when:N", altair.Tooltip("value:Q", title=x_label, format=".2f")],
+        yOffset=altair.YOffset("group:N", sort=groups),
+        color=colours("group", groups, legend=len(groups) > 1),
+        tooltip=["name:N", "group:N", altair.Tooltip("value:Q", title=x_label, format=form)],
     )
-    summary = "; ".join(f"{name}: {old:.2f} before, {new:.2f} after" for name, (old, new) in values.items())
-    numbers = [[name, f"{old:.2f}", f"{new:.2f}"] for name, (old, new) in values.items()]
-    chart = chart.properties(width=WIDTH, height=max(60, 30 * len(values)), autosize=FIT)
-    return figure(title, chart, summary, ["", *when], numbers)
+    numbers = [[name, *(f"{own[group]:{form}}" for group in groups)] for name, own in values.items()]
+    words = [", ".join(map(" ".join, zip(row[1:], groups, strict=True))) for row in numbers]
+    summary = "; ".join(f"{name}: {text}" for name, text in zip(values, words, strict=True))
+    chart = chart.properties(width=WIDTH, height=max(60, (10 + 10 * len(groups)) * len(values)), autosize=FIT)
+    return figure(title, chart, summary, [x_label, *groups], numbers)
 
 
 def _points(series: Sequence[Series]) -> list[Datum]:

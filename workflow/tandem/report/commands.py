@@ -17,7 +17,7 @@ from tandem.report import formats
 from tandem.report.charts import bundle
 from tandem.report.compare import compare, explore
 from tandem.report.filling import fill
-from tandem.report.flags import csv_out, read_flags, read_plan
+from tandem.report.flags import CsvOut, read_plan
 from tandem.report.graph import draw_graph, group_by_box, stage_costs
 from tandem.report.grid import aligned, latex, markdown
 from tandem.report.page import render
@@ -30,26 +30,23 @@ from tandem.store.files import write_text
 from tandem.store.lineage import input_of, tree, walk
 
 
-def write_table(words: list[str]) -> int:
-    """`table --plan FILE --out …/<table>.csv`.
+def write_table(*, plan: Path, out: CsvOut) -> None:
+    """Write a table in every format.
 
-    Writes <table>.csv, .md, .tex, .html and .json (the table for `show` and `report`) side by side. The plan holds the
-    table's layout and bands, and for each row, dataset and seed the folder of its scores; planning writes it.
+    Args:
+        plan: the table's layout and bands, and for each row, dataset and seed the folder of its scores; planning
+            writes it.
+        out: the table as CSV; the others go beside it as .md, .tex, .html and .json, which `show` and `report` read.
     """
-    flags = read_flags(words, ("plan", "out"))
-    out, plan = csv_out(flags), read_plan("plan", Path(flags["plan"]), TablePlan, "a table's plan")
-    scored = read_scored([row for row in plan.rows if not row.absent])
-    absent = {row.id: row.absent for row in plan.rows if row.absent}
-    _check_rows(plan, scored)
+    planned = read_plan("plan", plan, TablePlan, "a table's plan")
+    scored = read_scored([row for row in planned.rows if not row.absent])
+    absent = {row.id: row.absent for row in planned.rows if row.absent}
+    _check_rows(planned, scored)
     stages = walk(score.artifact for score in scored).values()
     notes, warnings = (collect_lines(stages, fact) for fact in ("notes", "warnings"))
-    table = replace(fill(plan.layout, scored, plan.name, plan.bands, absent), notes=notes, warnings=warnings)
+    table = replace(fill(planned.layout, scored, planned.name, planned.bands, absent), notes=notes, warnings=warnings)
     for suffix, text in render_table(table, out.parent).items():
         write_text(out.with_suffix(suffix), text)
-    return 0
-
-
-main = write_table  # the command `table`, which gets its words as they are
 
 
 def render_table(table: Table, folder: Path) -> dict[str, str]:

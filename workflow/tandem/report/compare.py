@@ -10,7 +10,7 @@ from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.evaluation.layouts import System, system_name
 from tandem.evaluation.scores import read_aligned, shared_measures
-from tandem.report.charts import HEIGHT, figure, inline
+from tandem.report.charts import SIZE, Specification, figure, inline, specification
 from tandem.report.grid import Grid
 from tandem.stages.evaluation import ScoreParams
 from tandem.store.artifact import Artifact
@@ -20,7 +20,7 @@ Json = dict[str, object]  # a part of the page's data
 DIGITS = 4  # of a query's value
 QUERIES, DEPTH, RELEVANT, CHARACTERS = 300, 10, 8, 600
 BUDGET = 9_000_000  # bytes of texts with passages: the page stays under 20 MB
-MEASURES = 4
+MEASURES = 6
 NUMBERS, WORDS = 600_000, 160  # values and characters of a query's line in the list of all
 
 
@@ -28,7 +28,7 @@ def compare(systems: dict[System, Artifact]) -> tuple[Grid, Markup | None]:
     """Compare score artifacts of one dataset and split on all queries, by the first measure that all have.
 
     Returns:
-        On how many queries each system is better than each other one, and a plot of the differences between the second
+        On how many queries each system is better than each other one, and a plot of the differences between the last
         system and the first; None for a single system.
     """
     artifacts, names = list(systems.values()), [system_name(system) for system in systems]
@@ -42,7 +42,7 @@ def compare(systems: dict[System, Artifact]) -> tuple[Grid, Markup | None]:
     ]
     title = f"On how many of {rounded.shape[1]:,} queries the row's system has a higher {measure} than the column's"
     grid = Grid(title, ["better", *(f"than {name}" for name in names)], rows)
-    return grid, differences(names[1], names[0], measure, (rounded[1] - rounded[0]).tolist()) if names[1:] else None
+    return grid, differences(names[-1], names[0], measure, (rounded[-1] - rounded[0]).tolist()) if names[1:] else None
 
 
 def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
@@ -62,7 +62,28 @@ def differences(a: str, b: str, measure: str, values: list[float]) -> Markup:
     )
     numbers = [[str(at), f"{value:+.4f}"] for at, value in enumerate(sorted(values, reverse=True), start=1)]
     title = f"{a} (A) against {b} (B): A is better above 0, B below"
-    return figure(title, chart.properties(width=820, height=HEIGHT - 30), summary, ["query", "A − B"], numbers)
+    return figure(title, chart.properties(**SIZE), summary, ["query", "A − B"], numbers)
+
+
+def movement(depth: int) -> Specification:
+    """Ranks of a query's passages in systems A and B, joined by lines; `compare.js` adds those of the selected query.
+
+    A passage that a system does not return stands at twice `depth`, the lowest rank of all.
+    """
+    ticks = [digit * 10**zeros for zeros in range(6) for digit in (1, 2, 5) if digit * 10**zeros <= depth] + [2 * depth]
+    label = f"datum.value > {depth} ? 'none' : datum.value"
+    axis = altair.Axis(values=ticks, tickCount=len(ticks), labelExpr=label, labelOverlap=False)
+    scale = altair.Scale(type="log", domain=[1, 2 * depth], reverse=True, nice=False)
+    chart = altair.Chart(inline([])).transform_fold(["A", "B"], as_=["system", "rank"])
+    chart = chart.mark_line(point={"size": 60}, strokeWidth=2).encode(
+        x=altair.X("system:N", title=None, scale=altair.Scale(padding=0.15), axis=altair.Axis(labelAngle=0)),
+        y=altair.Y("rank:Q", title="rank", scale=scale, axis=axis),
+        color=altair.Color("colour:N", scale=None),
+        opacity=altair.Opacity("opacity:Q", scale=None),
+        detail="text:N",
+        tooltip=altair.Tooltip("text:N", title="rank"),
+    )
+    return specification(chart.properties(**SIZE))
 
 
 def select_queries(queries: list[str], count: int = QUERIES) -> list[str]:
@@ -74,21 +95,21 @@ def select_queries(queries: list[str], count: int = QUERIES) -> list[str]:
 def explore(systems: dict[System, Artifact]) -> Json:
     """The data of the comparison of score artifacts of one dataset and split, as JSON.
 
-    Systems (names), measures, total (number of queries scored), queries and passages (id, title, shortened text). A
-    query has id, text and values per system and measure; the first `shown` also text in full, per system the passages
-    ranked first, and relevant passages, as positions in `passages`, and their number.
+    Systems (names), measures, total (number of queries scored), queries, passages (id, title, shortened text), and the
+    plot `movement`, with the rank `none` for no rank. A query has id, text and values per system and measure; the first
+    `shown` also text in full, per system the passages ranked first, and relevant passages, as positions in `passages`,
+    per system the ranks of these, null without one, and how many passages are relevant.
     """
     artifacts = list(systems.values())
     measures = shared_measures(artifacts)[:MEASURES]
     scored, values = read_aligned(artifacts, measures)
     lines = dict(zip(scored, values.transpose(1, 0, 2).round(DIGITS).tolist(), strict=True))
     chosen = select_queries(scored)
-    some = set(chosen)
-    runs = (iter_run(input_of(artifact, "run").path("run.trec")) for artifact in artifacts)
-    tops = [{query: list(docs[:DEPTH]) for query, docs, _ in run if query in some} for run in runs]
     collection, split = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams).split
     texts, qrels = collection.queries(split), collection.qrels(split)
     relevant = {query: [doc for doc, relevance in qrels[query].items() if relevance > 0] for query in chosen}
+    runs = [_ranks(input_of(artifact, "run"), relevant) for artifact in artifacts]
+    tops = [{query: [doc for doc, rank in run[query].items() if rank <= DEPTH] for query in run} for run in runs]
     docs = {
         query: dict.fromkeys([*chain(*(top.get(query, ()) for top in tops)), *relevant[query][:RELEVANT]])
         for query in chosen
@@ -105,13 +126,15 @@ def explore(systems: dict[System, Artifact]) -> Json:
             break
         at |= {passage[0]: number for number, passage in enumerate(new, start=len(passages))}
         passages += new
+        listed = [doc for doc in docs[query] if doc in set(relevant[query])]
         queries.append(
             {
                 "id": query,
                 "text": shortened(texts[query]),
                 "values": lines[query],
                 "top": [[at[doc] for doc in top.get(query, [])] for top in tops],
-                "relevant": [at[doc] for doc in docs[query] if doc in set(relevant[query])],
+                "relevant": [at[doc] for doc in listed],
+                "ranks": [[run.get(query, {}).get(doc) for doc in listed] for run in runs],
                 "positives": len(relevant[query]),
             }
         )
@@ -121,8 +144,19 @@ def explore(systems: dict[System, Artifact]) -> Json:
     others = select_queries([query for query in scored if query not in with_passages], most)
     queries += [{"id": query, "text": shortened(texts[query], WORDS), "values": lines[query]} for query in others]
     names = [system_name(system) for system in systems]
-    counts: Json = {"total": len(scored), "shown": shown}
-    return {"systems": names, "measures": measures, **counts, "queries": queries, "passages": passages}
+    deepest = max((rank for run in runs for ranks in run.values() for rank in ranks.values()), default=DEPTH)
+    counts: Json = {"total": len(scored), "shown": shown, "none": 2 * deepest}
+    plot: Json = {"movement": movement(deepest)}
+    return {"systems": names, "measures": measures, **counts, "queries": queries, "passages": passages, **plot}
+
+
+def _ranks(run: Artifact, relevant: dict[str, list[str]]) -> dict[str, dict[str, int]]:
+    """Of the queries in `relevant` the ranks of the passages ranked first and of the relevant ones."""
+    return {
+        query: {doc: rank for rank, doc in enumerate(docs, start=1) if rank <= DEPTH or doc in relevant[query]}
+        for query, docs, _ in iter_run(run.path("run.trec"))
+        if query in relevant
+    }
 
 
 def shortened(text: str, most: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Flags of the commands that are not stages: `--name value`, each at most once; types of those that others have."""
+"""Types of flags that several commands have, and the files that planning writes for commands."""
 
 import os
 from collections.abc import Sequence
@@ -12,34 +12,6 @@ from tandem.config.base import Model
 from tandem.errors import UserError
 
 M = TypeVar("M", bound=Model)
-
-
-def read_flags(words: list[str], required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, str]:
-    """`["--out", "x"]` → `{"out": "x"}`.
-
-    Raises:
-        UserError: an unknown flag, one twice, one without a value, or a required one that is missing.
-    """
-    allowed = ", ".join(f"--{name}" for name in (*required, *optional))
-    if len(words) % 2:
-        raise UserError(f"{words[-1]}: has no value; flags are {allowed}, each followed by one")
-    flags: dict[str, str] = {}
-    for flag, text in zip(words[::2], words[1::2], strict=True):
-        name = flag.removeprefix("--")
-        if not flag.startswith("--") or name not in (*required, *optional) or name in flags:
-            raise UserError(f"{flag}: {'given twice' if name in flags else 'unknown'}; flags are {allowed}")
-        flags[name] = text
-    for name in required:
-        if name not in flags:
-            raise UserError(f"--{name}: missing; flags are {allowed}")
-    return flags
-
-
-def csv_out(flags: dict[str, str]) -> Path:
-    """`--out`: a CSV; a `UserError` for another ending, since other formats go beside it under the same name."""
-    out = Path(flags["out"])
-    _require_csv(Path, out)
-    return out
 
 
 def _require_csv(_: Any, out: Path) -> None:

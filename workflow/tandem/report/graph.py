@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 import altair
 from jinja2.filters import do_filesizeformat
@@ -88,26 +89,24 @@ def direct_inputs(stages: dict[str, Stage]) -> dict[str, list[str]]:
     return direct
 
 
-def layers(stages: dict[str, Stage], inputs: dict[str, list[str]]) -> list[list[str]]:
+def layers(inputs: dict[str, list[str]]) -> list[list[str]]:
     """Keys by their longest way from a source; within a layer ordered by the mean place of their inputs."""
-    depth: dict[str, int] = {}
-    for key in stages:
-        depth[key] = 1 + max((depth[other] for other in inputs[key]), default=-1)
-    rows: list[list[str]] = [[] for _ in range(1 + max(depth.values(), default=-1))]
-    for key in stages:
-        rows[depth[key]].append(key)
+    rows: list[list[str]] = []
     place: dict[str, float] = {}
-    for row in rows:
-        middle = {key: sum(place[o] for o in inputs[key]) / max(1, len(inputs[key])) for key in row}
-        row.sort(key=lambda key: (middle[key], key))
-        place.update({key: at - (len(row) - 1) / 2 for at, key in enumerate(row)})
+    sorter = TopologicalSorter(inputs)
+    sorter.prepare()
+    while ready := sorter.get_ready():
+        sorter.done(*ready)
+        middle = {key: sum(place[other] for other in inputs[key]) / max(1, len(inputs[key])) for key in ready}
+        rows.append(sorted(ready, key=lambda key: (middle[key], key)))
+        place |= {key: at - (len(ready) - 1) / 2 for at, key in enumerate(rows[-1])}
     return rows
 
 
 def draw_graph(stages: dict[str, Stage]) -> Markup:
     """The graph: inputs above, each box a link to its stage; edges that follow from others are left out."""
     inputs = direct_inputs(stages)
-    rows = layers(stages, inputs)
+    rows = layers(inputs)
     at = {key: (n - (len(row) - 1) / 2, y) for y, row in enumerate(rows) for n, key in enumerate(row)}
     edges = [
         {"x": at[other][0], "y": at[other][1] + 0.3, "x2": at[key][0], "y2": at[key][1] - 0.3}
@@ -122,16 +121,17 @@ def draw_graph(stages: dict[str, Stage]) -> Markup:
     ]
     x, left = (altair.X(f"{name}:Q").axis(None).scale(nice=False, zero=False) for name in ("x", "left"))
     y, low = (altair.Y(f"{name}:Q").axis(None).scale(nice=False, zero=False, reverse=True) for name in ("y", "low"))
-    base = altair.Chart(inline(boxes)).encode(href="href:N")
+    base = altair.Chart(inline(boxes))
     names = [box for box in BOXES if any(row["box"] == box for row in boxes)]
     chart = altair.layer(
         altair.Chart(inline(edges)).mark_rule(stroke="var(--quiet)", opacity=0.5).encode(x=x, y=y, x2="x2", y2="y2"),
         base.mark_rect(fill="var(--card)", cornerRadius=8, strokeWidth=1.5).encode(
-            x=left, x2="right", y=low, y2="high", stroke=colours("box", names, len(names) * STAGE_WIDTH)
+            x=left, x2="right", y=low, y2="high", href="href:N", stroke=colours("box", names, len(names) * STAGE_WIDTH)
         ),
         base.mark_text(dy=-7, fontSize=12.5, fill="var(--ink)").encode(x=x, y=y, text="name:N"),
         base.mark_text(dy=10, fontSize=11, fill="var(--quiet)").encode(x=x, y=y, text="kind:N"),
     )
     size = {"width": max(map(len, rows)) * STAGE_WIDTH, "height": len(rows) * STAGE_HEIGHT}
-    drawing = draw_svg(specification(chart.properties(**size)))
-    return Markup(re.sub(r'xlink:href="[^"#]*#', 'href="#', drawing))  # drawn without a page, links get a base address
+    drawing = str(draw_svg(specification(chart.properties(**size)))).replace(' aria-hidden="true"', "")
+    # Drawn without a page, links get a base address, and no name.
+    return Markup(re.sub(r'xlink:href="[^"#]*#stage-([^"]*)"', r'href="#stage-\1" aria-label="\1"', drawing))

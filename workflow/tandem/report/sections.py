@@ -1,22 +1,34 @@
 """Parts of the report: training curves, training lists, the dataset; and what an extra adds to the page."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from markupsafe import Markup
 from pydantic import BaseModel
 
+from tandem.data.collection import CORPUS, QUERIES, contents
+from tandem.data.tables import value_at
 from tandem.report.charts import Series, histogram, line_chart
+from tandem.report.compare import shortened
 from tandem.report.grid import Grid
 from tandem.stages.base import flatten
 from tandem.store.artifact import Artifact
-from tandem.store.lineage import Stage
+from tandem.store.lineage import Stage, input_of
 
-LOSSES = ("loss", "kl", "sup")
+LOSSES = {
+    "loss": "total", "kl": "distillation (KL)", "distil": "distillation", "sup": "supervision",
+    "passage": "passage-centric", "regularise": "regulariser", "mlm": "masked words", "decoder": "decoder's words",
+}  # fmt: skip
+PARTS = {"(dual)": "dual encoder", "(cross)": "cross-encoder"}  # of a model, as the log names them
 OF_SCORES = {"hinge", "mse", "margin_mse"}  # losses in the scores' own unit; all others are in nats
+FIRST, EXAMPLES = 5000, 3  # rows of the lists that are read, and queries shown of them
 FOLLOWED = ("after", "checkpoint")  # roles of checkpoints that a training went on from
 
 
@@ -97,11 +109,16 @@ def _checkpoints(stage: Stage, stages: dict[str, Stage]) -> set[str]:
 
 
 def _curves(model: Artifact, log: dict[str, Series]) -> list[Markup]:
-    """Loss parts and dev measures against the step."""
-    losses = [log[name] for name in LOSSES if name in log]
-    dev = [Series(name[len("dev ") :], line.x, line.y) for name, line in sorted(log.items()) if name.startswith("dev")]
+    """Loss parts, smoothed, and dev measures against the step, in a reader's words."""
+    losses = [replace(log[name], name=words) for name, words in LOSSES.items() if name in log]
+    dev = [
+        replace(line, name=f"{measure}, {PARTS.get(part, part)}")
+        for name, line in sorted(log.items())
+        if name.startswith("dev ")
+        for _, measure, part in [name.split(" ", 2)]
+    ]
     unit = "loss, in scores" if OF_SCORES & set(map(str, flatten(model.params).values())) else "loss, nats"
-    charts = [line_chart("Loss and its parts", losses, "step", unit)] if losses else []
+    charts = [line_chart("Loss and its parts", losses, "step", unit, smooth=True)] if losses else []
     charts += [line_chart("On the dev queries", dev, "step", "mean over queries")] if dev else []
     return charts
 
@@ -137,12 +154,13 @@ class ListReport(BaseModel):
 
 @dataclass(frozen=True)
 class TrainingList:
-    """Training lists, whether a judge denoised them, and a histogram of scores; None where nothing has a score."""
+    """Training lists, whether a judge denoised them, a histogram of scores if there are any, and passages of some."""
 
     stage: Stage
     report: ListReport
     judged: bool
     chart: Markup | None
+    examples: Grid | None
 
     @property
     def grids(self) -> list[Grid]:
@@ -157,7 +175,7 @@ class TrainingList:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return "–" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
 def training_lists(stages: Iterable[Stage]) -> list[TrainingList]:
@@ -181,7 +199,29 @@ def _training_list(stage: Stage) -> TrainingList:
         unit = "the judge's probability" if judged else "score in the run"
         title = "Scores before and after denoising" if judged else "Scores of the pool and of the lists"
         chart = histogram(title, bins.edges, {name: counts for name, counts in groups.items() if any(counts)}, unit)
-    return TrainingList(stage, report, judged, chart)
+    return TrainingList(stage, report, judged, chart, example_lists(candidates))
+
+
+def example_lists(candidates: Artifact) -> Grid | None:
+    """The first positives and negatives of a few queries, with their texts; None where no list was kept."""
+    if "candidates.parquet" not in candidates.manifest.files:
+        return None
+    with pq.ParquetFile(candidates.path("candidates.parquet")) as file:
+        first = next(file.iter_batches(FIRST, columns=["query_row", "label", "passage_row", "score"]), pa.table({}))
+    # Of a query the positives stand together, before the negatives.
+    groups = groupby(zip(*first.to_pydict().values(), strict=True), itemgetter(0, 1))
+    dataset = input_of(candidates, "dataset")
+    shown = [
+        [
+            value_at(dataset.path(QUERIES), "text", query),
+            "positive" if label else "negative",
+            _number(score),
+            shortened(contents(*(value_at(dataset.path(CORPUS), column, row) for column in ("title", "text"))), 200),
+        ]
+        for _, group in islice(groups, 2 * EXAMPLES)
+        for query, label, row, score in islice(group, 2)
+    ]
+    return Grid(f"Examples of {candidates.key}", ["Query", "Label", "Score in the run", "Passage"], shown)
 
 
 def count_negatives(candidates: Artifact, edges: Sequence[float], column: str) -> list[int]:

@@ -150,8 +150,8 @@ class ErrorAnalysis:
 def error_analysis(stage: Stage) -> ErrorAnalysis:
     """What the page shows of an error analysis."""
     summary = read_summary(stage.artifact)
-    counts = {name: str(count) for name, count in summary.guesses.items()}
-    chart = bars("Guessed types of wrong results", {**summary.guesses}, "pairs", counts)
+    counts = {name: {"pairs": float(count)} for name, count in summary.guesses.items()}
+    chart = bars("Guessed types of wrong results", counts, "pairs", ".0f")
     with pq.ParquetFile(stage.artifact.path(PAIRS)) as file:
         first = islice((row for batch in file.iter_batches(batch_size=MOST) for row in batch.to_pylist()), MOST)
         rows = [{name: _shortened(value) for name, value in row.items()} for row in first]

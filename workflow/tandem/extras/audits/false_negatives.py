@@ -7,6 +7,7 @@ top 5 are labelled by people.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, groupby, islice
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,12 +22,13 @@ from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.extras.audits.pools import FUSION, Array, Counts, Pool, fused, pools, read_run, system_names
 from tandem.extras.sheets import FORMULA, one_line, safe, shortened, write_sheet
-from tandem.report.page import render
+from tandem.report.page import FOLDERS, render
 from tandem.retrieval.inputs import require_dataset
 from tandem.stages.evaluation import FalseNegativesParams
 from tandem.store.files import write_json, write_text
 from tandem.store.job import Draft, Job, writing
 
+FOLDERS.append(Path(__file__).parent / "assets")
 GROUP = 32  # queries judged together: a line of progress after each
 PAGE = 5000  # passages on the page; a browser shows no more in comfort, the CSV has all
 COLUMNS = ("query_id", "doc_id", "query", "title", "passage", "score", "rank", "verdict")

@@ -16,7 +16,7 @@ from tandem.evaluation.measures import Floats64
 from tandem.evaluation.scores import measures_of, read_scores, read_summary
 from tandem.extras.audits.agreement import agreement_grids
 from tandem.report import page
-from tandem.report.charts import before_after, histogram
+from tandem.report.charts import bars, histogram
 from tandem.report.flags import Files
 from tandem.report.formats import number
 from tandem.report.grid import Grid, csv_text
@@ -230,12 +230,12 @@ def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
     charts = []
     unique = len({run.name for run, _, _ in rows}) == len(rows)
     for at, measure in enumerate(measures[:PLOTTED]):
-        known: dict[str, tuple[float, float]] = {}
+        known: dict[str, dict[str, float]] = {}
         for run, _, percents in rows:
             old, new = percents[at]
             if old is not None and new is not None:
-                known[run.name if unique else run.key] = old, new
-        charts += [before_after(f"{measure} {what}", known, f"{measure}, %")] if known else []
+                known[run.name if unique else run.key] = {"before": old, "after": new}
+        charts += [bars(f"{measure} {what}", known, f"{measure}, %")] if known else []
     grids = agreement_grids(relabelled.artifact) if relabelled.kind == "judge_llm" else []
     return Audit(relabelled, changes, grids, charts, effects)
 

@@ -3,8 +3,8 @@
 (() => {
   const { $, make } = page;
   const data = JSON.parse($("data").textContent);
-  const controls = ["system-a", "system-b", "measure", "outcome", "order", "search"].map($);
-  const [a, b, measure, outcome, order, search] = controls;
+  const controls = ["system-a", "system-b", "measure", "outcome", "search"].map($);
+  const [a, b, measure, outcome, search] = controls;
   const list = $("queries");
   const LISTED = 500; // queries in the list at once
   let selected = -1;
@@ -27,18 +27,14 @@
   const redraw = (won, lost) => {
     if (!figure) return;
     const [nameA, nameB, named] = [data.systems[a.value], data.systems[b.value], data.measures[measure.value]];
-    const values = data.queries.map((query, index) => ({ difference: difference(query), query: query.text, index }));
-    spec.datasets = { [Object.keys(spec.datasets)[0]]: values };
+    spec.data = { values: data.queries.map((query, index) => ({ difference: difference(query), query: query.text, index })) };
     spec.encoding.y.title = `${named}, A − B`;
     figure.querySelector("figcaption").textContent = `${nameA} (A) against ${nameB} (B): A is better above 0, B below`;
     figure.querySelector(".numbers")?.remove(); // they are of the pair that the page was made with
     const plot = figure.querySelector(".plot");
     plot.setAttribute("aria-label", `Differences of ${named} in falling order: A better on ${won} queries, B on ${lost}`);
-    const place = make("div");
-    const drawn = structuredClone(spec);
-    drawing = drawing.then(() => page.embed(place, drawn)).then(({ view }) => {
+    drawing = drawing.then(() => page.draw(plot, spec)).then((view) => {
       view.addEventListener("click", (_, item) => item?.datum?.index >= 0 && open(item.datum.index, true));
-      plot.replaceChildren(place);
     }).catch(console.error);
   };
 
@@ -73,19 +69,41 @@
     return make("div", {}, make("h4", {}, data.systems[system]), make("p", { className: "quiet" }, worth), ...boxes, ...empty);
   };
 
+  // How ranks move from A to B: relevant passages in colour, others of both top tens in grey.
+  const showMovement = (query, figure) => {
+    const known = (system, index) => query.ranks[system][query.relevant.indexOf(index)] ?? query.top[system].indexOf(index) + 1;
+    const others = query.top[a.value].filter((index) => query.top[b.value].includes(index) && !query.relevant.includes(index));
+    const values = [...others, ...query.relevant].map((index) => {
+      const [rankA, rankB] = [a, b].map((system) => known(system.value, index));
+      const [A, B] = [rankA || data.none, rankB || data.none];
+      const colour = { 1: "var(--good)", "-1": "var(--bad)", 0: "var(--accent)" }[Math.sign(B - A)];
+      const text = `${data.passages[index][0]}: ${rankA || "none"} in A, ${rankB || "none"} in B`;
+      const relevant = query.relevant.includes(index);
+      return { A, B, text, colour: relevant ? colour : "var(--quiet)", opacity: relevant ? 1 : 0.3 };
+    });
+    const label = `Ranks of relevant passages. ${values.slice(others.length).map(({ text }) => text).join("; ")}`;
+    const plot = make("div", { className: "plot", role: "img", "aria-label": label });
+    const caption = "Ranks of relevant passages: green if higher in A, red if higher in B; grey: others of both top tens";
+    figure.replaceChildren(make("figcaption", {}, caption), plot);
+    page.draw(plot, { ...data.movement, data: { values } }).catch(console.error);
+  };
+
   const showDetail = () => {
     const query = data.queries[selected];
     if (!query) return $("detail").replaceChildren(make("p", { className: "quiet" }, "No query is like this."));
     const known = query.top ? ` · ${query.positives} relevant` : " · its passages are not part of this page";
     const seen = new Set([a, b].flatMap((system) => query.top?.[system.value] ?? []));
     const unseen = (query.relevant ?? []).filter((index) => !seen.has(index));
+    const figure = make("figure", { className: "chart" });
     $("detail").replaceChildren(
       make("h3", {}, query.text),
       make("div", { className: "quiet" }, make("span", { className: "code" }, query.id), known),
+      figure,
       make("div", { className: "sides" }, side(query, a.value), side(query, b.value)),
       ...(unseen.length ? [make("h4", {}, "Relevant, but in neither top ten")] : []),
       ...unseen.map((index) => passageBox(query, index, 0)),
     );
+    if (query.top) showMovement(query, figure);
   };
 
   // ---- the list ------------------------------------------------------------------------------------------------------
@@ -113,16 +131,10 @@
     return item;
   };
 
-  const orders = {
-    size: (x, y) => Math.abs(difference(y)) - Math.abs(difference(x)),
-    won: (x, y) => difference(y) - difference(x),
-    lost: (x, y) => difference(x) - difference(y),
-  };
   const refresh = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     listed = [...data.queries.keys()].filter((index) => matches(data.queries[index], words));
-    const compared = orders[order.value];
-    if (compared) listed.sort((x, y) => compared(data.queries[x], data.queries[y]));
+    listed.sort((x, y) => Math.abs(difference(data.queries[y])) - Math.abs(difference(data.queries[x])));
     const total = listed.length;
     listed = listed.slice(0, LISTED);
     list.replaceChildren(...listed.map(option));
@@ -150,7 +162,7 @@
   for (const control of [a, b, measure]) control.addEventListener("change", count);
   for (const control of controls) control.addEventListener("input", () => { refresh(); remember(); });
 
-  const names = [[a, data.systems, Math.min(1, data.systems.length - 1)], [b, data.systems, 0], [measure, data.measures, 0]];
+  const names = [[a, data.systems, data.systems.length - 1], [b, data.systems, 0], [measure, data.measures, 0]];
   for (const [control, options, chosen] of names) {
     control.replaceChildren(...options.map((name, value) => make("option", { value }, name)));
     control.value = chosen;

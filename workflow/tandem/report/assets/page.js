@@ -83,7 +83,7 @@ const page = {
   const update = (box) => {
     const wide = box.scrollWidth > box.clientWidth + 1;
     const label = box.dataset.label ?? box.querySelector("caption")?.textContent ?? "a wide table";
-    for (const [name, value] of Object.entries({ tabindex: "0", role: "region", "aria-label": label })) {
+    for (const [name, value] of Object.entries({ tabindex: "0", role: "group", "aria-label": label })) {
       if (wide) box.setAttribute(name, value);
       else box.removeAttribute(name);
     }
