@@ -133,12 +133,12 @@ class Template:
             inputs.types[separators > np.repeat(separators[first], inputs.lengths)] = 1
         return inputs
 
-    def with_titles(self, titles: Texts, texts: Texts, longest: int) -> list[list[int]]:
+    def with_titles(self, titles: list[list[int]], texts: list[list[int]], longest: int) -> list[list[int]]:
         """Title, the ids between, and text of each passage, of at most `longest` tokens in all."""
-        first, second, between = Ragged.of(titles), Ragged.of(texts), list(self.pair[1])
-        lengths = longest_first(np.diff(first.offsets), np.diff(second.offsets), longest - len(between))
-        first, second = first.cut(lengths[0]), second.cut(lengths[1])
-        return [[*first[i].tolist(), *between, *second[i].tolist()] for i in range(len(first))]
+        between, sizes = self.pair[1], [np.array([len(row) for row in side], np.int64) for side in (titles, texts)]
+        kept = longest_first(*sizes, limit=longest - len(between))
+        rows = zip(titles, texts, *kept, strict=True)
+        return [[*title[:first], *between, *text[:second]] for title, text, first, second in rows]
 
     def cut(self, first: Ragged, second: Ragged) -> tuple[Ragged, Ragged]:
         """The texts of pairs, cut to `longest_pair`."""

@@ -30,7 +30,9 @@ def instances_of(stage: Stage, setting: Setting) -> int:
         each = setting.positives(drawn, params.split) if of_dataset else queries
         share = min(1.0, (params.queries or EVERY) / max(1, queries))  # of the queries that lists are drawn for
         count += round(each * share) * (2 if params.denoise and params.denoise.hybrid else 1)
-    return count * (train.list_size - (objective == "dual")) if kind == "row" else count
+    if kind == "row":
+        count *= train.list_size - (objective == "dual")
+    return count
 
 
 def steps_of(stage: Stage, setting: Setting, operations: float) -> int:
