@@ -135,10 +135,11 @@ class Template:
 
     def with_titles(self, titles: list[list[int]], texts: list[list[int]], longest: int) -> list[list[int]]:
         """Title, the ids between, and text of each passage, of at most `longest` tokens in all."""
-        between, sizes = self.pair[1], [np.array([len(row) for row in side], np.int64) for side in (titles, texts)]
-        kept = longest_first(*sizes, limit=longest - len(between))
+        first, second = (np.array([len(row) for row in side], np.int64) for side in (titles, texts))
+        between = self.pair[1]
+        kept = longest_first(first, second, longest - len(between))
         rows = zip(titles, texts, *kept, strict=True)
-        return [[*title[:first], *between, *text[:second]] for title, text, first, second in rows]
+        return [[*title[:a], *between, *text[:b]] for title, text, a, b in rows]
 
     def cut(self, first: Ragged, second: Ragged) -> tuple[Ragged, Ragged]:
         """The texts of pairs, cut to `longest_pair`."""

@@ -21,7 +21,8 @@ def instances_of(stage: Stage, setting: Setting) -> int:
     A query has one list, or two where undenoised and denoised ones are mixed. Its positives are those of the dataset;
     where answers or a judge label, one. Rows are a dual encoder's single negatives and a cross-encoder's pairs.
     """
-    train, objective, count = params_of(stage).train, params_of(stage).objective, 0
+    train, objective = params_of(stage).train, params_of(stage).objective
+    count = 0
     kind = getattr(train, "instance", "query")
     for drawn in (above for role, above in stage.upstream.items() if role.split(".")[0] == "candidates"):
         params = params_of(drawn)
@@ -42,10 +43,11 @@ def steps_of(stage: Stage, setting: Setting, operations: float) -> int:
         operations: of one step, by which a budget is spent.
     """
     train, count = params_of(stage).train, instances_of(stage, setting)
+    per_batch: int = train.queries_per_batch
     if train.budget_minutes:
-        return steps_within(train.budget_minutes, operations, count, train.queries_per_batch)
-    visits = visits_in(count, train.queries_per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
-    return ceil(visits / train.queries_per_batch)
+        return steps_within(train.budget_minutes, operations, count, per_batch)
+    visits = visits_in(count, per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
+    return ceil(visits / per_batch)
 
 
 @cost("checkpoint")
