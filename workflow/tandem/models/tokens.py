@@ -136,11 +136,11 @@ class Template:
 
     def with_titles(self, titles: list[list[int]], texts: list[list[int]], longest: int) -> list[list[int]]:
         """Title, the ids between, and text of each passage, of at most `longest` tokens in all."""
-        first, second = (Ragged.of([np.array(ids, np.int64) for ids in side]) for side in (titles, texts))
-        between = list(self.pair[1])
-        lengths = longest_first(np.diff(first.offsets), np.diff(second.offsets), longest - len(between))
-        first, second = first.cut(lengths[0]), second.cut(lengths[1])
-        return [[*first[i].tolist(), *between, *second[i].tolist()] for i in range(len(first))]
+        first, second = (np.array([len(row) for row in side], np.int64) for side in (titles, texts))
+        between = self.pair[1]
+        kept = longest_first(first, second, longest - len(between))
+        rows = zip(titles, texts, *kept, strict=True)
+        return [[*title[:a], *between, *text[:b]] for title, text, a, b in rows]
 
     def cut(self, first: Ragged, second: Ragged) -> tuple[Ragged, Ragged]:
         """The texts of pairs, cut to `longest_pair`."""

@@ -21,7 +21,8 @@ def instances_of(stage: Stage, setting: Setting) -> int:
     A query has one list, or two where undenoised and denoised ones are mixed. Its positives are those of the dataset;
     where answers or a judge label, one. Rows are a dual encoder's single negatives and a cross-encoder's pairs.
     """
-    train, objective, count = params_of(stage).train, params_of(stage).objective, 0
+    train, objective = params_of(stage).train, params_of(stage).objective
+    count = 0
     kind = getattr(train, "instance", "query")
     for drawn in (above for role, above in stage.upstream.items() if role.split(".")[0] == "candidates"):
         params = params_of(drawn)
@@ -30,7 +31,9 @@ def instances_of(stage: Stage, setting: Setting) -> int:
         each = setting.positives(drawn, params.split) if of_dataset else queries
         share = min(1.0, (params.queries or EVERY) / max(1, queries))  # of the queries that lists are drawn for
         count += round(each * share) * (2 if params.denoise and params.denoise.hybrid else 1)
-    return count * (train.list_size - (objective == "dual")) if kind == "row" else count
+    if kind == "row":
+        count *= train.list_size - (objective == "dual")
+    return count
 
 
 def steps_of(stage: Stage, setting: Setting, operations: float) -> int:
@@ -40,11 +43,11 @@ def steps_of(stage: Stage, setting: Setting, operations: float) -> int:
         operations: of one step, by which a budget is spent.
     """
     train, count = params_of(stage).train, instances_of(stage, setting)
+    per_batch: int = train.queries_per_batch
     if train.budget_minutes:
-        return steps_within(train.budget_minutes, operations, count, train.queries_per_batch)
-    visits = visits_in(count, train.queries_per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
-    steps: int = ceil(visits / train.queries_per_batch)
-    return steps
+        return steps_within(train.budget_minutes, operations, count, per_batch)
+    visits = visits_in(count, per_batch, train.epochs, train.steps, getattr(train, "instance", "query"))
+    return ceil(visits / per_batch)
 
 
 @cost("checkpoint")
