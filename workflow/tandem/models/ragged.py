@@ -76,9 +76,9 @@ def longest_first(first: Ids, second: Ids, limit: int) -> tuple[Ids, Ids]:
         first, second: lengths before, shape (rows,) each.
     """
     half = -(-limit // 2)
-    kept = np.where(first <= half, first, np.maximum(half, limit - second))
-    kept = np.where(first + second <= limit, first, kept)
-    return kept, np.minimum(second, limit - kept)
+    lengths = np.where(first <= half, first, np.maximum(half, limit - second))
+    lengths = np.where(first + second <= limit, first, lengths)
+    return lengths, np.minimum(second, limit - lengths)
 
 
 def write_ragged(folder: Path, name: str, batches: Iterable[list[list[int]]], dtype: str) -> tuple[int, int]:

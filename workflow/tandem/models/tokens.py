@@ -138,8 +138,8 @@ class Template:
         """Title, the ids between, and text of each passage, of at most `longest` tokens in all."""
         first, second = (np.array([len(row) for row in side], np.int64) for side in (titles, texts))
         between = self.pair[1]
-        kept = longest_first(first, second, longest - len(between))
-        rows = zip(titles, texts, *kept, strict=True)
+        lengths = longest_first(first, second, longest - len(between))
+        rows = zip(titles, texts, *lengths, strict=True)
         return [[*title[:a], *between, *text[:b]] for title, text, a, b in rows]
 
     def cut(self, first: Ragged, second: Ragged) -> tuple[Ragged, Ragged]:
@@ -147,8 +147,8 @@ class Template:
         if self.longest_pair is None:
             return first, second
         sizes = np.diff(first.offsets), np.diff(second.offsets)
-        kept = longest_first(*sizes, self.longest_pair - self.extra[1])
-        return first.cut(kept[0]), second.cut(kept[1])
+        lengths = longest_first(*sizes, self.longest_pair - self.extra[1])
+        return first.cut(lengths[0]), second.cut(lengths[1])
 
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
         """Pairs (query, passage) in their special tokens; those between the two belong to the first."""

@@ -166,16 +166,16 @@ def teacher(ctx: Context, at: str, distil: Distil, candidates: Stage, data: str)
 
 def _mean_of_teachers(ctx: Context, at: str, distil: Distil, crosses: list[str]) -> JSON:
     """How the scores of several teachers are averaged: the weights of cross-encoders, then those of runs."""
-    names, given = list(distil.from_), distil.weights
-    if given is not None and len(given) != len(names):
-        raise UserError(f"{at}.weights has {len(given)} numbers, but from names {len(names)} teachers")
+    names, shares = list(distil.from_), distil.weights
+    if shares is not None and len(shares) != len(names):
+        raise UserError(f"{at}.weights has {len(shares)} numbers, but from names {len(names)} teachers")
     if crosses != names and distil.normalize is None:
         other = next(name for name in names if name not in crosses)
         why = f"the scores of {other} may have another scale than the others'"
         raise UserError(f"{at}.normalize is missing: {why}; say z_score or min_max, or none if they are alike")
     params: JSON = {"normalize": distil.normalize or "none"}
-    if given is not None or crosses != names:
-        weights = list(zip(names, given or [1.0] * len(names), strict=True))
+    if shares is not None or crosses != names:
+        weights = list(zip(names, shares or [1.0] * len(names), strict=True))
         members = [(weight, len(ctx.members([name]))) for name, weight in weights if name in crosses]
         own = [weight / count for weight, count in members for _ in range(count)]  # an ensemble's members share its own
         params["weights"] = own + [weight for name, weight in weights if name not in crosses]

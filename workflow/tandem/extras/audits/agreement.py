@@ -65,13 +65,17 @@ TITLES = {"relevant": "Relevant (1) or not (0)", "grades": "Grades"}
 def agreement_grids(artifact: Artifact) -> list[Grid]:
     """The tables of the agreement between people and the model of a stage `judge_llm`."""
     summary = json.loads(artifact.path("summary.json").read_text(encoding="utf-8"))
-    found = {name: Agreement.model_validate(values) for name, values in summary["agreement"].items()}
-    return [_grid(TITLES[name], own) for name, own in found.items() if own.pairs]
+    agreements = {name: Agreement.model_validate(values) for name, values in summary["agreement"].items()}
+    return [_grid(TITLES[name], own) for name, own in agreements.items() if own.pairs]
 
 
-def _grid(title: str, found: Agreement) -> Grid:
-    labels = range(len(found.table))
-    kappa = "κ is not defined, people gave one label alone" if found.kappa is None else f"Cohen's κ {found.kappa:.2f}"
-    same = f"the same label for {number(found.percent)} % of {found.pairs:,} pairs"
-    rows = [[f"people: {label}", *(f"{count:,}" for count in found.table[label])] for label in labels]
+def _grid(title: str, agreement: Agreement) -> Grid:
+    labels = range(len(agreement.table))
+    kappa = (
+        "κ is not defined, people gave one label alone"
+        if agreement.kappa is None
+        else f"Cohen's κ {agreement.kappa:.2f}"
+    )
+    same = f"the same label for {number(agreement.percent)} % of {agreement.pairs:,} pairs"
+    rows = [[f"people: {label}", *(f"{count:,}" for count in agreement.table[label])] for label in labels]
     return Grid(f"{title}: {same}; {kappa}", ["", *(f"model: {label}" for label in labels)], rows)

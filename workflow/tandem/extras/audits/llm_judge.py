@@ -95,14 +95,14 @@ def unjudged(
 ) -> Iterator[Pair]:
     """What is on the pool's sheet, and the first passages of each run that nobody judged, query by query."""
     pool = pq.read_table(job.inputs["pool"].path("pool.parquet"), columns=["query_id", "doc_id", "asked"])
-    found: dict[str, set[str]] = {query: set() for query in queries}
-    for query, doc, asked in tables.rows(pool):
-        if asked:
-            found[query].add(doc)
+    known: dict[str, set[str]] = {query: set() for query in queries}
+    for query, doc, is_asked in tables.rows(pool):
+        if is_asked:
+            known[query].add(doc)
     for artifact in job.many("run"):
         for query, rows in read_run(artifact, job.params.split, queries, job.params.depth, docs).items():
-            found[query].update(docs.ids(rows))
-    for query, own in found.items():
+            known[query].update(docs.ids(rows))
+    for query, own in known.items():
         yield from (Pair(query, doc, None) for doc in sorted(own - judged.get(query, {}).keys()))
 
 
@@ -167,7 +167,7 @@ def _sheet(job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]) -> Iter
 
 def summary(params: JudgeLlmParams, pairs: Sequence[Pair], grades: Sequence[int | None]) -> dict[str, object]:
     """summary.json: the prompt, how often each grade was given, and the agreement on what people judged."""
-    given = Counter(str(grade) for pair, grade in zip(pairs, grades, strict=True) if pair.people is None)
+    counts = Counter(str(grade) for pair, grade in zip(pairs, grades, strict=True) if pair.people is None)
     both = [(p.people, g) for p, g in zip(pairs, grades, strict=True) if p.people is not None and g is not None]
     least = params.relevant_from if params.scale == "graded" else 1  # of people's labels
     relevant = agreement(((people >= least, grade >= params.relevant_from) for people, grade in both), 2)
@@ -179,7 +179,7 @@ def summary(params: JudgeLlmParams, pairs: Sequence[Pair], grades: Sequence[int 
         "model": params.model,
         "prompt": GRADE,
         "relevant_from": params.relevant_from,
-        "unjudged": {"pairs": sum(given.values()), "grades": {grade: given[grade] for grade in GRADES}},
-        "without_grade": {"unjudged": given["None"], "judged": sum(p.people is not None for p in pairs) - len(both)},
-        "agreement": {name: found.model_dump() for name, found in agreements.items()},
+        "unjudged": {"pairs": sum(counts.values()), "grades": {grade: counts[grade] for grade in GRADES}},
+        "without_grade": {"unjudged": counts["None"], "judged": sum(p.people is not None for p in pairs) - len(both)},
+        "agreement": {name: own.model_dump() for name, own in agreements.items()},
     }
