@@ -56,6 +56,7 @@ def test_a_block_tells_its_rows_dtype_hash_and_origin(written):
         "sha256": sha256(written.folder / "blocks/00002.npy"),
         "origin": "made of this",
         **COMPUTED,
+        **({"kept": None} if written.dtype == "int8" else {}),  # two vectors have no neighbours to lose
     }
     assert written.finished([2], "x", 1) == {2: told}
     # 6 numbers of two bytes, or of one and a scale of four; numpy's header before them
