@@ -64,7 +64,7 @@ MISTAKES = {
     "a word for a number": Mistake("tandem run mine.yaml", 'seed is "many"; allowed: integer', "seed: many"),
     "a misspelt dataset": Mistake("tandem run --config dataset=scifct", "did you mean scifact?"),
     "a misspelt encoder": Mistake("tandem run mine.yaml", "encoder: minilmm is unknown", "encoder: minilmm"),
-    "a folder that is no encoder": Mistake("tandem run mine.yaml", "data: model.safetensors is missing", "encoder: data"),
+    "a folder that is no encoder": Mistake("tandem run mine.yaml", "model.safetensors is missing", "encoder: data"),
     "a misspelt loss": Mistake(
         "tandem run mine.yaml",
         'models.ce_bm25neg.train.loss is "listwize"; allowed: listwise',
