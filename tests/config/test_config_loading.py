@@ -6,8 +6,8 @@ import pytest
 
 from tandem.config.datasets import Windows
 from tandem.config.encoders import CropEncoder
+from tandem.config.indexes import FactoryIndex
 from tandem.config.loading import catalogue, gathered, load_settings, merged
-from tandem.config.retrieval import FactoryIndex
 from tandem.config.training import JointModel, Validation, ValidationSettings
 from tandem.errors import UserError
 

@@ -11,8 +11,8 @@ import yaml
 from tandem.config.base import Section
 from tandem.config.datasets import INHERITED, Dataset, inherited, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
+from tandem.config.indexes import INDEXES, Index
 from tandem.config.language_models import LLM_METHODS
-from tandem.config.retrieval import INDEXES, Index
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, Sweep, TableLayout
 from tandem.config.training import OBJECTIVES

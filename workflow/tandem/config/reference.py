@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 from tandem.config.base import Section
 from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Pretrain, PretrainedEncoder, PublishedEncoder, Reranker
+from tandem.config.indexes import INDEXES, Index
 from tandem.config.language_models import LLM_METHODS, LlmReranker
-from tandem.config.retrieval import INDEXES, Index
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, StatisticsLayout, Sweep, TableLayout
 from tandem.config.training import OBJECTIVES, Train, TrainedModel

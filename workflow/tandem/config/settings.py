@@ -6,6 +6,7 @@ from tandem.config.base import Count, Distinct, Items, Section, Seed
 from tandem.config.datasets import Dataset
 from tandem.config.encoders import EncoderEntry, Reranker
 from tandem.config.execution import ExecutionSettings
+from tandem.config.indexes import IndexEntry, Tradeoffs
 from tandem.config.language_models import LlmEntry, LlmJudge
 from tandem.config.retrieval import (
     Aggregation,
@@ -15,13 +16,11 @@ from tandem.config.retrieval import (
     Ensemble,
     Fusion,
     ImportedRun,
-    IndexEntry,
     Lengths,
     Pipeline,
     Rerank,
     Scorer,
     Sparse,
-    Tradeoffs,
 )
 from tandem.config.tables import Score, Sweep
 from tandem.config.training import ModelEntry, ValidationSettings

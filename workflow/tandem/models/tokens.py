@@ -191,86 +191,118 @@ class Tokens:
         return cls(passages, queries, TypeAdapter(Template).validate_python(meta["template"]))
 
 
-def run(job: Job[TokensParams]) -> None:
-    """Stage `tokens`: tokenise the corpus and all queries, truncated to the parameters' lengths, and count the cut."""
-    collection = Collection(job.inputs["dataset"])
-    tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
-    dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
-    template = replace(Template.of(tokenizer), titled=job.params.titled, longest_pair=job.params.pair_length)
-    lengths = {"query": job.params.query_length, "passage": job.params.passage_length}
-    for side, prompt in job.params.prompts.items():
-        if (size := len(tokenizer(prompt, add_special_tokens=False)["input_ids"])) >= lengths[side]:
+@dataclass
+class _Side:
+    """How the texts of a side become ids, and how many of them were cut.
+
+    Attributes:
+        length: tokens of a text behind the prompt, without special tokens; longer ones are cut.
+    """
+
+    name: str
+    tokenizer: Any
+    length: int
+    prompt: str
+    texts: int = 0
+    cut: int = 0
+
+    @classmethod
+    def of(cls, job: Job[TokensParams], tokenizer: Any, name: str, length: int) -> "_Side":
+        """A side by the job's parameters; a `UserError` if its prompt leaves no room for a text."""
+        prompt = job.params.prompts.get(name, "")
+        if prompt and (size := len(tokenizer(prompt, add_special_tokens=False)["input_ids"])) >= length:
             raise UserError(
-                f"lengths.{side} is {lengths[side]}, but the prompt {prompt!r} has {size} tokens: raise it, or shorten "
-                f"prompts.{side} of the encoder's entry"
+                f"lengths.{name} is {length}, but the prompt {prompt!r} has {size} tokens: raise it, or shorten "
+                f"prompts.{name} of the encoder's entry"
             )
+        return cls(name, tokenizer, length, prompt)
 
-    prompts = {side: job.params.prompts.get(side, "") for side in lengths}
-    truncated = dict.fromkeys(lengths, 0)
+    def tokenise(self, texts: list[str]) -> list[list[int]]:
+        """Ids of texts behind the prompt."""
+        ids, cut = self._tokenised(texts, self.prompt)
+        self._count(cut)
+        return ids
 
-    def tokenise(texts: list[str], side: str, prompt: str) -> tuple[list[list[int]], list[bool]]:
-        """Ids of texts behind a prompt, cut to their side's length, without special tokens; and which were cut."""
-        encoded = tokenizer(
+    def tokenise_titled(self, titles: list[str], texts: list[str], template: Template) -> list[list[int]]:
+        """Ids of titles behind the prompt and of texts, with the ids between them."""
+        (heads, _), (bodies, _) = self._tokenised(titles, self.prompt), self._tokenised(texts, "")
+        room = self.length - len(template.pair[1])
+        self._count([len(head) + len(body) > room for head, body in zip(heads, bodies, strict=True)])
+        return template.with_titles(heads, bodies, self.length)
+
+    def _tokenised(self, texts: list[str], prompt: str) -> tuple[list[list[int]], list[bool]]:
+        encoded = self.tokenizer(
             [prompt + text for text in texts],
             add_special_tokens=False,
             truncation=True,
-            max_length=lengths[side],
+            max_length=self.length,
             return_attention_mask=False,
         )
-        ids: list[list[int]] = encoded["input_ids"]
-        return ids, [bool(encoding.overflowing) for encoding in encoded.encodings]
+        return encoded["input_ids"], [bool(encoding.overflowing) for encoding in encoded.encodings]
 
-    def passages() -> Iterator[list[list[int]]]:
-        """Ids of the corpus, a batch at a time."""
-        with Progress(f"tokens {job.key}", collection.passages, "passages") as progress:
-            for batch in collection.batches(ROWS, ("title", "text")):
-                titles, texts = (column.to_pylist() for column in batch.columns)
-                if template.titled:
-                    parts = tokenise(titles, "passage", prompts["passage"])[0], tokenise(texts, "passage", "")[0]
-                    ids = template.with_titles(*parts, lengths["passage"])
-                    room = lengths["passage"] - len(template.pair[1])
-                    cut = [len(title) + len(text) > room for title, text in zip(*parts, strict=True)]
-                else:
-                    joined = [contents(*row) for row in zip(titles, texts, strict=True)]
-                    ids, cut = tokenise(joined, "passage", prompts["passage"])
-                truncated["passage"] += sum(cut)
-                progress.add(len(ids), tokens=sum(map(len, ids)))
-                yield ids
+    def _count(self, cut: list[bool]) -> None:
+        self.texts += len(cut)
+        self.cut += sum(cut)
 
-    def queries() -> Iterator[list[list[int]]]:
-        texts = pq.read_table(job.inputs["dataset"].path("queries.parquet"), columns=["text"])["text"]
-        for start in range(0, len(texts), ROWS):
-            ids, cut = tokenise(texts.slice(start, ROWS).to_pylist(), "query", prompts["query"])
-            truncated["query"] += sum(cut)
-            yield ids
+    def truncation(self) -> str:
+        """A line that says how many texts were cut; empty where none was."""
+        share = f": {self.cut / self.texts:.1%}" if self.is_often_cut else ""
+        name, length = self.name, self.length
+        line = f"{self.cut:,} of {self.texts:,} {name} texts are longer than lengths.{name} ({length}) and cut{share}"
+        return line if self.cut else ""
 
+    @property
+    def is_often_cut(self) -> bool:
+        """Whether so many were cut that it is worth a warning."""
+        return self.cut > MANY * self.texts
+
+
+def run(job: Job[TokensParams]) -> None:
+    """Stage `tokens`: tokenise the corpus and all queries, truncated to the parameters' lengths, and count the cut."""
+    params, data = job.params, job.inputs["dataset"]
+    tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
+    dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
+    template = replace(Template.of(tokenizer), titled=params.titled, longest_pair=params.pair_length)
+    passage = _Side.of(job, tokenizer, "passage", params.passage_length)
+    query = _Side.of(job, tokenizer, "query", params.query_length)
     with writing(job) as draft:
-        n_passages, n_tokens = write_ragged(draft.folder, "passages", passages(), dtype)
-        n_queries, _ = write_ragged(draft.folder, "queries", queries(), dtype)
+        ids = passage_ids(Collection(data), passage, template, f"tokens {job.key}")
+        _, n_tokens = write_ragged(draft.folder, "passages", ids, dtype)
+        write_ragged(draft.folder, "queries", query_ids(data, query), dtype)
         digest = tokenizer_digest(tokenizer.backend_tokenizer.to_str())
         write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template.plain()})
-        draft.facts |= {"passages": n_passages, "queries": n_queries, "passage_tokens": n_tokens}
-        draft.facts["truncated"] = {"passages": truncated["passage"], "queries": truncated["query"]}
-        lines = _truncations(job, truncated, {"passage": n_passages, "query": n_queries}, lengths)
+        draft.facts |= {"passages": passage.texts, "queries": query.texts, "passage_tokens": n_tokens}
+        draft.facts["truncated"] = {"passages": passage.cut, "queries": query.cut}
+        lines = []
+        for side in (passage, query):
+            if side.is_often_cut:
+                lines.append(side.truncation())
+            elif line := side.truncation():
+                say(f"tokens {job.key} · {line}")
         pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
-        longest = max(lengths.values()) + template.extra[0]
-        for line in [*lines, *vocabulary_warnings(job.inputs["dataset"], pieces), *_length_warnings(job, longest)]:
+        longest = max(passage.length, query.length) + template.extra[0]
+        for line in [*lines, *vocabulary_warnings(data, pieces), *_length_warnings(job, longest)]:
             warn(job, draft, line)
 
 
-def _truncations(
-    job: Job[TokensParams], truncated: dict[str, int], counts: dict[str, int], lengths: dict[str, int]
-) -> list[str]:
-    """A line for each side of which many texts are cut; a few are said at once."""
-    lines = []
-    for side, count in counts.items():
-        cut = truncated[side]
-        line = f"{cut:,} of {count:,} {side} texts are longer than lengths.{side} ({lengths[side]}) and cut"
-        if cut > MANY * count:
-            lines.append(f"{line}: {cut / count:.1%}")
-        elif cut:
-            say(f"tokens {job.key} · {line}")
-    return lines
+def passage_ids(collection: Collection, side: _Side, template: Template, label: str) -> Iterator[list[list[int]]]:
+    """Ids of the corpus, a batch at a time."""
+    with Progress(label, collection.passages, "passages") as progress:
+        for batch in collection.batches(ROWS, ("title", "text")):
+            titles, texts = (column.to_pylist() for column in batch.columns)
+            if template.titled:
+                ids = side.tokenise_titled(titles, texts, template)
+            else:
+                ids = side.tokenise([contents(*row) for row in zip(titles, texts, strict=True)])
+            progress.add(len(ids), tokens=sum(map(len, ids)))
+            yield ids
+
+
+def query_ids(dataset: Artifact, side: _Side) -> Iterator[list[list[int]]]:
+    """Ids of all queries, a batch at a time."""
+    texts = pq.read_table(dataset.path("queries.parquet"), columns=["text"])["text"]
+    for start in range(0, len(texts), ROWS):
+        yield side.tokenise(texts.slice(start, ROWS).to_pylist())
 
 
 def _length_warnings(job: Job[TokensParams], tokens: int) -> list[str]:

@@ -10,7 +10,7 @@ where a name of `ensembles:`, `rerankers:`, `llm_rerankers:` or `scorers:` may t
 from pathlib import Path
 
 from tandem.config.datasets import Group
-from tandem.config.retrieval import Index
+from tandem.config.indexes import Index
 from tandem.config.validation import read
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tandem.config import retrieval
+from tandem.config.indexes import TradeoffSearches
 from tandem.config.language_models import LanguageModel
-from tandem.config.retrieval import Encode, Inference, TradeoffSearches
+from tandem.config.retrieval import Encode, Inference
 from tandem.registry import Registry
 from tandem.stages.base import Kind, Params
 

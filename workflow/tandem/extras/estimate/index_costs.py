@@ -7,7 +7,7 @@ one table look-up a byte in a search. `faiss` is what all of a machine's threads
 
 from types import SimpleNamespace
 
-from tandem.config.retrieval import INDEXES
+from tandem.config.indexes import INDEXES
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
 from tandem.extras.estimate.stage_costs import LINE
 from tandem.plan.graph import Stage

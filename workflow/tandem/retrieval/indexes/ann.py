@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.config.retrieval import TradeoffSweep
+from tandem.config.indexes import TradeoffSweep
 from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError

@@ -1,0 +1,153 @@
+"""Dense indexes: a model per type, and the searches by which they are compared."""
+
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from tandem.config.base import Count, Items, Section, by_value
+
+
+class Index(Section):
+    """An entry of `indexes`: the keys of every type."""
+
+    type: str = Field(description="decides which further keys there are")
+    rescore: bool = Field(True, description="rank by exact scores of the vectors; false: by the index's own")
+    rescore_factor: int = Field(2, ge=1, description="ask the index for this many times the depth")
+    recall_queries: int = Field(100, ge=0, description="queries whose recall against exact search is measured")
+
+
+class _Parts(Index):
+    part: int = Field(1 << 20, ge=1, description="passages that are added at once: what a job holds in memory")
+
+
+class _Learned(Index):
+    train_sample: int | None = Field(None, ge=1, description="training passages; null: 64 per list, at least 65,536")
+    seed: int | None = Field(None, description="null: the configuration's")
+
+
+class _Lists(Index):
+    nlist: int | None = Field(None, ge=1, description="inverted lists; null: the power of two up to 4 √passages")
+    nprobe: int = Field(32, ge=1, description="lists that are searched")
+
+
+class _Product(Index):
+    m: int | None = Field(None, ge=1, description="parts of a vector; null: one for every eight dimensions")
+    bits: int = Field(8, ge=1, le=12, description="of a part's code")
+    opq: bool = Field(True, description="learn a rotation first")
+
+
+class _Graph(Index):
+    m: int = Field(32, ge=2, description="links of a node")
+    ef_construction: int = Field(200, ge=1, description="width of the search when the graph is built")
+    ef_search: int = Field(128, ge=1, description="width of the search")
+    part: int = Field(1 << 22, ge=1, description="passages of one graph; where there are several, each is searched")
+
+
+class _Quantiser(Index):
+    sq: Literal["8bit", "6bit", "4bit", "fp16"] = Field("8bit", description="of a dimension; fp16: lossless")
+
+
+class FlatIndex(_Parts):
+    """All vectors as they are."""
+
+    type: Literal["flat"]
+
+
+class SqIndex(_Quantiser, _Learned, _Parts):
+    """Scalar quantisation."""
+
+    type: Literal["sq"]
+
+
+class BinaryIndex(_Parts):
+    """The signs of a vector's numbers, a bit each, by the Hamming distance."""
+
+    type: Literal["binary"]
+    rescore_factor: int = Field(4, ge=1, description="ask the index for this many times the depth")
+
+
+class PqIndex(_Product, _Learned, _Parts):
+    """Product quantisation."""
+
+    type: Literal["pq"]
+
+
+class IvfFlatIndex(_Lists, _Learned, _Parts):
+    """Inverted lists of vectors as they are."""
+
+    type: Literal["ivf_flat"]
+
+
+class IvfSqIndex(_Quantiser, _Lists, _Learned, _Parts):
+    """Inverted lists, scalar quantisation."""
+
+    type: Literal["ivf_sq"]
+
+
+class IvfPqIndex(_Product, _Lists, _Learned, _Parts):
+    """Inverted lists, product quantisation."""
+
+    type: Literal["ivf_pq"]
+
+
+class HnswIndex(_Graph):
+    """A graph of vectors as they are."""
+
+    type: Literal["hnsw"]
+
+
+class HnswSqIndex(_Quantiser, _Graph, _Learned):
+    """A graph, scalar quantisation."""
+
+    type: Literal["hnsw_sq"]
+
+
+class FactoryIndex(_Learned, _Parts):
+    """An index by FAISS's own name."""
+
+    type: Literal["factory"] = "factory"
+    factory: str = Field(description="FAISS's factory string, such as OPQ64,IVF1024,PQ64")
+    nprobe: int | None = Field(None, ge=1, description="where it has lists; null: FAISS's")
+    ef_search: int | None = Field(None, ge=1, description="where it is a graph; null: FAISS's")
+    ef_construction: int | None = Field(None, ge=1, description="where it is a graph; null: FAISS's")
+
+
+IndexEntry = (
+    FlatIndex
+    | SqIndex
+    | BinaryIndex
+    | PqIndex
+    | IvfFlatIndex
+    | IvfSqIndex
+    | IvfPqIndex
+    | HnswIndex
+    | HnswSqIndex
+    | FactoryIndex
+)
+INDEXES: dict[str, type[IndexEntry]] = by_value("type", *get_args(IndexEntry))
+
+
+class TradeoffSweep(Section):
+    """Values of search parameters that `tradeoffs` goes through."""
+
+    nprobe: Items[Count] = Field((1, 4, 16, 64), min_length=1, description="of indexes with lists")
+    ef_search: Items[Count] = Field((16, 64, 256), min_length=1, description="of graphs")
+    rescore: Items[bool] = Field((False, True), min_length=1, description="with exact scores and without")
+    rescore_factor: int = Field(2, ge=1, description="ask the index for this many times k")
+
+
+class TradeoffSearches(Section):
+    """The searches whose recall and latency are measured."""
+
+    queries: int = Field(1000, ge=1, description="at most this many, evenly spaced")
+    k: Items[Count] = Field((10, 100), min_length=1, description="recall at these; searches are as deep as the largest")
+    repeats: int = Field(3, ge=1, description="latencies are medians of this many")
+    indexes: Items[str] = Field(tuple(INDEXES)[:-1], min_length=1, description="entries of `indexes`")
+    sweep: TradeoffSweep = Field(TradeoffSweep(), description="values of search parameters")
+
+
+class Tradeoffs(TradeoffSearches):
+    """What `snakemake index_tradeoffs` measures."""
+
+    model: str = Field("de_bm25neg", description="the dual encoder whose passages are indexed")
+    split: str | None = Field(None, description="whose queries are searched for; null: the one that is reported")
