@@ -35,10 +35,10 @@ def prepare(folder: Path, encoder: Path, count: int, made_up: bool) -> None:
 
 def ours(folder: Path, precision: str) -> int:
     """Both stages."""
-    from tandem.models import tokens
+    from tandem.models import tokenisation
     from tandem.retrieval import encode
 
-    stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")
+    stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
     made = stages.stage(folder, "embeddings", encode.run, params(precision), "dataset", "model", "tokens")
     return int(made.manifest.facts["passages"])
 
@@ -78,12 +78,12 @@ def openvino(folder: Path, precision: str) -> int:
 
 def difference(folder: Path, precision: str) -> float:
     """Largest difference of a vector's component, ours from the peer's in fp32."""
-    from tandem.models import tokens
+    from tandem.models import tokenisation
     from tandem.models.dual import encode_all
     from tandem.retrieval.encode import Encoder
     from tandem.store.job import Job
 
-    stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")
+    stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
     inputs = stages.made(folder, "dataset", "model", "tokens")
     one = Encoder(Job("embeddings", stages.place(folder, "embeddings"), params(precision), inputs))
     expected = theirs(folder, "fp32").float().cpu()

@@ -37,10 +37,10 @@ def ours(folder: Path, precision: str) -> int:
 
 def scores(folder: Path, precision: str) -> np.ndarray:
     """Our scores of all pairs."""
-    from tandem.models import tokens
+    from tandem.models import tokenisation
     from tandem.retrieval.pair_scores import PairScores
 
-    made = stages.stage(folder, "tokens", tokens.run, LENGTHS, "dataset", "encoder")
+    made = stages.stage(folder, "tokens", tokenisation.run, LENGTHS, "dataset", "encoder")
     budget = 4096 if device().type == "cpu" else 32768
     passages = np.arange(made.manifest.facts["passages"])
     model = stages.made(folder, "model")["model"]

@@ -240,7 +240,7 @@ def encoder(results, make_job, encoder_folder) -> Artifact:
 @pytest.fixture(scope="session")
 def make_tokens(make_job, encoder):
     """`make_tokens(out, dataset)`: token ids of a dataset by the tiny encoder's tokenizer, by the stage itself."""
-    from tandem.models.tokens import run
+    from tandem.models.tokenisation import run
 
     def make(out: Path, dataset: Artifact, query_length: int = 16, passage_length: int = 24) -> Artifact:
         params = {"query_length": query_length, "passage_length": passage_length}

@@ -22,8 +22,8 @@ from tandem.models.described import described_towers
 from tandem.models.dual import DualEncoder, dot_scores, run_untrained
 from tandem.models.hub import load_encoder, load_tokenizer, run
 from tandem.models.lora import add_lora
+from tandem.models.tokenisation import run as run_tokens
 from tandem.models.tokens import Template, Tokens
-from tandem.models.tokens import run as run_tokens
 from tandem.retrieval.encode import run as encode
 from tandem.store.artifact import open_artifact
 

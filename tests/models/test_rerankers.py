@@ -11,7 +11,7 @@ from tandem.config.optimisation import Lora
 from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, write_run
 from tandem.errors import UserError
-from tandem.models import hub, tokens
+from tandem.models import hub, tokenisation
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder, run_reranker
 from tandem.models.heads import FAMILIES, check_reranker
@@ -240,7 +240,7 @@ def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dat
     ids = make_job(
         "tokens", tmp_path / "t-0123456789", lengths, {"dataset": dataset, "encoder": tmp_path / "e-0123456789"}
     )
-    tokens.run(ids)
+    tokenisation.run(ids)
     (query, text), docs = next(iter(collection.queries("test").items())), collection.doc_ids().to_pylist()[:8]
     pool = make_job("bm25", tmp_path / "b-0123456789", {"depth": 8}, {"dataset": dataset})
     with writing(pool) as draft:

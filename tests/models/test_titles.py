@@ -11,7 +11,8 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ragged, longest_first
-from tandem.models.tokens import Template, Tokens, run
+from tandem.models.tokenisation import run
+from tandem.models.tokens import Template, Tokens
 from tandem.store.artifact import open_artifact
 
 

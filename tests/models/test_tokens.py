@@ -4,7 +4,8 @@ import numpy as np
 
 from tandem.data.collection import Collection, contents
 from tandem.models.hub import load_tokenizer
-from tandem.models.tokens import Tokens, run
+from tandem.models.tokenisation import run
+from tandem.models.tokens import Tokens
 from tandem.store.artifact import open_artifact
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 import yaml
 
-from tandem.models import tokens
+from tandem.models import tokenisation
 from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.hub import load_tokenizer
+from tandem.models.tokens import Template
 from tandem.store.artifact import open_artifact
 from tandem.training.stage import run
 
@@ -108,7 +109,7 @@ def test_a_card_of_titles_as_segments_shows_how_to_give_both(quick_job, card, ma
     inputs = {name: job.inputs[name] for name in ("dataset",)} | {"encoder": job.inputs["start"]}
     params = {"query_length": 16, "passage_length": 24, "titled": True}
     made = make_job("tokens", tmp_path / "titled-0000000001", params, inputs)
-    tokens.run(made)
+    tokenisation.run(made)
     job.inputs["tokens"] = open_artifact(made.out)
     run(job)
     monkeypatch.chdir(job.out)
@@ -117,7 +118,7 @@ def test_a_card_of_titles_as_segments_shows_how_to_give_both(quick_job, card, ma
     exec(block, names)
     model = DualEncoder.load(job.out / "dual").eval()
     tokenizer = load_tokenizer(job.out / "dual/passage")
-    template = replace(tokens.Template.of(tokenizer), titled=True)
+    template = replace(Template.of(tokenizer), titled=True)
     query, title, text = tokenizer(["a query", "a title", "a passage"], add_special_tokens=False)["input_ids"]
     passage = template.with_titles([title], [text], 24)
     vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", passage))]

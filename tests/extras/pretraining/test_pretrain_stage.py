@@ -37,7 +37,7 @@ VECTOR = {"pooling": "mean", "normalize": True, "temperature": 0.05}
 def vocabularies(make_job, dataset, tmp_path_factory):
     """`vocabularies(layers)`: an untrained encoder for the tiny corpus, and the corpus' token ids."""
     from tandem.extras.pretraining.stage import vocabulary
-    from tandem.models import tokens
+    from tandem.models import tokenisation
 
     made = {}
 
@@ -48,7 +48,7 @@ def vocabularies(make_job, dataset, tmp_path_factory):
             vocabulary(make_job("vocabulary", folder / "v-0123456789", params, {"dataset": dataset}))
             inputs = {"dataset": dataset, "encoder": folder / "v-0123456789"}
             lengths = {"query_length": 16, "passage_length": 40}
-            tokens.run(make_job("tokens", folder / "t-0123456789", lengths, inputs))
+            tokenisation.run(make_job("tokens", folder / "t-0123456789", lengths, inputs))
             made[layers] = open_artifact(folder / "v-0123456789"), open_artifact(folder / "t-0123456789")
         return made[layers]
 
@@ -189,13 +189,13 @@ def topical(make_dataset, tmp_path_factory):
 def test_crops_teach_what_belongs_together(layers, topical, make_job, tmp_path):
     """RR@10 of a word's topic among the passages without the word, before and after."""
     from tandem.extras.pretraining.stage import vocabulary
-    from tandem.models import tokens
+    from tandem.models import tokenisation
     from tandem.models.hub import load_tokenizer
 
     params = {"vocabulary": 400, "lowercase": True, "seed": 3, **SHAPE, "layers": layers}
     vocabulary(make_job("vocabulary", tmp_path / "v-0123456789", params, {"dataset": topical}))
     inputs = {"dataset": topical, "encoder": tmp_path / "v-0123456789"}
-    tokens.run(make_job("tokens", tmp_path / "t-0123456789", {"query_length": 8, "passage_length": 40}, inputs))
+    tokenisation.run(make_job("tokens", tmp_path / "t-0123456789", {"query_length": 8, "passage_length": 40}, inputs))
     told = {"steps": 60, "lr": 1e-2, "dropout": 0.0, "passages_per_batch": 32, **SPANS}
     inputs = {"start": tmp_path / "v-0123456789", "tokens": tmp_path / "t-0123456789"}
     params = {"objective": "crop", **VECTOR, "train": TRAIN | told}

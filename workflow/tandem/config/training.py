@@ -82,7 +82,9 @@ class Distil(TakesLosses):
         alias="from", description="cross-encoders (mean of logits), runs with scores, or several of both"
     )
     weights: Items[Annotated[float, Field(gt=0)]] | None = Field(
-        None, exclude_if=not_, description="of several teachers, in the order of `from`; null: equal"
+        None,
+        exclude_if=not_,
+        description="of several teachers, in the order of `from`; null: equal, each member of an ensemble counts",
     )
     normalize: Literal["none", "z_score", "min_max"] | None = Field(
         None,

@@ -101,6 +101,7 @@ class Context:
         execution: Mapping[str, Any] | None = None,
     ) -> Stage:
         """Register a stage, or return the equal one that is there."""
+        name = name.replace("/", "_")  # of a folder
         inputs = {role: stage for role, stage in upstream.items() if stage is not None}
         model = KINDS[kind].params
         typed = params if isinstance(params, Params) or model is None else model.model_validate(dict(params))

@@ -162,7 +162,7 @@ def _rerank(
     ctx: Context, system: str, pool: Stage, judge: str, split: str, where: str, data: str, params: JSON
 ) -> Stage:
     require_depth(pool, params["depth"], "rerank.depth")
-    upstream, system = {"dataset": dataset(ctx, data), "run": pool}, system.replace("/", "_")  # in names of files
+    upstream = {"dataset": dataset(ctx, data), "run": pool}
     if judge in ctx.settings.llm_rerankers:
         return rerank_by_llm(ctx, system, judge, upstream, params["depth"], split)
     if judge in ctx.settings.scorers:

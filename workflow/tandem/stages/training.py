@@ -119,7 +119,7 @@ KINDS = (
     Kind("encoder", "models.hub:run", EncoderParams, env="models", box="Encoder"),
     Kind("vocabulary", "extras.pretraining.stage:vocabulary", VocabularyParams, env="models", threads="all",
         box="Encoder"),
-    Kind("tokens", "models.tokens:run", TokensParams, env="models", threads="all", box="Encoder"),
+    Kind("tokens", "models.tokenisation:run", TokensParams, env="models", threads="all", box="Encoder"),
     Kind("pretrain", "extras.pretraining.stage:pretrain", PretrainParams, env="models", threads="all", retries=2,
         gpu=STARTS, ranks=True, box="Encoder"),
     Kind("untrained", "models.dual:run_untrained", UntrainedParams, env="models", box="Encoder"),

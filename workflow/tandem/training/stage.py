@@ -120,10 +120,11 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
             cross_tokens = Tokens.open(inputs["cross_tokens"])
             objective = Joint(dual, cross, tokens, cross_tokens, train, positives, budget, world)
     check_lengths(objective.models, inputs)
-    prepare(objective.models, train.dropout, params.lora)
+    set_dropout(objective.models, train.dropout)
     if isinstance(train, JointTrain):
         for part, model in objective.models.items():
             set_dropout(model, train.part(part).dropout)
+    prepare(objective.models, None, params.lora)  # adapters have a dropout of their own
     accelerate(objective.models, job.execution, budget.micro_tokens, train.precision, training=True)
     return objective
 
@@ -133,9 +134,11 @@ def check_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None
     for part, model in models.items():
         tokens = inputs["cross_tokens" if part == "cross" and "cross_tokens" in inputs else "tokens"]
         sides = [tokens.params[f"{side}_length"] for side in SIDES]
-        single, pair = Tokens.open(tokens).template.extra
+        template = Tokens.open(tokens).template
+        single, pair = template.extra
         if isinstance(model, CrossEncoder):
-            padded = -(-(sum(sides) + pair) // PAIR_STEP) * PAIR_STEP
+            both = sum(sides) + pair
+            padded = -(-min(both, template.longest_pair or both) // PAIR_STEP) * PAIR_STEP
             check_length(model.encoder, padded, f"{tokens.folder}: query with passage, padded,")
         elif isinstance(model, DualEncoder):
             padded = -(-(max(sides) + single) // STEP) * STEP

@@ -241,7 +241,7 @@ def relabelling(relabelled: Stage, stages: dict[str, Stage]) -> Audit:
 
 
 def _target(score: Stage) -> tuple[str | None, ...]:
-    return tuple(score.upstream.get(role) for role in ("run", "dataset", "subset"))
+    return tuple(score.upstream.get(role) for role in ("run", "dataset", "subset", "others"))
 
 
 def noise(stage: Stage) -> Audit:

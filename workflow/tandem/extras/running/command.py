@@ -123,7 +123,7 @@ def check_targets(plan: FullPlan, targets: Sequence[str]) -> None:
     for target in targets or ["all"]:
         if target in PRINTED:
             raise UserError(f"{target} is a command of its own: {PRINTED[target]}")
-        if Path(target).is_dir():
+        if target not in plan.targets() and Path(target).is_dir():
             raise UserError(f"{target} is a folder; `tandem init NAME --data {target}` writes a configuration for it")
         for text in plan.check(target):
             say(text)

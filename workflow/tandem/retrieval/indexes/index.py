@@ -58,6 +58,8 @@ def empty(params: IndexParams, dimension: int) -> Any:
     with explained(f"index: FAISS makes no {name} of {dimension} dimensions"):
         index = faiss.index_factory(dimension, name, metric)
     inner = chain(index)[1]
+    if metric == faiss.METRIC_L2 and not isinstance(inner, faiss.IndexLSH):
+        raise UserError(f"index: {name} compares more than signs; leave out what follows {SIGNS}")
     if isinstance(inner, faiss.IndexHNSW) and params.ef_construction:
         inner.hnsw.efConstruction = params.ef_construction
     if isinstance(inner, faiss.IndexIVFScalarQuantizer) and inner.sq.qtype == faiss.ScalarQuantizer.QT_fp16:

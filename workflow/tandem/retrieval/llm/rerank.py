@@ -89,7 +89,7 @@ def run(job: Job[RerankLlmParams]) -> None:
     """
     require_dataset(job, "run")
     require_depth(job, job.params.depth)
-    chat = job.params.method == "listwise" or job.params.form == "chat"
+    chat = job.params.form == "chat"
     answers, counts = open_answers(job, chat), Counter(repaired=0)
     try:
         with writing(job) as draft, Progress(f"{job.kind} {job.key}", 0, "passages") as progress:

@@ -1,0 +1,145 @@
+"""Stage `tokens`: the ids of a collection's passages and queries, and how many texts were cut."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tandem.cluster.progress import Progress, say, warn
+from tandem.data.collection import Collection, contents
+from tandem.data.language import vocabulary_warnings
+from tandem.errors import UserError
+from tandem.models.described import longest_input
+from tandem.models.hub import load_tokenizer, tokenizer_digest
+from tandem.models.ragged import write_ragged
+from tandem.models.tokens import Template
+from tandem.stages.training import TokensParams
+from tandem.store.artifact import Artifact
+from tandem.store.files import write_json
+from tandem.store.job import Job, writing
+
+ROWS = 8192  # texts that are tokenised at once
+MANY = 0.01  # a larger share of a side's texts that are cut is worth a warning
+
+
+@dataclass
+class Side:
+    """How the texts of a side become ids, and how many of them were cut.
+
+    Attributes:
+        length: tokens of a text behind the prompt, without special tokens; longer ones are cut.
+    """
+
+    name: str
+    tokenizer: Any
+    length: int
+    prompt: str
+    texts: int = 0
+    cut: int = 0
+
+    @classmethod
+    def of(cls, job: Job[TokensParams], tokenizer: Any, name: str, length: int) -> "Side":
+        """A side by the job's parameters; a `UserError` if its prompt leaves no room for a text."""
+        prompt = job.params.prompts.get(name, "")
+        if prompt and (size := len(tokenizer(prompt, add_special_tokens=False)["input_ids"])) >= length:
+            raise UserError(
+                f"lengths.{name} is {length}, but the prompt {prompt!r} has {size} tokens: raise it, or shorten "
+                f"prompts.{name} of the encoder's entry"
+            )
+        return cls(name, tokenizer, length, prompt)
+
+    def tokenise(self, texts: list[str]) -> list[list[int]]:
+        """Ids of texts behind the prompt."""
+        ids, cut = self._tokenised(texts, self.prompt)
+        self._count(cut)
+        return ids
+
+    def tokenise_titled(self, titles: list[str], texts: list[str], template: Template) -> list[list[int]]:
+        """Ids of titles behind the prompt and of texts, with the ids between them."""
+        (heads, _), (bodies, _) = self._tokenised(titles, self.prompt), self._tokenised(texts, "")
+        room = self.length - len(template.pair[1])
+        self._count([len(head) + len(body) > room for head, body in zip(heads, bodies, strict=True)])
+        return template.with_titles(heads, bodies, self.length)
+
+    def _tokenised(self, texts: list[str], prompt: str) -> tuple[list[list[int]], list[bool]]:
+        encoded = self.tokenizer(
+            [prompt + text for text in texts],
+            add_special_tokens=False,
+            truncation=True,
+            max_length=self.length,
+            return_attention_mask=False,
+        )
+        return encoded["input_ids"], [bool(encoding.overflowing) for encoding in encoded.encodings]
+
+    def _count(self, cut: list[bool]) -> None:
+        self.texts += len(cut)
+        self.cut += sum(cut)
+
+    def truncation(self) -> str:
+        """A line that says how many texts were cut; empty where none was."""
+        share = f": {self.cut / self.texts:.1%}" if self.is_often_cut else ""
+        name, length = self.name, self.length
+        line = f"{self.cut:,} of {self.texts:,} {name} texts are longer than lengths.{name} ({length}) and cut{share}"
+        return line if self.cut else ""
+
+    @property
+    def is_often_cut(self) -> bool:
+        """Whether so many were cut that it is worth a warning."""
+        return self.cut > MANY * self.texts
+
+
+def run(job: Job[TokensParams]) -> None:
+    """Stage `tokens`: tokenise the corpus and all queries, truncated to the parameters' lengths, and count the cut."""
+    params, data = job.params, job.inputs["dataset"]
+    tokenizer = load_tokenizer(job.inputs["encoder"].folder / "hf")
+    dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
+    template = replace(Template.of(tokenizer), titled=params.titled, longest_pair=params.pair_length)
+    passage = Side.of(job, tokenizer, "passage", params.passage_length)
+    query = Side.of(job, tokenizer, "query", params.query_length)
+    with writing(job) as draft:
+        ids = passage_ids(Collection(data), passage, template, f"tokens {job.key}")
+        _, n_tokens = write_ragged(draft.folder, "passages", ids, dtype)
+        write_ragged(draft.folder, "queries", query_ids(data, query), dtype)
+        digest = tokenizer_digest(tokenizer.backend_tokenizer.to_str())
+        write_json(draft.path("meta.json"), {"dtype": dtype, "tokenizer": digest, "template": template.plain()})
+        draft.facts |= {"passages": passage.texts, "queries": query.texts, "passage_tokens": n_tokens}
+        draft.facts["truncated"] = {"passages": passage.cut, "queries": query.cut}
+        lines = []
+        for side in (passage, query):
+            if side.is_often_cut:
+                lines.append(side.truncation())
+            elif line := side.truncation():
+                say(f"tokens {job.key} · {line}")
+        pieces = [tokenizer.convert_tokens_to_string([piece]) for piece in tokenizer.get_vocab()]
+        longest = max(passage.length, query.length) + template.extra[0]
+        for line in [*lines, *vocabulary_warnings(data, pieces), *_length_warnings(job, longest)]:
+            warn(job, draft, line)
+
+
+def passage_ids(collection: Collection, side: Side, template: Template, label: str) -> Iterator[list[list[int]]]:
+    """Ids of the corpus, a batch at a time."""
+    with Progress(label, collection.passages, "passages") as progress:
+        for batch in collection.batches(ROWS, ("title", "text")):
+            titles, texts = (column.to_pylist() for column in batch.columns)
+            if template.titled:
+                ids = side.tokenise_titled(titles, texts, template)
+            else:
+                ids = side.tokenise([contents(*row) for row in zip(titles, texts, strict=True)])
+            progress.add(len(ids), tokens=sum(map(len, ids)))
+            yield ids
+
+
+def query_ids(dataset: Artifact, side: Side) -> Iterator[list[list[int]]]:
+    """Ids of all queries, a batch at a time."""
+    texts = pq.read_table(dataset.path("queries.parquet"), columns=["text"])["text"]
+    for start in range(0, len(texts), ROWS):
+        yield side.tokenise(texts.slice(start, ROWS).to_pylist())
+
+
+def _length_warnings(job: Job[TokensParams], tokens: int) -> list[str]:
+    """A line where inputs may be longer than those that the encoder's files say it reads."""
+    limit = longest_input(job.inputs["encoder"].folder / "hf")
+    if limit is None or tokens <= limit:
+        return []
+    return [f"texts have up to {tokens} tokens, special ones included; the encoder's files say it reads {limit}"]
