@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress, warn
 from tandem.data import tables
-from tandem.data.collection import QRELS, Collection, contents
+from tandem.data.collection import EXCLUDED, LITERAL_MATCH, QRELS, Collection, contents
 from tandem.data.rows import IdRows, doc_rows
 from tandem.data.tables import QRELS_SCHEMA
 from tandem.errors import UserError
@@ -108,7 +108,9 @@ def unjudged(
 
 def sample(judged: dict[str, dict[str, int]], docs: IdRows, most: int, seed: int) -> list[Pair]:
     """At most so many of a split's judged pairs whose passage the corpus has, drawn evenly, in the file's order."""
-    pairs = [Pair(query, doc, relevance) for query, own in judged.items() for doc, relevance in own.items()]
+    marks = LITERAL_MATCH, EXCLUDED  # no judgements of people
+    labels = ((query, doc, grade) for query, own in judged.items() for doc, grade in own.items())
+    pairs = [Pair(query, doc, grade) for query, doc, grade in labels if grade not in marks]
     known = docs.rows([pair.doc for pair in pairs], missing_ok=True) >= 0
     pairs = [pair for pair, is_known in zip(pairs, known, strict=True) if is_known]
     drawn = np.random.default_rng(seed).choice(len(pairs), min(most, len(pairs)), replace=False)
