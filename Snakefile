@@ -24,7 +24,7 @@ sys.path.insert(0, f"{workflow.basedir}/workflow")
 from tandem.cluster.slurm import clear
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
-from tandem.extras.running.logs import words_of_failed_stages
+from tandem.extras.running.events import words_of_failed_stages
 from tandem.plan.plan import views_folder
 from tandem.stages import KINDS
 

@@ -51,12 +51,13 @@ def passages() -> list[tuple[str, str, str]]:
     return rows
 
 
-WHOLE = {"tiny_dag", "built", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
+# Fixtures that make whole graphs, run Snakemake, copy the tree, or start a browser or several processes of torch.
+STARTING = {"tiny_dag", "built", "snakemake_in", "tree", "tab", "opened", "together"}
 
 
 def runs_graphs(item):
-    """Whether a test makes whole graphs, as its file, its folder or its fixtures say."""
-    return "_dag" in item.path.stem or item.path.parent.name in ("faults", "slurm") or WHOLE & {*item.fixturenames}
+    """Whether a test makes whole graphs, or starts as much, as its file, its folder or its fixtures say."""
+    return "_dag" in item.path.stem or item.path.parent.name in ("faults", "slurm") or STARTING & {*item.fixturenames}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from messages import unknown_key
-from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, write_beir
+from tiny_project import ROOT, TRAIN, Project, jobs, write_beir
 
 from tandem.store.files import sha256
 
@@ -133,91 +133,6 @@ def test_three_shards_change_no_bit(project, copied):
     assert made == {path: runs[path] for path in made}
     assert {path.split("/")[2] for path in made} == {"bm25", "retrieve", "rerank"}
     assert (copied.folder / "results/tables/tiny.csv").read_bytes() == table
-
-
-def test_a_fusion_and_an_ensemble_are_rows_of_a_table(project, copied):
-    rows = [
-        {"system": "BM25", "run": "bm25"},
-        {"system": "Fusion", "run": "both"},
-        {"system": "Ensemble", "first_stage": "Fusion", "run": "both+all"},
-    ]
-    layout = copied.folder / "mixed.yaml"
-    layout.write_text(yaml.safe_dump({**LAYOUT, "rows": rows}))
-    override = [
-        "--config", f"tables=[{layout}]", "ensembles={all: {of: [ce_bm25neg, rocketqav2.reranker]}}",
-        "fusions={both: {of: [bm25, de_bm25neg], method: weighted, tune: {split: train, step: 0.25}}}",
-    ]  # fmt: skip
-    code, output = copied.run("results/tables/mixed.csv", *override, "execution={shards: 2}")
-    assert code == 0, output
-    assert output.count("rule rerank_shard") == 2
-    (tuned,) = copied.folder.glob("results/tiny/tune_fusion/both.train-*/chosen.json")
-    (fused,) = copied.folder.glob("results/tiny/fuse/both.test-*/stage.json")
-    assert json.loads(fused.read_text())["facts"]["tuned"] == json.loads(tuned.read_text())
-    values = {
-        row["system"]: float(row["value"])
-        for row in csv.DictReader((copied.folder / "results/tables/mixed.csv").open())
-        if row["measure"] == "RR@10"
-    }
-    assert values.keys() == {"BM25", "Fusion", "Ensemble"}
-    assert "Nothing to be done" in copied.run("results/tables/mixed.csv", *override)[1]
-
-
-def test_windows_are_aggregated_for_retrieval_and_for_re_ranking(project, copied):
-    rows = [{"system": "DE (MaxP)", "run": "de_maxp"}, {"system": "CE (SumP)", "first_stage": "BM25", "run": "ce_sump"}]
-    layout = copied.folder / "windows.yaml"
-    layout.write_text(yaml.safe_dump({"title": "Windows", "columns": LAYOUT["columns"], "rows": rows}))
-    override = [
-        "--config", f"tables=[{layout}]",
-        "datasets={cut: {source: windows, of: tiny, length: 6, stride: 4, factor: 3}}",
-        "aggregations={de_maxp: {of: de_bm25neg, windows: cut}, "
-        "ce_sump: {of: bm25, by: ce_bm25neg, windows: cut, method: sum}}",
-    ]  # fmt: skip
-    code, output = copied.run("results/tables/windows.csv", *override, "execution={shards: 2}")
-    assert code == 0, output
-    assert output.count("rule rerank_windows_shard") == 2
-    assert "rule train" not in output
-    (run,) = copied.folder.glob("results/tiny/aggregate/de_maxp.test-*/run.trec")
-    (windows,) = copied.folder.glob("results/cut/retrieve/de_bm25neg.test-*/run.trec")
-    best = {}
-    for query, _, window, _, score, _ in map(str.split, windows.read_text().splitlines()):
-        best.setdefault(query, {}).setdefault(window.rpartition("#")[0], float(score))
-    expected = {query: sorted(docs.items(), key=lambda one: (-one[1], one[0]))[:20] for query, docs in best.items()}
-    found = {}
-    for query, _, doc, _, score, _ in map(str.split, run.read_text().splitlines()):
-        found.setdefault(query, []).append((doc, float(score)))
-    assert found == expected
-    assert {len(windows) for windows in best.values()} != {60}  # 60 windows of fewer documents
-    table = list(csv.DictReader((copied.folder / "results/tables/windows.csv").open()))
-    assert [row["system"] for row in table[::2]] == ["DE (MaxP)", "CE (SumP)"]
-    assert "Nothing to be done" in copied.run("results/tables/windows.csv", *override)[1]
-
-
-def test_an_index_is_built_by_shards_and_searched_otherwise_without_being_built_again(project, copied):
-    rows = [{"system": "Exact", "run": "de_bm25neg"}, {"system": "Index", "run": "de_bm25neg@ivf"}]
-    layout = copied.folder / "indexed.yaml"
-    layout.write_text(yaml.safe_dump({"title": "Indexed", "columns": LAYOUT["columns"], "rows": rows}))
-    indexes = "indexes={{ivf: {{type: ivf_flat, nlist: 4, nprobe: {}, part: 17}}}}"
-    override = ["--config", f"tables=[{layout}]", "execution={shards: 2}"]
-    code, output = copied.run("results/tables/indexed.csv", *override, indexes.format(4))
-    assert code == 0, output
-    assert output.count("rule index_train:") == 1
-    assert output.count("rule index_shard:") == 2
-    (index,) = copied.folder.glob("results/tiny/index/de_bm25neg@ivf-*/stage.json")
-    (found,) = copied.folder.glob("results/tiny/ann/de_bm25neg@ivf.test-*/run.trec")
-    (exact,) = copied.folder.glob("results/tiny/retrieve/de_bm25neg.test-*/run.trec")
-    one, other = ([line.split()[:5] for line in path.read_text().splitlines()] for path in (found, exact))
-    assert one == other  # all four lists are searched
-    assert json.loads(index.read_text())["files"].keys() == {"index.faiss", "lists.ivfdata", "meta.json"}
-    code, output = copied.run("-n", "results/tables/indexed.csv", *override, indexes.format(1))
-    assert jobs(output) == {"ann": 1, "score": 1, "table_plan": 1, "table": 1}
-    told = "tradeoffs={indexes: [flat, ivf], k: [5], repeats: 1, sweep: {nprobe: [1, 4]}}"
-    code, output = copied.run("index_tradeoffs", *override, indexes.format(4), told)
-    assert code == 0, output
-    table = list(csv.DictReader((copied.folder / "results/tables/index_tradeoffs.csv").open()))
-    assert [line["index"] for line in table] == ["flat", "flat", "ivf", "ivf", "ivf", "ivf"]
-    exact = [line["recall@5"] for line in table if line["rescore"] == "True" and line["nprobe"] != "1"]
-    assert exact == ["1.0", "1.0"]
-    assert "<svg" in (copied.folder / "results/tables/index_tradeoffs.html").read_text()
 
 
 def weights(folder):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import yaml
-from tiny_project import ASKED, PART, ROOT, said, snakemake
+from tiny_project import ASKED, PART, ROOT, build_in, said, snakemake
 
 EXAMPLE = ROOT / "examples/plugin"
 LAYOUT = {
@@ -45,8 +45,13 @@ def project(tmp_path_factory, encoder_folder, documents):
     null = {"de_bm25neg": None, "ce_bm25neg": None, "ce_deneg": None, "rocketqav2": None}
     config["models"] = {**null, **config["models"]}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    build_in(folder, "all", "config.yaml")
+    for kind in ("shortest_first", "rerank", "score"):  # these Snakemake makes, each in a process of its own
+        shutil.rmtree(folder / "results/mine" / kind)
     code, output = said(snakemake(folder, []))
     assert code == 0, output
+    assert "rule shortest_first:" in output
+    assert "rule rerank:" in output
     return folder
 
 
@@ -65,14 +70,16 @@ def test_all_that_the_file_registers_is_used(project):
     assert (reranked["params"]["scorer"], reranked["params"]["options"]) == ("shared_words", {"weight": 2.0})
 
 
+USED = {"dataset", "candidates", "model", "shortest_first", "rerank"}  # kinds of stages that use the plugin
+
+
 def test_only_what_uses_the_plugin_has_it_in_its_key(project):
-    used = {"dataset", "candidates", "model", "shortest_first", "rerank"}
     with_plugin = {
         kind: [name.split("@")[0] for name in made["params"].get("plugins", [])] == ["my_ideas.py"]
-        for kind in (*used, "bm25", "tokens", "embeddings", "score")
+        for kind in (*USED, "bm25", "tokens", "embeddings", "score")
         for made in manifests(project, kind)
     }
-    assert with_plugin == {kind: kind in used for kind in with_plugin}
+    assert with_plugin == {kind: kind in USED for kind in with_plugin}
 
 
 def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
@@ -85,9 +92,11 @@ def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
     assert "Nothing to be done" in output
     with (folder / "my_ideas.py").open("a") as file:
         file.write("\n# a remark\n")
-    code, output = said(snakemake(folder, ["-n"]))
+    code, output = said(snakemake(folder, ["-n", "-p"]))
     assert code == 0, output
     assert {"dataset", "train", "shortest_first"} <= set(output.split())
+    commands = [line.split("python -m tandem ")[1] for line in output.splitlines() if "python -m tandem " in line]
+    assert {command.split()[0] for command in commands if "--run.plugins" in command} >= USED
 
 
 MISTAKES = [
@@ -102,7 +111,8 @@ MISTAKES = [
 PLAN = """
 import json, sys
 from pathlib import Path
-from tandem.config.loading import gathered, merged
+from tandem.config.loading import gathered
+from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 

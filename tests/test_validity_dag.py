@@ -4,12 +4,10 @@ import csv
 import json
 import random
 import shutil
-import sys
 
 import pytest
-import tiny_project
 import yaml
-from tiny_project import LAYOUT, PART, TRAIN, said, snakemake, tiny_config, write_beir
+from tiny_project import LAYOUT, PART, TRAIN, build_in, said, snakemake, tiny_config, write_beir
 
 from tandem.models.saving import DualShape, describe_encoder
 
@@ -101,8 +99,7 @@ def test_where_training_cannot_help_the_start_is_kept_and_table_and_report_say_s
     make_training_useless(folder / "beir")
     with open(folder / "beir/qrels/test.tsv", "a") as judged:
         judged.write("test-otter\tunknown\t1\n")
-    status, output = said([sys.executable, tiny_project.__file__, "tiny", "config.yaml"], cwd=folder)
-    assert status == 0, output
+    build_in(folder, "tiny", "config.yaml")
     status, lines = project()
     assert status == 0, lines
     for page in ("tables/tiny.md", "tables/tiny.html", "report.html"):

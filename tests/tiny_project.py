@@ -87,6 +87,12 @@ def said(line, **options):
     return done.returncode, done.stdout + done.stderr
 
 
+def build_in(folder, wanted, *files):
+    """Have another process make stages in a folder, as `build` does; Snakemake then finds them."""
+    code, output = said([sys.executable, __file__, wanted, *files], cwd=folder)
+    assert code == 0, output
+
+
 class Project:
     """A folder with a tiny configuration, where Snakemake runs this checkout's Snakefile."""
 

@@ -7,7 +7,8 @@ import pytest
 from tandem.config.datasets import Windows
 from tandem.config.encoders import CropEncoder
 from tandem.config.indexes import FactoryIndex
-from tandem.config.loading import catalogue, gathered, load_settings, merged
+from tandem.config.loading import catalogue, gathered, load_settings
+from tandem.config.merging import merged
 from tandem.config.training import JointModel, Validation, ValidationSettings
 from tandem.errors import UserError
 

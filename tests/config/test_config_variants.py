@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.loading import load_settings, merged
+from tandem.config.loading import load_settings
+from tandem.config.merging import merged
 from tandem.config.variants import Variants
 from tandem.errors import UserError
 

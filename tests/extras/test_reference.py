@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tandem.extras import reference
-from tandem.extras.estimate import paper_sizes
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +16,6 @@ def test_a_page_is_up_to_date(page):
 
 
 def test_the_cost_table_is_what_estimate_calculates():
-    page = paper_sizes.page()
-    assert (ROOT / paper_sizes.PAGE).read_text() == page
+    page = reference.cost_page()
+    assert (ROOT / reference.COSTS).read_text() == page
     assert "| MS MARCO | `rocketqav2` | 20,956 steps |" in page

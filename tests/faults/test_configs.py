@@ -17,7 +17,8 @@ from messages import unknown_key
 from mutations import DEFAULT, broken, unfit
 from tiny_project import put
 
-from tandem.config.loading import gathered, merged
+from tandem.config.loading import gathered
+from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 

@@ -1,15 +1,12 @@
 """RocketQA's four steps on the tiny collection: random, denoised and pseudo-labelled lists."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import tiny_project
 import yaml
-from tiny_project import TRAIN, tiny_config, write_beir
+from tiny_project import ROOT, TRAIN, build_in, tiny_config, write_beir
 
 from tandem.config.loading import gathered
 from tandem.extras.plan import FullPlan
@@ -39,15 +36,13 @@ def made(tmp_path_factory, encoder_folder, documents):
         },
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    line = [sys.executable, tiny_project.__file__, "m_d2", "config.yaml"]
-    done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    build_in(folder, "m_d2", "config.yaml")
     return folder
 
 
 def test_snakemake_has_the_same_stages_in_mind(made, snakemake_in):
-    config = gathered([made / "config.yaml"], tiny_project.ROOT)
-    model = FullPlan(config, tiny_project.ROOT).planner.model("m_d2", "test")
+    config = gathered([made / "config.yaml"], ROOT)
+    model = FullPlan(config, ROOT).planner.model("m_d2", "test")
     assert "Nothing to be done" in snakemake_in(made)(model.manifest, "-n")[1]
 
 

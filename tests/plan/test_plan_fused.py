@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
-from tandem.config.loading import load_settings, merged, read_yaml
+from tandem.config.loading import load_settings, read_yaml
+from tandem.config.merging import merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.audits import audited_systems

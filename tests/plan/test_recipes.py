@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config.loading import merged, read_yaml
+from tandem.config.loading import read_yaml
+from tandem.config.merging import merged
 from tandem.errors import Unavailable, UserError
 from tandem.extras.plan import FullPlan
 

@@ -11,7 +11,7 @@ from tandem.config.tables import PrintedOn
 from tandem.errors import UserError
 from tandem.evaluation.layouts import Layout
 from tandem.extras.plan import FullPlan
-from tandem.plan.tables import StandIns, searched
+from tandem.plan.stand_ins import StandIns, searched
 
 ROOT = Path(__file__).parents[2]
 OURS = {"msmarco", "natural-questions"}

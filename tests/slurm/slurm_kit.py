@@ -13,7 +13,8 @@ import pytest
 import yaml
 from test_dag import ROOT, Project
 
-from tandem.config.loading import gathered, merged
+from tandem.config.loading import gathered
+from tandem.config.merging import merged
 from tandem.extras.plan import FullPlan
 from tandem.store.files import sha256
 

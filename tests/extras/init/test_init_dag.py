@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_project import ROOT, jobs, said, snakemake, write_beir
+from tiny_project import build_in, jobs, said, snakemake, write_beir
 
 from tandem.models.saving import DualShape, describe_encoder
 
@@ -33,6 +33,7 @@ def described(encoder_folder, tmp_path):
 def test_a_collection_with_a_test_split_alone_runs_to_its_report(tmp_path, described, documents):
     write_beir(tmp_path / "data", documents, splits=("test",))
     init(tmp_path, "data", "--encoder", str(described))
+    build_in(tmp_path, "summary", "mine.yaml")
     status, output = said(snakemake(tmp_path, ("--quiet", "rules"), ("mine.yaml",)))
     assert status == 0, output
     (path,) = tmp_path.rglob("tables/summary.csv")
@@ -47,11 +48,7 @@ def test_a_collection_with_training_queries_trains_every_system(tmp_path, descri
     status, output = said(snakemake(tmp_path, ("-n",), ("mine.yaml",)))
     assert status == 0, output
     assert jobs(output)["score"] == 8
-    program = ROOT / "tests/tiny_project.py"
-    done = subprocess.run(
-        [sys.executable, str(program), "summary", "mine.yaml"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    build_in(tmp_path, "summary", "mine.yaml")
     assert len(list(tmp_path.glob("results/mine/score/*/stage.json"))) == 8
 
 

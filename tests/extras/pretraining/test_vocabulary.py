@@ -47,6 +47,7 @@ def test_every_run_writes_the_same_bytes(made):
     assert sha256(made("seed", seed=4).path("hf/model.safetensors")) != sha256(one.path("hf/model.safetensors"))
 
 
+@pytest.mark.slow
 def test_the_order_of_a_hash_map_does_not_matter():
     """Many pairs are equally frequent here; the library's own trainer gives other pieces in every process."""
     told = {subprocess.run([sys.executable, "-c", RANDOM], capture_output=True, text=True).stdout for _ in range(2)}

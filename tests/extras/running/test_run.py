@@ -8,11 +8,9 @@ import pytest
 from tandem.cli import run as command
 from tandem.errors import UserError
 from tandem.extras.operations.configurations import Configuration
-from tandem.extras.running.command import read_order
-from tandem.extras.running.ending import answer_lines, failure_lines
+from tandem.extras.running.command import answer_lines, failure_lines, read_order
 from tandem.extras.running.events import Event, Run
-from tandem.extras.running.forecast import PRIOR, SHORT, Forecast, requested_stages
-from tandem.extras.running.line import Line, about, describe
+from tandem.extras.running.progress import PRIOR, SHORT, Forecast, Line, about, describe, requested_stages
 from tandem.plan.graph import Stage, Stages
 from tandem.report.results import Best, Cell, FilledColumn, Row, Table
 

@@ -6,7 +6,7 @@ import shutil
 
 import yaml
 from pytest import approx
-from tiny_project import ROOT, put, said, snakemake
+from tiny_project import ROOT, build_in, put, said, snakemake
 
 OTHERS = 500  # abstracts beside the judged ones
 
@@ -33,6 +33,7 @@ def test_published_trained_and_asked_models_are_rows_of_scifact(real, language_m
     model = str(language_model("llama", max_position_embeddings=2048))
     config |= {"llm_rerankers": {"tiny": {"method": "yes_no", "form": "chat", "model": model}}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config | {"systems": ["bm25+tiny"]}))
+    build_in(tmp_path, "published", "config.yaml")
     status, output = said(snakemake(tmp_path, ["published"]))
     assert status == 0, output
     with (tmp_path / "results/tables/published.csv").open() as file:

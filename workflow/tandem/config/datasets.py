@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field
 
 from tandem.config.base import Analyzer, Distinct, Items, Names, Section, by_value, problem
-from tandem.errors import UserError, nearest, printable
 from tandem.registry import Registry
 
+UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
 Split = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
 
 
@@ -296,50 +296,3 @@ def entry_model(source: type[Any]) -> type[Dataset]:
     """The model of a format's entries: the annotation of `entry` in its `__init__`."""
     model: type[Dataset] = inspect.signature(source, eval_str=True).parameters["entry"].annotation
     return model
-
-
-INHERITED = ("language", "analyzer", "relevance", "match", "score_split")
-"""What windows and unlabelled datasets take over from the dataset that they are `of`, where they do not say it."""
-INHERITING = (Windows, Unlabelled)
-UNSPACED = ("zh", "ja", "th", "lo", "km", "my")  # languages written without spaces
-
-
-def inherited(datasets: dict[str, Dataset]) -> tuple[dict[str, Dataset], list[str]]:
-    """Fill in what windows and unlabelled datasets take over from the dataset that they are `of`; and the mistakes."""
-    result, wrong = dict(datasets), []
-    for name, entry in datasets.items():
-        if isinstance(entry, INHERITING):
-            try:
-                result[name] = _completed(name, entry, datasets)
-            except UserError as error:
-                wrong.append(str(error))
-    return result, wrong
-
-
-def _completed(name: str, entry: Windows | Unlabelled, datasets: dict[str, Dataset]) -> Dataset:
-    origin = _origin(name, datasets)
-    update = {key: getattr(origin, key) for key in INHERITED if key not in entry.model_fields_set}
-    if isinstance(entry, Unlabelled):
-        return entry.model_copy(update=update if entry.measures else {**update, "measures": origin.measures})
-    spaced = update.get("language", entry.language) not in UNSPACED
-    unit = entry.unit or ("words" if spaced else "characters")
-    if entry.stride > entry.length:
-        raise UserError(
-            f"datasets.{name}.stride is {entry.stride}, which skips {unit} between windows of length {entry.length}; "
-            f"allowed: ≤ {entry.length}"
-        )
-    return entry.model_copy(update={**update, "unit": unit})
-
-
-def _origin(name: str, datasets: dict[str, Dataset]) -> Dataset:
-    """The dataset that a derived one inherits from, through windows of windows."""
-    opened, entry = [name], datasets[name]
-    while isinstance(entry, INHERITING):
-        if entry.of not in datasets:
-            hint = nearest(entry.of, list(datasets))
-            raise UserError(f"datasets.{opened[-1]}.of is {printable(entry.of)}, which is no dataset{hint}")
-        if entry.of in opened:
-            raise UserError(f"datasets form a cycle: {' -> '.join([*opened, entry.of])}")
-        opened.append(entry.of)
-        entry = datasets[entry.of]
-    return entry

@@ -1,7 +1,7 @@
 """Put the configuration together: read files, merge recipes and catalogues, name every mistake before anything runs."""
 
 import json
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,18 +9,18 @@ from typing import Any, TypeVar
 import yaml
 
 from tandem.config.base import Section
-from tandem.config.datasets import INHERITED, Dataset, inherited, sources
+from tandem.config.datasets import Dataset, sources
 from tandem.config.encoders import PRETRAINING, Encoder, PublishedEncoder
 from tandem.config.indexes import INDEXES, Index
 from tandem.config.language_models import LLM_METHODS
+from tandem.config.merging import INHERITED, Raw, inherited, merged, with_likes, without_inherited
 from tandem.config.settings import Settings
 from tandem.config.tables import Band, Sweep, TableLayout
 from tandem.config.training import OBJECTIVES
-from tandem.config.validation import limited, parse, read
+from tandem.config.validation import limited, no_object, parse, read
 from tandem.errors import NAME, UserError, nearest, printable, shortened
 from tandem.registry import load_plugins
 
-Raw = dict[str, Any]  # what YAML or Snakemake gives: not validated
 S = TypeVar("S", bound=Section)
 CATALOGUES = ("datasets", "encoders", "indexes", "rerankers")
 OWN = ("source", "type", "factory")  # an entry with one of these keys replaces the catalogue's of the same name
@@ -71,22 +71,6 @@ def gathered(files: Iterable[Path], root: Path) -> Raw:
         limited(over)
         config = merged(config, over)
     return config
-
-
-def merged(under: Any, over: Any) -> Any:
-    """Merge mappings key by key; any other value of `over` replaces that of `under`. Nothing is shared with either."""
-    if not (isinstance(under, dict) and isinstance(over, dict)):
-        return _copied(over)
-    result = _copied(under)
-    for key, value in over.items():
-        result[str(key)] = merged(result[str(key)], value) if str(key) in result else _copied(value)
-    return result
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def load_settings(raw: Raw, root: Path) -> Settings:
@@ -158,7 +142,7 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
         known = getattr(base, block) if base is not None else {}
         same = (unchanged or {}).get(block, set())
         if block == "models":
-            entries, lines = _with_likes(entries, same)
+            entries, lines = with_likes(entries, same)
             wrong += lines
         results, mistakes = dict[str, Section | None](), dict[str, list[str]]()
         for name, entry in entries.items():
@@ -169,9 +153,9 @@ def validated(config: Raw, base: Settings | None = None, unchanged: Mapping[str,
                 results[name], lines = parse_entry(at, entry)
                 mistakes[name] = [line + _meant(block, name, entries) for line in lines]
             else:
-                mistakes[name] = [_no_object(at, entry)]
+                mistakes[name] = [no_object(at, entry)]
         values[block] = {name: entry for name, entry in results.items() if entry is not None}
-        wrong += _without_inherited(mistakes, config[block])
+        wrong += without_inherited(mistakes, config[block])
     settings, lines = parse(Settings, values)
     wrong = [*lines, *wrong] or [
         f"{block}.{printable(name)}: not a name"  # it would break up every message about it
@@ -195,10 +179,6 @@ def _meant(block: str, name: str, entries: Raw) -> str:
         return ""
     hint = nearest(name, [other for other, entry in entries.items() if isinstance(entry, dict) and key in entry])
     return hint if "mean" in hint else ""
-
-
-def _no_object(at: str, value: object) -> str:
-    return f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
 
 
 def _by(key: str, classes: Mapping[str, type[S]], at: str, entry: Raw) -> tuple[S | None, list[str]]:
@@ -240,46 +220,6 @@ _BLOCKS: dict[str, Callable[[str, Raw], tuple[Section | None, list[str]]]] = {
     "indexes": _index,
     "llm_rerankers": partial(_by, "method", LLM_METHODS),
 }
-
-
-def _with_likes(models: Raw, same: Container[str]) -> tuple[Raw, list[str]]:
-    """Every model's own keys merged over those of the model it is `like`, except `same`; null leaves a model out."""
-    models = {name: entry for name, entry in models.items() if entry is not None}
-    result, wrong = {}, []
-    for name, entry in models.items():
-        try:
-            result[name] = with_like(name, models) if isinstance(entry, dict) and name not in same else entry
-        except UserError as error:
-            wrong.append(str(error))
-    return result, wrong
-
-
-def with_like(name: str, models: Raw, opened: tuple[str, ...] = ()) -> Raw:
-    """A model's own keys merged over those of the model it is `like`."""
-    if name in opened:
-        cycle = opened[opened.index(name) :]
-        first = cycle.index(min(cycle))
-        names = [*cycle[first:], *cycle[:first], cycle[first]]
-        raise UserError(f"models.{printable(names[0])}.like forms a cycle: {' -> '.join(names)}")
-    base, own = models[name].get("like"), {key: value for key, value in models[name].items() if key != "like"}
-    if base is None:
-        return own
-    if not isinstance(base, str) or base not in models:
-        hint = nearest(str(base), list(models))
-        raise UserError(f"models.{printable(name)}.like is {printable(base)}, which is no model{hint}")
-    if not isinstance(models[base], dict):
-        raise UserError(_no_object(f"models.{printable(base)}", models[base]))
-    return dict(merged(with_like(base, models, (*opened, name)), own))
-
-
-def _without_inherited(lines: dict[str, list[str]], entries: Raw) -> list[str]:
-    """The lines about a block's entries, without those that a model has only because it is `like` another."""
-    own = []
-    for name, mistakes in lines.items():
-        base = entries[name].get("like") if isinstance(entries[name], dict) else None
-        inherited = {line.replace(f"models.{base}", f"models.{name}", 1) for line in lines.get(str(base), ())}
-        own += [line for line in mistakes if line not in inherited]
-    return own
 
 
 def read_section(section: type[S], path: Path) -> S:

@@ -61,6 +61,11 @@ def _follows(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
     )
 
 
+def no_object(at: str, value: object) -> str:
+    """The line about a value, which is at a dotted path, where keys with values are needed."""
+    return f"{at} is {shortened(json.dumps(value, default=str, ensure_ascii=False))}; allowed: object"
+
+
 def limited(config: Mapping[Any, Any]) -> None:
     """Refuse what cannot be walked through, since YAML's anchors let a few lines hold themselves or billions of values.
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config.base import Section
-from tandem.config.loading import CATALOGUES, Raw, assembled, catalogue, load_settings, merged, validated
+from tandem.config.loading import CATALOGUES, assembled, catalogue, load_settings, validated
+from tandem.config.merging import Raw, merged
 from tandem.config.settings import Settings
 from tandem.config.validation import limited
 from tandem.errors import UserError, nearest

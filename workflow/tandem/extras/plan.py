@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from tandem.config.datasets import UNSPACED
-from tandem.config.loading import Raw, read_section
+from tandem.config.loading import read_section
+from tandem.config.merging import Raw
 from tandem.config.tables import StatisticsLayout
 from tandem.config.training import ModelEntry
 from tandem.data.catalogue import presences, read_entries

@@ -1,18 +1,32 @@
 """The command `report`: the page with the sections of all extras, or two configurations' tables beside each other."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from tandem.evaluation.layouts import PlannedRow
+import numpy as np
+
+from tandem.errors import UserError
+from tandem.evaluation.layouts import PlannedRow, system_name
+from tandem.evaluation.measures import Floats64
+from tandem.evaluation.scores import read_aligned
+from tandem.evaluation.significance import holm, randomisation_test
 from tandem.extras.analysis.error_table import add_analyses
 from tandem.extras.audits.report import add_audits
-from tandem.extras.compare import compare as compare_configurations
 from tandem.extras.fidelity import ValidationRow, add_validations
+from tandem.extras.operations.lineage import open_scored
 from tandem.extras.sweep_page import add_sweeps
+from tandem.plan.plan import views_folder
 from tandem.report.commands import write_report
 from tandem.report.flags import JSON, Files
-from tandem.report.grid import aligned
-from tandem.report.results import read_table
+from tandem.report.formats import mark, number, probability, signed
+from tandem.report.grid import Grid, aligned
+from tandem.report.results import Cell, Row, Table, read_table
+
+LEGEND = (
+    "Values in percent; Δ is {b} minus {a}. ▲ significantly better, ▼ significantly worse: p < 0.05 in a paired "
+    "two-sided randomisation test, Holm-corrected over the rows per measure. No p: the same run, or other queries."
+)
 
 
 def report(
@@ -43,3 +57,70 @@ def report(
         return
     additions = [add_sweeps(sweeps), add_analyses(analyses), add_audits(audits), add_validations(validations)]
     write_report([read_table(table.with_suffix(".json")) for table in tables], rows, out, additions)
+
+
+def compare_configurations(a: str, b: str) -> list[Grid]:
+    """A grid for each table that two configurations have made.
+
+    Args:
+        a, b: names of configurations, `mine` or `mine.yaml`; `config` for the default.
+    Raises:
+        UserError: a configuration has no tables, or the two have none in common.
+    """
+    folders = [Path(views_folder([Path(name)]), "tables") for name in (a, b)]
+    names = [{str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.json")} for folder in folders]
+    for folder, own in zip(folders, names, strict=True):
+        if not own:
+            raise UserError(f"--compare: {folder} has no tables; `tandem run` makes them")
+    if not (both := sorted(names[0] & names[1])):
+        lists = (f"{name} has {', '.join(sorted(own))}" for name, own in zip((a, b), names, strict=True))
+        raise UserError(f"--compare: {a} and {b} have no table in common: {', '.join(lists)}")
+    first, second = ([read_table(folder / f"{name}.json") for name in both] for folder in folders)
+    return [compare_tables(*tables, a, b) for tables in zip(first, second, strict=True)]
+
+
+def compare_tables(first: Table, second: Table, a: str, b: str) -> Grid:
+    """The rows and columns that two tables share: both values, their difference, p."""
+    others = {row.id: row for row in second.rows}
+    pairs = [(row, others[row.id]) for row in first.rows if row.id in others]
+    lines = [[row.system, row.first_stage or "–"] for row, _ in pairs]
+    head = ["System", "re-ranks"]
+    for label in (label for label in first.names if label in second.names):
+        at = first.names.index(label), second.names.index(label)
+        head += [f"{label} {a}", b, "Δ", "p"]
+        cells = [(row.cells[at[0]], other.cells[at[1]]) for row, other in pairs]
+        tests = _tests(pairs, cells)
+        for line, (cell, other), p in zip(lines, cells, tests, strict=True):
+            known = cell.value is not None and other.value is not None
+            change = (other.value or 0.0) - (cell.value or 0.0) if known else None
+            difference = f"{signed(change)} {mark(change, p) or ' '}" if known else "–"
+            line += [number(cell.value), number(other.value), difference, probability(p)]
+    notes = [LEGEND.format(a=a, b=b)]
+    for name, own, rest in ((a, first, second), (b, second, first)):
+        only = [system_name(row.id) for row in own.rows if row.id not in {row.id for row in rest.rows}]
+        notes += [f"Only in {name}: {', '.join(only)}."] if only else []
+    return Grid(first.heading, head, lines, align="ll" + "r" * (len(head) - 2), notes=notes)
+
+
+def _tests(pairs: Sequence[tuple[Row, Row]], cells: Sequence[tuple[Cell, Cell]]) -> list[float | None]:
+    """p of each row's difference in one column, corrected over the rows; None where there is nothing to test."""
+    differences = [_differences(*rows, *column) for rows, column in zip(pairs, cells, strict=True)]
+    tested = [at for at, difference in enumerate(differences) if difference is not None]
+    raw = [randomisation_test(difference[:, None])[0] for difference in differences if difference is not None]
+    corrected = dict(zip(tested, holm(np.array(raw)).tolist() if raw else (), strict=True))
+    return [corrected.get(at) for at in range(len(differences))]
+
+
+def _differences(row: Row, other: Row, cell: Cell, theirs: Cell) -> Floats64 | None:
+    """Query by query, the second run minus the first, each the mean over its seeds; None where they do not compare."""
+    if cell.stages == theirs.stages or (cell.dataset, cell.split) != (theirs.dataset, theirs.split):
+        return None
+    values = []
+    for shown, runs in ((row, cell.stages), (other, theirs.stages)):
+        scores = [open_scored(scored) for scored in shown.lineage if scored.run in runs]
+        if not scores:
+            return None
+        queries, by_seed = read_aligned(scores, [cell.measure])
+        values.append((queries, by_seed.mean(axis=0)[:, 0]))
+    (queries, before), (others, after) = values
+    return after - before if queries == others else None

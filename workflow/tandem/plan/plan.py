@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from tandem.config.loading import Raw
+from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.errors import Unavailable, UserError, nearest
 from tandem.plan import fusions, lexical, runs

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tandem.config.datasets import Dissimilar, Group, Reduced
 from tandem.config.encoders import PretrainedEncoder
-from tandem.config.loading import Raw
+from tandem.config.merging import Raw
 from tandem.config.settings import Settings
 from tandem.config.training import JointModel
 from tandem.config.variants import Variants

@@ -16,7 +16,7 @@ from tandem.config.tables import Sweep as SweepEntry
 from tandem.errors import UserError, nearest
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.planner import Planners
-from tandem.plan.tables import searched
+from tandem.plan.stand_ins import searched
 
 Point = JSON  # dotted path → value
 

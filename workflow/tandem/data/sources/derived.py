@@ -97,7 +97,6 @@ class Pair(Derived):
         return self._other.judged_at(query, document)
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Passages of one dataset, all else of the other."""
         rows: Iterator[Any] = super().rows(part) if part == "corpus" else getattr(self._other, part)()
         return rows
 
@@ -126,7 +125,6 @@ class Union(Parts):
         self.facts = {"of": [part.base.key for _, part in self._parts]}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Rows of each dataset, their ids prefixed."""
         ids = 2 if part in ("qrels", "lists") else 1
         for name, dataset in self._parts:
             for row in dataset.rows(part):
@@ -149,7 +147,6 @@ class Windows(Derived):
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
-        """The windows of each document, in its order."""
         entry = self._entry
         for doc, title, text in super().corpus():
             windows = cut(text, entry.length, entry.stride, self._unit, entry.most)
@@ -159,7 +156,6 @@ class Windows(Derived):
                 yield window_id(doc, number), title if entry.titles == "repeat" or number == 0 else "", window
 
     def qrels(self) -> Iterator[Judgement]:
-        """The judgements of documents, as `label` gives them to windows."""
         for query, doc, relevance, split in super().qrels():
             yield query, window_id(doc, 0), relevance, split
             if self._all or relevance > 0:
@@ -202,7 +198,6 @@ class Dissimilar(Derived):
         self.facts |= {"similar": audit.key, "removed": len(self._removed)}
 
     def rows(self, part: str) -> Iterator[Any]:
-        """Passages, and the rows of the remaining queries."""
         return (row for row in super().rows(part) if part == "corpus" or row[0] not in self._removed)
 
 
@@ -226,7 +221,6 @@ class Unlabelled(Derived):
             raise UserError(f"dataset {job.key}: queries come from one of {choices}")
 
     def queries(self) -> Iterator[Query]:
-        """The dataset's queries, then those from elsewhere."""
         texts = set()
         for query, text, split in super().queries():
             texts.add(text)

@@ -60,6 +60,7 @@ class Role:
         return resolved
 
 
+Reader = Callable[[Path, Role], Iterator[tuple[str, JsonObject]]]
 QUERY_IDS = ("_id", "id", "query_id", "query-id", "qid")
 DOC_IDS = ("_id", "id", "doc_id", "docid", "pid")
 
@@ -175,9 +176,6 @@ def _place(paths: list[Path], role: Role) -> str:
 
 def _suffix(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).suffix.lower()
-
-
-Reader = Callable[[Path, Role], Iterator[tuple[str, JsonObject]]]
 
 
 def reader(path: Path, role: Role) -> Reader:

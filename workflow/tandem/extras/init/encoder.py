@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tandem import ROOT
-from tandem.config.loading import Raw, gathered, load_settings, merged
+from tandem.config.loading import gathered, load_settings
+from tandem.config.merging import Raw, merged
 from tandem.errors import UserError
 from tandem.models.described import described_towers
 from tandem.plan.encoders import Shape, shape_of

@@ -14,7 +14,8 @@ from tandem import ROOT
 from tandem.cluster.progress import duration
 from tandem.config.datasets import sources
 from tandem.config.execution import Execution
-from tandem.config.loading import Raw, gathered, merged
+from tandem.config.loading import gathered
+from tandem.config.merging import Raw, merged
 from tandem.data.fetch import readable
 from tandem.data.language import misfits
 from tandem.data.listing import Listing

@@ -13,7 +13,8 @@ import yaml
 from cyclopts import Parameter
 
 from tandem import ROOT
-from tandem.config.loading import LOADER, Raw, gathered, merged
+from tandem.config.loading import LOADER, gathered
+from tandem.config.merging import Raw, merged
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first

@@ -1,5 +1,6 @@
-"""The command `run`: make what a configuration asks for, by Snakemake, and end with the answer."""
+"""The command `run`: make what a configuration asks for, by Snakemake, and end with the answer, or why none."""
 
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -7,16 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tandem.cluster.progress import duration, say
-from tandem.errors import UserError, nearest
+from tandem.errors import UserError, nearest, shortened
 from tandem.extras.operations.configurations import Configuration, read_configurations, split_files
 from tandem.extras.plan import FullPlan
-from tandem.extras.running.ending import answer_lines, failure_lines
-from tandem.extras.running.forecast import Forecast, requested_stages
-from tandem.extras.running.line import Line
+from tandem.extras.running.events import Job, Run, read_lines, stage_words
 from tandem.extras.running.process import Snakemake
+from tandem.extras.running.progress import Forecast, Line, describe, requested_stages
+from tandem.plan.graph import Stages
+from tandem.report import formats
 from tandem.report.formats import table_grid
 from tandem.report.grid import aligned
-from tandem.report.results import read_table
+from tandem.report.results import Table, read_table
 
 LOGS = Path("logs")
 PRINTED = {"datasets": "tandem datasets", "estimate": "tandem estimate"}  # rules that print and make nothing
@@ -30,6 +32,8 @@ ELSEWHERE = {
     "-s": "run Snakemake itself",
 }
 CORES = ("--cores", "-c", "--jobs", "-j", "--profile")
+LONGEST = 600  # characters of Snakemake's own words
+KILLED = 137  # the status of a process that was ended by SIGKILL
 
 
 @dataclass(frozen=True)
@@ -143,3 +147,63 @@ def print_answer(plan: FullPlan, targets: Sequence[str]) -> None:
     table, file = max(tables, key=lambda pair: sum(row.cells[0].value is not None for row in pair[0].rows))
     print(aligned(table_grid(table, terminal=True)), end="\n\n")
     print("\n".join(answer_lines(table, Path(page or file.with_suffix(".html")).absolute())))
+
+
+def answer_lines(table: Table, page: Path) -> list[str]:
+    """Five lines: the best system, by how much it is better than the reference, p, what hurt, and the page."""
+    best, gain, p = table.best, "–", "–"
+    if best is None:
+        return [f"report  {page}"]
+    if best.gain is not None:
+        gain, p = f"{formats.signed(best.gain, 1)} over {best.over}", formats.probability(best.p)
+        p += "" if best.p is not None and best.p < formats.LEVEL else ": not significant"
+    worse = formats.hurt(table)
+    return [
+        f"best    {best.system}: {best.measure} {formats.number(best.value, 1)}",
+        f"gain    {gain}",
+        f"p       {p}",
+        f"hurt    {formats.losses(worse) if worse else 'nothing, significantly'}",
+        f"report  {page}",
+    ]
+
+
+def failure_lines(run: Run, stages: Stages, log: Path, unlock: str) -> list[str]:
+    """Why a run failed; the last line begins with `tandem` and says what to mend.
+
+    Args:
+        log: of Snakemake's own output.
+        unlock: the command that frees a locked folder.
+    """
+    lines = [f"Snakemake's output: {log}"]
+    for job in run.failed.values():
+        lines += [f"{describe(job, stages)} failed; its log: {', '.join(job.log) or log}", _why_job(job, run, stages)]
+    if run.failed:
+        return lines
+    if any(error.exception == "LockException" for error in run.errors):
+        problem = f"{Path.cwd()} is locked by another run, or by one that was killed"
+        return [*lines, f"tandem run: {problem}; if none is running: {unlock}"]
+    return [*lines, f"tandem run: {_why_snakemake(run, log)}"]
+
+
+def _why_job(job: Job, run: Run, stages: Stages) -> str:
+    """The `tandem …:` line at the end of a job's log, or its last words."""
+    if own := stage_words([Path(path) for path in job.log]):
+        return own
+    what = f"tandem run: {describe(job, stages)}"
+    statuses = [int(status) for error in run.errors for status in re.findall(r"exit status (\d+)", error.message)]
+    if KILLED in statuses:
+        return f"{what} was killed, perhaps for want of memory; the same command goes on with what is done"
+    status = f" with status {statuses[-1]}" if statuses else ""
+    words = [line for path in job.log for line in read_lines(Path(path))]
+    return f"{what} ended{status}; its last words: {shortened(words[-1], LONGEST) if words else 'none'}"
+
+
+def _why_snakemake(run: Run, log: Path) -> str:
+    """Snakemake's own error in one line, without its place in the Snakefile."""
+    if messages := [error.message for error in run.errors if error.message.strip()]:
+        lines = [line.strip() for line in messages[-1].splitlines() if line.strip()]
+        first, *rest = [line for line in lines if not line.startswith("File ")] or lines
+        words = rest if rest and first.endswith(":") else [first, *rest]
+    else:  # it did not come as far as its logger
+        words = read_lines(log)[-1:] or ["Snakemake ended without a word"]
+    return shortened(" ".join(words), LONGEST)

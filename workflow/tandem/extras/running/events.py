@@ -1,7 +1,9 @@
-"""What Snakemake reports of its jobs, and what follows from it: which run, which are done, which failed."""
+"""What is known of a run's jobs: Snakemake's reports and what follows from them, and a failed stage's own words."""
 
+import re
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +12,9 @@ from pydantic import BaseModel, ValidationError
 from tandem.cluster.progress import ProgressRecord, progress_path
 
 KINDS_OF_RULES = {"train": "model", "encode": "embeddings"}  # rules whose name is not that of a kind of stage
+TRACEBACK = "Traceback (most recent call last)"
+OWN = re.compile(r"tandem [\w-]+: ")
+FAILED = re.compile(r"^ *log: (.+) \(check log file", re.MULTILINE)  # Snakemake's words about a job that has failed
 
 
 class Event(BaseModel):
@@ -103,3 +108,28 @@ class Run:
                 self.done = event.done
             case "error":
                 self.errors.append(event)
+
+
+def stage_words(logs: Iterable[Path]) -> str:
+    """A stage's last `tandem …:` line and what follows; empty where it said none, or fell over after it."""
+    words = [line for path in logs for line in read_lines(path)]
+    own = [at for at, line in enumerate(words) if OWN.match(line)]
+    if not own or any(line.startswith(TRACEBACK) for line in words[own[-1] :]):
+        return ""
+    return "\n".join(words[own[-1] :])
+
+
+def words_of_failed_stages(logs: Iterable[str]) -> str:
+    """What the stages said that failed, by Snakemake's own logs of a run; empty where they said nothing."""
+    named = FAILED.findall("\n".join(line for log in logs for line in read_lines(Path(log))))
+    said = (stage_words(map(Path, paths.split(", "))) for paths in dict.fromkeys(named))
+    return "\n".join(filter(None, said))
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a log that are not blank; none where it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return [line for line in text.splitlines() if line.strip()]

@@ -15,7 +15,7 @@ import psutil
 from tandem import ROOT
 from tandem.errors import UserError
 from tandem.extras.running.events import Event, Run
-from tandem.extras.running.line import Line
+from tandem.extras.running.progress import Line
 
 TICK = 1.0  # seconds between two looks at the progress of the running jobs
 

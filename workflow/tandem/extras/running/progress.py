@@ -1,23 +1,36 @@
-"""How much of a run is done, and how long the rest takes: by estimates of its stages, corrected by the pace so far."""
+"""How far a run is: the time left, by estimates of its stages and the pace so far, and the line that shows it."""
 
+import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
 from tandem import ROOT
+from tandem.cluster.progress import duration, say
 from tandem.errors import UserError
 from tandem.extras.estimate import resources
 from tandem.extras.estimate.estimate import new_setting, stage_cost
 from tandem.extras.operations.configurations import stages_of_all
 from tandem.extras.plan import FullPlan
 from tandem.extras.running.events import Job, Run, kind_of_rule
-from tandem.plan.graph import Stage, upstream_first
+from tandem.plan.graph import Stage, Stages, upstream_first
+from tandem.store.lineage import stage_name
 
 SHORT = 3.0  # seconds of a job without an estimate: its process starts, and a moment
 PRIOR = 30.0  # seconds of estimated work after which the pace so far counts as much as the estimate
 ALMOST = 0.95  # the most that a job without a progress file is taken to have done
 COUNTED = ("dataset", "tokens")  # kinds whose artifacts say how large the collection is
+DOES = {
+    "dataset": "reading", "encoder": "loading", "tokens": "tokenizing", "lucene": "indexing", "bm25": "searching",
+    "bm25s": "indexing",
+    "candidates": "drawing negatives for", "teacher": "scoring training lists of", "model": "training",
+    "checkpoint": "training", "embeddings": "encoding", "retrieve": "searching", "index": "indexing",
+    "ann": "searching", "rerank": "re-ranking", "score": "scoring", "pretrain": "pre-training",
+    "vocabulary": "learning a vocabulary for", "table": "writing", "report": "writing the",
+}  # fmt: skip
+MODELS = {"dual": "dual encoder", "cross": "cross-encoder", "joint": "retriever and re-ranker"}
 
 
 def requested_stages(plan: FullPlan, targets: Sequence[str]) -> list[Stage]:
@@ -81,3 +94,59 @@ class Forecast:
     def _share(self, job: Job, seconds: float, now: float) -> float:
         share = job.share()
         return min((now - job.began) / seconds, ALMOST) if share is None else share
+
+
+def describe(job: Job, stages: Stages) -> str:
+    """What a job does, in words: `training cross-encoder ce_deneg`."""
+    kind, key = job.stage
+    if not kind:
+        words = (DOES.get(job.rule, job.rule.replace("_", " ")), *job.wildcards.values())
+        return " ".join([*words, *(["report"] if job.rule == "report" else [])])
+    objective = stages[kind, key].values.get("objective") if (kind, key) in stages else None
+    return " ".join(filter(None, (DOES.get(kind, kind.replace("_", " ")), MODELS.get(str(objective)), stage_name(key))))
+
+
+def about(seconds: float) -> str:
+    """A time that is not known exactly: `1 min`, `4 min`, `1 h 56 min`."""
+    return f"{max(1, round(seconds / 60))} min" if seconds < 3600 else duration(seconds)
+
+
+class Line:
+    """Shows a run on standard error."""
+
+    def __init__(self, stages: Stages, forecast: Forecast) -> None:
+        self.stages, self.forecast = stages, forecast
+        self.terminal = sys.stderr.isatty()
+
+    def text(self, run: Run, job: Job) -> str:
+        """`training cross-encoder ce_deneg · stage 14 of 37 · 41 % · about 4 min left`."""
+        others = len(run.running) - 1
+        parts = [describe(job, self.stages) + (f" and {others} more" if others > 0 else "")]
+        parts.append(f"stage {min(run.done + 1, run.total)} of {run.total}")
+        if forecast := self.forecast(run):
+            share, left = forecast
+            parts += [f"{share:.0%}".replace("%", " %"), f"about {about(left)} left"]
+        return " · ".join(parts)
+
+    def refresh(self, run: Run) -> None:
+        """Show the job that has run longest, on a terminal."""
+        if self.terminal:
+            width = shutil.get_terminal_size().columns - 1
+            text = self.text(run, next(iter(run.running.values()))) if run.running else "Snakemake plans its jobs"
+            print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
+
+    def begin(self, run: Run, job: Job) -> None:
+        """Show a job that begins."""
+        if self.terminal:
+            self.refresh(run)
+        elif job.log:  # others take no time
+            say(self.text(run, job))
+
+    def clear(self) -> None:
+        """Remove the line from the terminal."""
+        print("\r\x1b[K" if self.terminal else "", end="", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the one that is refreshed."""
+        self.clear()
+        say(text)
