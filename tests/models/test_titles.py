@@ -94,6 +94,20 @@ def test_a_pair_is_cut_before_it_is_scored(titled, encoder):
     )
 
 
+def test_lengths_of_pairs_are_those_of_their_inputs(titled):
+    tokens = Tokens.open(titled)
+    rows = np.arange(8)
+    lengths = tokens.template.pair_lengths(tokens.queries.lengths(rows), tokens.passages.lengths(rows))
+    inputs = tokens.template.pair_inputs(tokens.queries.take(rows), tokens.passages.take(rows))
+    assert lengths.tolist() == inputs.lengths.tolist()
+    assert 20 in lengths
+    assert lengths.min() < 20
+
+
+def test_the_line_about_cut_texts_names_the_key_of_the_length(titled):
+    assert "longer than lengths.pair (24) and cut" in titled.manifest.facts["warnings"][0]
+
+
 def test_without_either_the_stored_description_is_as_before(tokens):
     template = json.loads(tokens.path("meta.json").read_text())["template"]
     assert set(template) == {"single", "pair", "types", "pad"}

@@ -1,6 +1,8 @@
 """Which passages become positives and negatives, rule by rule."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -159,6 +161,11 @@ def test_lists_without_negatives_are_a_mistake(make_job, dataset, tokens, train_
     with pytest.raises(UserError, match="no query has a positive and a negative"):
         stage(make_job, tmp_path / "e-0123456789", inputs, first_rank=3, depth=3)
     assert not (tmp_path / "e-0123456789" / "stage.json").exists()
+
+
+def test_lists_without_a_judge_need_no_torch():
+    line = "import sys, tandem.negatives.candidates; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", line], check=False).returncode == 0
 
 
 def test_a_judge_at_chance_is_named(make_job, tmp_path):

@@ -29,6 +29,7 @@ CASES = {
     "dual distilled": ("dual", {"in_batch": True, "distil": DISTIL}),
     "dual passage-centric": ("dual", {"in_batch": True, "passage_centric": 0.3}),
     "dual regularised": ("dual", {"regularise": REGULARISE}),
+    "dual, a frozen layer": ("dual", {"in_batch": True, "freeze_layers": 1}),
     "cross listwise": ("cross", {}),
     "cross pointwise": ("cross", {"loss": "pointwise"}),
     "cross in-batch": ("cross", {"in_batch": True}),
@@ -37,6 +38,7 @@ CASES = {
     "joint reference": ("joint", {"semantics": "reference"}),
     "joint pointwise in-batch": ("joint", {"supervision": "pointwise", "in_batch": True}),
     "joint static": ("joint", {"teacher": "static"}),
+    "joint, a frozen layer": ("joint", {"freeze_layers": 1}),
 }
 DTYPES = {"fp64": (torch.float64, 1e-10), "fp32": (torch.float32, 1e-5)}
 # For 2 and 3 processes: even and uneven shares, and shares without a query.

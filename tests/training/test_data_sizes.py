@@ -1,6 +1,7 @@
 """Sizes that follow from the data, the encoder and a budget of minutes: worked out by hand."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,26 @@ def test_the_learning_rate_falls_with_the_root_of_steps_and_weights(monkeypatch)
     assert data_sizes("cross", made.models, made.tokens, drawn, few).lr == approx(
         1.5e-4 / 2
     )  # ten steps: weights alone
+
+
+def test_the_learning_rate_falls_with_the_visits_of_positives_and_not_of_lists():
+    # 2,000 lists of 3 positives, 32 a step, 20 epochs: 1,250 steps by list, 3,750 by positive
+    made, drawn = objective("dual"), lists(2000, 3)
+    for kind, steps in (("query", 1250), ("positive", 3750)):
+        train = DualTrain(sizes="data", budget_minutes=1e6, instance=kind)
+        rate = data_sizes("dual", made.models, made.tokens, drawn, train).lr
+        assert rate == approx(1e-4 * math.sqrt(400 / steps), rel=0.02)
+
+
+def test_a_pair_costs_what_is_left_of_it():
+    made, drawn = objective("cross"), lists(20, 1)
+    train = CrossTrain(queries_per_batch=4, list_size=3)
+    queries, passages = drawn.pairs(0, len(drawn.passages))
+    sizes = made.tokens.queries.lengths(queries) + made.tokens.passages.lengths(passages) + 3  # [CLS], twice [SEP]
+    short = replace(made.tokens, template=replace(made.tokens.template, longest_pair=15))
+    whole, cut = (operations_per_step(made.models, read, drawn, train) for read in (made.tokens, short))
+    assert cut / whole == approx(np.minimum(sizes, 15).mean() / sizes.mean())
+    assert cut < whole
 
 
 def test_without_a_budget_nothing_follows(configured):

@@ -7,7 +7,7 @@ from transformers import BertConfig, BertModel
 from tandem.config.training import JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.dual import DualEncoder
-from tandem.models.lora import set_dropout
+from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
 from tandem.stages.training import CrossTraining, DualTraining
@@ -69,5 +69,7 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         centre = 1.0 if path.endswith("LayerNorm.weight") else 0.0
         parameter.data = torch.from_numpy(rng.normal(centre, 0.2, tuple(parameter.shape))).to(dtype)
     set_dropout(made.models, dropout)
+    if params.freeze_layers:
+        freeze_layers(made.models, params.freeze_layers)
     made.models.train()
     return made

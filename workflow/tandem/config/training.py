@@ -124,6 +124,12 @@ class Train(Optimisation):
     budget_minutes: float | None = Field(
         None, gt=0, description="as many steps as fit, of two CPU cores, at most 20 epochs; null: `steps` or `epochs`"
     )
+    freeze_layers: int = Field(
+        0,
+        ge=0,
+        exclude_if=not_,
+        description="the embeddings and so many of the lowest layers of each encoder do not learn; 0: all learn",
+    )
     sizes: Literal["given", "data"] = Field(
         "given",
         exclude_if=lambda value: value == "given",
@@ -247,6 +253,15 @@ class TrainedModel(Section):
     lora: Lora | None = Field(None, description="learn low-rank adapters instead of all weights; merged when saved")
     candidates: Candidates = Field(description="where the training lists come from")
     validation: Validation = Field(Validation(), description="what differs from the configuration's `validation`")
+
+    @model_validator(mode="after")
+    def _adapters_or_layers(self) -> Self:
+        train: Train | None = getattr(self, "train", None)
+        if self.lora and train and train.freeze_layers:
+            raise problem(
+                f".train.freeze_layers is {train.freeze_layers}, but lora freezes every layer; drop one of both"
+            )
+        return self
 
 
 class DualModel(TrainedModel):

@@ -157,9 +157,9 @@ class CrossEncoder(nn.Module):
         """
         self.eval()
         budget = min(budget, CPU_TOKENS) if device().type == "cpu" else budget
-        first, second = template.cut(Ragged.of(queries), Ragged.of(passages))
+        first, second = Ragged.of(queries), Ragged.of(passages)
         step = FINE_STEP if self.any_rows else STEP
-        padded = -(-(np.diff(first.offsets) + np.diff(second.offsets) + template.extra[1]) // step) * step
+        padded = -(-template.pair_lengths(np.diff(first.offsets), np.diff(second.offsets)) // step) * step
         scores = np.empty(len(padded), np.float32)
         for length in np.unique(padded):
             members = np.flatnonzero(padded == length)

@@ -1,4 +1,6 @@
-"""LoRA through `peft`: an encoder's weights stay, low-rank adapters beside its linear layers learn. Also dropout.
+"""What of an encoder learns: low-rank adapters, by `peft`, or its upper layers alone. Also its dropout.
+
+LoRA: an encoder's weights stay, low-rank adapters beside its linear layers learn.
 
 h = W x + (alpha / rank) · B A x, A random and B zero (Hu et al. 2021, §4.1). Saving adds (alpha / rank) · B A to W.
 """
@@ -37,6 +39,38 @@ def add_lora(models: nn.Module, params: Lora) -> None:
             target_modules=list(params.targets) if params.targets else "all-linear",
         )
         inject_adapter_in_model(config, encoder)
+
+
+AFTER = ("pooler", "final_norm", "final_layer_norm", "norm")  # what encoders name that follows their last layer
+
+
+def freeze_layers(models: nn.Module, count: int) -> None:
+    """Let only the layers above the `count` lowest of every encoder learn, what follows the last one, and heads.
+
+    Embeddings are frozen too, positions included: the backward pass ends where the first layer that learns begins.
+    Dropout goes on in what is frozen. Encoders that are frozen already (a static teacher's) are left alone.
+
+    Raises:
+        UserError: an encoder has no more layers than that, or shares one set of weights among its layers.
+    """
+    from transformers import PreTrainedModel
+
+    for encoder in [module for module in models.modules() if isinstance(module, PreTrainedModel)]:
+        if not any(parameter.requires_grad for parameter in encoder.parameters()):
+            continue
+        size, family = encoder.config.num_hidden_layers, encoder.config.model_type
+        stacks = [(name, module) for name, module in encoder.named_modules() if isinstance(module, nn.ModuleList)]
+        stack, layers = next(((name, stack) for name, stack in stacks if len(stack) == size), ("", None))
+        if layers is None:
+            raise UserError(f"train.freeze_layers is {count}, but layers of {family} share their weights; set it to 0")
+        if count >= size:
+            raise UserError(f"train.freeze_layers is {count}, but the encoder has {size} layers; allowed: below {size}")
+        holder = encoder.get_submodule(stack.rpartition(".")[0])
+        encoder.requires_grad_(False)
+        above = [getattr(module, name, None) for module in {encoder, holder} for name in AFTER]
+        for module in [*layers[count:], *above]:
+            if module is not None:
+                module.requires_grad_(True)
 
 
 def merged(encoder: Any) -> Any:

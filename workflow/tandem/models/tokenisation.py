@@ -29,12 +29,14 @@ class Side:
 
     Attributes:
         length: tokens of a text behind the prompt, without special tokens; longer ones are cut.
+        key: the configuration's key that sets the length.
     """
 
     name: str
     tokenizer: Any
     length: int
     prompt: str
+    key: str
     texts: int = 0
     cut: int = 0
 
@@ -47,7 +49,8 @@ class Side:
                 f"lengths.{name} is {length}, but the prompt {prompt!r} has {size} tokens: raise it, or shorten "
                 f"prompts.{name} of the encoder's entry"
             )
-        return cls(name, tokenizer, length, prompt)
+        of_pair = name == "passage" and job.params.pair_length is not None
+        return cls(name, tokenizer, length, prompt, "lengths.pair" if of_pair else f"lengths.{name}")
 
     def tokenise(self, texts: list[str]) -> list[list[int]]:
         """Ids of texts behind the prompt."""
@@ -79,8 +82,8 @@ class Side:
     def truncation(self) -> str:
         """A line that says how many texts were cut; empty where none was."""
         share = f": {self.cut / self.texts:.1%}" if self.is_often_cut else ""
-        name, length = self.name, self.length
-        line = f"{self.cut:,} of {self.texts:,} {name} texts are longer than lengths.{name} ({length}) and cut{share}"
+        longer = f"{self.name} texts are longer than {self.key} ({self.length})"
+        line = f"{self.cut:,} of {self.texts:,} {longer} and cut{share}"
         return line if self.cut else ""
 
     @property

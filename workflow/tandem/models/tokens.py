@@ -6,15 +6,16 @@ Ids are stored without special tokens: a dual encoder and a cross-encoder put th
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from pydantic import TypeAdapter
-from torch import Tensor
 
 from tandem.models.ragged import Ids, Ragged, ends, longest_first, ranges
 from tandem.store.artifact import Artifact
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Texts = Ragged | Sequence[Ids]
 
@@ -56,8 +57,10 @@ class Inputs:
         ids = np.pad(self.ids, (0, more), constant_values=self.pad)
         return Inputs(ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first)
 
-    def padded(self, multiple: int = 1) -> dict[str, Tensor]:
+    def padded(self, multiple: int = 1) -> "dict[str, Tensor]":
         """Tensors of (rows, longest), the length up to a multiple of `multiple`, as transformers takes them."""
+        import torch  # not by stages that only read ids
+
         width = -(-int(self.lengths.max(initial=0)) // multiple) * multiple
         stands = np.arange(width) < self.lengths[:, None]
         ids = np.full(stands.shape, self.pad, np.int64)
@@ -138,6 +141,11 @@ class Template:
         lengths = longest_first(*sizes, self.longest_pair - self.extra[1])
         return first.cut(lengths[0]), second.cut(lengths[1])
 
+    def pair_lengths(self, first: Ids, second: Ids) -> Ids:
+        """Tokens of pairs of texts of these lengths, special ones included, cut to `longest_pair`; of any shape."""
+        lengths = first + second + self.extra[1]
+        return lengths if self.longest_pair is None else np.minimum(lengths, self.longest_pair)
+
     def pair_inputs(self, first: Ragged, second: Ragged) -> Inputs:
         """Pairs (query, passage) in their special tokens; those between the two belong to the first."""
         first, second = self.cut(first, second)
@@ -146,7 +154,7 @@ class Template:
         inputs = Inputs.join(list(parts), self.types is not None, self.pad)
         return replace(inputs, first=np.diff(first.offsets) + len(self.pair[0]) + len(self.pair[1]))
 
-    def singles(self, texts: Texts, multiple: int = 1) -> dict[str, Tensor]:
+    def singles(self, texts: Texts, multiple: int = 1) -> "dict[str, Tensor]":
         """Padded model inputs for single texts: each tensor is (texts, longest), up to a multiple of `multiple`."""
         return self.single_inputs(Ragged.of(texts)).padded(multiple)
 

@@ -3,7 +3,6 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -16,12 +15,10 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import scored_depth
 from tandem.errors import UserError
-from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.negatives.lists import Pool, TrainingList, denoised, judge_labelled, keep_below, make_pool, undenoised
 from tandem.negatives.sources import Labels, source_name
-from tandem.retrieval.pair_scores import PairScores, Requests, mean_probability, open_judges, score_shard
 from tandem.stages.negatives import CandidatesParams, negatives
 from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
@@ -32,10 +29,7 @@ GROUP = 1024  # queries judged together
 PERCENTILES = (5, 25, 50, 75, 95)
 BINS = 20
 LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
-
 MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
-# Losses that a constant added to a list's scores leaves alone.
-RELATIVE = ("listwise", "hinge", "ranknet", "lambdarank")
 
 # candidates.parquet: one row per passage of a list, by id for people and by row for training.
 SCHEMA = pa.schema(
@@ -180,20 +174,6 @@ def subset(queries: list[str], most: int | None, seed: int) -> set[str]:
     return set(sorted(queries, key=lambda query: hashlib.sha256(f"{seed} {query}".encode()).digest())[:most])
 
 
-def pairs(group: list[Pool]) -> tuple[Ids, Ids]:
-    """Query row and passage row of the pairs that are judged: each pool's window, then its positives."""
-    queries = np.repeat([pool.query for pool in group], [len(pool.rows) + len(pool.positives) for pool in group])
-    return queries, np.concatenate([part for pool in group for part in (pool.rows, pool.positives)])
-
-
-def judge(group: list[Pool], judges: list[PairScores]) -> None:
-    """Give each pool the judges' mean probability of its window's passages and of its positives."""
-    ends = np.cumsum([len(pool.rows) + len(pool.positives) for pool in group])
-    probabilities = mean_probability(judges, *pairs(group))
-    for pool, own in zip(group, np.split(probabilities, ends[:-1]), strict=True):
-        pool.judged, pool.judged_positives = own[: len(pool.rows)], own[len(pool.rows) :]
-
-
 def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
     """The lists of one query, none where the judge finds no positive; the draw depends on (seed, query) alone."""
     denoise, negatives, first = params.denoise, params.negatives, params.take == "first"
@@ -211,23 +191,13 @@ def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
         yield denoised(pool, negatives, denoise, rng, first)
 
 
-def requests(job: Job[CandidatesParams]) -> Requests:
-    """The pairs that the judges score."""
-    judges, collection = open_judges(job), Collection(job.inputs["dataset"])
-    source = pools(job, doc_rows(collection), query_rows(collection), Report(job.params.negatives))
-    while group := list(islice(source, GROUP)):
-        for scores in judges:
-            yield scores, *pairs(group)
-
-
-run_shard = partial(score_shard, requests=requests)
-"""Score a share of the pairs that are judged."""
-
-
 def run(job: Job[CandidatesParams]) -> None:
     """Write candidates.parquet and report.json."""
-    use_workers(job.execution.workers)
-    judges = open_judges(job)
+    judge = None
+    if job.many("judge"):
+        from tandem.negatives.judging import open_judge  # imports torch, which takes a second
+
+        judge = open_judge(job)
     report = Report(job.params.negatives, job.params.denoise)
     collection = Collection(job.inputs["dataset"])
     docs, queries = doc_rows(collection), query_rows(collection)
@@ -238,8 +208,8 @@ def run(job: Job[CandidatesParams]) -> None:
             pq.ParquetWriter(draft.path("candidates.parquet"), SCHEMA) as writer,
         ):
             while group := list(islice(source, GROUP)):
-                if judges:
-                    judge(group, judges)
+                if judge is not None:
+                    judge(group)
                 if below := job.params.below_positive:
                     for pool in group:
                         keep_below(pool, below, below.judged)
@@ -280,7 +250,7 @@ def threshold_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
     positives are below `negative_below`.
     """
     shares = report.below()
-    relative = [stage_name(model.key) for model in judges if _loss(model) in RELATIVE]
+    relative = [stage_name(model.key) for model in judges if _loss(model) not in (None, "pointwise")]
     text = ", ".join(f"{share:.0%} of the known positives are below {value:g}" for value, share in shares.items())
     if shares and relative:
         cause = f"{' and '.join(relative)}, which judges, has learned to order lists, not what probability is enough"

@@ -200,7 +200,8 @@ def denoised(
     below = pool.judged < denoise.negative_below
     certain = np.flatnonzero(below & pool.far)
     accepted = NONE if denoise.positive_above is None else np.flatnonzero(pool.judged > denoise.positive_above)
-    pool.dropped["not surely negative"] = len(pool.rows) - int(below.sum()) - len(accepted)
+    unsure = int((pool.far & ~below).sum()) - int(pool.far[accepted].sum())
+    pool.dropped["not surely negative"] = unsure  # of those that are not too near a positive, which are counted there
     pool.dropped["accepted as positive"] = len(accepted)
     chosen, backfill = certain[choose(len(certain), negatives, rng, first)], NONE
     if negatives is not None and len(chosen) < negatives and len(pool.beyond[0]):

@@ -50,7 +50,7 @@ def run(job: Job[TeacherParams]) -> None:
         if job.params.weights or job.params.normalize != "none":
             parts = iter([(slice(None), weighted_scores(job, lists, progress))])
         elif judges:
-            parts = scores_of_judges(job, lists, progress)
+            parts = scores_of_judges(open_judges(job), lists, progress)
         else:
             parts = scores_of_run(job, job.inputs["run"], lists, progress)
         scores = write_scores(draft.path("scores.npy"), rows, parts)
@@ -61,17 +61,10 @@ def run(job: Job[TeacherParams]) -> None:
             raise UserError(f"{problem} of {job.inputs['candidates'].folder}; name a run over the same queries")
 
 
-def scores_of_judges(job: Job[TeacherParams], lists: Lists, progress: Progress) -> Iterator[Part]:
+def scores_of_judges(judges: list[PairScores], lists: Lists, progress: Progress) -> Iterator[Part]:
     """The cross-encoders' mean logits; pairs that any stage has scored before are not computed again."""
-    teachers = open_judges(job)
     for part in groups(lists):
-        yield part, mean_logit(teachers, *lists.pairs(part.start, part.stop), progress)
-
-
-def scores_of_judge(judge: PairScores, lists: Lists, progress: Progress) -> Iterator[Part]:
-    """The logits of one cross-encoder."""
-    for part in groups(lists):
-        yield part, judge.score(*lists.pairs(part.start, part.stop), progress)
+        yield part, mean_logit(judges, *lists.pairs(part.start, part.stop), progress)
 
 
 def groups(lists: Lists) -> Iterator[slice]:
@@ -98,7 +91,7 @@ def weighted_scores(job: Job[TeacherParams], lists: Lists, progress: Progress) -
     Shape (rows,), float32.
     """
     params = job.params
-    parts = [scores_of_judge(judge, lists, progress) for judge in open_judges(job)]
+    parts = [scores_of_judges([judge], lists, progress) for judge in open_judges(job)]
     parts += [scores_of_run(job, run, lists, progress) for run in job.many("run")]
     weights = params.weights or (1.0,) * len(parts)
     total = np.zeros(len(lists.passages))

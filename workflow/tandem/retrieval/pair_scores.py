@@ -84,7 +84,7 @@ class PairScores:
         """Scores of pairs by the model, those of like length together, stored as they come."""
         model, template = self._load(), self.tokens.template
         queries, passages = (keys >> np.uint64(32)).astype(np.int64), (keys & np.uint64(0xFFFFFFFF)).astype(np.int64)
-        lengths = self.tokens.queries.lengths(queries) + self.tokens.passages.lengths(passages) + template.extra[1]
+        lengths = template.pair_lengths(self.tokens.queries.lengths(queries), self.tokens.passages.lengths(passages))
         order = np.argsort(-(-lengths // STEP), kind="stable")
         scores = np.empty(len(keys), np.float32)
         stored, since = 0, time.monotonic()

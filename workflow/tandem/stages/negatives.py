@@ -45,7 +45,7 @@ class TeacherParams(ScoringParams):
 
 KINDS = (
     Kind("candidates", "negatives.candidates:run", CandidatesParams, env="models", threads="all", gpu=("judge",),
-        shard="negatives.candidates:run_shard", box="Training lists"),
+        shard="negatives.judging:run_shard", box="Training lists"),
     Kind("teacher", "negatives.teacher:run", TeacherParams, env="models", threads="all", retries=2, gpu=("judge",),
         shard="negatives.teacher:run_shard", box="Training lists"),
 )  # fmt: skip

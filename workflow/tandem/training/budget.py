@@ -10,10 +10,12 @@ from torch import nn
 
 from tandem.config.training import Train
 from tandem.models.tokens import Tokens
+from tandem.training.instances import Instances
 from tandem.training.lists import RATE, Lists, steps_within, visit_sizes
 
 T = TypeVar("T", bound=Train)
-OPERATIONS = 6  # per weight and token: 2 of a forward pass, 4 of a backward pass
+OPERATIONS = 6  # per weight and token: 2 of a forward pass, 4 of a backward pass …
+BACKWARD = 4 / OPERATIONS  # … which frozen layers have none of
 
 SHORTEST, LONGEST = 2, 8  # passages of a list
 VISITS = 2  # of every positive, which a budget is spent on before lists grow
@@ -38,7 +40,8 @@ def data_sizes(objective: str, models: nn.ModuleDict, tokens: Tokens, lists: Lis
     queries = QUERIES if objective == "dual" else PASSAGES // size
     changes = {"list_size": size, "queries_per_batch": queries, "positives": min(train.positives, size - 1)}
     sized = train.model_copy(update=changes)
-    steps = steps_within(minutes, operations_per_step(models, tokens, lists, sized), len(lists), queries)
+    instances = len(Instances.of(lists, sized))
+    steps = steps_within(minutes, operations_per_step(models, tokens, lists, sized), instances, queries)
     largest = max(layer_weights(model) for model in models.values())
     lr = RATES[objective] * math.sqrt(min(1.0, STEPS / steps) * min(1.0, WEIGHTS / largest))
     return sized.model_copy(update={"lr": float(f"{lr:.1e}")})
@@ -51,13 +54,29 @@ def operations_per_step(models: nn.ModuleDict, tokens: Tokens, lists: Lists, tra
     single, pair = tokens.template.extra
     positives, negatives = visit_sizes(lists, train.visit_size, train.positives)
     size = float((positives + negatives).mean())
-    of_list = {"dual": size * (passage + single) + query + single, "cross": size * (passage + query + pair)}
-    weights = {part: layer_weights(model) for part, model in models.items()}
+    both = passage + query + pair - _cut(tokens, lists)
+    of_list = {"dual": size * (passage + single) + query + single, "cross": size * both}
+    weights: dict[str, float] = {part: layer_weights(model) for part, model in models.items()}
+    if train.freeze_layers:
+        weights = {part: weights[part] - BACKWARD * layer_weights(model, frozen=True) for part, model in models.items()}
     return OPERATIONS * train.queries_per_batch * sum(weights[part] * of_list[part] for part in weights)
 
 
-def layer_weights(model: nn.Module) -> int:
-    """Weights of the one encoder that a text goes through, without its embeddings, which only look rows up."""
+def _cut(tokens: Tokens, lists: Lists) -> float:
+    """The tokens that a pair loses to the template's `longest_pair`, on average."""
+    if tokens.template.longest_pair is None:
+        return 0.0
+    queries, passages = lists.pairs(0, len(lists.passages))
+    lengths = tokens.queries.lengths(queries), tokens.passages.lengths(passages)
+    return float((sum(lengths) + tokens.template.extra[1] - tokens.template.pair_lengths(*lengths)).mean())
+
+
+def layer_weights(model: nn.Module, frozen: bool = False) -> int:
+    """Weights of the one encoder that a text goes through, without its embeddings, which only look rows up.
+
+    With `frozen` those of them that do not learn.
+    """
     towers = getattr(model, "towers", None)
     encoder = towers["passage"] if towers is not None else model
-    return sum(weight.numel() for name, weight in encoder.named_parameters() if "embeddings" not in name)
+    named = ((name, weight) for name, weight in encoder.named_parameters() if not (frozen and weight.requires_grad))
+    return sum(weight.numel() for name, weight in named if "embeddings" not in name)

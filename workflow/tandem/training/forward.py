@@ -124,8 +124,9 @@ def split(batch: Batch, tokens: Tokens, budget: int) -> Iterator[Batch]:
 
     A batch without lists is one part without lists.
     """
-    lengths = np.where(batch.mask, tokens.passages.lengths(np.maximum(batch.passages, 0)), 0).sum(1)
-    sizes = lengths + batch.mask.sum(1) * (tokens.queries.lengths(batch.queries) + tokens.template.extra[1])
+    passages = tokens.passages.lengths(np.maximum(batch.passages, 0))
+    pairs = tokens.template.pair_lengths(tokens.queries.lengths(batch.queries)[:, None], passages)
+    sizes = np.where(batch.mask, pairs, 0).sum(1)
     start, used = 0, 0
     for i, size in enumerate(sizes):
         if i > start and used + size > budget:
@@ -139,7 +140,7 @@ def batch_pairs(model: CrossEncoder, tokens: Tokens, batch: Batch, mode: str, bu
     """s_ce(q, p) of every pair of the batch's lists, in the order of `batch.mask`."""
     queries = tokens.queries.take(np.repeat(batch.queries, batch.mask.sum(1)))
     passages = tokens.passages.take(batch.passages[batch.mask])
-    lengths = np.diff(queries.offsets) + np.diff(passages.offsets) + tokens.template.extra[1]
+    lengths = tokens.template.pair_lengths(np.diff(queries.offsets), np.diff(passages.offsets))
 
     def compute(rows: Ids) -> Tensor:
         scores: Tensor = model(queries.take(rows), passages.take(rows), tokens.template, mode, MULTIPLE)

@@ -22,7 +22,7 @@ from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import SIDES, STEP, DualEncoder, start_towers
 from tandem.models.hub import check_length, load_tokenizer
-from tandem.models.lora import add_lora, set_dropout
+from tandem.models.lora import add_lora, freeze_layers, set_dropout
 from tandem.models.tokens import Tokens
 from tandem.stages.base import Json
 from tandem.stages.training import CrossTraining, DualTraining, ModelParams
@@ -124,6 +124,8 @@ def build(job: ModelJob, positives: Positives, budget: Budget, world: World = AL
     if isinstance(train, JointTrain):
         for part, model in objective.models.items():
             set_dropout(model, train.part(part).dropout)
+    if train.freeze_layers:
+        freeze_layers(objective.models, train.freeze_layers)
     prepare(objective.models, None, params.lora)  # adapters have a dropout of their own
     accelerate(objective.models, job.execution, budget.micro_tokens, train.precision, training=True)
     return objective

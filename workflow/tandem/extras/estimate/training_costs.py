@@ -76,19 +76,26 @@ def _training(stage: Stage, setting: Setting) -> Work:
         tokens = queries * (query + DUAL_SPECIAL + size * (passage + DUAL_SPECIAL))
         whole = tokens <= setting.execution.graph_tokens or objective == "joint"
         once = shape.forward(queries, query + DUAL_SPECIAL) + shape.forward(queries * size, passage + DUAL_SPECIAL)
-        operations += once * (BACKWARD if whole else CACHED)
+        operations += once * ((BACKWARD if whole else CACHED) - _spared(shape, train.freeze_layers))
         weights += towers * shape.parameters
         activations += _activations(shape, tokens, setting, passage)
     if objective != "dual":
         read = stage.upstream.get("cross_tokens", stage.upstream["tokens"])
         shape, length = setting.shape(read), setting.pair_length(read)
         static = getattr(train, "teacher", None) == "static"
-        operations += shape.forward(queries * size, length) * (1 if static else BACKWARD)
+        operations += shape.forward(queries * size, length) * (
+            1 if static else BACKWARD - _spared(shape, train.freeze_layers)
+        )
         weights += shape.parameters
         activations += 0.0 if static else _activations(shape, queries * size * length, setting, length)
     memory = PROCESS + setting.held + TRAINED * weights + activations
     steps = steps_of(stage, setting, operations)
     return Work(objective, operations * steps, memory=memory, disk=4 * weights, steps=steps)
+
+
+def _spared(shape: Shape, frozen: int) -> float:
+    """The forward passes that a backward pass costs less where so many layers are frozen."""
+    return (BACKWARD - 1) * min(1.0, frozen / shape.layers) if frozen else 0.0
 
 
 @cost("pretrain")
