@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from doc_pages import FOLLOWED, RECORDED, ROOT, blocks
+from doc_pages import FOLLOWED, RECORDED, ROOT, TUTORIAL, blocks
 from snakemake.cli import get_argument_parser
 from tiny_project import said, snakemake
 
@@ -22,11 +22,26 @@ def test_the_readme_links_to_what_exists():
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def test_every_page_of_the_tutorial_and_the_how_to_is_followed():
+    pages = [page for folder in ("tutorial", "how_to") for page in (ROOT / "docs" / folder).rglob("*.md")]
+    assert sorted(pages) == sorted(FOLLOWED)  # by tests/test_docs_dag.py
+
+
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_every_block_is_a_file_or_commands_or_says_why_it_is_not_run(page):
     listed = [block for block in blocks(page) if block.language != RECORDED]
     assert listed
     assert [block.body for block in listed if not block.reason and (block.language == "sh") == bool(block.title)] == []
+    instead = re.findall(r"`(tests/[^`]+)`", " ".join(block.reason for block in listed))
+    assert [path for path in instead if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_no_block_of_a_page_is_overlooked(page):
+    """Every fence belongs to a block that is followed, and only the tutorial has recorded output, which is compared."""
+    fences = re.findall(r"^[ >]*(?:```|~~~)", page.read_text(), re.MULTILINE)
+    assert len(fences) == 2 * len(blocks(page))
+    assert page in TUTORIAL or all(block.language != RECORDED for block in blocks(page))
 
 
 def test_every_target_that_a_command_names_exists(tmp_path):
@@ -51,7 +66,7 @@ def test_every_command_has_the_flags_that_a_page_gives_it(line, tmp_path, monkey
     name, *words = [word for word in shlex.split(re.split(" [|<] ", line)[0], comments=True)[1:] if word != "\\"]
     for word in words:
         if word.endswith(".yaml"):
-            Path(word).parent.mkdir(exist_ok=True)
+            Path(word).parent.mkdir(parents=True, exist_ok=True)
             Path(word).write_text("{}")
     if name == "run":
         targets = {target for target in read_order(words).targets if "/" not in target}

@@ -126,9 +126,9 @@ MISTAKES = {
     "unknown hardware": Mistake(
         "tandem estimate mine.yaml --hardware h100", "execution.hardware: h100 is unknown; did you mean h200?"
     ),
-    # Snakemake itself
+    # Snakemake itself: what it reads before the Snakefile (docs/reliability.md) has a traceback above the line
     "Snakemake: a file that is not there": Mistake(
-        "snakemake -n --configfile mime.yaml", "No such file or directory: 'mime.yaml'"
+        "snakemake -n --configfile mime.yaml", "FileNotFoundError: [Errno 2] No such file or directory: 'mime.yaml'"
     ),
     "Snakemake: a target after --configfile": Mistake(
         "snakemake -n --configfile mine.yaml baseline", "No such file or directory: 'baseline'"
@@ -136,7 +136,10 @@ MISTAKES = {
     "Snakemake: a profile that is not there": Mistake(
         "snakemake --profile typo", "profile directory given (typo), but no profile.yaml"
     ),
-    "Snakemake: a colon for =": Mistake("snakemake -n --config a:b", "(Unparsable value: 'a:b')"),
+    "Snakemake: a colon for =": Mistake(
+        "snakemake -n --config a:b",
+        "Config entries have to be defined as name=value pairs. (Unparsable value: 'a:b')",
+    ),
     "Snakemake: a misspelt target": Mistake(
         "snakemake -n summry --configfile mine.yaml", "summry is no target; did you mean summary?"
     ),

@@ -2,11 +2,12 @@
 
 import csv
 import json
+import sys
 
 import pytest
 import yaml
 from messages import unknown_key
-from tiny_project import jobs, tiny_config, write_beir
+from tiny_project import ROOT, jobs, said, tiny_config, write_beir
 
 LISTS = {
     "grid": {"models.rocketqav2.train.list_size": [2, 4, 8]},
@@ -25,8 +26,8 @@ def project(tmp_path_factory, documents, encoder_folder, snakemake_in):
     config = {**tiny_config(folder, encoder_folder), "bm25": {"engine": "bm25s"}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
 
-    def run(*words, **sweeps):
-        (folder / "grid.yaml").write_text(yaml.safe_dump({"sweeps": sweeps}))
+    def run(*words, more=None, **sweeps):
+        (folder / "grid.yaml").write_text(yaml.safe_dump({"sweeps": sweeps, **(more or {})}))
         return snakemake_in(folder, "grid.yaml")(*words)
 
     run.folder = folder
@@ -92,6 +93,28 @@ def test_a_score_that_changed_is_read_again(project, made):
         score.write_bytes(kept)
     assert code == 0
     assert jobs(output) == {"sweep": 1, "sweep_saturation": 1}
+
+
+def test_dimensions_and_bytes_of_a_vector(project, encoder_folder):
+    """config/small/dimensions.yaml with two points of the tiny encoder, whose stages are made in one process."""
+    shipped = yaml.safe_load((ROOT / "config/small/dimensions.yaml").read_text())
+    dimensions = shipped["sweeps"]["dimensions"] | {"grid": {"encoders.minilm.dim": [32, 8], "encode.dtype": ["fp32"]}}
+    encoder = {"source": "folder", "path": str(encoder_folder), "pooling": "mean", "normalize": True}
+    more = {"encoders": {"minilm": encoder}, "indexes": shipped["indexes"], "depth": shipped["depth"]}
+    code, output = project("-n", "sweep_dimensions", more=more, dimensions=dimensions)
+    assert code == 0, output
+    assert "train" not in jobs(output)
+    words = [sys.executable, str(ROOT / "tests/tiny_project.py"), "dimensions", "config.yaml", "grid.yaml"]
+    code, output = said(words, cwd=project.folder)
+    assert code == 0, output
+    code, output = project("sweep_dimensions", more=more, dimensions=dimensions)
+    assert code == 0, output
+    rows = list(csv.DictReader((project.folder / "results/grid/sweeps/dimensions.csv").open()))
+    values = {(row["encoders.minilm.dim"], row["system"], row["measure"]): float(row["value"]) for row in rows}
+    assert len(values) == 2 * 3 * 2
+    for dim in ("32", "8"):  # runs are deeper than the collection: exact scores of all passages decide
+        assert values[dim, "Signs, then exact", "nDCG@10"] == values[dim, "All vectors", "nDCG@10"]
+    assert values["8", "Signs alone", "nDCG@10"] != values["8", "All vectors", "nDCG@10"]
 
 
 def test_a_mistake_is_one_line_before_anything_runs(project):

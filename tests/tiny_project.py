@@ -136,7 +136,7 @@ def build(files, wanted):
 
     Args:
         files: of the configuration.
-        wanted: a table's name, a model's, or `all` that the configuration's tables show.
+        wanted: a table's name, a sweep's, a model's, or `all` that the configuration's tables show.
     """
     from tandem.config.loading import gathered
     from tandem.extras.plan import FullPlan
@@ -152,12 +152,12 @@ def build(files, wanted):
 
     plan = FullPlan(gathered([Path(file) for file in files], ROOT), ROOT)
     names = plan.tables.requested() if wanted == "all" else [wanted]
-    in_table = all(name in plan.tables for name in names)
-    ends = (
-        [stage for name in names for _, stage in plan.tables[name]]
-        if in_table
-        else [plan.planner.model(wanted, "test")]
-    )
+    if wanted in plan.swept:
+        ends = [point.stage for point in plan.swept[wanted].scored]
+    elif all(name in plan.tables for name in names):
+        ends = [stage for name in names for _, stage in plan.tables[name]]
+    else:
+        ends = [plan.planner.model(wanted, "test")]
     for stage in ends:
         make(stage)
 

@@ -75,13 +75,17 @@ def test_shards_are_the_same_encoder(make_job, encoder_folder, sharded, tmp_path
     assert len(weight_files(made.folder / "hf")) == (1 if layers else len(weight_files(sharded)))
 
 
-def test_the_digest_of_shards_is_that_of_sha256sums_lines(sharded):
+def test_the_digest_of_shards_is_that_of_sha256sums_lines(make_job, sharded, tmp_path):
     names = sorted(path.name for path in sharded.glob("model-*.safetensors"))
     lines = subprocess.run(["sha256sum", *names], cwd=sharded, capture_output=True, check=True).stdout
     assert hashlib.sha256(lines).hexdigest() == weights_digest(sharded)
     (shard, *_), before = weight_files(sharded), weights_digest(sharded)
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
     assert weights_digest(sharded) != before
+    params = {"source": "folder", "sha256": before}
+    job = make_job("encoder", tmp_path / "e-0123456789", params, {}, {"path": str(sharded)})
+    with pytest.raises(UserError, match=f"{names[0]} to {names[-1]}: sha256 is .*, expected {before}"):
+        run(job)
 
 
 def test_a_shard_that_is_not_there_is_named(make_job, sharded, tmp_path):

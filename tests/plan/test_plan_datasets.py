@@ -1,12 +1,14 @@
 """What a dataset's entry makes of the plan: groups, pairs, variants, answers, splits, released runs, audits."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.models.saving import DualShape, describe_encoder
 from tandem.plan.datasets import splits
 from tandem.plan.runs import imported
 from tandem.stages.data import DatasetParams
@@ -37,6 +39,18 @@ def plan(configured):
 
     def made(datasets, dataset, **more):
         return FullPlan(configured() | {"datasets": datasets, "dataset": dataset} | more, ROOT)
+
+    return made
+
+
+@pytest.fixture
+def described_folder(encoder_folder, tmp_path):
+    """`described_folder(name)`: the tiny encoder in a folder that says how its vectors are made."""
+
+    def made(name):
+        folder = shutil.copytree(encoder_folder, tmp_path / name)
+        describe_encoder(folder, 32, DualShape(True, "mean", True, 0.05))
+        return folder
 
     return made
 
@@ -144,21 +158,25 @@ def test_without_training_queries_bm25_and_the_untrained_encoder_are_made_and_th
     assert set(audit.upstream) == {"dataset", "run.0"}
 
 
-def test_systems_that_need_no_training_are_rows_of_the_baseline(folder, plan, encoder_folder):
+def test_systems_that_need_no_training_are_rows_of_the_baseline(folder, plan, described_folder):
     """By a name of `encoders`, by a folder, re-ranked by a published cross-encoder; a trained one is in the summary."""
-    published = {"encoders": {"tiny": {"source": "folder", "path": str(encoder_folder), "pooling": "mean"}}}
-    systems = ["bm25", "tiny", "tiny@binary", "de_bm25neg"]
+    tiny, other = described_folder("tiny"), str(described_folder("other"))
+    published = {"encoders": {"tiny": {"source": "folder", "path": str(tiny)}}}
+    published |= {"rerankers": {"mini": {"source": "hub", "name": "org/mini", "revision": "0" * 40}}}
+    systems = ["bm25", "tiny", "tiny@binary", other, "bm25+mini", "de_bm25neg"]
     made = plan({"d": {"source": "beir", "path": folder("d", ["train", "test"])}}, "d", systems=systems, **published)
     rows = {row.system: stage for row, stage in made.tables["baseline"]}
-    assert list(rows) == ["BM25", "tiny", "tiny@binary"]
-    assert rows["tiny"].upstream["run"].kind == "retrieve"
+    assert list(rows) == ["BM25", "tiny", "tiny@binary", other, "mini"]
+    assert [stage.upstream["run"].kind for stage in rows.values()] == ["bm25", "retrieve", "ann", "retrieve", "rerank"]
     summary = [row.system for row, _ in made.tables["summary"]]
-    assert summary[-2:] == ["tiny", "tiny@binary"]  # the trained one is there by the table's own name
+    assert summary[-4:] == ["tiny", "tiny@binary", other, "mini"]  # the trained one is there by the table's own name
     assert summary.count("DE w/ BM25 Neg") == 1
     assert {row.id: row.baseline for row in made.tables._read["baseline"].rows} == {
         ("BM25", ""): None,
         ("tiny", ""): ("BM25", ""),
         ("tiny@binary", ""): ("BM25", ""),
+        (other, ""): ("BM25", ""),
+        ("mini", "BM25"): ("BM25", ""),
     }
 
 

@@ -10,7 +10,8 @@ from tandem.errors import Unavailable, UserError
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
-SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - {"dimensions", "scifact"})  # of papers
+OTHERS = {"dimensions", "matryoshka", "scifact"}  # of no paper
+SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS)
 
 
 def planned(*names, **more):

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from messages import unknown_key
 
+from tandem.config.loading import merged, read_yaml
 from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
+from tandem.plan.graph import upstream_first
 
 ROOT = Path(__file__).parents[2]
 LIST_SIZE = "models.rocketqav2.train.list_size"
@@ -144,6 +146,19 @@ def test_figure_4_ships_at_the_papers_lengths_and_small(configured):
     assert json.loads(figure.to_json())["stands_in_for"] == "msmarco"
     assert set(small.values[LIST_SIZE]) == {2, 4, 8, 16}
     assert plan.swept.targets["rocketqav2_figure4"] == ["rocketqav2_figure4"]
+
+
+def test_an_encoder_trained_for_fewer_dimensions_is_cut_without_training_it_again(configured):
+    small = ROOT / "config/small"
+    plan = FullPlan(merged(configured(), read_yaml(small / "dimensions.yaml")), ROOT)
+    trained = plan.planner.model("matryoshka", "here").values["train"]["matryoshka"]
+    config = merged(configured(), read_yaml(small / "matryoshka.yaml"))
+    config["encoders"]["matryoshka"] = read_yaml(ROOT / "config/encoders/minilm.yaml")["minilm"]  # for its folder
+    sweep = FullPlan(config, ROOT).swept["matryoshka"]
+    stages = upstream_first(point.stage for point in sweep.scored)
+    assert [stage.values["dim"] for stage in stages if stage.kind == "untrained"] == [384, *trained]
+    assert "model" not in {stage.kind for stage in stages}
+    assert sweep.values["encode.dtype"] == plan.swept["dimensions"].values["encode.dtype"]
 
 
 def test_a_shipped_sweep_without_its_models_is_a_mistake_only_where_it_is_wanted(configured):

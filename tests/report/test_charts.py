@@ -74,6 +74,7 @@ def test_bars_and_points_say_their_numbers():
     assert [row["value"] for row in data(chart)] == [90, 1.5]
     assert "Time. Training: 90.0 seconds; Scores: 1.5 seconds" in chart
     assert spec(chart)["encoding"]["color"]["legend"] is None
+    assert re.findall(r"<th [^>]*>(?:<[^>]+>)*([^<]+)", chart) == ["name", "seconds", "Training", "Scores"]
     assert data(scatter("s", [Series("a", [1, 2], [3, 4])], "x", "y"))[1] == {"x": 2, "y": 4, "series": "a"}
 
 

@@ -2,9 +2,12 @@
 
 import json
 
+from tandem.data.collection import EXCLUDED
+from tandem.data.runs import iter_run
 from tandem.report import compare as module
 from tandem.report.charts import bundle
-from tandem.report.compare import explore, select_queries
+from tandem.report.compare import explore, ranks_in, select_queries
+from tandem.store.lineage import input_of
 
 
 def systems(artifact_of):
@@ -32,6 +35,13 @@ def test_content(artifact_of):
             assert values[0] == (round(1 / (top.index(relevant) + 1), 4) if relevant in top else 0)
             assert rank == top.index(relevant) + 1 if relevant in top else rank is None or rank > 10
     assert len({passage[0] for passage in data["passages"]}) == len(data["passages"])
+
+
+def test_a_result_that_judgements_exclude_has_no_rank(artifact_of):
+    run = input_of(artifact_of("BM25"), "run")
+    query, docs, _ = next(iter_run(run.path("run.trec")))
+    ranks = ranks_in(run, {query: {docs[0]: EXCLUDED, docs[11]: 1}}, {query: {docs[11]: 1}})
+    assert list(ranks[query].items()) == [*zip(docs[1:11], range(1, 11), strict=True), (docs[11], 11)]
 
 
 def test_ranks_below_the_top_are_known_and_stand_above_those_that_are_none(artifact_of):

@@ -8,12 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.cli import run as run_command
-from tandem.data.collection import Collection
+from tandem.data.collection import EXCLUDED, Collection
 from tandem.data.runs import write_run
 from tandem.data.splits import position
 from tandem.errors import UserError
 from tandem.extras.analysis import error_table
-from tandem.extras.analysis.errors import ENTITY, OTHER, TYPES, read_types, run
+from tandem.extras.analysis.errors import ENTITY, OTHER, TYPES, read_types, run, wrong_queries
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
@@ -69,6 +69,14 @@ def test_queries_without_a_positive_at_the_top_are_sampled_by_their_hash(made, d
     }  # fmt: skip
     assert sum(told["guesses"].values()) == 18
     assert told["guesses"][ENTITY] == 18  # each asks for another animal than the hare
+
+
+def test_a_result_that_judgements_exclude_has_no_rank(ranked):
+    judged = {"test-otter": {"otter-2": 1}}
+    [wrong] = wrong_queries(ranked, 3, judged, {"test-otter"})
+    assert ([doc for doc, _ in wrong.top], wrong.positives) == (["hare-1", "hare-2", "hare-3"], {"otter-2": 4})
+    judged["test-otter"]["hare-1"] = EXCLUDED
+    assert list(wrong_queries(ranked, 3, judged, {"test-otter"})) == []
 
 
 def test_a_row_shows_texts_ranks_the_guess_and_leaves_the_annotator_s_columns_empty(made):

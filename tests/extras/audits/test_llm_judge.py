@@ -6,6 +6,7 @@ import re
 import pyarrow.parquet as pq
 import pytest
 from llm_server import completion, serving
+from tiny_language_models import make_language_model
 
 from tandem.errors import UserError
 from tandem.evaluation.scores import run as score
@@ -14,6 +15,7 @@ from tandem.extras.audits.llm_judge import run as judge_stage
 from tandem.extras.audits.relabel import run as relabel_stage
 from tandem.extras.audits.report import audits_among, audits_csv
 from tandem.report.page import environment
+from tandem.retrieval.llm.prompts import GRADE, grade_prompt
 from tandem.store.artifact import open_artifact
 from tandem.store.lineage import walk
 
@@ -59,7 +61,7 @@ def stage(make_job, make_collection, make_run, server, tmp_path):
     def judge(name="judge", endpoint=None, **params):
         own = {"model": MODEL, "url": server.url, "split": "test", "seed": 1, "depth": 4} | params
         inputs = {"dataset": data, "pool": pool, "run.0": run}
-        execution = {"endpoint": {"url": server.url, **(endpoint or {})}}
+        execution = {"endpoint": {"url": server.url, **(endpoint or {})}} if own["url"] else {}
         return made("judge_llm", judge_stage, own, inputs, execution, name)
 
     judge.made, judge.data, judge.run, judge.pool = made, data, run, pool
@@ -82,6 +84,43 @@ def test_what_nobody_judged_gets_a_label_that_names_the_model(stage):
     assert (facts["pairs"], facts["asked"], facts["prompt_tokens"], facts["without_grade"]) == (9, 9, 900, 0)
     changes = json.loads(artifact.path("changes.json").read_text())
     assert (changes["verdict"], changes["asked_about"], changes["new_positives"]) == ("language model", 4, 3)
+
+
+@pytest.fixture
+def grader(tmp_path):
+    """A tiny Llama that has learned to answer with the grade that a passage names."""
+    import torch
+    import transformers
+
+    texts, asked = [text for *_, text in PASSAGES], [text for _, text, _ in QUERIES]
+    folder = make_language_model(tmp_path / "grader", "llama", [GRADE, *texts, *asked], initializer_range=0.1)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    prompts = [f"<|im_start|>{grade_prompt(query, text)}<|im_end|><|im_start|>" for query in asked for text in texts]
+    inputs = tokenizer(prompts, return_tensors="pt")["input_ids"]
+    answers = torch.tensor(tokenizer.convert_tokens_to_ids([text[-1] for text in texts] * len(asked)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(300):
+        loss = torch.nn.functional.cross_entropy(model(inputs, logits_to_keep=1).logits[:, -1], answers)
+        if loss < 0.1:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_a_model_in_this_process_grades_as_one_behind_a_server(stage, server, grader):
+    served = stage("served")
+    server.requests.clear()
+    local = stage("local", model=str(grader), url=None, precision="fp32", tokens=1)
+    grades, expected = ([row["grade"] for row in rows(artifact, "grades.parquet")] for artifact in (local, served))
+    assert grades == expected
+    assert set(grades) == {0, 1, 2, 3}
+    assert {row["made_by"] for row in rows(local, "grades.parquet")} == {str(grader)}
+    facts = local.manifest.facts
+    assert (facts["asked"], facts["answer_tokens"], facts["without_grade"], server.requests) == (9, 9, 0, [])
 
 
 def test_agreement_with_people(stage):
@@ -114,6 +153,9 @@ def test_grades_of_people_are_kept_as_grades(stage):
     agreement = json.loads(artifact.path("summary.json").read_text())["agreement"]
     assert agreement["grades"]["table"] == [[1, 0, 1, 0], [0, 1, 1, 1], [0] * 4, [0] * 4]
     assert agreement["relevant"]["table"] == [[1, 1], [0, 3]]
+    strict = stage("strict", scale="graded", relevant_from=2)  # people gave no grade above 1
+    changes = json.loads(strict.path("changes.json").read_text())
+    assert changes["positives_per_query"] == {"before": 0.0, "after": 1.5}
 
 
 def test_the_sheet_is_filled_and_read_back_as_a_machines(stage, tmp_path):

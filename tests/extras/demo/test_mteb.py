@@ -38,10 +38,10 @@ def test_the_values_are_trec_evals(built, tmp_path, system):
     (data,) = built.folder.glob("results/tiny/dataset/tiny-*")
     ranked = {query: dict(zip(docs, values.tolist(), strict=True)) for query, docs, values in iter_run(place)}
     qrels = Collection(open_artifact(data)).qrels("test")
-    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10,20", "recall.5", "map_cut.3", "success.1", "P.3"})
+    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10,20", "recall.1,5", "map_cut.3", "success.1", "P.3"})
     values = theirs.evaluate(ranked).values()
     names = {"ndcg_at_10": "ndcg_cut_10", "ndcg_at_20": "ndcg_cut_20", "recall_at_5": "recall_5"}
-    names |= {"map_at_3": "map_cut_3", "hit_rate_at_1": "success_1", "precision_at_3": "P_3"}
+    names |= {"map_at_3": "map_cut_3", "hit_rate_at_1": "success_1", "precision_at_3": "P_3", "accuracy": "recall_1"}
     for ours, name in names.items():
         assert scores[ours] == pytest.approx(sum(value[name] for value in values) / len(qrels), abs=1e-6)
     assert scores["main_score"] == scores["ndcg_at_10"]

@@ -54,7 +54,7 @@ def machine():
 
 def test_a_training_by_hand(plan, machine):
     stage = plan.planner.model("de", "test")
-    found = stage_cost(stage, new_setting(plan.settings, machine), machine)
+    cost = stage_cost(stage, new_setting(plan.settings, machine), machine)
     about = Volumes(1000, {}, {"passage": 60.0, "query": 8.0})
     query, passage = about.tokens("query", 32), about.tokens("passage", 128)
     each = 2 * (4 * 768**2 + 2 * 768 * 3072)
@@ -64,10 +64,10 @@ def test_a_training_by_hand(plan, machine):
 
     steps = 100  # 500 lists, twice, ten at once
     by_hand = steps * 3 * (forward(10, query + 2) + forward(40, passage + 2))
-    assert found.operations == approx(by_hand)
-    assert found.seconds == approx(by_hand / 1e12)
-    assert found.wall == approx(by_hand / 1e12 + 3)
-    assert found.measured is None
+    assert cost.operations == approx(by_hand)
+    assert cost.seconds == approx(by_hand / 1e12)
+    assert cost.wall == approx(by_hand / 1e12 + 3)
+    assert cost.measured is None
 
 
 def test_caching_gradients_costs_another_forward_pass(plan, machine):
@@ -99,10 +99,10 @@ def test_mean_length_of_cut_texts():
 
 def test_a_stage_is_counted_once_and_after_what_it_needs(plan):
     stage = plan.planner.model("de", "test")
-    order = [one.key for one in upstream_first([stage, stage])]
+    order = [above.key for above in upstream_first([stage, stage])]
     assert len(order) == len(set(order))
     assert order[-1] == stage.key
-    assert all(order.index(one.key) < order.index(stage.key) for one in stage.upstream.values())
+    assert all(order.index(above.key) < order.index(stage.key) for above in stage.upstream.values())
 
 
 def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less(machine):
@@ -114,8 +114,8 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
     one = stage_cost(whole.planner.model("de", "test"), new_setting(whole.settings, machine), machine)
     stages = upstream_first([parts.planner.model("de", "test")])
     about = new_setting(parts.settings, machine)
-    found = [stage_cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
-    assert sum(part.operations for part in found) == approx(one.operations)
+    costs = [stage_cost(stage, about, machine) for stage in stages if stage.kind == "checkpoint"]
+    assert sum(part.operations for part in costs) == approx(one.operations)
     assert stage_cost(stages[-1], about, machine).operations == 0
     (small,) = [about.sizes(stage) for stage in stages if stage.values.get("source") == "reduced"]
     # ten dev queries bring at most 101 passages each, but there are only 1000
@@ -124,10 +124,10 @@ def test_a_training_in_parts_costs_what_it_costs_in_one_and_is_validated_on_less
 
 def test_sums(plan, machine):
     about = new_setting(plan.settings, machine)
-    found = [stage_cost(one, about, machine) for one in upstream_first([plan.planner.model("de", "test")])]
-    told = total(found)
-    assert told.wall == approx(sum(one.wall for one in found))
-    assert told.memory == max(one.memory for one in found)
+    costs = [stage_cost(stage, about, machine) for stage in upstream_first([plan.planner.model("de", "test")])]
+    whole = total(costs)
+    assert whole.wall == approx(sum(cost.wall for cost in costs))
+    assert whole.memory == max(cost.memory for cost in costs)
 
 
 def test_an_entry_with_fewer_queries_costs_fewer(machine):
@@ -155,8 +155,8 @@ def test_unknown_hardware_is_one_line():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config/hardware").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_entry_is_whole(path):
-    told = Hardware.load(path.parent, path.stem)
-    assert 0 < min(told.mfu.values()) <= max(told.mfu.values()) < 1
+    hardware = Hardware.load(path.parent, path.stem)
+    assert 0 < min(hardware.mfu.values()) <= max(hardware.mfu.values()) < 1
 
 
 def test_the_command_prints_a_table_and_imports_no_torch():

@@ -27,7 +27,7 @@ N, D, ASKED, DEPTH = 1000, 8, 30, 100
 def planned(**more):
     """A thousand passages, 500 training and 30 dev queries, vectors of eight numbers."""
     counts = {"passages": N, "train": 500, "dev": ASKED}
-    told = {
+    config = {
         "dataset": "big",
         "datasets": {
             "big": {"source": "ir_datasets", "id": "msmarco-passage", "language": "en", "score_split": "dev",
@@ -40,7 +40,7 @@ def planned(**more):
         "depth": {"train": 20, "dev": DEPTH, "test": DEPTH},
         "indexes": INDEXES,
     }  # fmt: skip
-    return FullPlan(told | more, ROOT)
+    return FullPlan(config | more, ROOT)
 
 
 @pytest.fixture
@@ -61,30 +61,30 @@ def index(plan, name):
 def test_lists_by_hand(machine):
     """Ten rounds of 500 passages against ten centroids; then 1,000 passages against them."""
     plan = planned()
-    found = costs(plan, machine, index(plan, "lists"))
+    cost = costs(plan, machine, index(plan, "lists"))
     learned, listed = 10 * 2 * 500 * 10 * D, 2 * N * 10 * D
-    assert found.wall == approx(1 + (learned + listed) / 1e3)
-    assert found.disk == N * (4 * D + 8) + 4 * 10 * D
+    assert cost.wall == approx(1 + (learned + listed) / 1e3)
+    assert cost.disk == N * (4 * D + 8) + 4 * 10 * D
     sharded = planned(execution={"shards": 4})
     assert costs(sharded, machine, index(sharded, "lists")).wall == approx(1 + (learned + listed / 4) / 1e3)
 
 
 def test_codes_are_learned_and_made_by_one_thread(machine):
     plan = planned()
-    found = costs(plan, machine, index(plan, "codes"))
+    cost = costs(plan, machine, index(plan, "codes"))
     codes = 25 * 2 * 500 * 16 * D
     rotation = 50 * (4 * 500 * D * D + 4 * 2 * 500 * 256 * D)
     alone = codes + rotation + 2 * N * 16 * D
-    assert found.wall == approx(1 + (10 * 2 * 500 * 10 * D + 2 * N * 10 * D) / 1e3 + alone / 1e2)
-    assert found.disk == N * (4 * 4 / 8 + 8) + 4 * 10 * D
+    assert cost.wall == approx(1 + (10 * 2 * 500 * 10 * D + 2 * N * 10 * D) / 1e3 + alone / 1e2)
+    assert cost.disk == N * (4 * 4 / 8 + 8) + 4 * 10 * D
 
 
 def test_a_graph_is_grown_by_one_thread_and_has_links(machine):
     plan = planned()
-    found = costs(plan, machine, index(plan, "graph"))
-    assert found.wall == approx(1 + N * 20 * 6 * 2 * D / 1e2)
-    assert found.disk == N * (4 * D + 4 * 6)
-    assert found.memory == (150 << 20) + 400 * (4 * D + 4 * 6)
+    cost = costs(plan, machine, index(plan, "graph"))
+    assert cost.wall == approx(1 + N * 20 * 6 * 2 * D / 1e2)
+    assert cost.disk == N * (4 * D + 4 * 6)
+    assert cost.memory == (150 << 20) + 400 * (4 * D + 4 * 6)
 
 
 def test_the_words_of_faiss_tell_their_lists(machine):
@@ -113,37 +113,37 @@ def test_a_search_by_hand(machine):
 
 def test_gpus_search_at_the_rate_of_exact_search(machine):
     plan = planned(execution={"index_gpu": "replicate"})
-    found = costs(plan, machine, index(plan, "lists"))
-    assert found.wall == approx(1 + (10 * 2 * 500 * 10 * D + 2 * N * 10 * D) / 1e4)
+    cost = costs(plan, machine, index(plan, "lists"))
+    assert cost.wall == approx(1 + (10 * 2 * 500 * 10 * D + 2 * N * 10 * D) / 1e4)
 
 
 def test_trade_offs_measure_every_setting(machine):
     """Two repeats: all queries four times, each alone three times; with and without exact scores."""
     sweep = {"nprobe": [1, 5, 64], "ef_search": [8], "rescore": [True, False]}
-    told = {"model": "de", "queries": 20, "repeats": 2, "indexes": ["lists", "graph"], "sweep": sweep}
-    plan = planned(tradeoffs=told)
-    found = costs(plan, machine, plan.tradeoffs())
+    tradeoffs = {"model": "de", "queries": 20, "repeats": 2, "indexes": ["lists", "graph"], "sweep": sweep}
+    plan = planned(tradeoffs=tradeoffs)
+    cost = costs(plan, machine, plan.tradeoffs())
     lists = sum(2 * 10 * D + N * share * 2 * D for share in (0.1, 0.5))  # 64 of 10 lists are no setting
     each = 2 * (lists + 3 * 8 * 6 * 2 * D)
-    assert found.wall == approx(1 + each * 20 * 4 / 1e3 + (each * 20 * 3 + 2 * 20 * N * D) / 1e2)
+    assert cost.wall == approx(1 + each * 20 * 4 / 1e3 + (each * 20 * 3 + 2 * 20 * N * D) / 1e2)
 
 
 @pytest.mark.parametrize(
-    ("told", "settings"),
+    ("fusion", "settings"),
     [({"method": "weighted", "tune": {"step": 0.25}}, 15), ({"k": None, "tune": {"k": [1, 2]}}, 2)],
 )
-def test_a_tuned_fusion_reads_its_runs_and_fuses_them_by_every_setting(machine, told, settings):
+def test_a_tuned_fusion_reads_its_runs_and_fuses_them_by_every_setting(machine, fusion, settings):
     """Weights of three runs in quarters: 6 choose 2."""
-    plan = planned(fusions={"three": {"of": ["bm25", "de", "bm25.none"], **told}})
+    plan = planned(fusions={"three": {"of": ["bm25", "de", "bm25.none"], **fusion}})
     tuned = plan.planner.run("three", "dev", "test").upstream["tuned"]
     assert costs(plan, machine, tuned).wall == approx(1 + ASKED * DEPTH * 3 * (1 + settings) / 10)
 
 
 def test_shards_share_a_search_but_not_the_queries_vectors(machine):
     one, four = planned(), planned(execution={"shards": 4})
-    found = [costs(plan, machine, plan.planner.run("de", "dev", "test")) for plan in (one, four)]
+    cost = [costs(plan, machine, plan.planner.run("de", "dev", "test")) for plan in (one, four)]
     searched = 2 * ASKED * N * D / 1e4
-    assert [each.wall for each in found] == [approx(1 + searched), approx(1 + searched / 4)]
+    assert [each.wall for each in cost] == [approx(1 + searched), approx(1 + searched / 4)]
     queries = [
         costs(plan, machine, plan.planner.run("de", "dev", "test").upstream["queries"]).wall for plan in (one, four)
     ]

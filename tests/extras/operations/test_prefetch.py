@@ -30,9 +30,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.split("?")[0].replace(f"/resolve/{COMMIT}", "")
-        if self.path.startswith(tuple(f"/api/models/org/tiny/revision/{one}" for one in (COMMIT, "main"))):
+        if self.path.startswith(tuple(f"/api/models/org/tiny/revision/{revision}" for revision in (COMMIT, "main"))):
             names = [(name.split("/")[-1], len(body)) for name, body in FILES.items() if name.startswith("/org/")]
-            told = {
+            model = {
                 "id": "org/tiny",
                 "modelId": "org/tiny",
                 "sha": COMMIT,
@@ -40,15 +40,15 @@ class Handler(BaseHTTPRequestHandler):
                 "tags": [],
                 "downloads": 0,
             }
-            told["siblings"] = [{"rfilename": name, "size": size} for name, size in names]
-            return self.answer(json.dumps(told).encode(), "application/json")
+            model["siblings"] = [{"rfilename": name, "size": size} for name, size in names]
+            return self.answer(json.dumps(model).encode(), "application/json")
         if self.path.startswith(f"/api/models/org/tiny/tree/{COMMIT}"):
-            told = [
+            tree = [
                 {"type": "file", "path": name.split("/")[-1], "size": len(body), "oid": hashlib.sha1(body).hexdigest()}
                 for name, body in FILES.items()
                 if name.startswith("/org/")
             ]
-            return self.answer(json.dumps(told).encode(), "application/json")
+            return self.answer(json.dumps(tree).encode(), "application/json")
         if path not in FILES:
             return self.send_error(404)
         if self.command == "GET":
@@ -114,13 +114,13 @@ def prefetch(tmp_path, server):
     return run
 
 
-def test_what_is_missing_is_told_brought_and_then_here(prefetch, server, tmp_path):
-    status, told, _ = prefetch("-n")
+def test_what_is_missing_is_listed_fetched_and_then_here(prefetch, server, tmp_path):
+    status, output, _ = prefetch("-n")
     assert status == 0
-    assert f"{len(CORPUS)} B  dataset toy  {server.url}/data/corpus.jsonl" in told
-    assert "here  dataset toy  file://" in told
-    assert f"5.0 kB  encoder tiny  org/tiny@{COMMIT}" in told  # 5,002: no pickle is counted
-    assert "to be downloaded: 5.1 kB" in told
+    assert f"{len(CORPUS)} B  dataset toy  {server.url}/data/corpus.jsonl" in output
+    assert "here  dataset toy  file://" in output
+    assert f"5.0 kB  encoder tiny  org/tiny@{COMMIT}" in output  # 5,002: no pickle is counted
+    assert "to be downloaded: 5.1 kB" in output
     assert server.fetched == []
     status, _, errors = prefetch()
     assert status == 0, errors
@@ -128,8 +128,8 @@ def test_what_is_missing_is_told_brought_and_then_here(prefetch, server, tmp_pat
     (corpus,) = (tmp_path / "data").rglob("corpus.jsonl")
     assert corpus.read_bytes() == CORPUS
     server.fetched.clear()
-    status, told, _ = prefetch()
-    assert (status, told.splitlines()[-1]) == (0, "all of it is here")
+    status, output, _ = prefetch()
+    assert (status, output.splitlines()[-1]) == (0, "all of it is here")
     assert server.fetched == []
 
 
@@ -160,7 +160,25 @@ def test_a_branch_is_pinned_in_the_lock_which_plans_read(prefetch, server, tmp_p
         published_entry({}, "org/tiny")
 
 
-def test_one_that_cannot_be_had_does_not_keep_the_others(prefetch, server, monkeypatch, tmp_path):
+def test_published_rerankers_and_language_models_that_rank_or_judge_are_listed(prefetch, tmp_path):
+    config = yaml.safe_load((tmp_path / "toy.yaml").read_text())
+    of_hub = {"source": "hub", "revision": COMMIT}
+    config |= {"rerankers": {"mini": {**of_hub, "name": "org/reranker"}}, "systems": ["bm25+mini", "bm25+asked"]}
+    config |= {"llm_rerankers": {"asked": {"method": "listwise", "model": "org/ranks", "revision": COMMIT}}}
+    judge = {"model": "org/judges", "revision": COMMIT}
+    config |= {"audits": {"judges": ["mini"], "retriever": None, "systems": ["bm25"], "llm_judge": judge}}
+    (tmp_path / "toy.yaml").write_text(yaml.safe_dump(config))
+    status, output, errors = prefetch("-n")
+    assert status == 0, errors
+    lines = [" ".join(line.split()) for line in output.splitlines() if "@" in line]
+    assert lines == [
+        f"size unknown encoder mini org/reranker@{COMMIT}",
+        f"size unknown language model bm25+asked.test org/ranks@{COMMIT}",
+        f"size unknown language model unlabelled.test org/judges@{COMMIT}",
+    ]
+
+
+def test_a_file_that_cannot_be_fetched_does_not_keep_the_others(prefetch, server, monkeypatch, tmp_path):
     monkeypatch.delitem(FILES, "/data/corpus.jsonl")
     status, _, errors = prefetch()
     assert status == 1

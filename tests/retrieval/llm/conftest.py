@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from llm_server import serving
+from tiny_language_models import make_language_model
 
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run, write_run
@@ -10,51 +11,18 @@ from tandem.retrieval.llm.rerank import run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
-SIZE = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-CHAT = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}<|im_start|>"
-
 
 @pytest.fixture(scope="session")
 def language_model(tmp_path_factory, documents):
-    """`language_model(family)`: the folder of a tiny `qwen3`, `llama` or `t5`; a word is a token."""
-    import torch
-    import transformers
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
+    """`language_model(family)`: the folder of a tiny `qwen3`, `llama` or `t5` that knows the collection's words."""
+    texts = [f"{title} {text}" for _, title, text in documents]
+    texts.append("yes no true false A B [ 1 2 3 4 5 ] > Query passage")
     made = {}
 
-    def tokenizer():
-        trained = Tokenizer(models.WordLevel(unk_token="[UNK]"))
-        trained.pre_tokenizer = pre_tokenizers.Whitespace()
-        texts = [f"{title} {text}" for _, title, text in documents] + [
-            "yes no true false A B [ 1 2 3 4 5 ] > Query passage"
-        ]
-        special = ["[UNK]", "[EOS]", "<|im_start|>", "<|im_end|>"]
-        trained.train_from_iterator(texts, trainers.WordLevelTrainer(special_tokens=special))
-        fast = transformers.PreTrainedTokenizerFast(tokenizer_object=trained, unk_token="[UNK]", eos_token="[EOS]")
-        fast.chat_template = CHAT
-        return fast
-
-    def make(family, **more):
-        key = (family, *more.items())
+    def make(family, **options):
+        key = (family, *options.items())
         if key not in made:
-            folder, words = tmp_path_factory.mktemp(family), tokenizer()
-            common = {"vocab_size": len(words), "eos_token_id": words.eos_token_id, "pad_token_id": words.eos_token_id}
-            if family == "t5":
-                size = {"d_model": 32, "d_ff": 64, "d_kv": 8, "num_layers": 2, "num_heads": 4}
-                config = transformers.T5Config(**common, **size, decoder_start_token_id=1, initializer_factor=5.0)
-                kind = transformers.AutoModelForSeq2SeqLM
-            else:
-                options = {"initializer_range": 0.5, "max_position_embeddings": 512, "num_key_value_heads": 2} | more
-                config = {"qwen3": transformers.Qwen3Config, "llama": transformers.LlamaConfig}[family](
-                    **common, **SIZE, **options
-                )
-                kind = transformers.AutoModelForCausalLM
-            with torch.random.fork_rng():
-                torch.manual_seed(2)
-                kind.from_config(config).save_pretrained(folder)
-            words.save_pretrained(folder)
-            made[key] = folder
+            made[key] = make_language_model(tmp_path_factory.mktemp(family), family, texts, **options)
         return made[key]
 
     return make

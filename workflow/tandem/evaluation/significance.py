@@ -104,7 +104,7 @@ def _crossed(differences: Floats64) -> tuple[Floats64, Floats64]:
     return np.sqrt(np.maximum(crossed, single) / (seeds * queries)), degrees
 
 
-def margins(differences: Floats64, confidence: float = 0.95) -> Floats64:
+def margins(differences: Floats64, low: Floats64, high: Floats64, confidence: float = 0.95) -> Floats64:
     """Half the width of an interval of a mean difference: what the test may have missed.
 
     By the bootstrap over queries of the means over seeds; where seeds differ at least that of the quasi-F test, with
@@ -112,10 +112,10 @@ def margins(differences: Floats64, confidence: float = 0.95) -> Floats64:
 
     Args:
         differences: system minus baseline, shape (seeds, queries, comparisons).
+        low, high: `bootstrap_interval` of the differences' means over seeds, with the same confidence.
     Returns:
         Shape (comparisons,), in the differences' unit.
     """
-    low, high = bootstrap_interval(differences.mean(axis=0), confidence)
     half: Floats64 = (high - low) / 2
     touched = (differences != differences[0]).any(axis=(0, 1))
     if differences.shape[1] > 1 and touched.any():

@@ -13,7 +13,7 @@ from tandem.cluster.progress import duration
 from tandem.config import losses, reference
 from tandem.config.loading import gathered
 from tandem.data.fetch import readable
-from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, total, wanted
+from tandem.extras.estimate.estimate import Cost, costs_of, new_setting, stages_of_tables, total
 from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan
 from tandem.registry import Registry, options_of
@@ -99,7 +99,7 @@ def _rows(name: str, machine: Hardware) -> Iterator[str]:
     """The rows of one configuration."""
     plan = FullPlan(gathered([ROOT / f"config/{name}.yaml"], ROOT), ROOT)
     setting = new_setting(plan.settings, machine)
-    costs = costs_of(wanted(plan), setting, machine)
+    costs = costs_of(stages_of_tables(plan), setting, machine)
     for stage, cost in costs.items():
         if stage.kind == "model":
             yield _row(name, f"`{stage.name}`", cost)
@@ -114,8 +114,8 @@ def _rows(name: str, machine: Hardware) -> Iterator[str]:
 
 
 def _row(name: str, what: str, cost: Cost) -> str:
-    steps = "" if cost.steps is None else f"{cost.steps:,} steps"
-    return f"| {CONFIGS[name]} | {what} | {steps} | {cost.operations / 1e15:,.0f} PFLOP | {duration(cost.seconds)} |"
+    operations = f"{cost.operations / 1e15:,.0f} PFLOP"
+    return f"| {CONFIGS[name]} | {what} | {cost.training} | {operations} | {duration(cost.seconds)} |"
 
 
 def generated() -> dict[str, str]:

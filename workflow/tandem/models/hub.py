@@ -33,7 +33,9 @@ def run(job: Job[EncoderParams]) -> None:
     check_folder(source)
     weights, expected = weights_digest(source), job.params.sha256
     if expected and weights != expected:
-        raise UserError(f"{weight_files(source)[0]}: sha256 is {weights}, expected {expected}")
+        first, *shards = weight_files(source)
+        where = f"{first} to {shards[-1].name}" if shards else first
+        raise UserError(f"{where}: sha256 is {weights}, expected {expected}")
     if planned := job.execution.vectors:
         require_vectors(job, source, planned)
     with writing(job) as draft:

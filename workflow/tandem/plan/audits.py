@@ -63,16 +63,17 @@ def _is_available(ctx: Context, part: str, trainable: bool) -> bool:
     return trainable and ctx.model_name(part.partition("@")[0]) in settings.models
 
 
-def _judges(ctx: Context, data: str) -> dict[str, Stage]:
-    return judges(ctx, audit_judges(ctx, data), "audits.judges", data, CROSS_PARTS)
+def _judges(
+    ctx: Context, data: str, own: Sequence[str] | None = None, where: str = "audits.judges"
+) -> dict[str, Stage]:
+    return judges(ctx, audit_judges(ctx, data, own), where, data, CROSS_PARTS)
 
 
 def similar_queries(ctx: Context, data: str) -> Stage:
     """The audit of training queries that are similar to others."""
     entry = ctx.settings.audits.similar_queries
     where = "audits.judges" if entry.judges is None else "audits.similar_queries.judges"
-    own = judges(ctx, audit_judges(ctx, data, entry.judges), where, data, CROSS_PARTS)
-    upstream = {"dataset": dataset(ctx, data), **own}
+    upstream = {"dataset": dataset(ctx, data), **_judges(ctx, data, entry.judges, where)}
     others = sorted((splits(ctx, data) or {"train", "dev", "test"}) - {"train"}, key=order)
     if retriever := audit_retriever(ctx, data):
         for split in ("train", *others):

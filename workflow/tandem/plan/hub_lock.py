@@ -42,8 +42,8 @@ def _is_lock(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(revisions, dict) for revisions in value.values())
 
 
-def write_lock(found: Commits) -> None:
+def write_lock(commits: Commits) -> None:
     """Add commits to the lock."""
     lock = read_lock()
-    lock = {name: lock.get(name, {}) | found.get(name, {}) for name in sorted({*lock, *found})}
+    lock = {name: lock.get(name, {}) | commits.get(name, {}) for name in sorted({*lock, *commits})}
     write_text(Path.cwd() / LOCK, HEAD + yaml.safe_dump(lock))

@@ -160,7 +160,7 @@ def bars(title: str, values: Mapping[str, Mapping[str, float]], x_label: str, fo
     words = [", ".join(map(" ".join, zip(row[1:], groups, strict=True))) for row in numbers]
     summary = "; ".join(f"{name}: {text}" for name, text in zip(values, words, strict=True))
     chart = chart.properties(width=WIDTH, height=max(60, (10 + 10 * len(groups)) * len(values)), autosize=FIT)
-    return figure(title, chart, summary, [x_label, *groups], numbers)
+    return figure(title, chart, summary, ["name", *groups], numbers)
 
 
 def _points(series: Sequence[Series]) -> list[Datum]:

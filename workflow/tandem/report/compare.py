@@ -1,7 +1,7 @@
 """Systems against one another: wins and losses of every pair, and single queries with their passages."""
 
 import hashlib
-from itertools import chain
+from itertools import chain, islice
 
 import altair
 from markupsafe import Markup
@@ -9,6 +9,7 @@ from markupsafe import Markup
 from tandem.data.collection import Collection
 from tandem.data.runs import iter_run
 from tandem.evaluation.layouts import System, system_name
+from tandem.evaluation.measures import Qrels, without_excluded
 from tandem.evaluation.scores import read_aligned, shared_measures
 from tandem.report.charts import SIZE, Specification, figure, inline, specification
 from tandem.report.grid import Grid
@@ -107,11 +108,11 @@ def explore(systems: dict[System, Artifact]) -> Json:
     chosen = select_queries(scored)
     collection, split = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams).split
     texts, qrels = collection.queries(split), collection.qrels(split)
-    relevant = {query: [doc for doc, relevance in qrels[query].items() if relevance > 0] for query in chosen}
-    runs = [_ranks(input_of(artifact, "run"), relevant) for artifact in artifacts]
+    relevant = {query: {doc: grade for doc, grade in qrels[query].items() if grade > 0} for query in chosen}
+    runs = [ranks_in(input_of(artifact, "run"), qrels, relevant) for artifact in artifacts]
     tops = [{query: [doc for doc, rank in run[query].items() if rank <= DEPTH] for query in run} for run in runs]
     docs = {
-        query: dict.fromkeys([*chain(*(top.get(query, ()) for top in tops)), *relevant[query][:RELEVANT]])
+        query: dict.fromkeys([*chain(*(top.get(query, ()) for top in tops)), *islice(relevant[query], RELEVANT)])
         for query in chosen
     }
     passage_texts = collection.texts(set().union(*docs.values()))
@@ -126,7 +127,7 @@ def explore(systems: dict[System, Artifact]) -> Json:
             break
         at |= {passage[0]: number for number, passage in enumerate(new, start=len(passages))}
         passages += new
-        listed = [doc for doc in docs[query] if doc in set(relevant[query])]
+        listed = [doc for doc in docs[query] if doc in relevant[query]]
         queries.append(
             {
                 "id": query,
@@ -150,11 +151,11 @@ def explore(systems: dict[System, Artifact]) -> Json:
     return {"systems": names, "measures": measures, **counts, "queries": queries, "passages": passages, **plot}
 
 
-def _ranks(run: Artifact, relevant: dict[str, list[str]]) -> dict[str, dict[str, int]]:
-    """Of the queries in `relevant` the ranks of the passages ranked first and of the relevant ones."""
+def ranks_in(run: Artifact, qrels: Qrels, relevant: Qrels) -> dict[str, dict[str, int]]:
+    """Of the queries in `relevant` the ranks, as they are scored, of the passages ranked first and of the relevant."""
     return {
         query: {doc: rank for rank, doc in enumerate(docs, start=1) if rank <= DEPTH or doc in relevant[query]}
-        for query, docs, _ in iter_run(run.path("run.trec"))
+        for query, docs, _ in without_excluded(iter_run(run.path("run.trec")), qrels)
         if query in relevant
     }
 

@@ -177,7 +177,7 @@ def _best(layout: Layout, column: Column, positions: dict[System, Position], row
     p = cells[system].p
     if baselines[system] != reference:
         others = [row for row in cells if row in position.block.systems and row != reference]
-        tests = position.block.p_against([reference] * len(others), others)[:, position.measure]
+        tests = position.block.p_against(reference, others)[:, position.measure]
         p = round(float(holm(tests)[others.index(system)]), 6)
     return replace(best, over=system_name(reference), gain=percent(position.mean - base.mean), p=p)
 

@@ -73,8 +73,8 @@ def conclusion(cell: Cell) -> str:
     """
     if cell.change is None or cell.p is None:
         return ""
-    if cell.p < LEVEL:
-        return "above" if cell.change > 0 else "below"
+    if sign := mark(cell.change, cell.p):
+        return "above" if sign == "▲" else "below"
     return f"no difference shown (±{number(max(cell.margin or 0.0, abs(cell.change)))})"
 
 

@@ -1,6 +1,6 @@
 """Scores of a table's rows, query by query, with intervals and tests of the systems searched in one place."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,15 +116,23 @@ class Block:
         """How many queries were scored."""
         return int(self.values.shape[2])
 
-    def differences(self, base: Sequence[System], systems: Sequence[System]) -> Floats64:
-        """Systems minus their bases, shape (seeds, queries, systems · measures)."""
-        own, bases = ([self.systems.index(system) for system in named] for named in (systems, base))
-        differences = (self.values[:, own] - self.values[:, bases]).transpose(0, 2, 1, 3)
-        return differences.reshape(*differences.shape[:2], -1)
+    def p_against(self, base: System, systems: Sequence[System]) -> Floats64:
+        """Uncorrected p of the tests of systems against one base, shape (systems, measures)."""
+        differences = subtract(self.values, self.systems, dict.fromkeys(systems, base))
+        return seeded_test(differences).reshape(len(systems), len(self.measures))
 
-    def p_against(self, base: Sequence[System], systems: Sequence[System]) -> Floats64:
-        """Uncorrected p of the tests of systems, each against its own base, shape (systems, measures)."""
-        return seeded_test(self.differences(base, systems)).reshape(len(systems), -1)
+
+def subtract(values: Floats64, systems: Sequence[System], tested: Mapping[System, System]) -> Floats64:
+    """Values of the `tested` systems minus those of their bases, shape (seeds, queries, tested · measures).
+
+    Args:
+        values: shape (seeds, systems, queries, measures).
+        systems: those of the values' second axis.
+        tested: system → its base.
+    """
+    own, bases = ([systems.index(system) for system in named] for named in (tested, tested.values()))
+    differences = (values[:, own] - values[:, bases]).transpose(0, 2, 1, 3)
+    return differences.reshape(*differences.shape[:2], len(own) * values.shape[3])
 
 
 def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
@@ -146,15 +154,23 @@ def read_block(scored: Sequence[Scored], layout: Layout) -> Block:
         folder = by_seed[present[0], seeds[0]].artifact.folder
         raise UserError(f"{folder}: seeds were scored on different queries")
     values = np.stack([values for _, values in read])  # (seeds, systems, queries, measures)
-    means, shape = values.mean(axis=0), (len(present), len(measures))
-    low, high = bootstrap_interval(means.transpose(1, 0, 2).reshape(means.shape[1], -1))
-    by_system = [[by_seed[system, seed] for seed in seeds] for system in present]
-    bounds = low.reshape(shape), high.reshape(shape)
-    block = Block(scored[0].place, present, by_system, measures, values, *bounds, p={}, margins={})
-    tested = {r.id: r.baseline for r in layout.rows if r.baseline in present and r.id in present and not r.hidden}
-    if tested:
-        against = [base for base in tested.values() if base], list(tested)
-        block.p.update(zip(tested, block.p_against(*against), strict=True))
-        halves = margins(block.differences(*against)).reshape(len(tested), -1)
-        block.margins.update(zip(tested, halves, strict=True))
-    return block
+    shown = [row for row in layout.rows if row.id in present and not row.hidden]
+    tested = {row.id: row.baseline for row in shown if row.baseline and row.baseline in present}
+    differences = subtract(values, present, tested)
+    means = values.mean(axis=0).transpose(1, 0, 2).reshape(values.shape[2], -1)
+    # One bootstrap for systems and differences: the queries drawn are the same.
+    bounds = np.stack(bootstrap_interval(np.hstack([means, differences.mean(axis=0)])))
+    low, high = bounds[:, : means.shape[1]].reshape(2, len(present), len(measures))
+    by_test = (len(tested), len(measures))
+    p, halves = seeded_test(differences), margins(differences, *bounds[:, means.shape[1] :])
+    return Block(
+        scored[0].place,
+        present,
+        [[by_seed[system, seed] for seed in seeds] for system in present],
+        measures,
+        values,
+        low,
+        high,
+        p=dict(zip(tested, p.reshape(by_test), strict=True)),
+        margins=dict(zip(tested, halves.reshape(by_test), strict=True)),
+    )

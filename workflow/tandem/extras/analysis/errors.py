@@ -18,7 +18,7 @@ from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run, ranked_order
 from tandem.data.splits import subset
 from tandem.errors import UserError
-from tandem.evaluation.measures import Qrels
+from tandem.evaluation.measures import Qrels, without_excluded
 from tandem.evaluation.scores import relevance
 from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_sheet
 from tandem.extras.words import Rarity, terms
@@ -127,8 +127,8 @@ def run(job: Job[ErrorsParams]) -> None:
 
 
 def wrong_queries(run: Artifact, top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
-    """The scored queries of a run whose first `top` results hold no positive, in the run's order."""
-    for query, docs, scores in iter_run(run.path("run.trec")):
+    """The scored queries of a run whose first `top` results that count hold no positive, in the run's order."""
+    for query, docs, scores in without_excluded(iter_run(run.path("run.trec")), qrels):
         if query not in queries:
             continue
         ranked = ranked_order(docs, scores)

@@ -78,7 +78,7 @@ def run(job: Job[JudgeLlmParams]) -> None:
         answers: Answers = {query: {} for query in queries}
         for (query, doc), grade in machine.items():
             answers[query][doc] = grade >= params.relevant_from
-        changes = {"split": split, "verdict": "language model", **describe(queries, judged, answers)}
+        changes = {"split": split, "verdict": "language model", **describe(queries, judged, answers, _least(params))}
         write_json(draft.path("changes.json"), changes)
         write_json(draft.path("summary.json"), summary(params, pairs, grades))
 
@@ -159,6 +159,11 @@ def _machine(params: JudgeLlmParams, grades: dict[tuple[str, str], int]) -> Iter
         yield query, doc, label, params.split, params.model
 
 
+def _least(params: JudgeLlmParams) -> int:
+    """The lowest of people's labels that counts as relevant."""
+    return params.relevant_from if params.scale == "graded" else 1
+
+
 def _sheet(job: Job[JudgeLlmParams], grades: dict[tuple[str, str], int]) -> Iterator[list[object]]:
     """The rows of the pool's sheet, filled in by the model where it gave a grade."""
     for _, (query, doc, *texts, _) in filled_rows(job.inputs["pool"].path("sheet.csv"), COLUMNS):
@@ -171,7 +176,7 @@ def summary(params: JudgeLlmParams, pairs: Sequence[Pair], grades: Sequence[int 
     """summary.json: the prompt, how often each grade was given, and the agreement on what people judged."""
     counts = Counter(str(grade) for pair, grade in zip(pairs, grades, strict=True) if pair.people is None)
     both = [(p.people, g) for p, g in zip(pairs, grades, strict=True) if p.people is not None and g is not None]
-    least = params.relevant_from if params.scale == "graded" else 1  # of people's labels
+    least = _least(params)
     relevant = agreement(((people >= least, grade >= params.relevant_from) for people, grade in both), 2)
     agreements: dict[str, Agreement] = {"relevant": relevant}
     if params.scale == "graded":

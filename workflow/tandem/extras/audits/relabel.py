@@ -119,9 +119,14 @@ def sheet_answers(path: Path, expected: str | None, pool: Artifact) -> tuple[Ans
     return {query: own for query, own in answers.items() if own}, len(machine_made)
 
 
-def describe(queries: dict[str, str], judged: dict[str, dict[str, int]], answers: Answers) -> dict[str, object]:
-    """The effect of new labels: DuReader-retrieval §2.3 has the mean number of positives and the share of queries."""
-    before = {query: sum(relevance > 0 for relevance in judged.get(query, {}).values()) for query in queries}
+def describe(
+    queries: dict[str, str], judged: dict[str, dict[str, int]], answers: Answers, least: int = 1
+) -> dict[str, object]:
+    """The effect of new labels: DuReader-retrieval §2.3 has the mean number of positives and the share of queries.
+
+    A judgement of at least `least` is a positive.
+    """
+    before = {query: sum(relevance >= least for relevance in judged.get(query, {}).values()) for query in queries}
     new = {query: sum(answers.get(query, {}).values()) for query in queries}
     changed = [query for query in queries if new[query]]
     return {

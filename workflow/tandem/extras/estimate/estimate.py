@@ -35,6 +35,11 @@ class Cost:
     measured: float | None = None  # seconds it took, where it is finished
     steps: int | None = None  # of an optimizer
 
+    @property
+    def training(self) -> str:
+        """`1,200 steps`; empty of what trains nothing."""
+        return "" if self.steps is None else f"{self.steps:,} steps"
+
 
 def estimate(*files: Path, config: Path | None = None, hardware: str = "") -> None:
     """Print a table of what a configuration would cost on a machine.
@@ -127,7 +132,7 @@ def total(costs: Iterable[Cost]) -> Cost:
     return Cost(sum(operations), sum(seconds), sum(wall), max(memory), sum(disk))
 
 
-def wanted(plan: FullPlan) -> list[Stage]:
+def stages_of_tables(plan: FullPlan) -> list[Stage]:
     """What the tables of `rule all` need, upstream first."""
     plan.tables.files()
     return upstream_first(plan.tables.wanted_scores())
@@ -135,7 +140,7 @@ def wanted(plan: FullPlan) -> list[Stage]:
 
 def render(plan: FullPlan, hardware: Hardware) -> str:
     """The table as Markdown, below it the sizes and rates that it is calculated with."""
-    setting, stages = new_setting(plan.settings, hardware), wanted(plan)
+    setting, stages = new_setting(plan.settings, hardware), stages_of_tables(plan)
     costs = costs_of(stages, setting, hardware)
     rows = [[f"{stage.kind} {stage.name}", *_cells(own)] for stage, own in costs.items()]
     rows.append(["**all**", *_cells(total(costs.values()))])
@@ -149,12 +154,11 @@ def render(plan: FullPlan, hardware: Hardware) -> str:
 
 
 def _cells(total: Cost) -> list[str]:
-    steps = "" if total.steps is None else f"{total.steps:,} steps"
     operations = f"{total.operations / 1e12:,.1f}" if total.operations else ""
     device = duration(total.seconds) if total.seconds else ""
     took = "" if total.measured is None else duration(total.measured)
     return [
-        steps,
+        total.training,
         operations,
         device,
         duration(total.wall),

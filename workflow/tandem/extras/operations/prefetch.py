@@ -19,7 +19,7 @@ from tandem.extras.operations.configurations import Configurations, split_files,
 from tandem.extras.plan import FullPlan
 from tandem.models.hub import COMMIT, FILES, download
 from tandem.models.weights import weight_files
-from tandem.plan.graph import Stage
+from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.hub_lock import LOCK, write_lock
 from tandem.stages.base import Json
 
@@ -60,6 +60,8 @@ def prefetch(
 ) -> int:
     """Download what the stages of `rule all` read from elsewhere; what is here stays, what was begun is resumed.
 
+    Audits that name a published re-ranker or a language model belong to it.
+
     The files of datasets go into TANDEM_DATA, those of ir_datasets into IR_DATASETS_HOME, models at their revision into
     the hub's cache (HF_HOME). All three folders must be visible to the compute nodes. The commit of a model at a branch
     is written to hub.lock.yaml, beside results/: from then on plans made in this folder use that commit.
@@ -84,9 +86,13 @@ def prefetch(
 
 
 def needed(plan: FullPlan) -> list[Item]:
-    """What the stages of `rule all` read from elsewhere, in the order in which they need it."""
+    """What the stages of `rule all` and published judges read from elsewhere, in the order in which they need it."""
     items: list[Item] = []
-    for stage in stages_of_all(plan):
+    stages, audits = stages_of_all(plan), plan.settings.audits
+    judges = {*audits.judges, *(audits.similar_queries.judges or ())}
+    if audits.llm_judge or judges & plan.settings.rerankers.keys():
+        stages = upstream_first([*stages, *plan.audit_stages()])
+    for stage in stages:
         if stage.kind == "dataset":
             items += of_dataset(stage, plan.settings.datasets)
         elif stage.kind == "encoder" and stage.values["source"] == "hub":
@@ -178,8 +184,8 @@ def of_hub(kind: str, label: str, name: str, revision: str) -> Item:
 
 def pin(models: Iterable[tuple[str, str]]) -> None:
     """Write the commits of the models of the hub that are here to the lock, of those whose revision may move."""
-    found = {(name, revision): in_cache(name, revision) for name, revision in models if not COMMIT.fullmatch(revision)}
-    for (name, revision), commit in found.items():
+    for name, revision in dict.fromkeys(models):
+        commit = None if COMMIT.fullmatch(revision) else in_cache(name, revision)
         if commit is not None:
             write_lock({name: {revision: commit}})
             say(f"{LOCK}: {name} at {revision} is {commit}")

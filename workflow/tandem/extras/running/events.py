@@ -122,8 +122,8 @@ def stage_words(logs: Iterable[Path]) -> str:
 def words_of_failed_stages(logs: Iterable[str]) -> str:
     """What the stages said that failed, by Snakemake's own logs of a run; empty where they said nothing."""
     named = FAILED.findall("\n".join(line for log in logs for line in read_lines(Path(log))))
-    said = (stage_words(map(Path, paths.split(", "))) for paths in dict.fromkeys(named))
-    return "\n".join(filter(None, said))
+    endings = (stage_words(map(Path, paths.split(", "))) for paths in dict.fromkeys(named))
+    return "\n".join(filter(None, endings))
 
 
 def read_lines(path: Path) -> list[str]:

@@ -71,6 +71,9 @@ class Server:
         return Answer(str(text or ""), None, *_usage(response))
 
     def _odds(self, words: tuple[str, str], response: Any) -> Answer:
+        if response.choices[0].logprobs is None:
+            problem = "gives no probabilities of words (logprobs), by which yes_no and pairwise score"
+            raise UserError(f"{self.endpoint.url}: {problem}; take method listwise, or another server")
         likeliest = response.choices[0].logprobs.content[0].top_logprobs
         lowest = min(word.logprob for word in likeliest)
         best: dict[str, float] = {}
