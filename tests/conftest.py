@@ -265,8 +265,8 @@ def make_model(make_job, encoder):
     """
     import torch
 
+    from tandem.config.representations import representation
     from tandem.models.cross import CrossEncoder
-    from tandem.models.dual import DualEncoder
     from tandem.models.hub import load_tokenizer
 
     def make(out: Path, parts: tuple[str, ...] = ("dual",), seed: int = 0, **dual: object) -> Artifact:
@@ -275,12 +275,13 @@ def make_model(make_job, encoder):
         tokenizer = load_tokenizer(folder)
         params = {"shared": False, "pooling": "cls", "normalize": False, "temperature": 1.0} | dual
         objective = "joint" if len(parts) == 2 else parts[0]
+        towers = representation[params.get("representation", {}).get("type", "single")]
         recipe = {"objective": objective, "train": {"seed": seed}, **params}
         job = make_job("model", out, recipe, {"encoder": encoder})
         with torch.random.fork_rng(), writing(job) as draft:
             torch.manual_seed(seed)
             for part in parts:
-                model = DualEncoder.start(folder, **params) if part == "dual" else CrossEncoder.start(folder, pooling)
+                model = towers.start(folder, **params) if part == "dual" else CrossEncoder.start(folder, pooling)
                 with torch.no_grad():
                     for parameter in model.parameters():
                         parameter += 0.1 * parameter.std() * torch.randn_like(parameter) if parameter.dim() > 1 else 0

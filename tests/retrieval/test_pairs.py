@@ -156,7 +156,7 @@ def test_models_that_do_not_fit_are_refused(tmp_path, dual_model, cross_model, m
     with pytest.raises(UserError, match="de-0000000004: has no cross-encoder; it holds: dual encoder"):
         PairScores(dual_model, tokens, "fp32", 512)
     long = make_tokens(tmp_path / "tokens" / "long-0123456789", dataset, passage_length=78)  # 16 + 78 + 3 = 97
-    with pytest.raises(UserError, match=r"cross: query with passage allows inputs of 112 tokens; .* takes 96"):
+    with pytest.raises(UserError, match=r"cross: query with passage, padded, allows inputs of 112 tokens; .* takes 96"):
         PairScores(cross_model, long, "fp32", 512).score(QUERIES[:1], PASSAGES[:1])
 
 

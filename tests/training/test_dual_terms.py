@@ -1,6 +1,7 @@
 """PAIR's passage-centric loss and the regularisers of a dual encoder's vectors, by hand and in parts."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from pytest import approx
 
 from tandem.config.training import Regularise
 from tandem.errors import UserError
+from tandem.models.dual import dot_scores
 from tandem.training.forward import Budget
 from tandem.training.lists import Batch
 from tandem.training.objectives.dual import InBatch, passage_centric, regularised
@@ -31,7 +33,8 @@ def seen(queries, passages, crossed=None, batch=BATCH, step=0, gather=lambda row
     scores, mask = own, torch.ones(len(queries), 2, dtype=torch.bool)
     if crossed is not None:
         scores, mask = torch.cat([own, q @ p.T], 1), torch.cat([mask, torch.tensor(crossed, dtype=torch.bool)], 1)
-    return InBatch(q, p if every is None else every, own, scores, mask, batch, p, 1.0, step, gather)
+    score = partial(dot_scores, temperature=1.0)
+    return InBatch(q, p if every is None else every, own, scores, mask, batch, p, score, step, gather)
 
 
 def test_passage_centric_over_lists_by_hand():

@@ -49,10 +49,12 @@ def test_parts_equal_one_big_batch(case, dtype, whole):
     assert_same(results(case, SMALL, DTYPES[dtype][0]), whole(case, dtype), DTYPES[dtype][1])
 
 
-@pytest.mark.parametrize("case", ["dual in-batch", "cross listwise", "cross in-batch", "joint paper", "joint static"])
+@pytest.mark.parametrize(
+    "case", ["dual in-batch", "multi in-batch", "cross listwise", "cross in-batch", "joint paper", "joint static"]
+)
 def test_cached_gradients_replay_dropout(case):
     # One list: all of it is one part, whose micro-batches meet the same seeds with a graph and without.
-    queries = 4 if case.startswith("dual") else 1
+    queries = 4 if case.startswith(("dual", "multi")) else 1
     told = [
         results(case, Budget(micro_tokens=60, graph_tokens=kept), torch.float64, queries, dropout=0.3)
         for kept in (1 << 20, 1)

@@ -56,6 +56,19 @@ def test_interrupted_at_every_step(objective, model_job, undisturbed, tmp_path, 
         assert not (out / "checkpoints").exists()
 
 
+def test_late_interaction_ends_with_the_same_bytes(model_job, tmp_path, monkeypatch):
+    from tandem.training import stage
+
+    shape = {"representation": {"type": "multi", "dim": 8, "query_tokens": 12}, "normalize": True}
+    stage.run(model_job("dual", tmp_path / "multi-0000000000", shape=shape))
+    job = model_job("dual", tmp_path / "multi-0000000003", shape=shape, checkpoint_seconds=0)
+    interrupt(lambda: stage.run(job), 3, monkeypatch)
+    stage.run(job)
+    assert "dual/shared/1_Dense/model.safetensors" in weights(job.out)
+    assert weights(job.out) == weights(tmp_path / "multi-0000000000")
+    assert curves(job.out) == curves(tmp_path / "multi-0000000000")
+
+
 @pytest.fixture(scope="session")
 def killed(model_job, command, tmp_path_factory):
     """Trainings of every objective by one and two processes, each killed twice; and by two without a kill.

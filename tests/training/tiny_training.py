@@ -2,12 +2,16 @@
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import BertConfig, BertModel
 
+from tandem.config.representations import Multi
 from tandem.config.training import JointTrain
 from tandem.models.cross import CrossEncoder
+from tandem.models.dense import TOKENS, Dense
 from tandem.models.dual import DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
+from tandem.models.multi import TokenVectors
 from tandem.models.ragged import Ragged
 from tandem.models.tokens import Template, Tokens
 from tandem.stages.training import CrossTraining, DualTraining
@@ -18,7 +22,7 @@ from tandem.training.objectives import Cross, Joint
 from tandem.training.objectives.dual import Dual
 
 WORDS = 200
-TRAINING = {"dual": DualTraining, "cross": CrossTraining, "joint": JointTrain}
+TRAINING = {"dual": DualTraining, "multi": DualTraining, "cross": CrossTraining, "joint": JointTrain}
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
 # Query 3 knows a passage of list 0 and list 1 as relevant, list 2 is short.
@@ -50,15 +54,29 @@ def train_params(objective, **train):
     return params.model_validate({key: value for key, value in (TRAIN | train).items() if key in params.model_fields})
 
 
+def late_interaction(shared):
+    """Vectors of 8 numbers for tokens; id 4 is [MASK], ids 5 to 30 are punctuation."""
+    query = bert()
+    made = TokenVectors(query, query if shared else bert(), "cls", True, 1.0)
+    layers = [Dense(nn.Linear(32, 8, bias=False), nn.Identity(), TOKENS) for _ in range(2)]
+    made.dense.update(
+        {"query": nn.ModuleList(layers[:1]), "passage": nn.ModuleList(layers[:1] if shared else layers[1:])}
+    )
+    made.know(Multi(dim=8, query_tokens=12), mask_id=4, skipped=list(range(5, 31)))
+    return made
+
+
 def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False, world=ALONE, **train):
-    """`dual`, `cross` or `joint` over tiny BERTs, with the same weights at each call."""
+    """`dual`, `multi` (late interaction), `cross` or `joint` over tiny BERTs, with the same weights at each call."""
     params, budget, opened = train_params(name, **train), budget or Budget(), texts()
 
     def dual():
         query = bert()
         return DualEncoder(query, query if shared else bert(), "mean", False, 1.0)
 
-    if name == "dual":
+    if name == "multi":
+        made = Dual(late_interaction(shared), opened, params, POSITIVES, budget, world)
+    elif name == "dual":
         made = Dual(dual(), opened, params, POSITIVES, budget, world)
     elif name == "cross":
         made = Cross(CrossEncoder(bert(), "mean"), opened, params, POSITIVES, budget, world)

@@ -1,12 +1,13 @@
 """Starting encoders: published ones, and those that the project pre-trains itself (`source: pretrain`); re-rankers."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from tandem.config.base import Items, Pooling, Section, by_value, problem
 from tandem.config.optimisation import Optimisation
+from tandem.config.representations import AnyRepresentation, Named
 
 
 class Shape(Section):
@@ -52,6 +53,9 @@ class PublishedEncoder(EncoderFiles, Encoder):
     """An encoder that exists: in a Python package, in a folder, or on the Hugging Face hub."""
 
     path: str | None = Field(None, description="of source folder: the folder")
+    representation: Annotated[AnyRepresentation | None, Named] = Field(
+        None, description="what a text becomes, by name or with options; null: what its files say, else single"
+    )
     pooling: Pooling | None = Field(None, description="how a text's vector is made from its tokens' states")
     normalize: bool | None = Field(None, description="vectors of length 1")
     temperature: float | None = Field(None, gt=0, description="divides the scores")

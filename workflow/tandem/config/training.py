@@ -20,6 +20,7 @@ from tandem.config.base import (
 from tandem.config.candidates import Candidates
 from tandem.config.losses import check_options, distillation, supervision
 from tandem.config.optimisation import Lora, Optimisation, PartTrain
+from tandem.config.representations import AnyRepresentation, Named
 from tandem.errors import UserError
 from tandem.registry import Registry
 
@@ -269,6 +270,9 @@ class DualModel(TrainedModel):
 
     objective: Literal["dual"] = Field(description="what is learned")
     init: str = Field("encoder", description="`encoder` (the configuration's), another encoder, or a model")
+    representation: Annotated[AnyRepresentation | None, Named] = Field(
+        None, description="what a text becomes, by name or with options; null: as in the start, else single"
+    )
     shared: bool | None = Field(None, description="one tower for both sides; null: true")
     pooling: Pooling | None = Field(None, description="null: the encoder's, else cls")
     normalize: bool | None = Field(None, description="vectors of length 1; null: the encoder's, else false")

@@ -44,7 +44,8 @@ def accelerate(models: nn.Module, execution: Execution, tokens: int, mode: str, 
     for model in models.modules():
         if isinstance(model, DualEncoder | CrossEncoder):
             encoders: list[Any] = [module for module in model.modules() if hasattr(module, "set_attn_implementation")]
-            packed = is_packed(encoders, execution.attention, mode)
+            packs = not isinstance(model, DualEncoder) or model.packs
+            packed = packs and is_packed(encoders, execution.attention, mode)
             model.packed = max(1, tokens // BLOCK) * BLOCK if packed else None
             if isinstance(model, CrossEncoder) and by_onednn() and not training:
                 model.any_rows = True

@@ -17,7 +17,7 @@ from tandem.models.classifier import Classifier, save_whole
 from tandem.models.device import device
 from tandem.models.encoding import pooled
 from tandem.models.heads import check_reranker
-from tandem.models.hub import load_encoder, load_tokenizer, save_encoder
+from tandem.models.hub import check_length, load_encoder, load_tokenizer, save_encoder
 from tandem.models.probe import check_pairs, check_pooling
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import describe_cross_encoder
@@ -171,6 +171,12 @@ class CrossEncoder(nn.Module):
                 logits = self.logits(inputs, mode, packed=None, multiple=int(length))
                 scores[batch] = logits[: len(batch)].cpu().numpy()
         return scores
+
+    def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
+        """Refuse pairs that, padded, have more tokens than the encoder has positions for; `where` has the limits."""
+        both = query + passage + template.extra[1]
+        padded = -(-min(both, template.longest_pair or both) // STEP) * STEP
+        check_length(self.encoder, padded, f"{where}: query with passage, padded,")
 
 
 def run_reranker(job: Job[Params]) -> None:

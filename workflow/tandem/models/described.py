@@ -4,6 +4,7 @@ They are read without that library, which takes seconds to import; a test compar
 """
 
 import json
+import string
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,12 +16,15 @@ SWITCH = "pooling_mode_"
 OLD = {f"{pooling}_{what}": pooling for pooling in get_args(Pooling) for what in ("token", "tokens")}
 # The inverse of 20, the scale of cosines in sentence-transformers' MultipleNegativesRankingLoss.
 TEMPERATURE = 0.05
+MASKED = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])  # modules behind the layers, in either order
 PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
 LIBRARY = "config_sentence_transformers.json"
 
 
 def described_towers(folder: Path) -> dict[str, Any]:
     """What the files say of `pooling`, `normalize`, `temperature`, `prompts`, `dense` and `dim`; empty without files.
+
+    Of a MultiVectorEncoder also `representation`.
 
     Vectors that are compared by the cosine, as sentence-transformers does where a model does not say how, are of
     length 1 here.
@@ -36,6 +40,8 @@ def described_towers(folder: Path) -> dict[str, Any]:
     except (KeyError, TypeError):
         raise UserError(f"{listed}: lists no modules with type and path; mend or remove it") from None
     names = [name for name, _ in modules]
+    if "MultiVectorMask" in names:
+        return _token_vectors(folder, modules)
     if others := [name for name in names if name not in ("Transformer", "Pooling", "Dense", "Normalize")]:
         raise _unknown(listed, f"the module {others[0]}")
     dense = [path for name, path in modules if name == "Dense"]
@@ -51,6 +57,36 @@ def described_towers(folder: Path) -> dict[str, Any]:
     if unit or similarity == "cosine":
         towers |= {"normalize": True, "temperature": TEMPERATURE}
     optional = {"prompts": _prompts(folder / LIBRARY, config), "dense": dense, "dim": config.get("truncate_dim")}
+    return towers | {key: value for key, value in optional.items() if value}
+
+
+def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> dict[str, Any]:
+    """What the files of a MultiVectorEncoder say: layers of tokens' states, then which tokens count, and length 1.
+
+    Raises:
+        UserError: it does more than `representation: multi` computes.
+    """
+    listed, names = folder / "modules.json", [name for name, _ in modules]
+    dense = [path for name, path in modules if name == "Dense"]
+    behind = names[1 + len(dense) :]
+    if names[: 1 + len(dense)] != ["Transformer", *["Dense"] * len(dense)] or sorted(behind) not in MASKED:
+        raise _unknown(listed, f"the order {', '.join(names)}")
+    mask_path, read = folder / dict(modules)["MultiVectorMask"] / "config.json", folder / "sentence_bert_config.json"
+    mask, config = read_json(mask_path), read_optional(folder / LIBRARY)
+    words = sorted(mask.get("skiplist_words") or [])
+    on_passages = mask.get("skiplist_tasks", ["document"]) == ["document"] and not mask.get("keep_only_token_ids")
+    if words not in ([], sorted(string.punctuation)) or not on_passages:
+        raise _unknown(mask_path, "tokens that are left out besides passages' punctuation")
+    expansion = read_optional(read).get("query_expansion") or {}
+    if expansion.get("strategy", "fixed") != "fixed" or expansion.get("token"):
+        raise _unknown(read, "queries that are filled up otherwise than by [MASK]")
+    if (similarity := config.get("similarity_fn_name") or "maxsim") != "maxsim":
+        raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
+    sizes = [read_json(folder / path / "config.json")["out_features"] for path in dense]
+    options = {"type": "multi", "dim": sizes[-1] if sizes else None, "query_tokens": expansion.get("length")}
+    options |= {"attend": bool(expansion.get("attend")), "skip_punctuation": bool(words)}
+    towers = {"representation": options, "pooling": "cls", "normalize": "Normalize" in names, "temperature": 1.0}
+    optional = {"prompts": _prompts(folder / LIBRARY, config), "dense": dense}
     return towers | {key: value for key, value in optional.items() if value}
 
 

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from tandem.cluster.progress import say
+from tandem.config.representations import representation
 from tandem.errors import UserError
 from tandem.models.dense import Dense
 from tandem.models.device import device, place
 from tandem.models.encoding import pooled
-from tandem.models.hub import load_encoder, load_tokenizer, save_encoder
+from tandem.models.hub import check_length, load_encoder, load_tokenizer, save_encoder
 from tandem.models.probe import check_pooling
 from tandem.models.ragged import Ids, Ragged, token_batches
-from tandem.models.saving import DualShape, describe_encoder, describe_two_towers, plain_shape
+from tandem.models.saving import DualShape, describe_encoder, describe_two_towers, dual_usage, plain_shape
 from tandem.models.tokens import Template, Texts
 from tandem.stages.base import Params
 from tandem.stages.training import UntrainedParams, Vectors
@@ -27,10 +28,12 @@ from tandem.store.job import Job, writing
 SIDES = ("query", "passage")
 # Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
 STEP = 8
+PAIRS = 64  # pairs that are scored at once
 
 
+@representation("single")
 class DualEncoder(nn.Module):
-    """Two towers, or one for both sides.
+    """Two towers, or one for both sides; here a text is one vector, in subclasses another representation.
 
     Args:
         passage: the passage tower; the same module where the towers are shared.
@@ -42,6 +45,9 @@ class DualEncoder(nn.Module):
     """
 
     packed: int | None = None
+    packs = True  # whether it can read packed texts
+    usage = staticmethod(dual_usage)  # how others load what `save` writes, for the model's card
+    first_dense = 2  # the place of the first linear layer among the modules that sentence-transformers calls
 
     def __init__(
         self,
@@ -77,8 +83,10 @@ class DualEncoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The dual encoder that `save` wrote."""
+        """The dual encoder of this class that `save` wrote; see `load_dual`."""
         shape = read_shape(folder)
+        if representation[shape.type] is not cls:
+            raise UserError(f"{folder}: is of representation {shape.type}, which cannot be used here")
         query, passage = ("shared", "shared") if shape.shared else SIDES
         return cls._read(folder / query, folder / passage, shape)
 
@@ -87,11 +95,21 @@ class DualEncoder(nn.Module):
         """The towers of two folders; only the first is read where they are shared."""
         folders = (query,) if shape.shared else (query, passage)
         towers = [load_encoder(folder) for folder in folders]
-        layers = [nn.ModuleList(Dense.load(folder / name) for name in shape.dense) for folder in folders]
+        layers = [nn.ModuleList(cls.load_layer(folder / name) for name in shape.dense) for folder in folders]
         vectors = (shape.pooling, shape.normalize, shape.temperature, shape.dim, shape.prompts)
         model = cls(towers[0], towers[-1], *vectors)
         model.dense.update({"query": layers[0], "passage": layers[-1]})
         return model
+
+    @classmethod
+    def load_layer(cls, folder: Path) -> Dense:
+        """One linear layer of a side."""
+        return Dense.load(folder)
+
+    @property
+    def representation(self) -> dict[str, object]:
+        """The options of its representation, as `dual.json` has them: none of single vectors."""
+        return {}
 
     @property
     def shared(self) -> bool:
@@ -117,7 +135,8 @@ class DualEncoder(nn.Module):
         """Write each tower as a folder that transformers and sentence-transformers load, and two together as one."""
         shape = DualShape(
             *(self.shared, self.pooling, self.normalize, self.temperature, self.dimension, self.dim, self.prompts),
-            dense=[f"{at}_Dense" for at, _ in enumerate(self.layers("passage"), 2)],
+            dense=[f"{at}_Dense" for at, _ in enumerate(self.layers("passage"), self.first_dense)],
+            representation=self.representation,
         )
         for name in ("shared",) if self.shared else SIDES:
             side = "query" if name == "shared" else name
@@ -125,12 +144,20 @@ class DualEncoder(nn.Module):
             save_encoder(tower, tokenizer, folder / name)
             # To others the cut at `dim` is one more linear layer: their own comes behind the scaling to length 1.
             cut = [Dense.truncating(self.whole, self.dim)] if self.dim else []
-            for at, layer in enumerate([*self.layers(side), *cut], 2):
+            for at, layer in enumerate([*self.layers(side), *cut], self.first_dense):
                 layer.save(folder / name / f"{at}_Dense")
-            describe_encoder(folder / name, tower.config.hidden_size, shape)
+            self.describe(folder / name, tower.config.hidden_size, shape)
         if not self.shared:
-            describe_two_towers(folder, *SIDES, shape)
+            self.describe_both(folder, shape)
         write_json(folder / "dual.json", plain_shape(shape))
+
+    def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
+        """Tell sentence-transformers how a tower in a folder, with states of `hidden` numbers, represents texts."""
+        describe_encoder(folder, hidden, shape)
+
+    def describe_both(self, folder: Path, shape: DualShape) -> None:
+        """The same for the folder of two towers, of which each is described already."""
+        describe_two_towers(folder, *SIDES, shape)
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts.
@@ -148,10 +175,53 @@ class DualEncoder(nn.Module):
         vectors = vectors[:, : self.dim]
         return nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
 
+    def shape(self, side: str, longest: int) -> tuple[int, ...]:
+        """The shape of a text's representation, which all texts of a side are filled up to with zeros.
+
+        Args:
+            longest: no text of the side has more tokens, special ones included.
+        """
+        return (self.dimension,)
+
+    def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
+        """s(q, p) of encoded texts, with gradient: `dot_scores` by this model's temperature."""
+        return dot_scores(queries, passages, self.temperature)
+
+    @torch.inference_mode()
+    def score(self, queries: Texts, passages: Texts, template: Template, mode: str, budget: int) -> Ids:
+        """s(q, p) of pairs, shape (pairs,), float32; a text of several pairs is encoded once.
+
+        Representations are rounded to fp16 and multiplied in float64, where sums of such products hardly round: a score
+        does not depend on which pairs are scored together.
+
+        Args:
+            queries, passages: token ids of each pair's texts, without special tokens.
+            budget: tokens of a batch.
+        """
+        self.eval()
+        sides, places = [], []
+        for side, texts in (("query", Ragged.of(queries)), ("passage", Ragged.of(passages))):
+            known: dict[bytes, int] = {}
+            places.append([known.setdefault(texts[row].tobytes(), len(known)) for row in range(len(texts))])
+            first = np.unique(places[-1], return_index=True)[1]
+            sides.append(encode_all(self, side, texts.take(first), template, mode, budget, torch.float16))
+        scores = np.empty(len(places[0]), np.float32)
+        for start in range(0, len(scores), PAIRS):
+            query, passage = (side[at[start : start + PAIRS]] for side, at in zip(sides, places, strict=True))
+            pairs = self.scores(place(query).double(), place(passage).double()[:, None])
+            scores[start : start + PAIRS] = pairs[:, 0].float().cpu().numpy()
+        return scores
+
+    def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
+        """Refuse texts that, padded, have more tokens than the encoder has positions for; `where` has the limits."""
+        padded = -(-(max(query, passage) + template.extra[0]) // STEP) * STEP
+        check_length(self.towers["passage"], padded, f"{where}: the longer of query and passage, padded,")
+
 
 def run_untrained(job: Job[UntrainedParams]) -> None:
     """Stage `untrained`: the input `encoder` as a dual encoder, as a training of 0 steps would leave it."""
     folder = job.inputs["encoder"].folder / "hf"
+    torch.manual_seed(0)  # a new linear layer, where tokens' vectors have one
     model = start_towers(folder, True, job.params, f"{job.kind} {job.key}")
     with writing(job) as draft:
         model.save(draft.folder / "dual", load_tokenizer(folder))
@@ -163,7 +233,14 @@ def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> Dua
     options = params.model_dump(include=set(Vectors.model_fields) - set(Params.model_fields))
     chosen = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
     say(f"{label} · vectors by {chosen}")
-    return DualEncoder.start(folder, shared, **options)
+    model: DualEncoder = representation[params.representation.type].start(folder, shared, **options)
+    return model
+
+
+def load_dual(folder: Path) -> DualEncoder:
+    """A saved dual encoder, of the class of its representation."""
+    model: DualEncoder = representation[read_shape(folder).type].load(folder)
+    return model
 
 
 def read_shape(folder: Path) -> DualShape:
@@ -180,7 +257,7 @@ def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:
     Returns:
         Shape (queries, passages) or (queries, list).
     """
-    if passages.dim() == 3:
+    if passages.dim() > queries.dim():
         return torch.einsum("qd,qld->ql", queries, passages) / temperature
     return queries @ passages.T / temperature
 
@@ -204,18 +281,19 @@ def encode_all(
         texts: token ids without special tokens.
         on_batch: called with the token counts, special tokens included, of each batch's texts once the device has them.
     Returns:
-        Shape (texts, dimension), on the CPU.
+        Shape (texts, *model.shape), on the CPU.
     Raises:
         UserError: a number of a vector does not fit.
     """
     lengths = np.diff(texts.offsets) + template.extra[0]
     packed = model.packed is not None
-    result = torch.empty((len(texts), model.dimension), dtype=dtype, device=device())
+    shape = model.shape(side, int(lengths.max(initial=0)))
+    result = torch.zeros((len(texts), *shape), dtype=dtype, device=device())
     largest = torch.zeros((), device=device())
     for batch in token_batches(lengths if packed else -(-lengths // STEP) * STEP, budget, packed):
         vectors = model.encode(side, texts.take(batch), template, mode, STEP)
         largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
-        result[place(torch.from_numpy(batch))] = vectors.to(dtype)
+        result[place(torch.from_numpy(batch)), : vectors.shape[1]] = vectors.to(dtype)
         on_batch(lengths[batch])
     limit = torch.finfo(dtype).max
     if not float(largest) <= limit:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -52,6 +53,11 @@ class Ragged:
 
     def __getitem__(self, row: int) -> Ids:
         return np.asarray(self.ids[self.offsets[row] : self.offsets[row + 1]])
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest row, 0 without rows."""
+        return int(np.diff(self.offsets).max(initial=0))
 
     def lengths(self, rows: Ids) -> Ids:
         """Token counts of some rows, of the rows' shape."""

@@ -16,6 +16,7 @@ MODULES = {
     "Normalize": "sentence_transformers.sentence_transformer.modules.normalize.Normalize",
     "Dense": "sentence_transformers.base.modules.dense.Dense",
     "Router": "sentence_transformers.base.modules.router.Router",
+    "MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
 }
 CONFIG = "config_sentence_transformers.json"
 TRANSFORMER = {
@@ -41,6 +42,12 @@ class DualShape:
     dim: int | None = None
     prompts: Mapping[str, str] = field(default_factory=dict)
     dense: Sequence[str] = ()
+    representation: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def type(self) -> str:
+        """Which representation it is."""
+        return str(self.representation.get("type", "single"))
 
 
 def plain_shape(shape: DualShape) -> dict[str, object]:
@@ -69,7 +76,7 @@ def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape
         "structure": {route: list(modules) for route, modules in parts.items()},
         "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
     }
-    _modules(folder, ["Router"])
+    list_modules(folder, ["Router"])
     write_json(folder / "router_config.json", router)
     write_json(folder / CONFIG, _model(shape))
 
@@ -96,13 +103,13 @@ def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
 
 def _pooled(folder: Path, dimension: int, pooling: str, behind: list[str]) -> None:
     """Describe the modules from token ids to a vector, and those behind them."""
-    _modules(folder, ["Transformer", "Pooling", *behind])
+    list_modules(folder, ["Transformer", "Pooling", *behind])
     write_json(folder / "sentence_bert_config.json", TRANSFORMER)
     vector = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
     write_json(folder / "1_Pooling/config.json", vector)
 
 
-def _modules(folder: Path, names: list[str]) -> None:
+def list_modules(folder: Path, names: list[str]) -> None:
     """List the modules in the order they are called."""
     places = enumerate(_places(names))
     modules = [{"idx": i, "name": str(i), "path": place, "type": MODULES[name]} for i, (place, name) in places]

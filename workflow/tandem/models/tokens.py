@@ -57,11 +57,15 @@ class Inputs:
         ids = np.pad(self.ids, (0, more), constant_values=self.pad)
         return Inputs(ids, types, np.pad(self.lengths, (0, more), constant_values=1), self.pad, first)
 
-    def padded(self, multiple: int = 1) -> "dict[str, Tensor]":
-        """Tensors of (rows, longest), the length up to a multiple of `multiple`, as transformers takes them."""
+    def padded(self, multiple: int = 1, least: int = 0) -> "dict[str, Tensor]":
+        """Tensors of (rows, longest), the length up to a multiple of `multiple`, as transformers takes them.
+
+        Args:
+            least: as if a row had so many tokens.
+        """
         import torch  # not by stages that only read ids
 
-        width = -(-int(self.lengths.max(initial=0)) // multiple) * multiple
+        width = -(-int(self.lengths.max(initial=least)) // multiple) * multiple
         stands = np.arange(width) < self.lengths[:, None]
         ids = np.full(stands.shape, self.pad, np.int64)
         ids[stands] = self.ids

@@ -6,7 +6,7 @@ from tandem.data.splits import UNLABELLED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
-from tandem.plan.encoders import judges, tokens
+from tandem.plan.encoders import judges, pair_scoring_dual, tokens
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import match, run
 from tandem.stages.negatives import negatives
@@ -191,7 +191,9 @@ def _teaching_run(ctx: Context, name: str, where: str, data: str) -> Stage:
 
 
 def scores_pairs(ctx: Context, name: str) -> bool:
-    """Whether a name means a cross-encoder, or several, rather than a run."""
+    """Whether a name means what scores pairs, such as a cross-encoder or several, rather than a run."""
+    if pair_scoring_dual(ctx, name) is not None:
+        return True
     entry = ctx.settings.models.get(ctx.model_name(name))
     if entry is None or name in ctx.settings.ensembles:
         return name in ctx.settings.ensembles or name in ctx.settings.rerankers

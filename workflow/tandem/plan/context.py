@@ -5,7 +5,7 @@ and models only look up what stands here and never call one another in a circle.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from tandem.config.settings import Settings
 from tandem.config.training import ModelEntry
 from tandem.errors import NAME, UserError, nearest
 from tandem.plan.graph import JSON, Stage, Stages
-from tandem.registry import plugins_behind
+from tandem.registry import Registry, plugins_behind
 from tandem.stages import KINDS, Params
 
 DUAL_PARTS, CROSS_PARTS = ("dual", "joint"), ("cross", "joint")  # objectives with a dual encoder, a cross-encoder
@@ -25,6 +25,10 @@ SEARCHED = "searched"  # of a model's `dataset`: the one that is searched, whate
 TRAINING = tuple(Training.model_fields)  # of `execution`: how a training runs
 Upstream = Mapping[str, Stage | None]  # role → stage; a role without a stage is left out
 Name = tuple[str, str]  # block of the configuration, entry: ("models", "de_bm25neg"), ("datasets", "squad")
+
+# By representation: `(ctx, system, split, where, data, index) -> stage` that writes the run of a dual encoder; `index`
+# is the name behind its `@`, None for exact search.
+search: Registry[Callable[..., Stage]] = Registry("search", "search", "plan")
 
 
 def json_of(model: Model, *keys: str, without: tuple[str, ...] = ()) -> JSON:

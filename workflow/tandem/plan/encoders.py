@@ -225,6 +225,27 @@ def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tu
     """
     upstream = {}
     for i, name in enumerate(ctx.members(names)):
-        upstream[f"judge.{i}"] = ctx.model(name, where, objectives)
-        upstream[f"judge_tokens.{i}"] = tokens(ctx, ctx.root(ctx.model_name(name), "cross"), data)
+        pair = judge_with_tokens(ctx, name, where, data, objectives)
+        upstream[f"judge.{i}"], upstream[f"judge_tokens.{i}"] = pair
     return upstream
+
+
+def judge_with_tokens(
+    ctx: Context, name: str, where: str, data: str, objectives: tuple[str, ...]
+) -> tuple[Stage, Stage]:
+    """A model that scores pairs, and the token ids that it reads; see `judges`."""
+    dual = pair_scoring_dual(ctx, name)
+    model, part = (ctx.model(name, where, objectives), "cross") if dual is None else (dual, "dual")
+    return model, tokens(ctx, ctx.root(ctx.model_name(name), part), data, part)
+
+
+def pair_scoring_dual(ctx: Context, name: str) -> Stage | None:
+    """The stage of a dual encoder, trained or not, whose representation scores pairs; None for any other name."""
+    own = ctx.settings.models.get(ctx.model_name(name))
+    if own is not None and own.objective == "dual" and ctx.model_name(name) in ctx.models:
+        model = ctx.model(name, name)
+    elif own is None and (encoder_name := ctx.untrained(name)):
+        model = untrained(ctx, encoder_name)
+    else:
+        return None
+    return model if model.params.representation.scores_pairs else None

@@ -9,6 +9,7 @@ import re
 
 from tandem.config.datasets import Reduced
 from tandem.config.losses import option_takers
+from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.config.training import JointModel, ModelEntry, Validation
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
@@ -18,7 +19,7 @@ from tandem.plan.datasets import cutoff, dataset, make_dataset, notes_of, requir
 from tandem.plan.encoders import encoder, tokens
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import run, score_by, vectors
-from tandem.plan.towers import UNDESCRIBED, towers
+from tandem.plan.towers import UNDESCRIBED, described_representation, towers
 
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
 OF_THE_WHOLE = (
@@ -56,6 +57,7 @@ def plan_model(ctx: Context, name: str) -> Stage:
         "lora": json_of(entry.lora) if entry.lora else None,
         **_towers(ctx, name, entry, part),
     }
+    check_used(at, entry, params)
     upstream["tokens"] = tokens(ctx, ctx.root(name, part), data, part)
     upstream |= (lists := training_lists(ctx, at, entry.candidates, data))
     if distil := getattr(train, "distil", None):
@@ -90,6 +92,7 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
         inherited = _towers(ctx, ctx.model_name(start), base, part)
         for key, value in inherited.items():
             own = getattr(entry, key, None)
+            own = json_of(own) if isinstance(own, Representation) else own
             if (entry.objective, part) == ("joint", "cross") or own in (None, value):
                 continue
             if base.objective == "dual" and part == "cross":  # its head is new: so may be what the head reads
@@ -99,12 +102,29 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
         return inherited
     root = towers(ctx, ctx.settings.encoder if start == "encoder" else start)
     values: JSON = {} if part == "cross" else {"shared": getattr(entry, "shared", None) is not False}
+    if part == "dual":
+        chosen = getattr(entry, "representation", None)
+        root = root | chosen.usual if chosen else root
+        values["representation"] = json_of(chosen or described_representation(root))
     for key in UNDESCRIBED if part == "dual" else ("pooling",):
         own = getattr(entry, key, None)
         values[key] = root.get(key, UNDESCRIBED[key]) if own is None else own
         if start in ctx.settings.rerankers and values[key] != root[key]:
             raise UserError(f"models.{name}.{key} is {own}, but {start} has {root[key]}; leave it out")
-    return values | ({key: value for key, value in root.items() if key not in UNDESCRIBED} if part == "dual" else {})
+    more = {key: value for key, value in root.items() if key not in (*UNDESCRIBED, "representation")}
+    return values | (more if part == "dual" else {})
+
+
+def check_used(at: str, entry: ModelEntry, towers: JSON) -> None:
+    """Refuse keys of an entry that mean nothing for its representation."""
+    chosen = REPRESENTATIONS[towers.get("representation", {}).get("type", "single")]
+    for path in chosen.unused:
+        value: object = entry
+        for key in path.split("."):
+            value = getattr(value, key, None)
+        if value is not None:
+            kind = chosen.model_fields["type"].default
+            raise UserError(f"{at}.{path} is set, but the representation {kind} does not use it; leave it out")
 
 
 def check_losses(at: str, entry: ModelEntry) -> None:

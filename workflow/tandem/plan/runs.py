@@ -11,12 +11,13 @@ from pathlib import Path
 
 from tandem.config.datasets import Group
 from tandem.config.indexes import Index
+from tandem.config.representations import is_single
 from tandem.config.validation import read
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
-from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth
+from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth, search
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
-from tandem.plan.encoders import judges, shape_of, tokens, untrained
+from tandem.plan.encoders import judge_with_tokens, judges, shape_of, tokens, untrained
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.rerankers import rerank_by_llm
 from tandem.registry import options_of
@@ -38,12 +39,10 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
     if plus:
         params = fusions.reranking(ctx, split, data)
         stage = _rerank(ctx, system, run(ctx, first, split, where, data, opened), judge, split, where, data, params)
-    elif "@" in system:
-        stage = _search_index(ctx, system, split, where, data)
-    elif ctx.is_sparse(system):
+    elif "@" not in system and ctx.is_sparse(system):
         stage = lexical.search(ctx, system, split, where, data)
     elif system == "given":
-        stage = ctx.stage("given", data, name, _searched(ctx, split, data), {"dataset": dataset(ctx, data)})
+        stage = ctx.stage("given", data, name, searched(ctx, split, data), {"dataset": dataset(ctx, data)})
     elif system in settings.aggregations:
         stage = _aggregated(ctx, system, split, where, data, opened)
     elif system in settings.runs and settings.runs[system].stage:
@@ -55,14 +54,15 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
     elif system in settings.pipelines:
         stage = _chosen(ctx, system, split, data, opened)
     else:
-        upstream, how = vectors(ctx, system, split, where, data), ctx.execution("engine", "search_memory")
-        name = f"{_dual_encoder(ctx, system, where).name}.{split}"
-        stage = ctx.stage("retrieve", data, name, _searched(ctx, split, data), upstream, how)
+        encoder, at, index = system.rpartition("@")
+        encoder = encoder if at else system
+        kind = dual_encoder(ctx, encoder, where).params.representation.type
+        stage = search[kind](ctx, encoder, split, where, data, index if at else None)
     ctx.memo["run", system, split, data] = stage
     return stage
 
 
-def _searched(ctx: Context, split: str, data: str) -> JSON:
+def searched(ctx: Context, split: str, data: str) -> JSON:
     """What all searches have: the split, and how deep runs on it go."""
     return {"split": split, "depth": run_depth(ctx, split, data)}
 
@@ -75,7 +75,7 @@ def _by_kind(ctx: Context, system: str, split: str, where: str, data: str, opene
     if kind not in allowed:
         raise UserError(f"{at}.stage: {kind} is no kind of stage for `runs`{nearest(kind, allowed)}")
     model = KINDS[kind].params
-    values = {**_searched(ctx, split, data), **entry.params}
+    values = {**searched(ctx, split, data), **entry.params}
     params = read(model, values, f"{at}.params") if model else values
     pool = run(ctx, entry.of, split, f"{at}.of", data, _opened(opened, "runs", system)) if entry.of else None
     return ctx.stage(kind, data, f"{system}.{split}", params, {"dataset": dataset(ctx, data), "run": pool})
@@ -99,7 +99,7 @@ def imported(ctx: Context, system: str, split: str, data: str) -> Stage:
     params = {
         "format": entry.format,
         "ties": entry.ties,
-        **_searched(ctx, split, data),
+        **searched(ctx, split, data),
         "fingerprint": fingerprint(path),
     }
     upstream = {"dataset": dataset(ctx, data)}
@@ -144,7 +144,7 @@ def _chosen(ctx: Context, name: str, split: str, data: str, opened: Opened) -> S
     on, params = ctx.settings.pipelines[name].split, fusions.choice(ctx, name, data)
     chosen = ctx.stage("choose_pipeline", data, f"{name}.{on}", params, pipeline_runs(ctx, name, on, data, opened))
     upstream = pipeline_runs(ctx, name, split, data, opened) | {"chosen": chosen}
-    return ctx.stage("pipeline", data, f"{name}.{split}", _searched(ctx, split, data), upstream)
+    return ctx.stage("pipeline", data, f"{name}.{split}", searched(ctx, split, data), upstream)
 
 
 def _aggregated(ctx: Context, name: str, split: str, where: str, data: str, opened: Opened) -> Stage:
@@ -170,8 +170,7 @@ def _rerank(
     elif judge in ctx.settings.ensembles:
         upstream |= judges(ctx, [judge], where, data, CROSS_PARTS)
     else:
-        upstream["model"] = ctx.model(judge, where, CROSS_PARTS)
-        upstream["tokens"] = tokens(ctx, ctx.root(ctx.model_name(judge), "cross"), data)
+        upstream["model"], upstream["tokens"] = judge_with_tokens(ctx, judge, where, data, CROSS_PARTS)
     return ctx.stage("rerank", data, f"{system}.{split}", params, upstream)
 
 
@@ -201,13 +200,16 @@ def vectors(ctx: Context, system: str, split: str, where: str, data: str) -> dic
     return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}
 
 
-def _dual_encoder(ctx: Context, system: str, where: str) -> Stage:
+def dual_encoder(ctx: Context, system: str, where: str) -> Stage:
+    """The stage of a dual encoder, trained or not; `where` names the key that refers to it."""
     name = ctx.untrained(system)
     return ctx.model(system, where, DUAL_PARTS) if name is None else untrained(ctx, name)
 
 
 def _embeddings(ctx: Context, system: str, label: str, params: JSON, where: str, data: str) -> Stage:
-    model = _dual_encoder(ctx, system, where)
+    model = dual_encoder(ctx, system, where)
+    if not is_single(kind := model.params.representation):
+        raise UserError(f"{where}: {system} is of representation {kind.type}; this needs single vectors")
     # By the system's name: an equal model of another variant may have lent the stage its own.
     read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
     upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
@@ -215,13 +217,18 @@ def _embeddings(ctx: Context, system: str, label: str, params: JSON, where: str,
     return ctx.stage("embeddings", data, f"{model.name}.{label}", params, upstream, how)
 
 
-def _search_index(ctx: Context, system: str, split: str, where: str, data: str) -> Stage:
-    model, _, name = system.rpartition("@")
-    entry = index_entry(ctx, name, f"{where}: {system}")
-    upstream = vectors(ctx, model, split, where, data)
+@search("single")
+def search_vectors(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
+    """The stage that searches single vectors exactly, or through the index of a name."""
+    if name is None:
+        upstream, how = vectors(ctx, system, split, where, data), ctx.execution("engine", "search_memory")
+        label = f"{dual_encoder(ctx, system, where).name}.{split}"
+        return ctx.stage("retrieve", data, label, searched(ctx, split, data), upstream, how)
+    entry = index_entry(ctx, name, f"{where}: {system}@{name}")
+    upstream = vectors(ctx, system, split, where, data)
     upstream["index"] = built = index(ctx, upstream["passages"], name, data)
     own = {key: value for key, value in json_of(entry).items() if key in SEARCHED}
-    params = _searched(ctx, split, data) | own
+    params = searched(ctx, split, data) | own
     return ctx.stage("ann", data, f"{built.name}.{split}", params, upstream, ctx.execution("index_gpu", "devices"))
 
 
@@ -244,8 +251,9 @@ def index_params(entry: Index, seed: int) -> IndexParams:
 def index(ctx: Context, passages: Stage, name: str, data: str) -> Stage:
     """The stage that builds an index of a dual encoder's passages."""
     params = index_params(index_entry(ctx, name, f"indexes.{name}"), ctx.settings.seed)
-    rows = (ctx.dataset_entry(data).counts or {}).get("passages")
-    check(params, f"indexes.{name}", rows, _dimension(ctx, passages) if params.m else None)
+    if passages.kind == "embeddings":  # of tokens' vectors, how many there are and their size is known later
+        rows = (ctx.dataset_entry(data).counts or {}).get("passages")
+        check(params, f"indexes.{name}", rows, _dimension(ctx, passages) if params.m else None)
     label = f"{passages.upstream['model'].name}@{name}"
     return ctx.stage("index", data, label, params, {"passages": passages}, ctx.execution("index_gpu", "devices"))
 

@@ -8,6 +8,7 @@ from typing import TypeVar, get_args
 
 from tandem.config.base import Pooling
 from tandem.config.encoders import AnyPretrained, Encoder, PretrainedEncoder, PublishedEncoder, Reranker
+from tandem.config.representations import REPRESENTATIONS, Representation
 from tandem.errors import UserError, nearest
 from tandem.models.described import described_towers
 from tandem.models.hub import description, package_folder
@@ -18,7 +19,7 @@ from tandem.plan.hub_lock import pinned
 E = TypeVar("E", PublishedEncoder, Reranker)
 HUB = re.compile(r"[\w.-]+/[\w.-]+")
 UNDESCRIBED: JSON = {"pooling": "cls", "normalize": False, "temperature": 1.0}  # what is trained, where nothing says it
-TOWERS = (*UNDESCRIBED, "dim", "dense")
+TOWERS = (*UNDESCRIBED, "dim", "dense", "representation")
 
 
 def pretrained(ctx: Context, name: str) -> AnyPretrained | None:
@@ -36,6 +37,12 @@ def towers(ctx: Context, name: str) -> JSON:
         return {"pooling": "classifier"}
     usual = {key: getattr(entry, f"usual_{key}") for key in UNDESCRIBED} if (entry := pretrained(ctx, name)) else {}
     return usual | _own_towers(ctx, name)
+
+
+def described_representation(towers: JSON) -> Representation:
+    """The representation among what is described of an encoder; single vectors where nothing is."""
+    described = towers.get("representation", {})
+    return REPRESENTATIONS[described.get("type", "single")].model_validate(described)
 
 
 def _own_towers(ctx: Context, name: str) -> JSON:

@@ -33,11 +33,13 @@ TOWERS = {"passages": "passage", "queries": "query"}
 class Encoder:
     """A dual encoder's tower with the token ids it reads; a `UserError` where they do not fit together."""
 
+    load = staticmethod(DualEncoder.load)
+
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         require_dataset(job, "tokens")
         use_workers(job.execution.workers)
         self.tokens, folder = job.inputs["tokens"], require_part(job.inputs["model"], "dual")
-        self.model = DualEncoder.load(folder).to(device()).eval()
+        self.model = self.load(folder).to(device()).eval()
         self.tower = TOWERS[job.params.side]
         require_tokenizer(folder / ("shared" if self.model.shared else self.tower), self.tokens)
         require_prompts(self.model.prompts, self.tokens)
@@ -82,12 +84,14 @@ def open_blocks(job: Job[EmbeddingsParams], rows: Rows | range) -> Blocks:
     return Blocks(job.out, len(rows), job.params.block, origin(job, files), job.params.dtype)
 
 
-def encode_blocks(job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks, numbers: range) -> dict[int, Json]:
+def encode_blocks(
+    job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks, numbers: range, open_encoder: type[Encoder]
+) -> dict[int, Json]:
     """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
     facts = blocks.finished(numbers, job.key, job.execution.workers or 1)
     missing = [number for number in numbers if number not in facts]
     if missing:
-        encoder = Encoder(job)
+        encoder = open_encoder(job)
         computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels()}
         texts = ((number, encoder.read(rows[blocks.span(number)])) for number in missing)
 
@@ -106,20 +110,36 @@ def encode_blocks(job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks
     return {number: facts[number] for number in numbers}
 
 
-def run_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:
-    """Compute every n-th block, beginning with this shard's number; facts by block."""
-    rows, _ = select(job)
+def run_shard(
+    job: Job[EmbeddingsParams], rows: Rows | range | None = None, open_encoder: type[Encoder] = Encoder
+) -> dict[str, object]:
+    """Compute every n-th block, beginning with this shard's number; facts by block. Arguments are those of `run`."""
+    rows = select(job)[0] if rows is None else rows
     blocks = open_blocks(job, rows)
-    facts = encode_blocks(job, rows, blocks, range(job.execution.shard or 0, len(blocks), job.execution.shards))
+    numbers = range(job.execution.shard or 0, len(blocks), job.execution.shards)
+    facts = encode_blocks(job, rows, blocks, numbers, open_encoder)
     return {block_name(number): block for number, block in facts.items()}
 
 
-def run(job: Job[EmbeddingsParams]) -> None:
-    """Compute the blocks that no shard has computed, check every block, and write the manifest."""
+def run(
+    job: Job[EmbeddingsParams],
+    rows: Rows | range | None = None,
+    open_encoder: type[Encoder] = Encoder,
+    offsets: Ids | None = None,
+) -> None:
+    """Compute the blocks that no shard has computed, check every block, and write the manifest.
+
+    Args:
+        rows: what the encoder reads, a row of a block each; None: the texts that `select` names.
+        open_encoder: the class that computes them.
+        offsets: where each text's rows begin and end, shape (texts + 1,), to be written beside the blocks; None: a text
+            is a row.
+    """
     require_dataset(job, "tokens")
-    rows, ids = select(job)
+    texts, ids = select(job)
+    rows = texts if rows is None else rows
     blocks = open_blocks(job, rows)
-    facts = encode_blocks(job, rows, blocks, range(len(blocks)))
+    facts = encode_blocks(job, rows, blocks, range(len(blocks)), open_encoder)
     blocks.tidy()
     computed = {key: sorted({block[key] for block in facts.values()}) for key in ("precision", "device")}
     for key, values in computed.items():
@@ -133,9 +153,11 @@ def run(job: Job[EmbeddingsParams]) -> None:
         for number, block in facts.items():
             draft.add(block_name(number), blocks.path(number).stat().st_size, block["sha256"])
         write_json(draft.path("meta.json"), meta)
+        if offsets is not None:
+            np.save(draft.path("offsets.npy"), offsets)
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))
-        draft.facts |= {job.params.side: len(rows), "blocks": len(blocks), **computed}
+        draft.facts |= {job.params.side: len(texts), "blocks": len(blocks), **computed}
         if kept := [block["kept"] for block in facts.values() if block.get("kept") is not None]:
             draft.facts["kept_by_int8"] = share = round(float(np.mean(kept)), 4)
             if share < LEAST_KEPT:

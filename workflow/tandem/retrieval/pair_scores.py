@@ -13,14 +13,15 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
+from tandem.config.representations import REPRESENTATIONS
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import STEP, CrossEncoder
 from tandem.models.device import device, kernels, resolve_precision, use_workers
-from tandem.models.hub import check_length
+from tandem.models.dual import DualEncoder, load_dual, read_shape
 from tandem.models.tokens import Tokens
 from tandem.retrieval.exact import Array
-from tandem.retrieval.inputs import part_files, require_part, require_tokenizer
+from tandem.retrieval.inputs import part_files, require_part, require_prompts, require_tokenizer
 from tandem.retrieval.pair_store import PairStore, pair_keys, store_name
 from tandem.stages.retrieval import ScoringParams
 from tandem.store.artifact import Artifact
@@ -36,25 +37,26 @@ P = TypeVar("P", bound=ScoringParams)
 class PairScores:
     """A cross-encoder's logits for the pairs of a `tokens` artifact, each computed once; `computed` counts them.
 
-    Other shapes of batches, by `batch_tokens`, may change a score's last bits.
+    A dual encoder whose representation scores pairs takes a cross-encoder's place. Other shapes of batches, by
+    `batch_tokens`, may change a score's last bits.
 
     Raises:
-        UserError: the model has no cross-encoder, or another tokenizer.
+        UserError: the model has no encoder that scores pairs, or another tokenizer.
     """
 
     def __init__(self, model: Artifact, tokens: Artifact, precision: str, batch_tokens: int) -> None:
-        self.folder = require_part(model, "cross")
-        require_tokenizer(self.folder, tokens)
+        self.part = scoring_part(model)
+        self.folder, self.source = require_part(model, self.part), tokens
+        require_tokenizer(next(path.parent for path in sorted(self.folder.rglob("tokenizer.json"))), tokens)
         self.tokens, self.mode, self.budget = Tokens.open(tokens), resolve_precision(precision), batch_tokens
-        both = tokens.params["query_length"] + tokens.params["passage_length"] + self.tokens.template.extra[1]
-        self.longest = min(both, self.tokens.template.longest_pair or both)
+        self.lengths: tuple[int, int] = (tokens.params["query_length"], tokens.params["passage_length"])
         self.store = PairStore(self._place(model, tokens))
         self.computed = 0
-        self._model: CrossEncoder | None = None
+        self._model: CrossEncoder | DualEncoder | None = None
 
     def _place(self, model: Artifact, tokens: Artifact) -> Path:
         identity = {
-            "model": part_files(model, "cross"),
+            "model": part_files(model, self.part),
             "tokens": tokens.manifest.checksums,
             "precision": self.mode,
             "batch_tokens": self.budget,
@@ -103,13 +105,22 @@ class PairScores:
                 progress.add(len(at), tokens=int(lengths[at].sum()))
         return scores
 
-    def _load(self) -> CrossEncoder:
+    def _load(self) -> CrossEncoder | DualEncoder:
         if self._model is None:
-            model = CrossEncoder.load(self.folder).to(device())
-            check_length(model.encoder, -(-self.longest // STEP) * STEP, f"{self.folder}: query with passage")
+            model = (CrossEncoder.load(self.folder) if self.part == "cross" else load_dual(self.folder)).to(device())
+            if isinstance(model, DualEncoder):
+                require_prompts(model.prompts, self.source)
+            model.check_lengths(*self.lengths, self.tokens.template, str(self.folder))
             accelerate(model, Execution(attention="padded"), self.budget, self.mode, training=False)
             self._model = model
         return self._model
+
+
+def scoring_part(model: Artifact) -> str:
+    """The part of a model that scores pairs: its cross-encoder, else a dual encoder whose representation does."""
+    dual = model.folder / "dual"
+    is_dual = dual.is_dir() and not (model.folder / "cross").is_dir()
+    return "dual" if is_dual and REPRESENTATIONS[read_shape(dual).type].scores_pairs else "cross"
 
 
 def open_judges(job: Job[Any]) -> list[PairScores]:

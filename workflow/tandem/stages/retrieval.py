@@ -32,6 +32,10 @@ class EmbeddingsParams(Encode, Params):
     split: str | None = Field(None, description="whose queries are encoded")
 
 
+class TokenVectorsParams(EmbeddingsParams):
+    """Vectors of passages' or queries' tokens by late interaction, a row a token."""
+
+
 class RunParams(Params):
     """A run over one split's queries."""
 
@@ -69,6 +73,16 @@ class AnnParams(RunParams):
     rescore: bool = Field(True, description="rank by exact scores of the stored vectors")
     rescore_factor: int = Field(2, ge=1, description="times the depth that the index proposes")
     recall_queries: int = Field(0, ge=0, description="queries whose recall against exact search is measured")
+
+
+class MaxSimParams(RunParams):
+    """Late interaction over all passages, or over those of which an index finds tokens near the query's."""
+
+    nprobe: int | None = Field(None, ge=1, description="lists that are searched; null: FAISS's default")
+    ef_search: int | None = Field(None, ge=1, description="candidates in a graph; null: FAISS's default")
+    rescore_factor: int = Field(
+        2, ge=1, description="times the depth that the index finds tokens for each of a query's"
+    )
 
 
 class TradeoffsParams(TradeoffSearches, Params):
@@ -169,6 +183,9 @@ KINDS = (
         box="Encoding"),
     Kind("ann", "retrieval.indexes.ann:run", AnnParams, env="search", threads="all", lazy=("dataset",),
         box="Retrieval"),
+    Kind("token_vectors", "retrieval.token_vectors:run", TokenVectorsParams, env="models", threads="all",
+        gpu=("model",), shard="retrieval.token_vectors:run_shard", box="Encoding"),
+    Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, env="search", threads="all", box="Retrieval"),
     Kind("tradeoffs", "retrieval.indexes.ann:run_tradeoffs", TradeoffsParams, env="search", threads="exclusive",
         lazy=("dataset",), box="Retrieval"),
     Kind("rerank", "retrieval.rerank:run", RerankParams, env="models", threads="all", retries=2,

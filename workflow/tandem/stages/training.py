@@ -9,6 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from tandem.config.base import Model, Names, PairPooling, problem
 from tandem.config.encoders import CoCondenserTrain, EncoderFiles, Masking, NewEncoder, RetroMaeTrain, Spans
 from tandem.config.optimisation import Lora
+from tandem.config.representations import ChosenRepresentation, Single, is_single
 from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain
 from tandem.config.validation import parse
 from tandem.stages.base import Kind, Params
@@ -39,6 +40,7 @@ class TokensParams(Params):
 class Vectors(Params):
     """How a text's vector is made and compared."""
 
+    representation: ChosenRepresentation = Field(Single(), exclude_if=is_single, description="what a text becomes")
     pooling: PairPooling = Field("cls", description="from the tokens' states; segments: of cross-encoders alone")
     normalize: bool = Field(False, description="vectors of length 1")
     temperature: float = Field(1.0, gt=0, description="divides the scores")

@@ -9,11 +9,12 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+from tandem.config.representations import representation
 from tandem.config.training import JointTrain
 from tandem.models.cross import read_pooling
 from tandem.models.dual import read_shape
 from tandem.models.heads import saved_score
-from tandem.models.saving import Lengths, cross_usage, dual_usage, folders, front_matter
+from tandem.models.saving import Lengths, cross_usage, folders, front_matter
 from tandem.models.tokens import Tokens
 from tandem.stages.training import ModelParams, TokensParams
 from tandem.store.artifact import Artifact, open_artifact
@@ -34,7 +35,8 @@ def write_card(folder: Path, job: Job[ModelParams], tokens: Artifact, state: Sta
     base = encoder.params.get("name") if encoder.params.get("source") == "hub" else None
     lengths = _lengths(tokens)
     if part == "dual":
-        usage = dual_usage(read_shape(folder), lengths)
+        shape = read_shape(folder)
+        usage = representation[shape.type].usage(shape, lengths)
     else:
         usage = cross_usage(read_pooling(folder), lengths, saved_score(folder))
     licence = encoder.manifest.execution.get("licence")

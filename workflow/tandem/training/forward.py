@@ -5,15 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tandem.models.cross import CrossEncoder
-from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids, micro_batches
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import World
 from tandem.training.lists import Batch
 
+Score = Callable[[Tensor, Tensor], Tensor]  # see `DualEncoder.scores`
 MULTIPLE = 4  # lengths are padded to one: in odd shapes the last bits of a forward pass depend on the threads
 
 
@@ -158,15 +159,22 @@ def on_lists(scores: Tensor, batch: Batch) -> Tensor:
 def text_vectors(
     model: DualEncoder, tokens: Tokens, side: str, rows: Ids, mode: str, budget: Budget, seeds: Seeds
 ) -> Replayed:
-    """E(text) of some rows of a side, `query` or `passage`, by that side's tower."""
-    texts = (tokens.queries if side == "query" else tokens.passages).take(rows)
+    """E(text) of some rows of a side, `query` or `passage`, by that side's tower, all of the shape `model.shape`."""
+    stored = tokens.queries if side == "query" else tokens.passages
+    texts, shape = stored.take(rows), model.shape(side, stored.longest + tokens.template.extra[0])
 
     def compute(part: Ids) -> Tensor:
-        return model.encode(side, texts.take(part), tokens.template, mode, MULTIPLE)
+        vectors = model.encode(side, texts.take(part), tokens.template, mode, MULTIPLE)
+        return vectors if vectors.shape[1:] == shape else pad_second(vectors, shape[0])
 
-    empty = next(model.parameters()).new_zeros(0, model.dimension)
+    empty = next(model.parameters()).new_zeros(0, *shape)
     lengths = np.diff(texts.offsets) + tokens.template.extra[0]
     return Replayed(compute, lengths, empty, budget, seeds, model.packed)
+
+
+def pad_second(rows: Tensor, length: int) -> Tensor:
+    """Rows with zeros behind their second dimension, up to a length."""
+    return nn.functional.pad(rows, (0, 0) * (rows.dim() - 2) + (0, length - rows.shape[1]))
 
 
 def batch_texts(
@@ -191,17 +199,15 @@ def pool_scores(
     """
     share, seeds = pool[world.slice(len(pool))], Seeds((0,))
     passages = world.gather(text_vectors(model, tokens, "passage", share, mode, budget, seeds).values())
-    return dot_scores(
-        text_vectors(model, tokens, "query", queries, mode, budget, seeds).values(), passages, model.temperature
-    )
+    return model.scores(text_vectors(model, tokens, "query", queries, mode, budget, seeds).values(), passages)
 
 
-def list_scores(queries: Tensor, passages: Tensor, batch: Batch, temperature: float) -> Tensor:
-    """s_de(q, p) of each query against its own list, from the vectors of `batch_texts`.
+def list_scores(score: Score, queries: Tensor, passages: Tensor, batch: Batch) -> Tensor:
+    """s_de(q, p) of each query against its own list, from the vectors of `batch_texts`, by a model's `scores`.
 
     Returns:
         Shape (queries, list); of no meaning where no passage stands.
     """
     place = np.zeros(batch.passages.shape, np.int64)
     place[batch.mask] = np.arange(int(batch.mask.sum()))
-    return dot_scores(queries, passages[torch.from_numpy(place).to(passages.device)], temperature)
+    return score(queries, passages[torch.from_numpy(place).to(passages.device)])

@@ -17,11 +17,10 @@ from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
-from tandem.models.cross import STEP as PAIR_STEP
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dual import SIDES, STEP, DualEncoder, start_towers
-from tandem.models.hub import check_length, load_tokenizer
+from tandem.models.dual import SIDES, DualEncoder, load_dual, start_towers
+from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
 from tandem.models.tokens import Tokens
 from tandem.stages.base import Json
@@ -135,23 +134,16 @@ def check_lengths(models: nn.ModuleDict, inputs: Mapping[str, Artifact]) -> None
     """Refuse texts that are longer, padded as later in encoding and re-ranking, than a part has positions for."""
     for part, model in models.items():
         tokens = inputs["cross_tokens" if part == "cross" and "cross_tokens" in inputs else "tokens"]
-        sides = [tokens.params[f"{side}_length"] for side in SIDES]
-        template = Tokens.open(tokens).template
-        single, pair = template.extra
-        if isinstance(model, CrossEncoder):
-            both = sum(sides) + pair
-            padded = -(-min(both, template.longest_pair or both) // PAIR_STEP) * PAIR_STEP
-            check_length(model.encoder, padded, f"{tokens.folder}: query with passage, padded,")
-        elif isinstance(model, DualEncoder):
-            padded = -(-(max(sides) + single) // STEP) * STEP
-            check_length(model.towers["passage"], padded, f"{tokens.folder}: the longer of query and passage, padded,")
+        if isinstance(model, CrossEncoder | DualEncoder):
+            query, passage = (tokens.params[f"{side}_length"] for side in SIDES)
+            model.check_lengths(query, passage, Tokens.open(tokens).template, str(tokens.folder))
 
 
 def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
     """A dual encoder from an encoder or from a trained model."""
     if (artifact.folder / "hf").is_dir():
         return start_towers(artifact.folder / "hf", params.shared, params, f"start {artifact.key}")
-    return DualEncoder.load(artifact.folder / "dual")
+    return load_dual(artifact.folder / "dual")
 
 
 def start_cross(artifact: Artifact, pooling: str) -> CrossEncoder:

@@ -162,7 +162,7 @@ def query_pairs(model: Artifact, tokens: Artifact, scoring: Inference) -> "PairS
 
     scores = PairScores(model, tokens, scoring.precision, scoring.batch_tokens)
     scores.tokens = replace(scores.tokens, passages=scores.tokens.queries)
-    scores.longest = 2 * tokens.params["query_length"] + scores.tokens.template.extra[1]
+    scores.lengths = (scores.lengths[0], scores.lengths[0])
     scores.store = PairStore(scores.store.folder / "queries")
     return scores
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from tandem.config.indexes import INDEXES
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import LINE
+from tandem.extras.estimate.stage_costs import LINE, token_rows
 from tandem.plan.graph import Stage
 from tandem.retrieval.indexes.types import lists, sample_size, sized
 
@@ -28,6 +28,8 @@ class Index:
     def __init__(self, stage: Stage, setting: Setting) -> None:
         passages = stage.upstream["passages"]
         self.rows = setting.size(passages).passages
+        if passages.kind == "token_vectors":
+            self.rows = round(token_rows(passages, setting))
         self.dimension = setting.dimension(passages)
         params = sized(stage.params, self.rows, self.dimension)
         keys = INDEXES[params.type].model_fields

@@ -175,7 +175,8 @@ class Setting:
 
     def dimension(self, embeddings: Stage) -> int:
         """How many numbers a vector of an `embeddings` stage has."""
-        dim: int | None = embeddings.upstream["model"].values.get("dim")
+        model = embeddings.upstream["model"].values
+        dim: int | None = model.get("representation", {}).get("dim") or model.get("dim")
         return dim or self.shape(embeddings.upstream["tokens"]).hidden
 
     def lengths(self, tokens: Stage) -> tuple[float, float]:

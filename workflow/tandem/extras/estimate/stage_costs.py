@@ -215,3 +215,35 @@ def average_rank(stage: Stage, setting: Setting) -> Work:
     dimension = setting.dimension(stage.upstream["passages"])
     queries = setting.queries(stage, params_of(stage).split)
     return Work(rows=(("flat_search", 2.0 * queries * setting.size(stage).passages * dimension),))
+
+
+def token_rows(stage: Stage, setting: Setting) -> float:
+    """Tokens with a vector of a `token_vectors` stage; punctuation, which has none, is counted."""
+    query, passage = (length + DUAL_SPECIAL for length in setting.lengths(stage.upstream["tokens"]))
+    params, options = params_of(stage), params_of(stage.upstream["model"]).representation
+    if params.side == "passages":
+        return setting.size(stage).passages * passage
+    return setting.queries(stage, params.split) * (options.query_tokens or query)
+
+
+@cost("token_vectors")
+def token_vectors(stage: Stage, setting: Setting) -> Work:
+    """Encoding passages or a split's queries into a vector a token, of two bytes a number."""
+    read, rows = stage.upstream["tokens"], token_rows(stage, setting)
+    shape, passages = setting.shape(read), params_of(stage).side == "passages"
+    texts = setting.size(stage).passages if passages else setting.queries(stage, params_of(stage).split)
+    memory = PROCESS + 4 * shape.parameters + 8 * texts
+    return Work("encode", shape.forward(texts, rows / texts), memory=memory, disk=2 * rows * setting.dimension(stage))
+
+
+@cost("maxsim")
+def maxsim(stage: Stage, setting: Setting) -> Work:
+    """Products of every query's tokens with every passage's, or with those of the passages that an index finds."""
+    params, passages, queries = params_of(stage), stage.upstream["passages"], stage.upstream["queries"]
+    count, tokens, asked = setting.size(stage).passages, token_rows(passages, setting), token_rows(queries, setting)
+    lines = setting.queries(stage, params.split) * min(params.depth, count)
+    if "index" in stage.upstream:  # at most so many passages for each of a query's tokens
+        found = min(count, params.depth * params.rescore_factor * asked / max(1, setting.queries(stage, params.split)))
+        tokens *= found / count
+    operations = 2.0 * asked * tokens * setting.dimension(passages)
+    return Work(rows=(("flat_search", operations),), memory=1024 * MIB, disk=lines * LINE)

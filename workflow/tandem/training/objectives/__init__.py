@@ -203,7 +203,7 @@ class Joint:
     def _part(self, batch: Batch, queries: int, seeds: Seeds) -> dict[str, float]:
         """Gradient of a few lists' share of the loss; `queries` is the size of the whole batch."""
         sides = self._texts(batch, seeds.child(0))
-        de = list_scores(sides[0].values(), sides[1].values(), batch, self.dual.temperature)
+        de = list_scores(self.dual.scores, sides[0].values(), sides[1].values(), batch)
         if self.static:
             self.cross.eval()
         pairs = self._pairs(batch, seeds.child(1))

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from tandem.config.training import DualTrain, Regularise
 from tandem.errors import UserError
-from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.training.distributed import ALONE, World
-from tandem.training.forward import Budget, Replayed, Seeds, batch_texts, list_scores, pool_scores
+from tandem.training.forward import Budget, Replayed, Score, Seeds, batch_texts, list_scores, pool_scores
 from tandem.training.lists import Batch, Positives
 from tandem.training.losses import ramp, regulariser
 from tandem.training.losses.listwise import listwise
@@ -25,13 +25,13 @@ class InBatch:
     """Vectors and scores of this process' queries among the passages of the whole batch, all with gradient.
 
     Attributes:
-        queries: vectors of this process' queries, shape (queries, dim).
-        passages: vectors of all passages of the batch, all processes' lists in order, shape (all passages, dim).
+        queries: vectors of this process' queries, shape (queries, …).
+        passages: vectors of all passages of the batch, all processes' lists in order, shape (all passages, …).
         own: scores of each query's own list, of no meaning where no passage stands, shape (queries, list).
         scores: `own`, followed in batch by the scores of all `passages`, shape (queries, list + more).
         mask: True where a passage counts, shape of `scores`.
-        own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, dim).
-        temperature: what dot products were divided by.
+        own_passages: vectors of this process' passages in the order of `batch.mask`, shape (passages, …).
+        score: the model's `scores`, of encoded queries against encoded passages.
         gather: rows of all processes in order, with gradient, from this process' rows.
     """
 
@@ -42,7 +42,7 @@ class InBatch:
     mask: Tensor
     batch: Batch
     own_passages: Tensor
-    temperature: float
+    score: Score
     step: int
     gather: Callable[[Tensor], Tensor]
 
@@ -94,7 +94,7 @@ class Dual:
         """The first `dim` numbers of vectors, of length 1 again where the whole ones are; None: the whole ones."""
         if dim is None:
             return vectors
-        return nn.functional.normalize(vectors[:, :dim], dim=-1) if self.model.normalize else vectors[:, :dim]
+        return nn.functional.normalize(vectors[..., :dim], dim=-1) if self.model.normalize else vectors[..., :dim]
 
     def _state(
         self, queries: Tensor, passages: Tensor, everyone: Tensor, own: Batch, batch: Batch, step: int
@@ -102,7 +102,7 @@ class Dual:
         """What the terms of the loss are made of; `everyone` are the passages' vectors of all processes."""
         scores, mask = self.scored(queries, passages, everyone, own, batch)
         lists = scores[:, : batch.passages.shape[1]]
-        options = (self.model.temperature, step, self.world.gather)
+        options = (self.model.scores, step, self.world.gather)
         return InBatch(queries, everyone, lists, scores, mask, own, passages, *options)
 
     def scored(
@@ -115,14 +115,14 @@ class Dual:
         Returns:
             Two tensors of shape (own queries, list) or (own queries, list + passages of the batch).
         """
-        scores = list_scores(queries, passages, own, self.model.temperature)
+        scores = list_scores(self.model.scores, queries, passages, own)
         mask = mask_of(own, scores)
         if not self.train.in_batch:
             return scores, mask
         mine = np.arange(len(batch.queries))[self.world.slice(len(batch.queries))]
         other = np.argwhere(batch.mask)[:, 0] != mine[:, None]
         negative = other & ~self.positives.known(own.queries, batch.passages[batch.mask])
-        crossed = dot_scores(queries, everyone, self.model.temperature)
+        crossed = self.model.scores(queries, everyone)
         return torch.cat([scores, crossed], 1), torch.cat([mask, torch.from_numpy(negative).to(mask.device)], 1)
 
     def terms(self, state: InBatch) -> dict[str, Tensor]:
@@ -162,10 +162,10 @@ def passage_centric(state: InBatch) -> Tensor:
     """
     lengths = state.batch.mask.sum(1)
     positives = state.own_passages[torch.from_numpy(lengths.cumsum() - lengths).to(state.own.device)]
-    among = list_scores(positives, state.own_passages, state.batch, state.temperature)
+    among = list_scores(state.score, positives, state.own_passages, state.batch)
     scores = torch.cat([state.own[:, :1], among[:, 1:]], 1)
     if state.scores.shape[1] > scores.shape[1]:
-        scores = torch.cat([scores, dot_scores(positives, state.passages, state.temperature)], 1)
+        scores = torch.cat([scores, state.score(positives, state.passages)], 1)
     return listwise(scores, state.mask)
 
 

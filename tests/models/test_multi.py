@@ -1,0 +1,137 @@
+"""Late interaction: the formula by hand, which tokens count, and the scores of sentence-transformers."""
+
+import numpy as np
+import pytest
+import torch
+from pytest import approx
+from sentence_transformers import MultiVectorEncoder
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+from torch import nn
+
+from tandem.errors import UserError
+from tandem.models import multi
+from tandem.models.described import described_towers
+from tandem.models.dual import load_dual
+from tandem.models.hub import load_tokenizer
+from tandem.models.multi import TokenVectors, max_sim
+from tandem.models.tokens import Template
+
+QUERIES = ["what do otters eat?", "where do herons nest"]
+PASSAGES = ["Otters eat crabs, fish.", "Herons nest in trees.", "Moles dig."]
+OPTIONS = {"type": "multi", "dim": 16, "query_tokens": 12, "attend": False, "skip_punctuation": True}
+
+
+@pytest.fixture
+def start(encoder_folder):
+    """`start(shared, **options)`: late interaction from the tiny encoder, its new layer from a seed."""
+
+    def make(shared=True, **options):
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            return TokenVectors.start(encoder_folder, shared, "cls", True, 1.0, representation=OPTIONS | options).eval()
+
+    return make
+
+
+@pytest.fixture
+def ids(encoder_folder):
+    """`ids(texts)`: token ids without special tokens, and the template."""
+    tokenizer = load_tokenizer(encoder_folder)
+    return lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"], Template.of(tokenizer)
+
+
+def encoded(model, ids, side, texts):
+    with torch.no_grad():
+        return model.encode(side, [np.array(row) for row in ids[0](texts)], ids[1], "fp32")
+
+
+def test_each_token_of_the_query_finds_its_nearest_of_the_passage():
+    # q1: max(1, 0) + max(0, 2) = 3 on the first passage, 0.5 + 1 on the second, whose other rows are no tokens
+    queries = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    passages = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [-1.0, -1.0]], [[0.5, 1.0], [0.0, 0.0], [0.0, 0.0]]])
+    assert max_sim(queries, passages).tolist() == [[3.0, 1.5]]
+    assert max_sim(queries, passages[None]).tolist() == [[3.0, 1.5]]
+    # a passage that fits badly scores below 0: rows of zeros never win, and add nothing as a query's
+    assert max_sim(torch.tensor([[[1.0, 0.0], [0.0, 0.0]]]), torch.tensor([[[-1.0, 0.0], [0.0, 0.0]]])).item() == -1.0
+
+
+def test_blocks_change_neither_scores_nor_gradients(monkeypatch):
+    rng = torch.Generator().manual_seed(1)
+    queries, passages = (torch.randn(shape, generator=rng, dtype=torch.float64) for shape in ((3, 4, 8), (7, 9, 8)))
+
+    def results():
+        q, p = queries.clone().requires_grad_(), passages.clone().requires_grad_()
+        scores = max_sim(q, p)
+        scores.square().sum().backward()
+        return scores, q.grad, p.grad
+
+    whole = results()
+    monkeypatch.setattr(multi, "PRODUCTS", 1)
+    for in_blocks, at_once in zip(results(), whole, strict=True):
+        torch.testing.assert_close(in_blocks, at_once)
+
+
+def test_queries_are_filled_up_and_punctuation_has_no_vector(start, ids):
+    model = start()
+    queries, passages = encoded(model, ids, "query", QUERIES), encoded(model, ids, "passage", PASSAGES)
+    assert queries.shape == (2, 12, 16)
+    assert queries.norm(dim=-1).flatten().tolist() == approx([1.0] * 24)
+    tokens = [len(row) + 2 for row in ids[0](PASSAGES)]  # with [CLS] and [SEP]
+    assert passages.any(-1).sum(1).tolist() == [tokens[0] - 2, tokens[1] - 1, tokens[2] - 1]
+    long = encoded(model, ids, "query", [" ".join(["otters"] * 30)])
+    assert long.shape == (1, 12, 16)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"attend": True}, {"query_tokens": None, "skip_punctuation": False, "dim": None}]
+)
+@pytest.mark.parametrize("shared", [True, False])
+def test_sentence_transformers_loads_what_is_saved(start, ids, encoder_folder, tmp_path, shared, options):
+    start(shared, **options).save(tmp_path / "dual", load_tokenizer(encoder_folder))
+    model = load_dual(tmp_path / "dual").eval()
+    assert isinstance(model, TokenVectors)
+    ours = model.scores(encoded(model, ids, "query", QUERIES), encoded(model, ids, "passage", PASSAGES))
+    sides = ("shared", "shared") if shared else ("query", "passage")
+    queries, passages = (MultiVectorEncoder(str(tmp_path / "dual" / side), device="cpu") for side in sides)
+    theirs = queries.similarity(queries.encode_query(QUERIES), passages.encode_document(PASSAGES))
+    torch.testing.assert_close(ours.detach(), theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_what_sentence_transformers_saves_loads_with_its_scores(ids, encoder_folder, tmp_path, normalize):
+    expansion = {"strategy": "fixed", "length": 10, "attend": True}
+    transformer = Transformer(str(encoder_folder), model_kwargs={"dtype": torch.float32}, query_expansion=expansion)
+    layers = [Dense(32, 8, bias=True, activation_function=nn.Tanh(), module_input_name="token_embeddings")]
+    layers += [MultiVectorMask()] + [Normalize("token_embeddings")] * normalize
+    theirs = MultiVectorEncoder(modules=[transformer, *layers], device="cpu")
+    theirs.save(str(tmp_path))
+    towers = described_towers(tmp_path)
+    assert towers["representation"] == OPTIONS | {
+        "dim": 8,
+        "query_tokens": 10,
+        "attend": True,
+        "skip_punctuation": False,
+    }
+    model = TokenVectors.start(tmp_path, True, **towers).eval()
+    ours = model.scores(encoded(model, ids, "query", QUERIES), encoded(model, ids, "passage", PASSAGES))
+    expected = theirs.similarity(theirs.encode_query(QUERIES), theirs.encode_document(PASSAGES))
+    torch.testing.assert_close(ours.detach(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_what_is_not_computed_here_is_refused(encoder_folder, tmp_path):
+    transformer = Transformer(str(encoder_folder))
+    MultiVectorEncoder(modules=[transformer, MultiVectorMask(["the"])], device="cpu").save(str(tmp_path))
+    with pytest.raises(UserError, match="describes tokens that are left out besides passages' punctuation"):
+        described_towers(tmp_path)
+
+
+def test_a_pair_scores_the_same_in_any_company(start, ids):
+    model = start()
+    queries, passages = ([np.array(row) for row in ids[0](texts)] for texts in (QUERIES, PASSAGES))
+    pairs = [(q, p) for q in queries for p in passages]
+    together = model.score(*zip(*pairs, strict=True), ids[1], "fp32", 4096)
+    alone = [model.score([q], [p], ids[1], "fp32", 64)[0] for q, p in pairs]
+    exact = model.scores(encoded(model, ids, "query", QUERIES), encoded(model, ids, "passage", PASSAGES))
+    assert together.tolist() == alone
+    assert together == approx(exact.detach().flatten().numpy(), rel=2e-3)

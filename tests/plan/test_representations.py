@@ -1,0 +1,88 @@
+"""How a representation is named, inherited and found, and mistakes about it as one line."""
+
+from pathlib import Path
+
+import pytest
+
+from tandem.config.representations import Multi
+from tandem.errors import UserError
+from tandem.extras.plan import FullPlan
+from tandem.plan.runs import vectors
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def planner(configured):
+    """`planner(**models)`: of the default with a late-interaction model `colbert`, and more models."""
+
+    def make(**models):
+        config = configured("models", {"colbert": {"like": "de_bm25neg", "representation": "multi"}})
+        config["models"] = {**config["models"], **models}
+        return FullPlan(config, ROOT).planner
+
+    return make
+
+
+def test_a_name_alone_has_the_defaults_and_single_is_in_no_key(planner):
+    made = planner(spelled={"like": "colbert", "representation": {"type": "multi", "dim": 128}})
+    colbert = made.model("colbert", "here")
+    assert colbert.params.representation == Multi()
+    assert (colbert.params.normalize, colbert.params.temperature) == (True, 1.0)  # not those of the encoder's cosines
+    assert made.model("spelled", "here") is colbert
+    assert "representation" not in made.model("de_bm25neg", "here").values
+
+
+def test_what_starts_from_it_is_of_its_representation(planner):
+    made = planner(further={"objective": "dual", "init": "colbert", "candidates": {"from": "bm25"}})
+    assert made.model("further", "here").params.representation == Multi()
+
+
+def test_it_re_ranks_judges_and_teaches_pair_by_pair(planner):
+    taught = {"like": "de_bm25neg", "train": {"distil": {"from": "colbert"}}}
+    denoised = {"denoise": {"by": "colbert", "negative_below": 0.1}}
+    judged = {"like": "de_bm25neg", "candidates": denoised}
+    made = planner(taught=taught, judged=judged)
+    colbert = made.model("colbert", "here")
+    ranked = made.run("bm25+colbert", "test", "here")
+    assert (ranked.kind, ranked.upstream["model"]) == ("rerank", colbert)
+    assert ranked.upstream["tokens"] is colbert.upstream["tokens"]
+    assert made.model("taught", "here").upstream["teacher"].upstream["judge.0"] is colbert
+    assert made.model("judged", "here").upstream["candidates"].upstream["judge.0"] is colbert
+
+
+def test_end_to_end_its_search_is_found(planner):
+    made = planner()
+    run = made.run("colbert", "test", "here")
+    assert (run.kind, run.name) == ("maxsim", "colbert.test")
+    assert [run.upstream[side].kind for side in ("passages", "queries")] == ["token_vectors"] * 2
+    found = made.run("colbert@ivf_flat", "test", "here")
+    assert found.upstream["index"].upstream["passages"] is run.upstream["passages"]
+    assert (found.params.nprobe, found.params.rescore_factor) == (32, 2)
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"representation": "many"}, 'models.x.representation is "many"; allowed: single, multi'),
+        ({"representation": {"type": "many"}}, "models.x.representation is .*; allowed: single, multi"),
+        ({"representation": {"type": "multi", "dims": 8}}, "models.x.representation.dims is not a known key"),
+        ({"representation": {"type": "multi", "dim": 0}}, "models.x.representation.dim is 0; allowed: ≥ 1"),
+        ({"representation": "multi", "pooling": "mean"}, "models.x.pooling is set, but .* multi does not use it"),
+        (
+            {"representation": "multi", "train": {"regularise": {"passage": {"l1": 0.1}}}},
+            "models.x.train.regularise is set, but the representation multi does not use it; leave it out",
+        ),
+        ({"init": "colbert", "representation": "single"}, "models.x.representation is .*, but colbert has"),
+    ],
+)
+def test_mistakes(planner, keys, line):
+    with pytest.raises(UserError, match=line):
+        planner(x={"like": "de_bm25neg", **keys}).model("x", "here")
+
+
+def test_what_needs_one_vector_a_text_says_so(planner):
+    made = planner()
+    made.model("colbert", "here")
+    with pytest.raises(UserError, match="here: colbert is of representation multi; this needs single vectors"):
+        vectors(made.ctx, "colbert", "test", "here", "pydocs")

@@ -1,0 +1,128 @@
+"""Late interaction end to end: tokens' vectors in blocks, all passages or those an index finds, scores to the bit."""
+
+import numpy as np
+import pytest
+
+from tandem.data.collection import Collection
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+from tandem.models.dual import load_dual
+from tandem.models.tokens import Tokens
+from tandem.retrieval import maxsim, token_vectors
+from tandem.retrieval.embeddings import Embeddings
+from tandem.retrieval.indexes.index import run as run_index
+from tandem.store.artifact import open_artifact
+
+ENCODE = {"block": 100, "batch_tokens": 256, "precision": "fp32", "dtype": "fp16"}
+SIDES = {"passages": {"side": "passages"}, "queries": {"side": "queries", "split": "test"}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("late") / "tiny"
+
+
+@pytest.fixture(scope="module")
+def model(make_model, folder):
+    options = {"type": "multi", "dim": 8, "query_tokens": 12}
+    shape = {"shared": True, "normalize": True, "temperature": 0.5, "representation": options}
+    return make_model(folder / "model" / "colbert-0123456789", ("dual",), seed=8, **shape)
+
+
+@pytest.fixture(scope="module")
+def encode(make_job, folder, dataset, tokens, model):
+    """`encode(side, name)`: the stage's job."""
+
+    def make(side, name="late", **execution):
+        inputs = {"dataset": dataset, "tokens": tokens, "model": model}
+        out = folder / "token_vectors" / f"{name}.{side}-0123456789"
+        return make_job("token_vectors", out, ENCODE | SIDES[side], inputs, execution)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def sides(encode):
+    """Tokens' vectors of the passages and of the test queries."""
+    for side in SIDES:
+        token_vectors.run(encode(side))
+    return {side: open_artifact(encode(side).out) for side in SIDES}
+
+
+@pytest.fixture(scope="module")
+def search(make_job, folder, dataset, sides):
+    """`search(name, depth, **more)`: the lists of a run, and its artifact."""
+
+    def make(name, depth=60, index=None, **params):
+        inputs = {"dataset": dataset, **sides} | ({"index": index} if index else {})
+        out = folder / "maxsim" / f"{name}-0123456789"
+        maxsim.run(make_job("maxsim", out, {"split": "test", "depth": depth, **params}, inputs))
+        return [(query, docs, scores.tolist()) for query, docs, scores in iter_run(out / "run.trec")]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def scored(dataset, tokens, model):
+    """Query → document → score, pair by pair, as a re-ranker has them."""
+    late, opened, collection = load_dual(model.folder / "dual"), Tokens.open(tokens), Collection(dataset)
+    names, table = collection.doc_ids().to_pylist(), {}
+    for query in collection.queries("test"):
+        row = list(collection.query_texts()).index(query)
+        pairs = [opened.queries[row]] * len(names), [opened.passages[at] for at in range(len(names))]
+        table[query] = dict(zip(names, late.score(*pairs, opened.template, "fp32", 256).tolist(), strict=True))
+    return table
+
+
+def test_every_token_but_punctuation_has_a_row(sides, tokens):
+    opened = Tokens.open(tokens)
+    passages, queries = (Embeddings(sides[side], side) for side in SIDES)
+    at = np.load(sides["passages"].path("offsets.npy"))
+    assert passages.rows == at[-1] <= len(opened.passages.ids) + 2 * len(opened.passages)
+    assert queries.rows == 20 * 12
+    assert np.linalg.norm(passages.take(0, passages.rows).astype(float), axis=1) == pytest.approx(1, abs=1e-3)
+
+
+def test_shards_change_no_byte(sides, encode):
+    for shard in (2, 0):  # the stage itself does what is missing
+        token_vectors.run_shard(encode("passages", "shards", shard=shard, shards=3))
+    token_vectors.run(encode("passages", "shards"))
+    shared = open_artifact(encode("passages", "shards").out)
+    assert shared.manifest.checksums == sides["passages"].manifest.checksums
+
+
+def test_scores_are_those_of_pairs_and_ties_go_by_id(search, scored):
+    for query, docs, scores in search("whole"):
+        expected = sorted(scored[query].items(), key=lambda pair: (-pair[1], pair[0]))
+        assert scores == pytest.approx([score for _, score in expected], rel=1e-6)
+        assert set(docs[:20]) == {doc for doc, _ in expected[:20]} or scores[19] == pytest.approx(scores[20], rel=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_how_passages_are_grouped_changes_no_bit(search, monkeypatch, size):
+    usual = search(f"usual{size}", depth=9)
+    monkeypatch.setattr(maxsim, "TOKENS", size)
+    monkeypatch.setattr(maxsim, "PRODUCTS", 30 * size)
+    assert search(f"pieces{size}", depth=9) == usual
+
+
+def test_an_index_whose_lists_are_all_searched_finds_what_exact_search_does(search, sides, make_job, folder):
+    job = make_job(
+        "index",
+        folder / "index" / "late@ivf-0123456789",
+        {"type": "ivf_flat", "nlist": 4},
+        {"passages": sides["passages"]},
+    )
+    run_index(job)
+    index = open_artifact(job.out)
+    exact = search("exact", depth=10)
+    assert search("all", depth=10, index=index, nprobe=4, rescore_factor=100) == exact
+    few = search("few", depth=10, index=index, nprobe=1, rescore_factor=1)
+    assert 0.3 < np.mean([len(set(a[1]) & set(b[1])) / 10 for a, b in zip(few, exact, strict=True)]) <= 1
+
+
+def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_model):
+    inputs = {"dataset": dataset, "tokens": tokens, "model": dual_model}
+    job = make_job("token_vectors", tmp_path / "de.passages-0123456789", ENCODE | SIDES["passages"], inputs)
+    with pytest.raises(UserError, match="has one vector a text; expected representation: multi"):
+        token_vectors.run(job)

@@ -1,0 +1,224 @@
+"""Late interaction, a vector for every token: s(q, p) = Σ_i max_j E(q)_i · E(p)_j (ColBERT, Khattab and Zaharia 2020).
+
+Texts are padded with zeros, so that a text's vectors are one tensor like any other: a row of zeros is no token.
+"""
+
+import copy
+import json
+import string
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from tandem.config.representations import Multi, representation
+from tandem.errors import UserError
+from tandem.models.dense import TOKENS, Dense
+from tandem.models.device import place, precision
+from tandem.models.dual import SIDES, DualEncoder
+from tandem.models.hub import load_tokenizer
+from tandem.models.ragged import Ids, Ragged
+from tandem.models.saving import CONFIG, MODEL, TRANSFORMER, DualShape, Lengths, list_modules
+from tandem.models.tokens import Template, Texts
+from tandem.store.files import write_json
+
+PRODUCTS = 1 << 24  # products of tokens that are in memory at once
+
+
+@representation("multi")
+class TokenVectors(DualEncoder):
+    """A dual encoder whose texts are a vector a token.
+
+    The encoder's states go through a side's linear layers, in a new model one without bias to `options.dim` numbers.
+    Queries are filled up with [MASK] tokens, which have vectors too; punctuation of passages has none.
+
+    Attributes:
+        options: see `Multi`.
+        mask_id: the [MASK] token.
+        skipped: ids of passages' tokens that have no vectors, shape (ids,).
+    """
+
+    packs, first_dense = False, 1
+    options: Multi
+    mask_id: int
+    skipped: Tensor
+
+    @classmethod
+    def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
+        """Late interaction from a pre-trained encoder: both towers, and new linear layers, start from the same weights.
+
+        The new layer is drawn from torch's generator. `more` and errors are those of `DualEncoder.start`.
+        """
+        shape = DualShape(shared, pooling, normalize, temperature, **more)
+        if shape.dim is not None:
+            raise UserError(f"{folder}: dim is {shape.dim}; say instead representation: {{type: multi, dim: …}}")
+        model = cls._read(folder, folder, shape)
+        if model.options.dim and not shape.dense:
+            linear = nn.Linear(model.whole, model.options.dim, bias=False)
+            nn.init.normal_(linear.weight, std=0.02)
+            layer = Dense(linear, nn.Identity(), TOKENS)
+            layers = [layer, layer if shared else copy.deepcopy(layer)]
+            model.dense.update({side: nn.ModuleList([own]) for side, own in zip(SIDES, layers, strict=True)})
+        return model
+
+    @classmethod
+    def _read(cls, query: Path, passage: Path, shape: DualShape) -> Self:
+        model, options = super()._read(query, passage, shape), Multi.model_validate(dict(shape.representation))
+        tokenizer = load_tokenizer(query)
+        if options.query_tokens and tokenizer.mask_token_id is None:
+            raise UserError(f"{query}: its tokenizer has no mask token to fill queries up; set query_tokens to null")
+        ids = tokenizer.convert_tokens_to_ids(list(string.punctuation)) if options.skip_punctuation else []
+        skipped = sorted({at for at in ids if at is not None and at != tokenizer.unk_token_id})
+        model.know(options, int(tokenizer.mask_token_id or 0), skipped)
+        return model
+
+    @classmethod
+    def load_layer(cls, folder: Path) -> Dense:
+        """One linear layer of a side, which reads tokens' states."""
+        return Dense.load(folder, TOKENS)
+
+    def know(self, options: Multi, mask_id: int, skipped: list[int]) -> None:
+        """Take over the options, and the ids of the tokens that they are about; see the class."""
+        self.options, self.mask_id = options, mask_id
+        self.register_buffer("skipped", torch.tensor(skipped, dtype=torch.int64), persistent=False)
+
+    @property
+    def representation(self) -> dict[str, object]:
+        """The options as `dual.json` has them."""
+        return self.options.model_dump()
+
+    def shape(self, side: str, longest: int) -> tuple[int, ...]:
+        """Tokens and numbers of a vector."""
+        expanded = self.options.query_tokens if side == "query" else None
+        return (expanded or longest, self.dimension)
+
+    def counts(self, side: str, texts: Ragged, template: Template) -> Ids:
+        """How many vectors each text has, without computing them, shape (texts,)."""
+        if side == "query" and self.options.query_tokens:
+            return np.full(len(texts), self.options.query_tokens)
+        lengths = np.diff(texts.offsets) + template.extra[0]
+        if side == "query":
+            return lengths
+        skipped = np.concatenate([[0], np.isin(texts.ids, self.skipped.cpu().numpy()).cumsum()])
+        kept = lengths - np.diff(skipped[texts.offsets])
+        return np.where(kept > 0, kept, lengths)
+
+    def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
+        """Vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
+        rows, expanded = Ragged.of(texts), self.options.query_tokens if side == "query" else None
+        if expanded:
+            lengths = rows.offsets[1:] - rows.offsets[:-1]
+            rows = rows.cut(lengths.clip(max=expanded - template.extra[0]))
+        inputs = template.single_inputs(rows, template.titled and side == "passage")
+        width = expanded or int(inputs.lengths.max(initial=0))
+        arguments = {name: place(value) for name, value in inputs.padded(multiple, width).items()}
+        ids, stands = arguments["input_ids"], arguments["attention_mask"].bool()
+        if expanded:
+            filler = ~stands & (torch.arange(ids.shape[1], device=ids.device) < expanded)
+            arguments["input_ids"] = ids = ids.masked_fill(filler, self.mask_id)
+            stands = stands | filler
+            if self.options.attend:
+                arguments["attention_mask"] = stands.to(arguments["attention_mask"].dtype)
+        else:
+            kept = stands & ~torch.isin(ids, self.skipped)
+            stands = torch.where(kept.any(1, keepdim=True), kept, stands) if side == "passage" else stands
+        with precision(mode):
+            states = self.towers[side](**arguments).last_hidden_state
+        vectors: Tensor = states[:, :width].to(torch.promote_types(states.dtype, torch.float32))
+        for layer in self.layers(side):
+            vectors = layer(vectors)
+        vectors = nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors
+        return vectors * stands[:, :width, None]
+
+    def scores(self, queries: Tensor, passages: Tensor) -> Tensor:
+        """`max_sim` over this model's temperature."""
+        return max_sim(queries, passages) / self.temperature
+
+    def check_lengths(self, query: int, passage: int, template: Template, where: str) -> None:
+        """See `DualEncoder.check_lengths`; a query may be filled up beyond its own length."""
+        filled = (self.options.query_tokens or 0) - template.extra[0]
+        super().check_lengths(max(query, filled), passage, template, where)
+
+    def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
+        """Make a tower's folder a MultiVectorEncoder, whose scores are these before the temperature."""
+        names = [*["Dense"] * len(shape.dense), "MultiVectorMask", *["Normalize"] * shape.normalize]
+        list_modules(folder, ["Transformer", *names])
+        expansion = {"strategy": "fixed", "length": self.options.query_tokens, "attend": self.options.attend}
+        more = {"query_expansion": expansion} if self.options.query_tokens else {}
+        write_json(folder / "sentence_bert_config.json", TRANSFORMER | more)
+        words = list(string.punctuation) if self.options.skip_punctuation else []
+        mask = f"{1 + len(shape.dense)}_MultiVectorMask"
+        write_json(folder / mask / "config.json", {"skiplist_words": words, "skiplist_tasks": ["document"]})
+        if shape.normalize:
+            write_json(folder / f"{2 + len(shape.dense)}_Normalize/config.json", {"module_input_name": TOKENS})
+        prompts = {"query": shape.prompts.get("query", ""), "document": shape.prompts.get("passage", "")}
+        kind = {"model_type": "MultiVectorEncoder", "similarity_fn_name": "maxsim", "prompts": prompts}
+        write_json(folder / CONFIG, MODEL | kind)
+
+    def describe_both(self, folder: Path, shape: DualShape) -> None:
+        """Each of two towers is a MultiVectorEncoder by itself: nothing stands beside them."""
+
+    @staticmethod
+    def usage(shape: DualShape, lengths: Lengths) -> str:
+        """How to load late interaction of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
+        query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
+        prompts = [json.dumps(shape.prompts.get(side, "") + text) for side, text in zip(SIDES, TEXTS, strict=True)]
+        ours = OURS.format(passage=passage, query=prompts[0], text=prompts[1])
+        size = lengths.passage + lengths.single
+        return f"{ours}\n\n{THEIRS.format(query=query, passage=passage, tokens=size, temperature=shape.temperature)}"
+
+
+TEXTS = ("a query", "a passage")
+OURS = """\
+```python
+from pathlib import Path
+from tandem.models.dual import load_dual
+from tandem.models.hub import load_tokenizer
+from tandem.models.tokens import Template
+
+model, tokenizer = load_dual(Path("dual")).eval(), load_tokenizer(Path("{passage}"))
+template = Template.of(tokenizer)
+query, text = tokenizer([{query}, {text}], add_special_tokens=False)["input_ids"]
+vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
+scores = model.scores(*vectors)
+```"""
+THEIRS = """\
+```python
+from sentence_transformers import MultiVectorEncoder
+
+queries, passages = MultiVectorEncoder("{query}"), MultiVectorEncoder("{passage}")
+passages.max_seq_length = {tokens}
+vectors = queries.encode_query(["a query"]), passages.encode_document(["a passage"])
+scores = queries.similarity(*vectors) / {temperature}
+```"""
+
+
+def max_sim(queries: Tensor, passages: Tensor) -> Tensor:
+    """Σ_i max_j q_i · p_j over a query's and a passage's tokens, in blocks of passages, so that memory stays flat.
+
+    Of vectors of at most length 1 that fp16 holds, in float64, every sum is exact, so in any order the same: products
+    are multiples of 2^-48, and up to 32 of them below 32 take 53 bits.
+
+    Args:
+        queries: shape (queries, tokens, dim).
+        passages: shape (passages, tokens, dim), every query against all; or (queries, list, tokens, dim), each against
+            its list. Rows of zeros are no tokens.
+    Returns:
+        Shape (queries, passages) or (queries, list).
+    """
+    axis = passages.dim() - 3
+    of_one = queries.shape[0] * queries.shape[1] * passages.shape[-2]
+    blocks = passages.split(max(1, PRODUCTS // max(1, of_one)), axis)
+    if torch.is_grad_enabled() and len(blocks) > 1:  # products are computed again instead of kept
+        return torch.cat([checkpoint(_max_sim, queries, block, use_reentrant=False) for block in blocks], 1)
+    return torch.cat([_max_sim(queries, block) for block in blocks], 1)
+
+
+def _max_sim(queries: Tensor, passages: Tensor) -> Tensor:
+    formula = "qid,pjd->qpij" if passages.dim() == 3 else "qid,qpjd->qpij"
+    products = torch.einsum(formula, queries, passages)
+    is_token = passages.detach().any(-1)[..., None, :]
+    return products.masked_fill(~is_token, -torch.inf).amax(-1).sum(-1)

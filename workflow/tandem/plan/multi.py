@@ -1,0 +1,37 @@
+"""How late interaction searches: tokens' vectors of passages and queries, perhaps an index of them, and MaxSim."""
+
+from tandem.plan.context import Context, json_of, search
+from tandem.plan.datasets import dataset
+from tandem.plan.encoders import tokens
+from tandem.plan.graph import JSON, Stage
+from tandem.plan.runs import dual_encoder, index, index_entry, searched
+from tandem.stages.retrieval import MaxSimParams
+
+
+@search("multi")
+def search_tokens(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
+    """The stage that scores all passages by their tokens, or those that the index of a name finds."""
+    model = dual_encoder(ctx, system, where)
+    entry = index_entry(ctx, name, f"{where}: {system}@{name}") if name else None
+    read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
+    upstream, how = (
+        {"dataset": dataset(ctx, data), "model": model, "tokens": read},
+        ctx.execution("attention", "compile"),
+    )
+    encode: JSON = json_of(ctx.settings.encode) | {"dtype": "fp16"}
+
+    def vectors(label: str, **side: str) -> Stage:
+        return ctx.stage("token_vectors", data, f"{model.name}.{label}", {**encode, **side}, upstream, how)
+
+    passages = vectors("passages", side="passages")
+    inputs = {
+        "dataset": upstream["dataset"],
+        "passages": passages,
+        "queries": vectors(split, side="queries", split=split),
+    }
+    params = searched(ctx, split, data)
+    if not (name and entry):
+        return ctx.stage("maxsim", data, f"{model.name}.{split}", params, inputs)
+    inputs["index"] = built = index(ctx, passages, name, data)
+    params |= {key: value for key, value in json_of(entry).items() if key in MaxSimParams.model_fields}
+    return ctx.stage("maxsim", data, f"{built.name}.{split}", params, inputs, ctx.execution("index_gpu", "devices"))

@@ -1,0 +1,79 @@
+"""Stage `token_vectors`: vectors of the passages' tokens, or of a split's queries', by late interaction.
+
+A row of a block is a token: blocks, shards and indexes are those of `embeddings`. `offsets.npy` says where each text's
+rows are; it follows from token ids alone, so that a block knows its texts before any is computed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tandem.cluster.progress import Progress
+from tandem.errors import UserError
+from tandem.models.dual import load_dual
+from tandem.models.multi import TokenVectors
+from tandem.models.ragged import Ids, Ragged, ends
+from tandem.models.tokens import Tokens
+from tandem.retrieval import encode
+from tandem.retrieval.embeddings import Vectors
+from tandem.retrieval.encode import TOWERS, Encoder, select
+from tandem.retrieval.inputs import require_part
+from tandem.stages.retrieval import EmbeddingsParams
+from tandem.store.job import Job
+
+
+@dataclass(frozen=True)
+class Piece(Ragged):
+    """Texts, and which of their tokens' vectors are wanted: from `first`, `rows` of them."""
+
+    first: int = 0
+    rows: int = 0
+
+
+class TokenEncoder(Encoder):
+    """Late interaction's tower with the token ids it reads; its rows are tokens that have vectors."""
+
+    load = staticmethod(load_dual)
+
+    def __init__(self, job: Job[EmbeddingsParams]) -> None:
+        super().__init__(job)
+        self.texts, self.offsets = select(job)[0], offsets(job)
+
+    def read(self, rows: range) -> Piece:  # type: ignore[override]
+        """The texts that rows of tokens belong to."""
+        first = int(np.searchsorted(self.offsets, rows.start, "right")) - 1
+        last = int(np.searchsorted(self.offsets, rows.stop, "left"))
+        texts = super().read(np.asarray(self.texts[first:last]))
+        return Piece(texts.ids, texts.offsets, rows.start - int(self.offsets[first]), len(rows))
+
+    def encode(self, texts: Ragged, progress: Progress) -> Vectors:
+        """Vectors of a piece's tokens, shape (tokens, dimension), fp16."""
+        vectors = super().encode(texts, progress)
+        flat: Vectors = vectors[vectors.any(axis=2)]
+        progress.add(len(flat) - len(vectors))  # which counts tokens
+        return flat[texts.first : texts.first + texts.rows] if isinstance(texts, Piece) else flat
+
+
+def offsets(job: Job[EmbeddingsParams]) -> Ids:
+    """Where each text's rows begin and end, shape (texts + 1,).
+
+    Raises:
+        UserError: the model has one vector a text.
+    """
+    folder = require_part(job.inputs["model"], "dual")
+    model, tokens, side = load_dual(folder), Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
+    if not isinstance(model, TokenVectors):
+        raise UserError(f"{folder}: has one vector a text; expected representation: multi")
+    texts = (tokens.queries if side == "query" else tokens.passages).take(np.asarray(select(job)[0]))
+    return ends(model.counts(side, texts, tokens.template))
+
+
+def run_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:
+    """Compute a share of the blocks."""
+    return encode.run_shard(job, range(int(offsets(job)[-1])), TokenEncoder)
+
+
+def run(job: Job[EmbeddingsParams]) -> None:
+    """Compute the blocks that no shard has computed, and write the manifest."""
+    at = offsets(job)
+    encode.run(job, range(int(at[-1])), TokenEncoder, at)
