@@ -3,17 +3,20 @@
 import numpy as np
 import torch
 from torch import nn
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from tandem.config.representations import Multi
+from tandem.config.representations import Multi, SparseTerms
 from tandem.config.training import JointTrain
 from tandem.models.cross import CrossEncoder
 from tandem.models.dense import TOKENS, Dense
-from tandem.models.dual import DualEncoder
+from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.lora import freeze_layers, set_dropout
 from tandem.models.multi import TokenVectors
 from tandem.models.ragged import Ragged
+from tandem.models.saving import DualShape
+from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Template, Tokens
+from tandem.models.unicoil import UniCoil
 from tandem.stages.training import CrossTraining, DualTraining
 from tandem.training.distributed import ALONE
 from tandem.training.forward import Budget
@@ -22,7 +25,8 @@ from tandem.training.objectives import Cross, Joint
 from tandem.training.objectives.dual import Dual
 
 WORDS = 200
-TRAINING = {"dual": DualTraining, "multi": DualTraining, "cross": CrossTraining, "joint": JointTrain}
+TRAINING = dict.fromkeys(("dual", "multi", "sparse", "unicoil"), DualTraining)
+TRAINING |= {"cross": CrossTraining, "joint": JointTrain}
 TRAIN = {"precision": "fp32", "in_batch": False, "loss": "listwise", "supervision": "listwise"}
 TRAIN |= {"semantics": "paper", "teacher": "dynamic"}
 # Query 3 knows a passage of list 0 and list 1 as relevant, list 2 is short.
@@ -41,11 +45,32 @@ def texts():
     return Tokens(ragged(60, 4, 20), ragged(20, 3, 8), Template(((2,), (3,)), ((2,), (3,), (3,)), (0, 0, 0, 1, 1), 0))
 
 
-def bert():
-    """A BERT of 2 layers and 32 dimensions; `objective` sets its weights."""
+def bert_config():
+    """The sizes of a BERT of 2 layers and 32 dimensions."""
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    return BertConfig(vocab_size=WORDS, max_position_embeddings=64, **shape)
+
+
+def bert():
+    """A tiny BERT; `objective` sets its weights."""
     with torch.random.fork_rng():
-        return BertModel(BertConfig(vocab_size=WORDS, max_position_embeddings=64, **shape), add_pooling_layer=False)
+        return BertModel(bert_config(), add_pooling_layer=False)
+
+
+def sparse():
+    """A sparse encoder over two tiny BERTs with heads; `objective` sets their weights."""
+    shape = DualShape(False, "max", False, 1.0, representation=SparseTerms().model_dump())
+    with torch.random.fork_rng():
+        return SparseEncoder(BertForMaskedLM(bert_config()), BertForMaskedLM(bert_config()), shape)
+
+
+def unicoil():
+    """uniCOIL over two tiny BERTs; `objective` sets their weights."""
+    model = UniCoil(bert(), bert(), "max", False, 1.0)
+    with torch.random.fork_rng():
+        layers = {side: torch.nn.ModuleList([Dense(torch.nn.Linear(32, 1), torch.nn.ReLU())]) for side in SIDES}
+    model.dense.update(layers)
+    return model
 
 
 def train_params(objective, **train):
@@ -67,7 +92,7 @@ def late_interaction(shared):
 
 
 def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False, world=ALONE, **train):
-    """`dual`, `multi` (late interaction), `cross` or `joint` over tiny BERTs, with the same weights at each call."""
+    """One of `TRAINING` over tiny BERTs, with the same weights at each call."""
     params, budget, opened = train_params(name, **train), budget or Budget(), texts()
 
     def dual():
@@ -78,6 +103,10 @@ def objective(name, budget=None, dtype=torch.float32, dropout=0.0, shared=False,
         made = Dual(late_interaction(shared), opened, params, POSITIVES, budget, world)
     elif name == "dual":
         made = Dual(dual(), opened, params, POSITIVES, budget, world)
+    elif name == "sparse":
+        made = Dual(sparse(), opened, params, POSITIVES, budget, world)
+    elif name == "unicoil":
+        made = Dual(unicoil(), opened, params, POSITIVES, budget, world)
     elif name == "cross":
         made = Cross(CrossEncoder(bert(), "mean"), opened, params, POSITIVES, budget, world)
     else:

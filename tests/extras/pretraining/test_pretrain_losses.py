@@ -49,6 +49,39 @@ def test_mlm_equals_transformers():
     assert results("mlm")[0]["loss"] == approx(np.mean(losses), rel=1e-10)
 
 
+def test_the_saved_head_is_the_one_that_learned(tmp_path):
+    from transformers import AutoModelForMaskedLM
+
+    from tandem.extras.pretraining import masking
+
+    made = objective("mlm")
+    inputs = texts().template.singles(texts().passages.take(ROWS))
+    masking.masked_lm(made.encoder, made.head).save_pretrained(tmp_path)
+    saved = AutoModelForMaskedLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    with torch.inference_mode():
+        expected = masked_lm(made)(**inputs).logits
+        assert torch.allclose(saved(**inputs).logits, expected, atol=1e-4)  # its head in float32
+
+
+@pytest.mark.parametrize("family", ["roberta", "distilbert", "electra"])
+def test_other_families_get_their_own_head(family):
+    from transformers import AutoConfig, AutoModel
+
+    from tandem.extras.pretraining import masking
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "dim": 16}
+    config = AutoConfig.for_model(family, vocab_size=30, n_layers=1, n_heads=2, hidden_dim=16, **sizes)
+    encoder = AutoModel.from_config(config).eval()
+    head = masking.LanguageHead(encoder)
+    torch.nn.init.normal_(head.bias)
+    ids = torch.arange(5, 15)[None]
+    whole = masking.masked_lm(encoder, head).eval()
+    with torch.inference_mode():
+        states = head.norm(torch.nn.functional.gelu(head.dense(encoder(input_ids=ids).last_hidden_state)))
+        expected = torch.nn.functional.linear(states, encoder.get_input_embeddings().weight, head.bias)
+        assert torch.allclose(whole(input_ids=ids).logits, expected, atol=1e-5)
+
+
 def test_equal_counts_of_hidden_tokens_give_transformers_batch_loss():
     made = objective("mlm")
     whole, passages = masked_lm(made), texts().passages.take(ROWS)

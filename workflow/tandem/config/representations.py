@@ -50,8 +50,28 @@ class Multi(Representation):
     unused: ClassVar[tuple[str, ...]] = ("pooling", "train.regularise")
 
 
-AnyRepresentation = Single | Multi
-REPRESENTATIONS: dict[str, type[Representation]] = by_value("type", Single, Multi)
+class SparseTerms(Representation):
+    """A weight for each entry of the vocabulary, mostly 0, by a head that predicts tokens (SPLADE)."""
+
+    type: Literal["sparse"] = Field("sparse", description="which representation it is")
+    pooling: Literal["max", "sum"] = Field("max", description="over a text's tokens; sum: as in the first SPLADE")
+    activation: Literal["relu", "log1p_relu"] = Field("relu", description="of a logit; log1p_relu: the logarithm twice")
+    queries: Literal["encoded", "tokens"] = Field("encoded", description="tokens: 1 for each of its tokens, no model")
+    top: int | None = Field(None, ge=1, description="only so many of a text's weights, the largest; null: all")
+
+    usual: ClassVar[dict[str, object]] = {"pooling": "max", "normalize": False, "temperature": 1.0}
+
+
+class UniCoilTerms(Representation):
+    """A weight for each token of a text, by a linear layer on its state (uniCOIL without expansion)."""
+
+    type: Literal["unicoil"] = Field("unicoil", description="which representation it is")
+
+    usual: ClassVar[dict[str, object]] = SparseTerms.usual
+
+
+AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms
+REPRESENTATIONS: dict[str, type[Representation]] = by_value("type", Single, Multi, SparseTerms, UniCoilTerms)
 
 # The class of models of each type, a `models.dual.DualEncoder`.
 representation: Registry[Any] = Registry("representation", "representation", "models")

@@ -27,7 +27,7 @@ def index_tradeoffs(*, stage: Path, out: CsvOut) -> None:
         stage: folder of the stage that measured them.
         out: the table as CSV; the others go beside it as .md and .html.
     """
-    artifact = open_artifact(stage, "tradeoffs")
+    artifact = open_artifact(stage)
     text = artifact.path("tradeoffs.csv").read_text(encoding="utf-8")
     lines = pd.read_csv(StringIO(text), dtype=dict.fromkeys(SWEPT, "Int64"))
     recalls = [name for name in map(str, lines) if name.startswith("recall@")]
@@ -48,7 +48,9 @@ def setting(line: "pd.Series[Any]") -> str:
 
 def tradeoffs_grid(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) -> Grid:
     """A row for each setting of each index, and how it was measured."""
-    head = ["index", "FAISS", "search", *recalls, "ms a query", "queries/s together", "bytes a vector"]
+    active = ["active terms"] if "active_terms" in lines else []
+    head = ["index", "by" if active else "FAISS", "search", *recalls, "ms a query", "queries/s together"]
+    head += ["bytes a vector", *active]
     rows = [
         [
             *(line["index"], line["factory"], setting(line)),
@@ -56,6 +58,7 @@ def tradeoffs_grid(lines: pd.DataFrame, recalls: list[str], artifact: Artifact) 
             f"{line['ms_per_query']:.3f}",
             f"{line['queries_per_second']:,.0f}",
             f"{line['bytes_per_vector']:,.0f}",
+            *(f"{line['active_terms']:,.1f}" for _ in active),
         ]
         for _, line in lines.iterrows()
     ]

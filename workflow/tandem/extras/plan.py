@@ -23,7 +23,8 @@ from tandem.plan.encoders import judges
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
-from tandem.plan.runs import index, index_entry, vectors
+from tandem.plan.runs import dual_encoder, index, index_entry, vectors
+from tandem.plan.sparse import OF_TERMS, impacts
 
 ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
 
@@ -90,11 +91,14 @@ class FullPlan(Plan):
         require_split(ctx, data, split, "tradeoffs.split: queries are asked")
         self.planner.plan_models([entry.model])
         self.planner.dataset(data)
+        params = json_of(entry, without=("model",)) | {"split": split}
+        if dual_encoder(ctx, entry.model, "tradeoffs.model").params.representation.type in OF_TERMS:
+            upstream = impacts(ctx, entry.model, split, "tradeoffs.model", data)
+            return ctx.stage("term_tradeoffs", data, f"{entry.model}.{split}", params, upstream)
         upstream = vectors(ctx, entry.model, split, "tradeoffs.model", data)
         for name in entry.indexes:
             index_entry(ctx, name, "tradeoffs.indexes")
         upstream |= {f"index.{i}": index(ctx, upstream["passages"], name, data) for i, name in enumerate(entry.indexes)}
-        params = json_of(entry, without=("model",)) | {"split": split}
         how = ctx.execution("index_gpu", "devices")
         return ctx.stage("tradeoffs", data, f"{entry.model}.{split}", params, upstream, how)
 

@@ -19,6 +19,7 @@ TEMPERATURE = 0.05
 MASKED = (["MultiVectorMask"], ["MultiVectorMask", "Normalize"])  # modules behind the layers, in either order
 PASSAGE = ("document", "passage", "corpus")  # names of a passage's prompt, the usual one first
 LIBRARY = "config_sentence_transformers.json"
+SPARSE = (["Transformer", "SpladePooling"], ["MLMTransformer", "SpladePooling"])  # the second before version 5.4
 
 
 def described_towers(folder: Path) -> dict[str, Any]:
@@ -42,6 +43,8 @@ def described_towers(folder: Path) -> dict[str, Any]:
     names = [name for name, _ in modules]
     if "MultiVectorMask" in names:
         return _token_vectors(folder, modules)
+    if names in SPARSE:
+        return _described_sparse(folder, folder / modules[1][1] / "config.json")
     if others := [name for name in names if name not in ("Transformer", "Pooling", "Dense", "Normalize")]:
         raise _unknown(listed, f"the module {others[0]}")
     dense = [path for name, path in modules if name == "Dense"]
@@ -88,6 +91,20 @@ def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> dict[str, An
     towers = {"representation": options, "pooling": "cls", "normalize": "Normalize" in names, "temperature": 1.0}
     optional = {"prompts": _prompts(folder / LIBRARY, config), "dense": dense}
     return towers | {key: value for key, value in optional.items() if value}
+
+
+def _described_sparse(folder: Path, path: Path) -> dict[str, Any]:
+    """The same of a sparse encoder, with the options of its `representation`; `path` is its pooling's file."""
+    config, library = read_json(path), read_optional(folder / LIBRARY)
+    if (similarity := library.get("similarity_fn_name") or "dot") != "dot":
+        raise _unknown(folder / LIBRARY, f"the similarity {similarity}")
+    _check_inputs(folder)
+    keys = {"pooling": "pooling_strategy", "activation": "activation_function"}
+    options = {key: config[theirs] for key, theirs in keys.items() if theirs in config}
+    top = {"top": library["max_active_dims"]} if library.get("max_active_dims") else {}
+    towers = {"pooling": "max", "normalize": False, "temperature": 1.0}
+    prompts = _prompts(folder / LIBRARY, library)
+    return towers | {"representation": {"type": "sparse"} | options | top} | ({"prompts": prompts} if prompts else {})
 
 
 def longest_input(folder: Path) -> int | None:

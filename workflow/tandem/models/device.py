@@ -111,6 +111,7 @@ class FrozenLinear(nn.Module):
 def freeze(model: nn.Module, mode: str, rows: int) -> None:
     """Make a model's linear layers ready for inference in a precision; it can be neither trained nor saved any more."""
     dtype = torch.bfloat16 if resolve_precision(mode) == "bf16" else torch.float32
+    tied = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
     for parent in list(model.modules()):
         fused = {linear: act for linear, act in ACTIVATED if _is_gelu(getattr(parent, act, None))}
         for name, child in list(parent.named_children()):
@@ -120,7 +121,7 @@ def freeze(model: nn.Module, mode: str, rows: int) -> None:
                 setattr(parent, name, FrozenLinear(child, dtype, rows, name in fused))
                 if name in fused:
                     setattr(parent, fused[name], nn.Identity())
-            else:
+            elif id(child.weight) not in tied:  # embeddings, which a head may share, are not rounded
                 child.to(dtype)  # what autocast would do with every batch
 
 

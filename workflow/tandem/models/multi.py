@@ -21,7 +21,7 @@ from tandem.models.device import place, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.saving import CONFIG, MODEL, TRANSFORMER, DualShape, Lengths, list_modules
+from tandem.models.saving import CONFIG, MODEL, TRANSFORMER, DualShape, Lengths, modules
 from tandem.models.tokens import Template, Texts
 from tandem.store.files import write_json
 
@@ -145,7 +145,7 @@ class TokenVectors(DualEncoder):
     def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
         """Make a tower's folder a MultiVectorEncoder, whose scores are these before the temperature."""
         names = [*["Dense"] * len(shape.dense), "MultiVectorMask", *["Normalize"] * shape.normalize]
-        list_modules(folder, ["Transformer", *names])
+        write_json(folder / "modules.json", modules(["Transformer", *names]))
         expansion = {"strategy": "fixed", "length": self.options.query_tokens, "attend": self.options.attend}
         more = {"query_expansion": expansion} if self.options.query_tokens else {}
         write_json(folder / "sentence_bert_config.json", TRANSFORMER | more)

@@ -17,6 +17,9 @@ MODULES = {
     "Dense": "sentence_transformers.base.modules.dense.Dense",
     "Router": "sentence_transformers.base.modules.router.Router",
     "MultiVectorMask": "sentence_transformers.multi_vector_encoder.modules.multi_vector_mask.MultiVectorMask",
+    "SpladePooling": "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling",
+    "SparseStaticEmbedding": "sentence_transformers.sparse_encoder.modules.sparse_static_embedding"
+    ".SparseStaticEmbedding",
 }
 CONFIG = "config_sentence_transformers.json"
 TRANSFORMER = {
@@ -58,7 +61,7 @@ def plain_shape(shape: DualShape) -> dict[str, object]:
 def describe_encoder(folder: Path, dimension: int, shape: DualShape) -> None:
     """Make an encoder's folder with states of `dimension` a SentenceTransformer whose similarity is the dot product."""
     _pooled(folder, dimension, shape.pooling, _behind(shape))
-    write_json(folder / CONFIG, _model(shape))
+    write_json(folder / CONFIG, model_config(shape.prompts))
 
 
 def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape) -> None:
@@ -66,19 +69,20 @@ def describe_two_towers(folder: Path, query: str, passage: str, shape: DualShape
 
     The towers' own folders, which `describe_encoder` has described, are its parts: no weight is stored twice.
     """
-    modules = _places(["Transformer", "Pooling", *_behind(shape)])
-    parts = {
-        route: {str(Path(tower) / place): MODULES[name] for place, name in modules}
-        for route, tower in (("query", query), ("document", passage))
-    }
-    router = {
-        "types": parts["query"] | parts["document"],
-        "structure": {route: list(modules) for route, modules in parts.items()},
+    places = _places(["Transformer", "Pooling", *_behind(shape)])
+    parts = [{str(Path(tower) / place): name for place, name in places} for tower in (query, passage)]
+    write_json(folder / "modules.json", modules(["Router"]))
+    write_json(folder / "router_config.json", router(*parts))
+    write_json(folder / CONFIG, model_config(shape.prompts))
+
+
+def router(query: Mapping[str, str], passage: Mapping[str, str]) -> dict[str, object]:
+    """`router_config.json` of a model whose sides go through different modules: folder → module of each, in order."""
+    return {
+        "types": {place: MODULES[name] for place, name in {**query, **passage}.items()},
+        "structure": {"query": list(query), "document": list(passage)},
         "parameters": {"default_route": "document", "allow_empty_key": True, "route_mappings": {}},
     }
-    list_modules(folder, ["Router"])
-    write_json(folder / "router_config.json", router)
-    write_json(folder / CONFIG, _model(shape))
 
 
 def _behind(shape: DualShape) -> list[str]:
@@ -86,9 +90,10 @@ def _behind(shape: DualShape) -> list[str]:
     return ["Dense"] * (len(shape.dense) + (shape.dim is not None)) + ["Normalize"] * shape.normalize
 
 
-def _model(shape: DualShape) -> dict[str, object]:
+def model_config(prompts: Mapping[str, str]) -> dict[str, object]:
+    """`config_sentence_transformers.json` of a model with each side's prompt."""
     names = {"query": "query", "passage": "document"}
-    return MODEL | {"prompts": {names[side]: text for side, text in shape.prompts.items()}}
+    return MODEL | {"prompts": {names[side]: text for side, text in prompts.items()}}
 
 
 def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
@@ -103,17 +108,16 @@ def describe_cross_encoder(folder: Path, dimension: int, pooling: str) -> None:
 
 def _pooled(folder: Path, dimension: int, pooling: str, behind: list[str]) -> None:
     """Describe the modules from token ids to a vector, and those behind them."""
-    list_modules(folder, ["Transformer", "Pooling", *behind])
+    write_json(folder / "modules.json", modules(["Transformer", "Pooling", *behind]))
     write_json(folder / "sentence_bert_config.json", TRANSFORMER)
     vector = {"embedding_dimension": dimension, "pooling_mode": pooling, "include_prompt": True}
     write_json(folder / "1_Pooling/config.json", vector)
 
 
-def list_modules(folder: Path, names: list[str]) -> None:
-    """List the modules in the order they are called."""
+def modules(names: list[str]) -> list[dict[str, object]]:
+    """`modules.json`: the modules in the order they are called."""
     places = enumerate(_places(names))
-    modules = [{"idx": i, "name": str(i), "path": place, "type": MODULES[name]} for i, (place, name) in places]
-    write_json(folder / "modules.json", modules)
+    return [{"idx": i, "name": str(i), "path": place, "type": MODULES[name]} for i, (place, name) in places]
 
 
 def _places(names: list[str]) -> list[tuple[str, str]]:

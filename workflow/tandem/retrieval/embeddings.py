@@ -138,9 +138,13 @@ class Blocks:
         """The rows of a block."""
         return slice(number * self.size, min((number + 1) * self.size, self.rows))
 
+    def name(self, number: int) -> str:
+        """The block's file, relative to the artifact."""
+        return block_name(number)
+
     def path(self, number: int) -> Path:
         """The file of a block."""
-        return self.folder / block_name(number)
+        return self.folder / self.name(number)
 
     def finished(self, numbers: Iterable[int], label: str, workers: int) -> dict[int, Json]:
         """The facts of those blocks that are finished, by number; every byte is read, as no size tells of damage."""
@@ -150,7 +154,7 @@ class Blocks:
             Progress(f"check {label}", len(present), "blocks", quiet=not present) as progress,
             ThreadPoolExecutor(workers) as threads,
         ):
-            for number, facts in zip(present, threads.map(self.pieces.facts, map(block_name, present)), strict=True):
+            for number, facts in zip(present, threads.map(self.pieces.facts, map(self.name, present)), strict=True):
                 if facts is not None:
                     finished[number] = facts
                 progress.add(1)
@@ -167,7 +171,11 @@ class Blocks:
             with open(path, "wb") as file:
                 np.save(file, stored)
 
-        return self.pieces.write(block_name(number), save, **facts)
+        return self.pieces.write(self.name(number), save, **facts)
+
+    def summary(self, facts: Iterable[Json]) -> Json:
+        """What the manifest says of all blocks, by the facts of each."""
+        return {}
 
     def tidy(self) -> None:
         """Remove files that killed processes left half written; to be called when nobody writes."""
@@ -194,6 +202,11 @@ class Embeddings:
 
     def __len__(self) -> int:
         return -(-self.rows // self.size)
+
+    @property
+    def row_bytes(self) -> int:
+        """What a vector takes in memory as stored, in float32 and in float64."""
+        return 16 * self.dimension
 
     def stored(self, number: int) -> Array:
         """A block as stored, memory-mapped: fp32 or fp16, shape (rows, dim), or rows of `row_type`."""

@@ -4,6 +4,7 @@ Shards compute whole blocks, the stage those still missing. Memory is that of th
 """
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from tandem.models.dual import STEP, DualEncoder, encode_all
 from tandem.models.hub import check_length
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, Vectors, block_name, origin
+from tandem.retrieval.embeddings import FP16, LEAST_KEPT, NEAREST, Blocks, origin
 from tandem.retrieval.inputs import part_files, require_dataset, require_part, require_prompts, require_tokenizer
 from tandem.stages.base import Json
 from tandem.stages.retrieval import EmbeddingsParams
@@ -34,6 +35,7 @@ class Encoder:
     """A dual encoder's tower with the token ids it reads; a `UserError` where they do not fit together."""
 
     load = staticmethod(DualEncoder.load)
+    blocks: type[Blocks] = Blocks  # what is stored
 
     def __init__(self, job: Job[EmbeddingsParams]) -> None:
         require_dataset(job, "tokens")
@@ -58,8 +60,8 @@ class Encoder:
         texts = tokens.queries if self.tower == "query" else tokens.passages
         return texts.take(np.asarray(rows))
 
-    def encode(self, texts: Ragged, progress: Progress) -> Vectors:
-        """Vectors of texts, shape (texts, dimension): fp16, or float32 for fp32 and int8."""
+    def encode(self, texts: Ragged, progress: Progress) -> Any:
+        """What `blocks` store: vectors of texts, shape (texts, dimension), fp16, or float32 for fp32 and int8."""
 
         def count(lengths: Ids) -> None:
             progress.add(len(lengths), tokens=int(lengths.sum()))
@@ -77,25 +79,25 @@ def select(job: Job[EmbeddingsParams]) -> tuple[Rows | range, list[str] | None]:
     return rows, query_rows(collection).ids(rows)
 
 
-def open_blocks(job: Job[EmbeddingsParams], rows: Rows | range) -> Blocks:
+def open_blocks(job: Job[EmbeddingsParams], rows: Rows | range, kind: type[Blocks] = Blocks) -> Blocks:
     """The blocks that `rows` are encoded in; their origin covers the parameters and the very files that are read."""
     files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "tokens")}
     files["model"] = part_files(job.inputs["model"], "dual")
-    return Blocks(job.out, len(rows), job.params.block, origin(job, files), job.params.dtype)
+    return kind(job.out, len(rows), job.params.block, origin(job, files), job.params.dtype)
 
 
 def encode_blocks(
-    job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks, numbers: range, open_encoder: type[Encoder]
+    job: Job[EmbeddingsParams], rows: Rows | range, blocks: Blocks, numbers: range, kind: type[Encoder] = Encoder
 ) -> dict[int, Json]:
     """Compute the blocks that are still missing among `numbers`; the facts of each of them, in order."""
     facts = blocks.finished(numbers, job.key, job.execution.workers or 1)
     missing = [number for number in numbers if number not in facts]
     if missing:
-        encoder = open_encoder(job)
+        encoder = kind(job)
         computed = {"model": job.inputs["model"].key, "precision": encoder.mode, "device": kernels()}
         texts = ((number, encoder.read(rows[blocks.span(number)])) for number in missing)
 
-        def write(number: int, vectors: Vectors) -> None:
+        def write(number: int, vectors: Any) -> None:
             facts[number] = blocks.write(number, vectors, computed)
 
         done = sum(block["rows"] for block in facts.values())
@@ -111,35 +113,35 @@ def encode_blocks(
 
 
 def run_shard(
-    job: Job[EmbeddingsParams], rows: Rows | range | None = None, open_encoder: type[Encoder] = Encoder
+    job: Job[EmbeddingsParams], kind: type[Encoder] = Encoder, rows: Rows | range | None = None
 ) -> dict[str, object]:
     """Compute every n-th block, beginning with this shard's number; facts by block. Arguments are those of `run`."""
     rows = select(job)[0] if rows is None else rows
-    blocks = open_blocks(job, rows)
+    blocks = open_blocks(job, rows, kind.blocks)
     numbers = range(job.execution.shard or 0, len(blocks), job.execution.shards)
-    facts = encode_blocks(job, rows, blocks, numbers, open_encoder)
-    return {block_name(number): block for number, block in facts.items()}
+    facts = encode_blocks(job, rows, blocks, numbers, kind)
+    return {blocks.name(number): block for number, block in facts.items()}
 
 
 def run(
     job: Job[EmbeddingsParams],
+    kind: type[Encoder] = Encoder,
     rows: Rows | range | None = None,
-    open_encoder: type[Encoder] = Encoder,
     offsets: Ids | None = None,
 ) -> None:
     """Compute the blocks that no shard has computed, check every block, and write the manifest.
 
     Args:
+        kind: the class that computes them.
         rows: what the encoder reads, a row of a block each; None: the texts that `select` names.
-        open_encoder: the class that computes them.
         offsets: where each text's rows begin and end, shape (texts + 1,), to be written beside the blocks; None: a text
             is a row.
     """
     require_dataset(job, "tokens")
     texts, ids = select(job)
     rows = texts if rows is None else rows
-    blocks = open_blocks(job, rows)
-    facts = encode_blocks(job, rows, blocks, range(len(blocks)), open_encoder)
+    blocks = open_blocks(job, rows, kind.blocks)
+    facts = encode_blocks(job, rows, blocks, range(len(blocks)), kind)
     blocks.tidy()
     computed = {key: sorted({block[key] for block in facts.values()}) for key in ("precision", "device")}
     for key, values in computed.items():
@@ -151,13 +153,14 @@ def run(
     meta |= {name: dual[name] for name in ("dimension", "pooling", "normalize", "temperature")}
     with writing(job) as draft:
         for number, block in facts.items():
-            draft.add(block_name(number), blocks.path(number).stat().st_size, block["sha256"])
+            draft.add(blocks.name(number), blocks.path(number).stat().st_size, block["sha256"])
         write_json(draft.path("meta.json"), meta)
         if offsets is not None:
             np.save(draft.path("offsets.npy"), offsets)
         if ids is not None:
             pq.write_table(pa.table({"query_id": pa.array(ids, pa.string())}), draft.path("ids.parquet"))
-        draft.facts |= {job.params.side: len(texts), "blocks": len(blocks), **computed}
+        counts = {job.params.side: len(texts), "blocks": len(blocks)}
+        draft.facts |= {**counts, **computed, **blocks.summary(facts.values())}
         if kept := [block["kept"] for block in facts.values() if block.get("kept") is not None]:
             draft.facts["kept_by_int8"] = share = round(float(np.mean(kept)), 4)
             if share < LEAST_KEPT:

@@ -4,6 +4,7 @@ Engines (`faiss_search.py`, `torch_search.py`) only propose what is within their
 that counts is a function of the pair alone: float64 products summed in one fixed order, rounded to float32.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -98,3 +99,9 @@ class Best:
     def ranks(self) -> list[Array]:
         """Ranks of each query's passages, best first."""
         return [self.ranked(query)[0] for query in range(len(self.keys))]
+
+
+def recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:
+    """Mean share of the exact top k that is among the first k retrieved."""
+    pairs = zip(retrieved, relevant, strict=True)
+    return float(np.mean([len(np.intersect1d(ours[:k], best[:k])) / len(best[:k]) for ours, best in pairs]))

@@ -1,6 +1,6 @@
 """Exact search by FAISS: it proposes in float32, `exact.py` decides. No torch: their OpenMPs share no process well."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -99,9 +99,3 @@ def exact_best(passages: Embeddings, queries: Array, ranks: Array, depth: int) -
         block = BlockSearch(vectors, ranks[start : start + len(vectors)], passages.temperature)
         best.add(everyone, block.candidates(queries, best.depth, best.floors(everyone)))
     return best
-
-
-def recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:
-    """Mean share of the exact top k that is among the first k retrieved."""
-    pairs = zip(retrieved, relevant, strict=True)
-    return float(np.mean([len(np.intersect1d(ours[:k], best[:k])) / len(best[:k]) for ours, best in pairs]))

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -26,11 +26,17 @@ from tandem.store.job import Job, writing
 
 WORK = "work"  # the folder of what shards have retrieved
 MEMORY = 2048  # MiB, the default of `execution.search_memory`
+E = TypeVar("E", bound=Embeddings)
 Engine = Callable[[Vectors, Stretches, int, int, int | None], Array]
 
 
 def open_embeddings(job: Job[Any], split: str) -> tuple[Embeddings, Embeddings]:
     """The inputs `passages` and `queries`; a `UserError` unless one model made both, and from this split."""
+    return open_as(Embeddings, job, split)
+
+
+def open_as(kind: type[E], job: Job[Any], split: str) -> tuple[E, E]:
+    """`open_embeddings` of another kind."""
     require_dataset(job, "passages", "queries")
     passages, queries = job.inputs["passages"], job.inputs["queries"]
     for role in ("model", "tokens"):
@@ -39,7 +45,7 @@ def open_embeddings(job: Job[Any], split: str) -> tuple[Embeddings, Embeddings]:
             raise UserError(f"retrieve: passages were embedded with the {role} {left}, queries with {right}")
     if queries.params["split"] != split:
         raise UserError(f"{queries.folder}: holds queries of the split {queries.params['split']}; expected {split}")
-    opened = Embeddings(passages, "passages"), Embeddings(queries, "queries")
+    opened = kind(passages, "passages"), kind(queries, "queries")
     dtypes = [vectors.dtype for vectors in opened]
     if FP32 in dtypes and len(set(dtypes)) > 1:
         raise UserError(f"retrieve: passages are {dtypes[0]} and queries {dtypes[1]}; fp32 is needed of both or none")
@@ -72,14 +78,15 @@ class Retrieval:
     A `UserError` where passages and queries do not fit together.
     """
 
+    vectors: ClassVar[type[Embeddings]] = Embeddings  # what is searched
+
     def __init__(self, job: Job[RetrieveParams]) -> None:
         self.job = job
-        self.passages, self.queries = open_embeddings(job, job.params.split)
+        self.passages, self.queries = open_as(self.vectors, job, job.params.split)
         self.order = Order(job.inputs["dataset"])
         self.depth = min(job.params.depth, self.passages.rows)
         self.memory = int((job.execution.search_memory or MEMORY) * (1 << 20))
-        # Of a query: its best passages and a copy of them, and its vector as stored, float32 and float64.
-        per_query = 16 * self.depth + 16 * self.passages.dimension
+        per_query = 16 * self.depth + self.queries.row_bytes  # its best passages and a copy of them, and its vector
         self.group = min(self.queries.rows, max(1, self.memory // 4 // per_query))
         self.groups = range(0, self.queries.rows, self.group)  # the first query of each
         files = {role: job.inputs[role].manifest.checksums for role in ("dataset", "passages", "queries")}
@@ -145,9 +152,9 @@ class Retrieval:
                 yield from lists(best, ids[first + start : first + start + len(best.keys)], self.order)
 
 
-def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:
+def run_shard(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> dict[str, object]:
     """Search this shard's range of blocks."""
-    retrieval, shard, shards = Retrieval(job), job.execution.shard or 0, job.execution.shards
+    retrieval, shard, shards = kind(job), job.execution.shard or 0, job.execution.shards
     count = len(retrieval.passages)
     blocks = range(count * shard // shards, count * (shard + 1) // shards)
     if not set(blocks).isdisjoint(retrieval.missing(retrieval.partials())):
@@ -155,9 +162,9 @@ def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:
     return {"blocks": [blocks.start, blocks.stop]}
 
 
-def run(job: Job[RetrieveParams]) -> None:
+def run(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> None:
     """Search the blocks that no shard has searched, merge, and write `run.trec`."""
-    retrieval = Retrieval(job)
+    retrieval = kind(job)
     with writing(job) as draft:
         partials = retrieval.partials()
         lines = write_run(draft.path("run.trec"), retrieval.ranked(partials), job.key)

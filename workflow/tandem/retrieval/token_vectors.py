@@ -70,10 +70,10 @@ def offsets(job: Job[EmbeddingsParams]) -> Ids:
 
 def run_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:
     """Compute a share of the blocks."""
-    return encode.run_shard(job, range(int(offsets(job)[-1])), TokenEncoder)
+    return encode.run_shard(job, TokenEncoder, range(int(offsets(job)[-1])))
 
 
 def run(job: Job[EmbeddingsParams]) -> None:
     """Compute the blocks that no shard has computed, and write the manifest."""
     at = offsets(job)
-    encode.run(job, range(int(at[-1])), TokenEncoder, at)
+    encode.run(job, TokenEncoder, range(int(at[-1])), at)

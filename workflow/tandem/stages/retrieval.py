@@ -36,6 +36,12 @@ class TokenVectorsParams(EmbeddingsParams):
     """Vectors of passages' or queries' tokens by late interaction, a row a token."""
 
 
+class TermWeightsParams(EmbeddingsParams):
+    """Weights of the terms of passages or queries by a sparse encoder."""
+
+    dtype: Literal["fp32", "fp16"] = Field("fp16", description="of the weights on disk")
+
+
 class RunParams(Params):
     """A run over one split's queries."""
 
@@ -45,6 +51,14 @@ class RunParams(Params):
 
 class RetrieveParams(RunParams):
     """Exact search by inner product over all passages."""
+
+
+class ImpactsParams(Params):
+    """Lucene's inverted index of weights of terms, rounded to a byte."""
+
+
+class SearchImpactsParams(RunParams):
+    """Search of an inverted index of weights of terms."""
 
 
 class IndexParams(Params):
@@ -178,6 +192,13 @@ KINDS = (
         shard="retrieval.encode:run_shard", box="Encoding"),
     Kind("retrieve", "retrieval.retrieve:run", RetrieveParams, env="search", threads="all", gpu=("passages",),
         lazy=("dataset", "passages"), shard="retrieval.retrieve:run_shard", box="Retrieval"),
+    Kind("term_weights", "retrieval.encode_terms:run", TermWeightsParams, env="models", threads="all", gpu=("model",),
+        shard="retrieval.encode_terms:run_shard", box="Encoding"),
+    Kind("retrieve_sparse", "retrieval.sparse_search:run", RetrieveParams, env="search", threads="all",
+        shard="retrieval.sparse_search:run_shard", box="Retrieval"),
+    Kind("impacts", "retrieval.impacts:run", ImpactsParams, env="lexical", threads="all", box="Encoding"),
+    Kind("search_impacts", "retrieval.impacts:run_search", SearchImpactsParams, env="lexical", threads="all",
+        box="Retrieval"),
     Kind("index", "retrieval.indexes.index:run", IndexParams, env="search", threads="all", retries=2,
         lazy=("passages",), shard="retrieval.indexes.index:run_shard", train="retrieval.indexes.index:train_shard",
         box="Encoding"),
@@ -188,6 +209,8 @@ KINDS = (
     Kind("maxsim", "retrieval.maxsim:run", MaxSimParams, env="search", threads="all", box="Retrieval"),
     Kind("tradeoffs", "retrieval.indexes.ann:run_tradeoffs", TradeoffsParams, env="search", threads="exclusive",
         lazy=("dataset",), box="Retrieval"),
+    Kind("term_tradeoffs", "retrieval.term_tradeoffs:run", TradeoffsParams, env="lexical", threads="exclusive",
+        box="Retrieval"),
     Kind("rerank", "retrieval.rerank:run", RerankParams, env="models", threads="all", retries=2,
         gpu=("model", "judge"), shard="retrieval.rerank:run_shard", box="Re-ranking"),
     Kind("rerank_windows", "retrieval.rerank:run", RerankWindowsParams, env="models", threads="all", retries=2,

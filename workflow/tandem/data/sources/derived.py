@@ -25,7 +25,8 @@ from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
 UNLABELLED_FILE = "unlabelled.query.txt"
-RUNS = ("bm25", "retrieve", "rerank", "imported", "given", "aggregate", "rerank_windows", "pipeline")
+SEARCHES = ("bm25", "retrieve", "retrieve_sparse", "search_impacts")
+RUNS = (*SEARCHES, "rerank", "imported", "given", "aggregate", "rerank_windows", "pipeline")
 
 
 def input_artifact(job: DatasetJob, role: str, *kinds: str) -> Artifact:

@@ -7,6 +7,7 @@ from tandem.plan.graph import Stage
 
 LINE = 60  # bytes of a run's line
 EVERY = 1 << 62
+ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
 
 
 @cost("dataset")
@@ -247,3 +248,48 @@ def maxsim(stage: Stage, setting: Setting) -> Work:
         tokens *= found / count
     operations = 2.0 * asked * tokens * setting.dimension(passages)
     return Work(rows=(("flat_search", operations),), memory=1024 * MIB, disk=lines * LINE)
+
+
+@cost("term_weights")
+def term_weights(stage: Stage, setting: Setting) -> Work:
+    """Encoding as for vectors, and each token's logits over the vocabulary; a few weights of six bytes are stored."""
+    params, read = params_of(stage), stage.upstream["tokens"]
+    shape, (query, passage) = setting.shape(read), setting.lengths(read)
+    is_passages = params.side == "passages"
+    texts = setting.size(stage).passages if is_passages else setting.queries(stage, params.split)
+    tokens = (passage if is_passages else query) + DUAL_SPECIAL
+    operations = shape.forward(texts, tokens) + 2.0 * texts * tokens * shape.hidden * shape.vocabulary
+    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=texts * ACTIVE_TERMS * 6)
+
+
+@cost("retrieve_sparse")
+def retrieve_sparse(stage: Stage, setting: Setting) -> Work:
+    """The products of every query with the passages that share a term with it, as many as the terms of both allow."""
+    size = setting.size(stage)
+    queries = size.queries.get(params_of(stage.upstream["queries"]).split, 0)
+    operations = 2.0 * queries * size.passages * QUERY_TERMS
+    return Work(rows=(("flat_search", operations),), disk=queries * params_of(stage).depth * LINE)
+
+
+@cost("impacts")
+def impacts(stage: Stage, setting: Setting) -> Work:
+    """Lucene's index of rounded weights: about two bytes each."""
+    passages = setting.size(stage).passages
+    return Work(rows=(("indexed", passages),), memory=1024 * MIB, disk=passages * ACTIVE_TERMS * 2)
+
+
+@cost("search_impacts")
+def search_impacts(stage: Stage, setting: Setting) -> Work:
+    """As a search by BM25, of some times the terms."""
+    queries = setting.queries(stage, params_of(stage).split)
+    searched = 5 * queries * max(setting.size(stage).passages / 1e6, 0.02)
+    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=queries * params_of(stage).depth * LINE)
+
+
+@cost("term_tradeoffs")
+def term_tradeoffs(stage: Stage, setting: Setting) -> Work:
+    """A few searches of a sample of queries, exact and in Lucene."""
+    params = params_of(stage)
+    searched = min(params.queries, setting.queries(stage, params.split)) * (params.repeats + 2)
+    rows = (("bm25", 10 * searched * max(setting.size(stage).passages / 1e6, 0.02)),)
+    return Work(rows=rows, memory=1024 * MIB + 12.0 * ACTIVE_TERMS * setting.size(stage).passages)

@@ -20,7 +20,7 @@ from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.plan import views_folder
 
-SPENT = ("embeddings", "index")  # large, and needed only until runs are made from them
+SPENT = ("embeddings", "index", "term_weights", "impacts")  # large, and needed only until runs are made from them
 
 
 @dataclass

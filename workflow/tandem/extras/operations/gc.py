@@ -35,7 +35,7 @@ from tandem.store.lineage import walk
 LOCKS = Path(".snakemake/locks")
 CLASSES = {
     "models": ("model", "pretrain"),
-    "transient": ("embeddings", "index", "tokens", "lucene", "bm25s", ORDER),
+    "transient": ("embeddings", "index", "term_weights", "impacts", "tokens", "lucene", "bm25s", ORDER),
     "checkpoints": ("checkpoint",),
     "pairs": (PAIRS,),
 }

@@ -142,6 +142,32 @@ class LanguageHead(nn.Module):
         return losses.new_zeros(len(labels)).index_add(0, rows, losses / at.sum(1)[rows])
 
 
+def masked_lm(encoder: Any, head: LanguageHead) -> Any:
+    """The encoder with its head as its family's `…ForMaskedLM`; the encoder alone where the family's is another one.
+
+    BERT's relatives have this head: a dense layer, gelu, a norm, and the embeddings with a bias.
+    """
+    from transformers import AutoModelForMaskedLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+    config = encoder.config
+    activation = getattr(config, "hidden_act", getattr(config, "activation", "gelu"))
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or activation != "gelu":
+        return encoder
+    whole = AutoModelForMaskedLM.from_config(config)
+    base, output = whole.base_model_prefix, whole.get_output_embeddings()
+    parts = [part for name, part in whole.named_modules() if name.split(".")[0] != base and part is not output]
+    dense, norms = ([part for part in parts if isinstance(part, kind)] for kind in (nn.Linear, nn.LayerNorm))
+    if len(dense) != 1 or len(norms) != 1 or dense[0].bias is None or output.bias is None:
+        return encoder
+    setattr(whole, base, encoder)
+    whole.tie_weights()
+    dense[0].load_state_dict(head.dense.state_dict())
+    norms[0].load_state_dict(head.norm.state_dict())
+    output.bias.data.copy_(head.bias.data)
+    return whole
+
+
 class Block(nn.Module):
     """One transformer layer as BERT's (norm after the residual), whose queries and keys may come from different places.
 

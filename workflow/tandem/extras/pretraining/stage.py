@@ -8,6 +8,7 @@ are combining marks.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from tandem.config.optimisation import Optimisation
 from tandem.config.training import Train
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
-from tandem.extras.pretraining.masking import Vocabulary
+from tandem.extras.pretraining.masking import Vocabulary, masked_lm
 from tandem.extras.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
@@ -140,7 +141,10 @@ def vocabulary(job: Job[VocabularyParams]) -> None:
 
 
 def pretrain(job: PretrainJob) -> None:
-    """Train and write the encoder as a Hugging Face folder `hf/`, and `log.parquet`; heads are dropped."""
+    """Train and write the encoder as a Hugging Face folder `hf/`, and `log.parquet`.
+
+    Heads are dropped, but for that of `mlm`, which sparse encoders start from.
+    """
     with World.current().joined() as world:
         use_workers(job.execution.workers)
         budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
@@ -214,9 +218,16 @@ def write(job: PretrainJob, objective: Objective, state: State) -> None:
     model: Any = objective.models["dual"]
     folder, params = job.inputs["start"].folder / "hf", job.params
     with writing(job) as draft:
-        save_encoder(model.towers["passage"], load_tokenizer(folder), draft.folder / "hf")
+        save_encoder(model.towers["passage"], load_tokenizer(folder), draft.folder / "hf", _saving(objective))
         shape = DualShape(True, params.pooling, params.normalize, params.temperature, prompts=params.prompts)
         describe_encoder(draft.folder / "hf", model.dimension, shape)
         write_log(state, draft.path("log.parquet"))
         precision = resolve_precision(params.train.precision)
         draft.facts |= {"steps": state.step, "precision": precision, "device": device().type}
+
+
+def _saving(objective: Objective) -> Callable[[Any, Path], None] | None:
+    """How `save_encoder` writes the encoder: with its head after `mlm`, else as always."""
+    if not isinstance(objective, Mlm):
+        return None
+    return lambda encoder, folder: masked_lm(encoder, objective.head).save_pretrained(folder)

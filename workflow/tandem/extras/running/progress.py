@@ -24,10 +24,11 @@ ALMOST = 0.95  # the most that a job without a progress file is taken to have do
 COUNTED = ("dataset", "tokens")  # kinds whose artifacts say how large the collection is
 DOES = {
     "dataset": "reading", "encoder": "loading", "tokens": "tokenizing", "lucene": "indexing", "bm25": "searching",
-    "bm25s": "indexing",
+    "bm25s": "indexing", "term_weights": "encoding", "retrieve_sparse": "searching", "impacts": "indexing",
+    "search_impacts": "searching",
     "candidates": "drawing negatives for", "teacher": "scoring training lists of", "model": "training",
     "checkpoint": "training", "embeddings": "encoding", "retrieve": "searching", "index": "indexing",
-    "token_vectors": "encoding", "maxsim": "searching",
+    "token_vectors": "encoding", "maxsim": "searching", "term_tradeoffs": "measuring",
     "ann": "searching", "rerank": "re-ranking", "score": "scoring", "pretrain": "pre-training",
     "vocabulary": "learning a vocabulary for", "table": "writing", "report": "writing the",
 }  # fmt: skip

@@ -19,8 +19,8 @@ from tandem.data.rows import Order
 from tandem.data.runs import Floats, write_run
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.exact import Array
-from tandem.retrieval.faiss_search import exact_best, recall
+from tandem.retrieval.exact import Array, recall
+from tandem.retrieval.faiss_search import exact_best
 from tandem.retrieval.indexes.search import Index, Searcher
 from tandem.retrieval.indexes.threads import alone, lease_gpus
 from tandem.retrieval.retrieve import lists, open_embeddings

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def run(job: Job[LuceneParams]) -> None:
     with writing(job) as draft:
         texts, index = draft.folder / "texts", draft.folder / "index"
         _write_texts(collection, texts, threads, job)
-        _index(machine, job, texts, index, threads, collection.passages)
+        index_files(machine, job.key, "JsonCollection", texts, index, threads, collection.passages, _options(params))
         shutil.rmtree(texts)
         (index / "write.lock").unlink(missing_ok=True)
         with closing(machine(SEARCHER)(str(index))) as searcher:
@@ -114,28 +114,53 @@ def _write_texts(collection: Collection, folder: Path, threads: int, job: Job[Lu
             progress.add(batch.num_rows)
 
 
-def _index(machine: JavaClass, job: Job[LuceneParams], texts: Path, index: Path, threads: int, passages: int) -> None:
-    """Run Anserini's indexer in a thread of Java and watch its counters."""
-    params = job.params
+def _options(params: LuceneParams) -> dict[str, object]:
+    """Anserini's options for an index of texts."""
+    # Anserini looks at the language first: only with English does it obey `pretokenized`.
+    pretokenized = params.analyzer in SPLIT_BEFORE
+    return {
+        "fields": ("title", "text") if params.fields else (),
+        "storeDocvectors": params.vectors,
+        "stemmer": _stemmer(params),
+        "pretokenized": pretokenized,
+        "language": "en" if pretokenized else params.language,
+    }
+
+
+def index_files(
+    machine: JavaClass,
+    key: str,
+    collection: str,
+    texts: Path,
+    index: Path,
+    threads: int,
+    passages: int,
+    options: Mapping[str, Any],
+) -> None:
+    """Run Anserini's indexer in a thread of Java and watch its counters.
+
+    Args:
+        key: of the stage, for its progress.
+        collection: Anserini's name of the form of the files in the folder `texts`.
+        options: Anserini's own, by name; `fields` beside the usual one.
+    """
     args, words = machine("io.anserini.index.IndexCollection$Args")(), machine("java.util.ArrayList")()
-    fields = ("title", "text") if params.fields else ()
+    fields = options.get("fields", ())
     # As on a command line: an array cannot be assigned to a field through pyjnius.
-    for word in ("-collection", "JsonCollection", "-input", str(texts), "-index", str(index), "-fields", *fields):
+    for word in ("-collection", collection, "-input", str(texts), "-index", str(index), "-fields", *fields):
         words.add(word)
     machine("org.kohsuke.args4j.CmdLineParser")(args).parseArgument(words)
     args.generatorClass = "DefaultLuceneDocumentGenerator"
     args.threads, args.quiet = threads, True
     # Anserini would buffer 4 GiB, whatever the heap.
     args.memoryBuffer = machine("java.lang.Runtime").getRuntime().maxMemory() // 4 // 2**20
-    args.storeDocvectors = params.vectors
-    args.stemmer = _stemmer(params)
-    # Anserini looks at the language first: only with English does it obey `pretokenized`.
-    args.pretokenized = params.analyzer in SPLIT_BEFORE
-    args.language = "en" if args.pretokenized else params.language
+    for name, value in options.items():
+        if name != "fields":
+            setattr(args, name, value)
     indexer = machine("io.anserini.index.IndexCollection")(args)
     counters = indexer.getCounters()
     running = machine("java.util.concurrent.CompletableFuture").runAsync(indexer)
-    with Progress(f"lucene {job.key}", passages, "passages") as progress:
+    with Progress(f"lucene {key}", passages, "passages") as progress:
         while not running.isDone():
             time.sleep(POLL_SECONDS)
             progress.add(_handled(counters) - progress.done)
@@ -176,7 +201,7 @@ class Lucene:
         steps.subList(steps.size() - 1, steps.size()).clear()
         weights = params.fields.weights() if params.fields else None
         self.fields = FieldSearch(machine, self.searcher, analyzer, weights) if weights else None
-        self.mapper = _mapper(machine, f"{LUCENE}document.Document")
+        self.mapper = json_mapper(machine, f"{LUCENE}document.Document")
 
     def search(
         self, queries: list[Query], k1: float, b: float, depth: int, progress: Progress
@@ -232,7 +257,7 @@ class FieldSearch:
         self.pool = machine("java.util.concurrent.Executors").newWorkStealingPool()
         field, kind = machine(f"{LUCENE}search.SortField"), machine(f"{LUCENE}search.SortField$Type")
         self.order = machine(f"{LUCENE}search.Sort")(field.FIELD_SCORE, field("id", kind.STRING_VAL))
-        self.mapper = _mapper(machine, f"[L{LUCENE}search.SortField;")
+        self.mapper = json_mapper(machine, f"[L{LUCENE}search.SortField;")
 
     def search(self, batch: list[Query], depth: int) -> dict[str, Hits]:
         """(document id, score) of the best `depth` passages of each query, ties by document id."""
@@ -263,7 +288,7 @@ class FieldSearch:
         return builder.build()
 
 
-def _mapper(machine: JavaClass, ignored: str) -> Any:
+def json_mapper(machine: JavaClass, ignored: str) -> Any:
     """What writes Java's objects as JSON, without those of a class."""
     mapper, kind = machine("com.fasterxml.jackson.databind.ObjectMapper")(), machine("java.lang.Class").forName(ignored)
     mapper.configOverride(kind).setIsIgnoredType(machine("java.lang.Boolean")(True))

@@ -1,0 +1,132 @@
+"""Sparse encoders: SPLADE's formula by hand, and sentence-transformers' SparseEncoder on the saved folders."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from pytest import approx
+from tiny_sparse import masked_lm_folder, start
+from transformers import AutoTokenizer
+
+from tandem.data.collection import Collection, contents
+from tandem.errors import UserError
+from tandem.models.described import described_towers
+from tandem.models.dual import dot_scores
+from tandem.models.sparse import SparseEncoder, encode_sparse, largest, splade
+from tandem.models.tokens import Tokens
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, encoder_folder):
+    return masked_lm_folder(tmp_path_factory.mktemp("mlm"), encoder_folder)
+
+
+# A text of two tokens and padding, over a vocabulary of three.
+LOGITS = torch.tensor([[[math.e - 1, -2.0, 0.0], [1.0, 3.0, -1.0], [50.0, 50.0, 50.0]]])
+MASK = torch.tensor([[1, 1, 0]])
+
+
+def test_weights_by_hand():
+    # log(1 + (e - 1)) = 1 is the larger one of the first entry; ReLU makes 0 of -2
+    assert splade(LOGITS, MASK, "max").tolist() == [approx([1.0, math.log(4), 0.0])]
+    assert splade(LOGITS, MASK, "sum").tolist() == [approx([1.0 + math.log(2), math.log(4), 0.0])]
+    assert splade(LOGITS, MASK, "max", "log1p_relu").tolist() == [approx([math.log(2), math.log1p(math.log(4)), 0.0])]
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+def test_weights_and_gradients_equal_splade_pooling(pooling, activation):
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    generator = torch.Generator().manual_seed(3)
+    ours = torch.randn(4, 6, 11, generator=generator, requires_grad=True)
+    theirs = ours.detach().clone().requires_grad_()
+    mask = (torch.arange(6) < torch.tensor([6, 3, 1, 4])[:, None]).long()
+    weights = splade(ours, mask, pooling, activation)
+    module = SpladePooling(pooling, activation).train()
+    expected = module({"token_embeddings": theirs * 1.0, "attention_mask": mask})["sentence_embedding"]
+    assert torch.allclose(weights, expected)
+    for result in (weights, expected):
+        result.square().sum().backward()
+    assert torch.allclose(ours.grad, theirs.grad)
+
+
+def test_the_largest_weights_by_hand():
+    assert largest(torch.tensor([[0.5, 2.0, 1.0], [3.0, 0.0, 0.0]]), 2).tolist() == [[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"pooling": "sum", "top": 20, "prompts": {"query": "ask: "}},
+        {"activation": "log1p_relu", "shared": False},
+        {"queries": "tokens"},
+    ],
+    ids=["max", "sum, largest alone", "two towers", "passages alone"],
+)
+def test_a_saved_folder_gives_the_same_scores_in_sentence_transformers(tmp_path, folder, tokens, dataset, shape):
+    from sentence_transformers import SparseEncoder as Theirs
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = start(folder, **shape)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 1.01
+    model.save(tmp_path, tokenizer)
+    ours, opened = SparseEncoder.load(tmp_path).eval(), Tokens.open(tokens)
+    queries = list(Collection(dataset).queries("train").values())
+    rows = [row for batch in Collection(dataset).batches() for row in batch.to_pylist()]
+    passages = [contents(row["title"], row["text"]) for row in rows]
+    prompt = ours.prompts.get("query", "")
+    ids = tokenizer([prompt + text for text in queries], add_special_tokens=False)["input_ids"]
+    with torch.inference_mode():
+        left = ours.encode("query", [np.array(text) for text in ids], opened.template, "fp32")
+        right = ours.encode("passage", [opened.passages[i] for i in range(60)], opened.template, "fp32")
+    theirs = Theirs(str(tmp_path / "shared" if ours.shared else tmp_path), device="cpu", local_files_only=True)
+    theirs.max_seq_length = 24 + 2
+    expected = (
+        theirs.encode_query(queries, show_progress_bar=False),
+        theirs.encode_document(passages, show_progress_bar=False),
+    )
+    for made, vectors in zip((left, right), expected, strict=True):
+        assert torch.allclose(made, vectors.to_dense(), atol=1e-5)
+    assert (right > 0).float().mean() < 0.6
+    assert torch.allclose(dot_scores(left, right, 1.0), theirs.similarity(*expected).to_dense(), atol=1e-4)
+
+
+def test_a_folder_of_theirs_is_read(tmp_path, folder, tokens):
+    from sentence_transformers import SparseEncoder as Theirs
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+    modules = [Transformer(str(folder), transformer_task="fill-mask"), SpladePooling("max")]
+    theirs = Theirs(modules=modules, device="cpu", max_active_dims=50, prompts={"query": "ask: "})
+    theirs.save(str(tmp_path))
+    described = described_towers(tmp_path)
+    assert described["representation"] == {"type": "sparse", "pooling": "max", "activation": "relu", "top": 50}
+    assert described["prompts"] == {"query": "ask: "}
+    opened, ours = Tokens.open(tokens), start(tmp_path, top=50).eval()
+    with torch.inference_mode():
+        made = ours.encode("passage", [opened.passages[1]], opened.template, "fp32")
+    text = AutoTokenizer.from_pretrained(folder).decode(opened.passages[1])
+    assert torch.allclose(made, theirs.encode([text], show_progress_bar=False).to_dense(), atol=1e-5)
+
+
+def test_texts_in_batches_give_the_weights_of_each_alone(folder, tokens, monkeypatch):
+    model, opened = start(folder).eval(), Tokens.open(tokens)
+    rows = encode_sparse(model, "passage", opened.passages, opened.template, "fp32", 128)
+    monkeypatch.setattr("tandem.models.sparse.LOGITS", 1)  # one text at a time
+    few = encode_sparse(model, "passage", opened.passages, opened.template, "fp32", 1 << 20)
+    with torch.inference_mode():
+        alone = [model.encode("passage", [opened.passages[i]], opened.template, "fp32", 8) for i in range(60)]
+    assert np.abs(rows.toarray() - torch.cat(alone).numpy()).max() < 1e-5
+    assert np.abs(few.toarray() - torch.cat(alone).numpy()).max() < 1e-5
+    assert rows.has_sorted_indices
+    assert (rows.data > 0).all()
+
+
+def test_an_encoder_without_a_head_is_refused(encoder_folder):
+    with pytest.raises(UserError, match=r"has no language-modelling head.*objective: mlm"):
+        start(encoder_folder)

@@ -1,0 +1,56 @@
+"""uniCOIL: weights of a text's own tokens, against transformers' states and a loop."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from tandem.errors import UserError
+from tandem.models.dual import load_dual
+from tandem.models.sparse import encode_sparse
+from tandem.models.tokens import Tokens
+from tandem.models.unicoil import UniCoil
+
+OPTIONS = {"representation": {"type": "unicoil"}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, encoder_folder):
+    """A saved model with two towers, whose layers differ."""
+    path = tmp_path_factory.mktemp("unicoil")
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = UniCoil.start(encoder_folder, False, "max", False, 1.0, **OPTIONS)
+        model.layers("query")[0].linear.weight.data += 0.3
+    model.save(path, AutoTokenizer.from_pretrained(encoder_folder))
+    return path
+
+
+def test_weights_equal_a_loop_over_transformers_states(folder, tokens):
+    opened, model = Tokens.open(tokens), load_dual(folder).eval()
+    for side, texts in (("query", opened.queries), ("passage", opened.passages)):
+        layer, theirs = model.layers(side)[0].linear, AutoModel.from_pretrained(folder / side).eval()
+        with torch.inference_mode():
+            made = model.encode(side, texts.take(np.arange(4)), opened.template, "fp32")
+        for row in range(4):
+            ids = torch.tensor([*opened.template.single[0], *texts[row].tolist(), *opened.template.single[1]])
+            with torch.inference_mode():
+                states = theirs(ids[None]).last_hidden_state[0, 1:-1]
+                weights = (states @ layer.weight[0] + layer.bias).relu()
+            expected = torch.zeros(model.dimension)
+            for token, weight in zip(texts[row].tolist(), weights, strict=True):
+                expected[token] = max(expected[token], weight)
+            assert torch.allclose(made[row], expected, atol=1e-5)
+    assert made.count_nonzero() > 4
+
+
+def test_only_a_texts_own_tokens_have_weights(folder, tokens):
+    opened, model = Tokens.open(tokens), load_dual(folder).eval()
+    rows = encode_sparse(model, "passage", opened.passages, opened.template, "fp32", 256)
+    for row in range(60):
+        assert set(rows[[row]].indices) <= set(opened.passages[row].tolist())
+
+
+def test_keys_of_single_vectors_are_refused(encoder_folder):
+    with pytest.raises(UserError, match="pooling is of single vectors"):
+        UniCoil.start(encoder_folder, True, "mean", False, 1.0, **OPTIONS)

@@ -1,0 +1,185 @@
+"""Weights of terms: stored as the model gives them, searched exactly, and in Lucene by whole numbers."""
+
+import csv
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from tiny_sparse import masked_lm_folder, sparse_model
+
+from tandem.data.collection import Collection
+from tandem.data.runs import iter_run
+from tandem.errors import UserError
+from tandem.extras.index_tradeoffs import index_tradeoffs
+from tandem.models.sparse import SparseEncoder, encode_sparse
+from tandem.models.tokens import Tokens
+from tandem.retrieval import encode_terms, sparse_search
+from tandem.retrieval.exact import unpack
+from tandem.retrieval.impacts import impacts, query_impacts
+from tandem.retrieval.term_weights import TermWeights
+from tandem.store.artifact import open_artifact
+from tandem.store.job import run_shard
+
+ENCODE = {"block": 16, "batch_tokens": 256, "precision": "fp32"}
+PARAMS = {"depth": 7, "split": "test"}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory, encoder_folder, make_job, encoder, dataset, tokens):
+    """What the stage `term_weights` reads, with a model of a masked language model."""
+    folder = tmp_path_factory.mktemp("splade")
+    masked_lm_folder(folder / "mlm", encoder_folder)
+    model = sparse_model(make_job, folder / "splade-0123456789", folder / "mlm", encoder)
+    return {"dataset": dataset, "model": model, "tokens": tokens}
+
+
+@pytest.fixture(scope="module")
+def weigh(make_job, inputs):
+    """`weigh(out, **params)`: run the stage `term_weights`."""
+
+    def make(out, **params):
+        encode_terms.run(make_job("term_weights", out, ENCODE | params, inputs))
+        return open_artifact(out)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory, weigh, dataset):
+    """The inputs of a search."""
+    folder = tmp_path_factory.mktemp("weights")
+    queries = weigh(folder / "queries-0123456789", side="queries", split="test")
+    return {"dataset": dataset, "passages": weigh(folder / "p-0123456789", side="passages"), "queries": queries}
+
+
+def rows(artifact, side):
+    return TermWeights(artifact, side).take(0, 1 << 20)
+
+
+def lines_of(docs, names, scores, depth):
+    """TREC lines without tag, by sorting all passages that share a term with the query."""
+    lines = []
+    for name, row in zip(names, scores, strict=True):
+        order = sorted(np.flatnonzero(row > 0), key=lambda i: (-np.float32(row[i]), docs[i]))[:depth]
+        lines += [f"{name} Q0 {docs[i]} {n} {np.float32(row[i]):.9g}" for n, i in enumerate(order, start=1)]
+    return lines
+
+
+def test_the_best_by_hand():
+    queries = csr_array(np.array([[2.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
+    inverted = csr_array(np.array([[1.0, 0.0, 3.0, 1.0], [5.0, 5.0, 5.0, 5.0], [1.0, 0.0, 0.0, 1.0]]))
+    keys = sparse_search.best_of(queries, inverted, np.array([3, 2, 1, 0]), 2, 0.5)
+    # 2 · 1 + 1 · 1 = 3 of the first and the last, whose id comes first; 2 · 3 = 6 of the third; divided by 1/2
+    scores, ranks = unpack(np.sort(keys[0])[::-1])
+    assert scores.tolist() == [12.0, 6.0]
+    assert ranks.tolist() == [1, 0]
+    assert keys[1].tolist() == [0, 0]
+
+
+def test_stored_weights_are_the_models_rounded(searched, inputs):
+    model = SparseEncoder.load(inputs["model"].folder / "dual").eval()
+    opened = Tokens.open(inputs["tokens"])
+    expected = encode_sparse(model, "passage", opened.passages, opened.template, "fp32", 256).toarray()
+    made = rows(searched["passages"], "passages").toarray()
+    assert np.abs(made - expected).max() <= expected.max() * 2**-10
+    assert (made == made.astype(np.float16)).all()
+    facts = searched["passages"].manifest.facts
+    assert facts["active_terms"] == pytest.approx(np.count_nonzero(made) / 60, abs=0.01)
+
+
+@pytest.mark.parametrize("depth", [1, 7, 100])
+@pytest.mark.parametrize("memory", [0.02, 2048])
+def test_run_equals_brute_force(tmp_path, make_job, searched, depth, memory, monkeypatch):
+    monkeypatch.setattr("tandem.retrieval.retrieve.MEMORY", memory)  # MiB: a few passages and queries at a time
+    params = PARAMS | {"depth": depth}
+    job = make_job("retrieve_sparse", tmp_path / "s-0123456789", params, searched, {"workers": 2})
+    sparse_search.run(job)
+    scores = rows(searched["queries"], "queries").toarray() @ rows(searched["passages"], "passages").toarray().T
+    docs = Collection(searched["dataset"]).doc_ids().to_pylist()
+    expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, depth)
+    made = (job.out / "run.trec").read_text().splitlines()
+    assert [line.rsplit(" ", 2)[0] for line in made] == [line.rsplit(" ", 1)[0] for line in expected]
+    assert made == [f"{line} s-0123456789" for line in expected]
+
+
+def test_shards_change_no_byte(tmp_path, make_job, command, searched, inputs, weigh):
+    weights = tmp_path / "p-0123456789"
+    params = ENCODE | {"side": "passages"}
+    for shard in range(3):
+        job = make_job("term_weights", weights, params, inputs, {"shard": shard, "shards": 3})
+        run_shard("term_weights-shard", command(job, f"shards/{shard}-of-3.json"))
+    (weights / "blocks/00001.npz").write_bytes(b"damaged")
+    assert weigh(weights, side="passages").manifest.files == searched["passages"].manifest.files
+    runs = []
+    for shards in (0, 2):
+        out = tmp_path / f"run-{shards:010d}"
+        for shard in range(shards):
+            job = make_job("retrieve_sparse", out, PARAMS, searched, {"shard": shard, "shards": shards})
+            run_shard("retrieve_sparse-shard", command(job, f"shards/{shard}-of-{shards}.json"))
+        sparse_search.run(make_job("retrieve_sparse", out, PARAMS, searched))
+        runs.append([(query, docs, scores.tolist()) for query, docs, scores in iter_run(out / "run.trec")])
+    assert runs[0] == runs[1]
+
+
+def test_queries_of_another_model_are_refused(tmp_path, make_job, searched, encoder_folder, encoder, inputs):
+    other = sparse_model(
+        make_job, tmp_path / "other-0123456789", masked_lm_folder(tmp_path, encoder_folder, 8), encoder
+    )
+    job = make_job(
+        "term_weights",
+        tmp_path / "q-0123456789",
+        ENCODE | {"side": "queries", "split": "test"},
+        inputs | {"model": other},
+    )
+    encode_terms.run(job)
+    mixed = searched | {"queries": open_artifact(job.out)}
+    with pytest.raises(
+        UserError, match=r"passages were embedded with the model splade-0123456789, queries with other-"
+    ):
+        sparse_search.run(make_job("retrieve_sparse", tmp_path / "r-0123456789", PARAMS, mixed))
+
+
+def test_impacts_by_hand():
+    weights = csr_array(np.array([[3.0, 0.001, 1.5], [0.0, 0.0, 1.0]], np.float32))
+    assert impacts(weights, 3.0).toarray().tolist() == [[255.0, 0.0, 128.0], [0.0, 0.0, 85.0]]  # 127.5 to the even one
+    assert query_impacts(weights).toarray().tolist() == [[255.0, 0.0, 128.0], [0.0, 0.0, 255.0]]
+
+
+@pytest.fixture(scope="module")
+def lucene(tmp_path_factory, make_job, command, searched):
+    """The folders of an index, a run and a comparison, by stages in processes of their own, as Java wants it."""
+    folder = tmp_path_factory.mktemp("lucene")
+    tradeoffs = {"split": "test", "queries": 10, "k": [5], "repeats": 1}
+    stages = {"impacts": {}, "search_impacts": PARAMS, "term_tradeoffs": tradeoffs}
+    index = {}
+    for kind, params in stages.items():
+        inputs = {role: searched[role] for role in ("dataset", "passages")} if kind == "impacts" else searched | index
+        job = make_job(kind, folder / f"{kind}-0123456789", params, inputs, {"workers": 2})
+        line = [sys.executable, "-m", "tandem", kind, *command(job)]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        index = index or {"index": open_artifact(job.out)}
+    return {kind: folder / f"{kind}-0123456789" for kind in stages}
+
+
+@pytest.mark.slow
+def test_lucene_ranks_as_the_exact_product_of_whole_numbers(lucene, searched):
+    passages, queries = (rows(searched[side], side) for side in ("passages", "queries"))
+    scores = query_impacts(queries).toarray() @ impacts(passages, passages.max()).toarray().T
+    docs = Collection(searched["dataset"]).doc_ids().to_pylist()
+    expected = lines_of(docs, Collection(searched["dataset"]).queries("test"), scores, 7)
+    made = (lucene["search_impacts"] / "run.trec").read_text().splitlines()
+    assert made == [f"{line} search_impacts-0123456789" for line in expected]
+
+
+@pytest.mark.slow
+def test_both_searches_are_compared(lucene, searched, tmp_path):
+    index_tradeoffs(stage=lucene["term_tradeoffs"], out=tmp_path / "table.csv")
+    exact, impacts = csv.DictReader((tmp_path / "table.csv").open())
+    assert float(exact["recall@5"]) == 1.0
+    assert 0.8 < float(impacts["recall@5"]) <= 1.0
+    assert float(exact["active_terms"]) == searched["passages"].manifest.facts["active_terms"]
+    assert float(exact["ms_per_query"]) > 0 < float(impacts["ms_per_query"])
+    assert "active terms" in (tmp_path / "table.md").read_text()

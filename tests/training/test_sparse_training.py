@@ -1,0 +1,92 @@
+"""Sparse encoders are trained as every dual encoder: killed and resumed, regularised, and without a query encoder."""
+
+import pytest
+import torch
+from comparing import interrupt
+from safetensors.torch import load_file
+from tiny_sparse import masked_lm_folder
+
+from tandem.errors import UserError
+from tandem.models.dual import load_dual
+from tandem.models.sparse import encode_sparse
+from tandem.models.tokens import Tokens
+from tandem.store.artifact import open_artifact
+from tandem.store.files import sha256
+from tandem.training import stage
+
+FLOPS = {"query": {"flops": 0.01, "l1": 0.0}, "passage": {"flops": 0.01, "l1": 0.0}, "ramp": 4}
+
+
+@pytest.fixture(scope="module")
+def with_head(tmp_path_factory, make_job, encoder_folder):
+    """A masked language model as an artifact, by the stage `encoder`."""
+    from tandem.models.hub import run
+
+    folder = tmp_path_factory.mktemp("with_head")
+    path = masked_lm_folder(folder / "mlm", encoder_folder)
+    run(make_job("encoder", folder / "mlm-0123456789", {"source": "folder"}, {}, {"path": str(path)}))
+    return open_artifact(folder / "mlm-0123456789")
+
+
+@pytest.fixture
+def sparse_job(model_job, with_head, tmp_path):
+    """`sparse_job(name, train, options, **execution)`: the training of a sparse encoder."""
+
+    def make(name, train=None, options=None, start=None, **execution):
+        shape = {"pooling": "max", "representation": {"type": "sparse"} | (options or {})}
+        own = {"regularise": FLOPS} | (train or {})
+        return model_job(
+            "dual", tmp_path / f"{name}-0123456789", own, shape, {"start": start or with_head}, **execution
+        )
+
+    return make
+
+
+def test_killed_and_resumed_it_ends_with_the_same_bytes(sparse_job, monkeypatch):
+    whole = sparse_job("whole")
+    stage.run(whole)
+    for broken in (1, 4):
+        job = sparse_job(f"broken{broken}", checkpoint_seconds=0)
+        interrupt(lambda job=job: stage.run(job), broken, monkeypatch)
+        assert not (job.out / "stage.json").exists()
+        stage.run(sparse_job(f"broken{broken}"))
+        name = "dual/shared/model.safetensors"
+        assert sha256(job.out / name) == sha256(whole.out / name)
+    assert '"type": "sparse"' in (whole.out / "dual/dual.json").read_text()
+    assert "SparseEncoder" in (whole.out / "dual/shared/README.md").read_text()
+
+
+def test_regularisers_make_weights_fewer(sparse_job, tokens):
+    opened, counts = Tokens.open(tokens), []
+    for number, weight in enumerate((0.0, 3.0)):
+        sides = {side: {"flops": weight, "l1": 0.0} for side in ("query", "passage")}
+        job = sparse_job(f"r{number}", {"regularise": sides | {"ramp": 0}, "lr": 1e-2, "choose": "last"})
+        stage.run(job)
+        model = load_dual(job.out / "dual").eval()
+        counts.append(encode_sparse(model, "passage", opened.passages, opened.template, "fp32", 512).nnz)
+    assert counts[1] < counts[0] / 2
+
+
+def test_without_a_query_encoder_the_passages_learn(sparse_job, with_head):
+    job = sparse_job(
+        "doc",
+        {"regularise": None, "choose": "last", "weight_decay": 0.0},
+        {"queries": "tokens"},
+        micro_tokens=64,
+        graph_tokens=64,
+    )
+    stage.run(job)
+    model = load_dual(job.out / "dual")
+    assert not model.shared
+    assert model.towers["query"].weight.unique().tolist() == [1.0]
+    name = "bert.encoder.layer.0.output.dense.weight"
+    before = load_file(with_head.path("hf/model.safetensors"))[name]
+    assert not torch.equal(load_file(job.out / "dual/passage/model.safetensors")[name], before)
+
+
+def test_what_cannot_start_is_refused(sparse_job, encoder, model_job, with_head, tmp_path):
+    with pytest.raises(UserError, match="has no language-modelling head"):
+        stage.run(sparse_job("headless", start=encoder))
+    shape = {"pooling": "mean", "representation": {"type": "sparse"}}
+    with pytest.raises(UserError, match="pooling is of single vectors, but representation is sparse"):
+        stage.run(model_job("dual", tmp_path / "mean-0123456789", None, shape, {"start": with_head}))
