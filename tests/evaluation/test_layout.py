@@ -106,7 +106,7 @@ def test_a_table_of_two_collections_with_quoted_rows():
     assert found["RocketQAv2 (retriever)", ""] == (38.8, 86.2, 98.1, 75.1, 83.7, 89.0)
     rows = {row.system: row for row in load_layout(PAPERS / "rocketqav2/table2.yaml").rows}
     assert [name for name, row in rows.items() if not row.quoted] == [
-        "BM25 (anserini)", "RocketQA", "RocketQAv2 (retriever)"
+        "BM25 (anserini)", "DPR (single)", "DPR-E", "ANCE (single)", "RocketQA", "PAIR", "RocketQAv2 (retriever)"
     ]  # fmt: skip
     assert rows["ME-BERT"].wrong["msmarco RR@10"].startswith("34.3 is the hybrid")
     assert set(rows["BM25 (anserini)"].wrong) == {
@@ -127,6 +127,20 @@ def test_the_rerankers_and_the_further_collections():
         (57.49, 48.37, 85.67), (14.02, 9.91, 38.04), (56.67, 46.68, 87.78)
     ]  # fmt: skip
     assert list(printed("dureader_retrieval/table9").values()) == [(None, 28.03), (87.88, 19.50), (None, 38.35)]
+
+
+def test_every_printed_number_of_the_reviews_table_is_in_its_layout():
+    with (PAPERS / "printed.csv").open() as file:
+        lines = [
+            line for line in csv.DictReader(file) if (line["source"], line["table"]) == ("coelho_review", "Table 1")
+        ]
+    rows = {row.system: row for row in load_layout(PAPERS / "review/table1.yaml").rows}
+    shown = [value for row in rows.values() for value in row.printed.values() if value is not None]
+    assert sorted(shown) == sorted(float(line["value"]) for line in lines)
+    assert len(shown) == 39
+    assert tuple(rows["CoCondenser"].printed.values()) == (38.6, 98.4, 71.5, 68.1)
+    assert rows["ANCE"].wrong == {"msmarco RR@10": "RocketQAv2's Table 2 and ANCE's README have 33.0"}
+    assert {row.family for row in rows.values()} == {"sparse", "dense"}
 
 
 def test_every_printed_percentage_of_both_papers_tables_is_in_a_layout():

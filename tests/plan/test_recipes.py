@@ -10,8 +10,12 @@ from tandem.errors import Unavailable, UserError
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
-OTHERS = {"dimensions", "matryoshka", "scifact"}  # of no paper
+OTHERS = {"dimensions", "matryoshka", "scifact", "systems"}  # of no paper
 SMALL = sorted({path.stem for path in (ROOT / "config/small").glob("*.yaml")} - OTHERS)
+SYSTEMS = [
+    *("dpr", "ance", "star", "pair", "repbert", "cocondenser", "retromae", "contriever"),
+    *("bert_reranker", "tfr_bert", "cakd", "tas_b", "prod", "augsbert"),
+]  # of the surveys, in the order in which one may build on another
 
 
 def planned(*names, **more):
@@ -198,6 +202,73 @@ def test_what_cannot_be_drawn_is_one_line(told, line):
     with pytest.raises(UserError) as error:
         planned(models=own)
     assert line in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def surveyed():
+    """The surveys' systems at their papers' sizes, on MS MARCO beside RocketQA's."""
+    return planned("msmarco", recipes=["dureader_retrieval", "rocketqa", "rocketqav2", *SYSTEMS])
+
+
+@pytest.mark.parametrize("recipe", SYSTEMS)
+def test_every_model_of_a_surveys_system_can_be_planned(surveyed, recipe):
+    names = read_yaml(ROOT / f"config/recipes/{recipe}.yaml")["models"]
+    assert names
+    assert {model(surveyed, name).name for name in names} == set(names)
+
+
+def test_ance_searches_anew_with_each_model_of_its_chain(surveyed):
+    for before, after in (("ance_0", "ance_1"), ("ance_1", "ance_2"), ("ance_2", "ance_3")):
+        lists = drawn(surveyed, after)
+        assert model(surveyed, after).upstream["start"] is model(surveyed, before)
+        assert lists.upstream["run"].upstream["passages"].upstream["model"] is model(surveyed, before)
+        assert (lists.values["depth"], lists.values["negatives"]) == (200, 20)
+    assert model(surveyed, "star").upstream["start"] is model(surveyed, "ance_0")
+
+
+def test_pair_learns_from_rocketqas_pseudo_labels_first(surveyed):
+    first, second = model(surveyed, "pair_1"), model(surveyed, "pair_2")
+    assert drawn(surveyed, "pair_1", "candidates.1") is drawn(surveyed, "m_d2", "candidates.1")
+    assert (first.values["train"]["passage_centric"], second.values["train"]["passage_centric"]) == (0.1, 0.0)
+    assert (second.upstream["start"], first.values["shared"]) == (first, True)
+
+
+def test_prods_student_has_ever_stronger_teachers_and_its_own_negatives(surveyed):
+    teachers = [model(surveyed, f"prod_{at}").upstream["teacher"] for at in (2, 3, 4)]
+    assert [stage.name for stage in teachers] == ["prod_teacher_de", "prod_teacher_ce", "prod_teacher_ce24"]
+    run = drawn(surveyed, "prod_4").upstream["run"]
+    assert run.upstream["passages"].upstream["model"] is model(surveyed, "prod_3")
+
+
+def test_margin_mse_learns_from_the_mean_of_three_teachers(surveyed):
+    for student in ("cakd_ce", "cakd_de"):
+        teacher = model(surveyed, student).upstream["teacher"]
+        judges = [stage.upstream["start"].name for role, stage in teacher.upstream.items() if role.startswith("judge.")]
+        assert judges == ["bert-base-uncased", "bert-large-uncased", "albert-large-v2"]
+
+
+def test_tas_b_has_batches_of_topics_of_an_untrained_encoders_queries(surveyed):
+    stage, trained = model(surveyed, "tas_b").upstream["topics"], model(surveyed, "tas_b").values["train"]
+    assert (stage.kind, stage.values["clusters"]) == ("topics", 2000)
+    assert (stage.upstream["queries"].name, stage.upstream["queries"].values["split"]) == (
+        "distilbert-base-uncased.train",
+        "train",
+    )
+    assert (trained["topics"], trained["margin_bins"]) == ({"clusters": 2000}, 10)  # the encoder is an input
+    assert model(surveyed, "tas_b").upstream["teacher"] is model(surveyed, "cakd_de").upstream["teacher"]
+    assert "topics" not in model(surveyed, "cakd_de").upstream
+
+
+def test_the_systems_in_small_are_all_in_the_table():
+    plan = planned("small/rocketqa", "small/systems")
+    rows = plan.tables.rows("systems")
+    assert len(rows) == 30
+    assert not [row for row in rows if row.absent]
+    trained = {stage.values["train"]["steps"] for score in plan.tables.wanted_scores() for stage in models_of(score)}
+    assert None not in trained
+    assert max(trained) <= 320
+    for table in ("review/table1", "rocketqav2/table2", "rocketqav2/table3"):
+        assert not plan.tables.absent[table]
 
 
 def test_own_data_lets_data_and_dev_decide_the_sizes_of_the_default_s_models():

@@ -128,7 +128,7 @@ def test_what_a_dataset_lacks_is_only_printed(plan):
     made = plan(depth={"train": 1000, "dev": 50, "test": 1000}, stand_in="a")
     absent = [row for row in made.tables.rows("rocketqav2/table2") if row.absent]
     assert [(row.system, row.column) for row in absent] == [
-        ("RocketQA", "msmarco"), ("RocketQA", "natural-questions")
+        ("RocketQA", "msmarco"), ("RocketQA", "natural-questions"), ("PAIR", "msmarco"), ("PAIR", "natural-questions")
     ]  # fmt: skip
     assert "unlabelled" in absent[0].absent
     score = rows(made, "rocketqav2/table2")["BM25 (anserini)", "msmarco", 42][1]

@@ -10,8 +10,9 @@ from pytest import approx
 from tiny_training import TRAINING, objective
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from tandem.config.training import DualTrain
 from tandem.training.forward import Seeds
-from tandem.training.instances import Instances, batches, visits_in
+from tandem.training.instances import Instances, balanced, batches, by_topic, visits_in
 from tandem.training.lists import Batch, Lists
 
 # Query 7 has the positives 10 and 11 and the negatives 20 to 25, query 9 the positive 12 and the negatives 26 to 28.
@@ -97,3 +98,59 @@ def test_epochs_of_positives_are_the_nearest_number_of_full_batches():
 def test_what_does_not_fit_is_one_line(name, train, line):
     with pytest.raises(ValidationError, match=line):
         TRAINING[name].model_validate(train)
+
+
+def test_balanced_margins_by_hand():
+    # margins from 0 to 10 in two parts, below 5 and from 5 on; the second has its turn first; without a score: last
+    margins = np.array([0.0, 10.0, 1.0, 9.9, 0.5, 5.0, np.nan], np.float32)
+    assert balanced(margins, 2, np.array([1, 0])).tolist() == [1, 0, 3, 2, 5, 4, 6]
+    assert balanced(margins[:1], 2, np.array([0, 1])).tolist() == [0]
+    assert balanced(np.full(2, np.nan, np.float32), 2, np.array([0, 1])).tolist() == [0, 1]
+
+
+def test_rare_margins_are_drawn_as_often_as_common_ones():
+    # Ten hard negatives beside 90 easy ones: two of ten ranges are not empty, each has half of the draws
+    scores = np.r_[10.0, np.linspace(9.0, 9.5, 10), np.linspace(0.0, 0.5, 90)].astype(np.float32)
+    lists = Lists(np.array([7]), np.array([0, 101]), np.array([1]), np.arange(101), scores)
+
+    def hard(bins):
+        instances = Instances(lists, 2, bins=bins)
+        return np.mean([instances.visit(0, seed=3, epoch=at)[1][1] <= 10 for at in range(1000)])
+
+    assert hard(10) == approx(0.5, abs=0.05)
+    assert hard(None) == approx(0.1, abs=0.03)
+
+
+def test_bins_need_a_teacher_and_whole_lists():
+    distil = {"from": "ce", "loss": "margin_mse"}
+    assert DualTrain.model_validate({"margin_bins": 10, "distil": distil}).margin_bins == 10
+    for train in ({}, {"distil": distil, "instance": "row"}):
+        with pytest.raises(ValidationError, match="margin_bins is 10, which needs a teacher"):
+            DualTrain.model_validate({"margin_bins": 10, **train})
+    assert not {"margin_bins", "topics"} & set(DualTrain().model_dump())
+
+
+def test_an_epoch_by_topic_by_hand():
+    # Topic 1 has the instances 0, 2, 4 and 6, topic 5 has 1, 3 and 5: a full batch of each, 6 and 5 are left
+    order, topics = np.array([0, 1, 2, 3, 4, 5, 6]), np.array([1, 5, 1, 5, 1, 5, 1])
+    visited = by_topic(order, topics, 3, 0, np.random.default_rng(0)).tolist()
+    assert sorted([visited[:3], visited[3:6]]) == [[0, 2, 4], [1, 3, 5]]
+    assert visited[6:] == [6]
+    # Two complete the batch of the epoch before: 6, and one more of a full batch, which is broken up
+    visited = by_topic(order, topics, 3, 2, np.random.default_rng(0)).tolist()
+    assert visited[2:5] in ([0, 2, 4], [1, 3, 5])
+    assert sorted(visited) == list(range(7))
+
+
+def test_batches_of_several_epochs_are_of_one_topic_each():
+    queries = np.arange(50)
+    lists = Lists(queries, np.arange(0, 101, 2), np.ones(50, int), np.arange(100))
+    topics = queries // 10  # five topics of ten, batches of four: two whole ones and two queries left of each
+    seen = list(batches(Instances(lists, 2, topics=topics), 4, seed=1, visits=150))
+    assert sorted(np.concatenate([batch.queries for batch in seen]).tolist()) == np.repeat(queries, 3).tolist()
+    alike = [len(set(topics[batch.queries])) == 1 for batch in seen]
+    assert sum(alike) >= 3 * 9
+    again = list(batches(Instances(lists, 2, topics=topics), 4, seed=1, visits=150, first=20))
+    assert [batch.queries.tolist() for batch in again] == [batch.queries.tolist() for batch in seen[20:]]
+    plain = list(batches(Instances(lists, 2), 4, seed=1, visits=150))
+    assert sum(len(set(topics[batch.queries])) == 1 for batch in plain) < 5

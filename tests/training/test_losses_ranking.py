@@ -1,4 +1,4 @@
-"""Losses over pairs and orders: hinge, RankNet, LambdaRank, ListMLE."""
+"""Losses over pairs and orders: hinge, RankNet, LambdaRank, ApproxNDCG, ListMLE."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.training.losses.listwise import listmle, listwise
+from tandem.training.losses.listwise import approx_ndcg, listmle, listwise
 from tandem.training.losses.pairwise import (
     hinge,
     hinge_distillation,
@@ -65,6 +65,15 @@ def test_lambdarank_by_the_teachers_order_by_hand():
     assert of(lambdarank_distillation, [2.0, 1.0, 0.0], [7.0, 7.0, 1.0]) == approx((1 - gain) / ideal * expected)
 
 
+def test_approx_ndcg_by_hand():
+    # one tenth of ln 3 above and below the positive: σ(ln 3) + σ(-ln 3) = 3/4 + 1/4, so its rank is 2
+    assert of(approx_ndcg, [0.0, LN3 / 10, -LN3 / 10]) == approx(1 - SECOND)
+
+
+def test_approx_ndcg_of_distant_scores_is_one_minus_ndcg():
+    assert of(approx_ndcg, [5.0, 9.0, 1.0, 0.0]) == approx(1 - SECOND)
+
+
 def test_lambdarank_of_two_grades_is_the_supervised_one_up_to_the_gains():
     # two passages: gains 1 and √2 - 1 over their ideal DCG, where the supervised loss has 1 and 0 over 1
     factor = (2 - math.sqrt(2)) / (1 + (math.sqrt(2) - 1) * SECOND)
@@ -91,12 +100,12 @@ def test_a_teacher_without_an_order_teaches_nothing(loss):
     assert of(loss, [0.4, 1.3, -2.0], [1.0, 1.0, 1.0]) == 0
 
 
-@pytest.mark.parametrize("loss", [hinge, ranknet, lambdarank])
+@pytest.mark.parametrize("loss", [hinge, ranknet, lambdarank, approx_ndcg])
 def test_a_list_without_negatives_teaches_nothing(loss):
     assert of(loss, [0.4]) == 0
 
 
-@pytest.mark.parametrize("loss", [hinge, ranknet, lambdarank, listwise])
+@pytest.mark.parametrize("loss", [hinge, ranknet, lambdarank, approx_ndcg, listwise])
 def test_a_step_raises_the_positive_and_lowers_each_negative(loss):
     scores = torch.tensor([[0.1, 0.3, -0.2, 0.2]], requires_grad=True)
     loss(scores, torch.ones_like(scores, dtype=torch.bool)).backward()

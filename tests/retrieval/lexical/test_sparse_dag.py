@@ -7,6 +7,8 @@ import pytest
 import yaml
 from tiny_project import jobs, write_beir
 
+from tandem.store.artifact import open_artifact
+
 SPARSE = {
     "expanded": {"rm3": {"fb_docs": 3, "fb_terms": 5}, "tuned": True},
     "plus": {"engine": "bm25s", "formula": "bm25+", "tuned": True},
@@ -20,6 +22,7 @@ def project(tmp_path_factory, documents, snakemake_in):
     write_beir(folder / "beir", documents, ("dev", "test"))
     layout = {
         "title": "Sparse",
+        "costs": True,
         "columns": [{"measure": "RR@10"}],
         "rows": [{"system": name, "run": name} for name in ("bm25", *SPARSE)],
     }
@@ -39,12 +42,16 @@ def project(tmp_path_factory, documents, snakemake_in):
 def test_variants_make_a_table_of_their_own_runs(project):
     code, output = project("sparse_tiny")
     assert code == 0, output
-    rows = list(csv.DictReader((project.folder / "results/tables/sparse_tiny.csv").open()))
+    lines = list(csv.DictReader((project.folder / "results/tables/sparse_tiny.csv").open()))
+    rows = [row for row in lines if row["measure"] == "RR@10"]
     assert [row["system"] for row in rows] == ["bm25", *SPARSE]
     assert all(float(row["value"]) > 20 for row in rows)
     made = {path.parent.parent.name: path for path in project.folder.glob("results/tiny/*/*/stage.json")}
     assert set(made) == {"dataset", "lucene", "bm25s", "bm25", "tune_bm25", "score"}
     assert len(list(project.folder.glob("results/tiny/lucene/*/stage.json"))) == 2
+    costs = {(row["system"], row["measure"]): float(row["value"]) for row in lines}
+    assert costs["plus", "index_bytes"] == open_artifact(made["bm25s"].parent).manifest.bytes
+    assert all(costs[name, "ms_per_query"] > 0 and not costs[name, "training_seconds"] for name in ("bm25", *SPARSE))
     for grid in project.folder.glob("results/tiny/tune_bm25/*/grid.csv"):
         points = [float(line.split(",")[2]) for line in grid.read_text().splitlines()[1:]]
         assert len(points) == 4

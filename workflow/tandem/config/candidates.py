@@ -98,3 +98,10 @@ class Candidates(Draw):
         """The cross-encoders that score the window, for denoising or beside a positive."""
         below = self.below_positive.by if self.below_positive else None
         return self.denoise.by if self.denoise else below or ()
+
+
+class Topics(Section):
+    """Clusters of the training queries, for batches whose queries are about the same (TAS)."""
+
+    by: str = Field("encoder", description="the dual encoder whose vectors of queries are clustered")
+    clusters: int = Field(2000, ge=2, description="how many (k-means)")

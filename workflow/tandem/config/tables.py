@@ -125,6 +125,7 @@ class TableRow(Section):
 
     system: str = Field(description="heading")
     first_stage: str = Field("", description="heading, of re-rankers")
+    family: str = Field("", description="kind of system; shown where any row has one")
     run: str | None = Field(None, description="the run that is scored")
     printed: str | PrintedSystem | dict[str, float | None] | None = Field(
         None, description="by column, or the system in printed.csv"
@@ -155,6 +156,7 @@ class TableLayout(Section):
         None, description="only queries that have a similar training query, that have none, or that were pooled"
     )
     decimals: int = Field(2, ge=0, le=4, description="of the values, in percent")
+    costs: bool = Field(False, description="show what each system costs: bytes searched, ms a query, training seconds")
     baseline: RowReference | None = Field(None, description="what rows without one of their own are tested against")
     columns: Items[TableColumn] = Field((), description="absent: the measures that are scored")
     rows: Items[TableRow] = Field(min_length=1, description="from top to bottom")

@@ -17,7 +17,7 @@ from tandem.config.base import (
     is_one,
     problem,
 )
-from tandem.config.candidates import Candidates
+from tandem.config.candidates import Candidates, Topics
 from tandem.config.losses import check_options, distillation, supervision
 from tandem.config.optimisation import Lora, Optimisation, PartTrain
 from tandem.config.representations import AnyRepresentation, Named
@@ -174,11 +174,16 @@ class SingleTrain(Train, TakesLosses):
     )
     margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
     distil: Distil | None = Field(None, description="learn from a teacher's scores of the lists too")
+    margin_bins: int | None = Field(
+        None, ge=2, exclude_if=not_, description="draw negatives evenly from so many ranges of the teacher's margins"
+    )
 
     @model_validator(mode="after")
     def _instances_fit(self) -> Self:
         if self.instance != "query" and self.positives > 1:
             raise problem(f".positives is {self.positives}, but an instance of a {self.instance} has one; set it to 1")
+        if self.margin_bins and (self.distil is None or self.instance != "query"):
+            raise problem(f".margin_bins is {self.margin_bins}, which needs a teacher (distil) and instance: query")
         if self.instance == "query" and not self.resample:
             raise problem(".resample is false, but instance is query; set candidates.negatives instead, which stay")
         return self
@@ -194,6 +199,8 @@ class DualTrain(SingleTrain):
     matryoshka: Items[Count] = Field(
         (), exclude_if=not_, description="the loss also of vectors cut to so many numbers: [256, 128]"
     )
+
+    topics: Topics | None = Field(None, exclude_if=not_, description="each batch has queries of one topic; null: any")
 
     @property
     def visit_size(self) -> int:

@@ -7,6 +7,7 @@ reduced dataset, by other jobs.
 
 import re
 
+from tandem.config.candidates import Topics
 from tandem.config.datasets import Reduced
 from tandem.config.losses import option_takers
 from tandem.config.representations import REPRESENTATIONS, Representation
@@ -18,7 +19,7 @@ from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, TRAINING, Context, Vali
 from tandem.plan.datasets import cutoff, dataset, make_dataset, notes_of, require_split, run_depth, splits
 from tandem.plan.encoders import encoder, tokens
 from tandem.plan.graph import JSON, Stage
-from tandem.plan.runs import run, score_by, vectors
+from tandem.plan.runs import embedded_queries, run, score_by, vectors
 from tandem.plan.towers import UNDESCRIBED, described_representation, towers
 
 PARTS = {"dual": ("dual",), "cross": ("cross",), "joint": ("dual", "cross")}
@@ -63,11 +64,21 @@ def plan_model(ctx: Context, name: str) -> Stage:
     if distil := getattr(train, "distil", None):
         upstream["teacher"] = teacher(ctx, at, distil, lists["candidates"], data)
         params["train"]["distil"] = json_of(distil, without=("from_", "weights", "normalize"))  # the teacher's
+    if topics := getattr(train, "topics", None):
+        upstream["topics"] = _topics(ctx, f"{at}.train.topics.by", topics, ctx.seed(train.seed), data)
+        params["train"]["topics"] = json_of(topics, without=("by",))  # the encoder is an input
     if validates_in_process(ctx, name):
         upstream["validation"] = run(ctx, reference(ctx, name), VALIDATED, f"{at}.validation.from", data)
     if train.checkpoints:
         return _train_in_stages(ctx, name, data, params, upstream)
     return ctx.stage("model", data, name, params, upstream, ctx.execution(*TRAINING))
+
+
+def _topics(ctx: Context, where: str, topics: Topics, seed: int, data: str) -> Stage:
+    """The stage that clusters the training queries by a dual encoder's vectors."""
+    queries = embedded_queries(ctx, topics.by, "train", where, data)
+    params: JSON = {"clusters": topics.clusters, "seed": seed}
+    return ctx.stage("topics", data, topics.by, params, {"dataset": dataset(ctx, data), "queries": queries})
 
 
 def _start(ctx: Context, where: str, name: str, objectives: tuple[str, ...]) -> Stage:

@@ -223,6 +223,8 @@ def model_needs(ctx: Context, name: str) -> Iterator[Name]:
     if distil := getattr(entry.train, "distil", None):
         for teacher in distil.from_:
             yield from run_needs(ctx, teacher, data)
+    if topics := getattr(entry.train, "topics", None):
+        yield from run_needs(ctx, topics.by, data)
     if models.validates_in_process(ctx, name):
         yield from run_needs(ctx, models.reference(ctx, name), data)
     if models.is_validated(ctx, name):

@@ -12,6 +12,7 @@ from tandem.errors import UserError
 from tandem.evaluation.layouts import Column, Layout, LayoutRow, System, system_name
 from tandem.evaluation.significance import holm
 from tandem.report.bands import Place, compare_before, select_band, verdict
+from tandem.report.costs import costs_of
 from tandem.report.results import Best, Cell, FilledColumn, Lineage, Row, Table, percent
 from tandem.report.scored import Block, Scored, origin, read_block, run_folder
 from tandem.store.artifact import Artifact
@@ -69,7 +70,7 @@ def fill(
             queries = own_positions[row.id].block.queries if row.id in own_positions else 0
             place = _place(cell, row, own, table, queries)
             cells.append(_judge(cell, layout, row, row.wrong.get(column.id, ""), place, bands))
-        rows.append(_row(row, cells, own, previous, (absent or {}).get(row.id, "")))
+        rows.append(_row(layout, row, cells, own, previous, (absent or {}).get(row.id, "")))
         previous = own[0] if own else previous
     return Table(
         title=layout.title,
@@ -203,10 +204,12 @@ def _judge(cell: Cell, layout: Layout, row: LayoutRow, wrong: str, place: Place,
     return replace(cell, verdict=judgement, band=own_band, before=before, earlier=own_earlier)
 
 
-def _row(row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored | None, absent: str) -> Row:
+def _row(
+    layout: Layout, row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored | None, absent: str
+) -> Row:
     """A row with its lineage; a quoted one has none."""
     if not own:
-        return Row(row.system, row.first_stage, "", "", "", cells, quoted=True, absent=absent)
+        return Row(row.system, row.first_stage, "", "", "", cells, quoted=True, absent=absent, family=row.family)
     folder = run_folder(own[0].artifact)
     tested = any(cell.change is not None for cell in cells)
     return Row(
@@ -230,6 +233,8 @@ def _row(row: LayoutRow, cells: list[Cell], own: list[Scored], previous: Scored 
         neighbour=system_name(previous.system) if previous else "",
         instead="; ".join(dict.fromkeys(score.row.instead for score in own if score.row.instead)),
         absent=absent,
+        family=row.family,
+        costs=costs_of(own[0].artifact) if layout.costs else None,
     )
 
 

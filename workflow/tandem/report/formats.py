@@ -1,7 +1,10 @@
 """How a table's numbers are written: the same in CSV, Markdown, LaTeX, HTML and on a terminal."""
 
+from dataclasses import asdict
+
 from tandem.config.tables import Band
 from tandem.evaluation.layouts import system_name
+from tandem.report.costs import COST_HEAD, COST_NOTE, cost_cells
 from tandem.report.grid import Grid, csv_text
 from tandem.report.results import Cell, Row, Table
 
@@ -159,6 +162,7 @@ def p_text(p: float | None) -> str:
 def table_notes(table: Table) -> list[str]:
     """The notes below a table: how it was made, why printed numbers are wrong, and what the stages warn of."""
     notes = [table.note.strip()] if table.note.strip() else []
+    notes += [COST_NOTE] if table.has_costs else []
     notes.append(SEEDS.format(seeds=", ".join(map(str, table.seeds))) if len(table.seeds) > 1 else TEST)
     for row in table.rows:
         if row.absent:
@@ -225,6 +229,9 @@ def table_csv(table: Table) -> str:
             more += [column.printed_dataset, column.printed_split]
             shown = conclusion(cell).split(" (")[0]
             lines.append([*known, printed, *numbers, *test, *more, shown, four_decimals(cell.margin), cell.before])
+        if row.costs is not None:
+            costs = asdict(row.costs).items()
+            lines += [[row.system, row.first_stage, "", "", name, "", value, *[""] * 15] for name, value in costs]
     return csv_text(CSV_HEAD, lines)
 
 
@@ -240,12 +247,15 @@ def table_grid(table: Table, terminal: bool = False) -> Grid:
     """
     numbers = {system_name(row.id): f"#{at}" for at, row in enumerate(table.rows, 1)} if terminal else {}
     head = [*(["#"] if terminal else []), "System", "re-ranks"]
-    words = len(head)
     rows = [
         [*([str(at)] if terminal else []), row.system, numbers.get(row.first_stage, row.first_stage) or "–"]
         for at, row in enumerate(table.rows, 1)
     ]
-    best = []
+    if table.has_families:
+        head.append("family")
+        for line, row in zip(rows, table.rows, strict=True):
+            line.append(row.family or "–")
+    words, best = len(head), []
     for at, name in enumerate(table.names):
         best += [(line, len(head)) for line, row in enumerate(table.rows) if is_best(table, row, at)]
         more = {
@@ -256,9 +266,11 @@ def table_grid(table: Table, terminal: bool = False) -> Grid:
         head += [name, *(title for title, present in more.items() if present), "p" if terminal else "difference"]
         for line, row in zip(rows, table.rows, strict=True):
             line += _cells(row.cells[at], table.decimals, more, terminal)
+    head += COST_HEAD if table.has_costs else []
     for line, row in zip(rows, table.rows, strict=True):
+        line += cost_cells(row.costs) if table.has_costs else []
         line.append(numbers.get(row.against) or against(row))
-    align = "r" * terminal + "ll" + "r" * (len(head) - words) + "l"
+    align = "r" * terminal + "l" * (words - terminal) + "r" * (len(head) - words) + "l"
     notes = [LEGEND, *([] if terminal else [BRACKETS, MARGIN])]
     notes += [*table_notes(table), *band_notes(table), *source_note(table)]
     return Grid(

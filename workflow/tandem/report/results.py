@@ -73,6 +73,15 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Costs:
+    """What a system costs (`report/costs.py`): bytes that are searched, wall time of a query, seconds of training."""
+
+    index_bytes: int
+    ms_per_query: float
+    training_seconds: float
+
+
+@dataclass(frozen=True)
 class Row:
     """A system's numbers; `against` names its baseline, `stage` is its run's key and `folder` where that lies.
 
@@ -93,6 +102,8 @@ class Row:
     neighbour: str = ""
     instead: str = ""
     absent: str = ""
+    family: str = ""
+    costs: Costs | None = None
 
     @property
     def id(self) -> System:
@@ -178,6 +189,16 @@ class Table:
         printed = ", ".join(dict.fromkeys(map(str.strip, names))) or f"{self.printed_on.name} {self.printed_on.split}"
         stand_in = " (a stand-in: not comparable in level)" if self.stands_in else ""
         return f"printed: {printed}; {ours}{stand_in}"
+
+    @property
+    def has_costs(self) -> bool:
+        """Whether any row has costs."""
+        return any(row.costs for row in self.rows)
+
+    @property
+    def has_families(self) -> bool:
+        """Whether any row names its family."""
+        return any(row.family for row in self.rows)
 
     def column(self, at: int) -> list[Cell]:
         """The cells of a column."""

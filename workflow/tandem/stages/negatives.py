@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tandem.config.candidates import Below, Denoising, Draw
 from tandem.registry import Registry
-from tandem.stages.base import Kind
+from tandem.stages.base import Kind, Params
 from tandem.stages.retrieval import Normalization, ScoringParams
 
 # A source takes the job, its `Labels`, and the rows of passages' and queries' ids. It gives (query, ids, rows, scores)
@@ -36,6 +36,13 @@ class CandidatesParams(Draw, ScoringParams):
     below_positive: BelowParams | None = Field(None, exclude_if=not_, description="how far below a positive")
 
 
+class TopicsParams(Params):
+    """Clusters of the training queries."""
+
+    clusters: int = Field(ge=2, description="how many")
+    seed: int = Field(description="of the queries that they start from")
+
+
 class TeacherParams(ScoringParams):
     """The scores of training lists by a teacher, or the weighted mean of several teachers' scores."""
 
@@ -48,4 +55,5 @@ KINDS = (
         shard="negatives.judging:run_shard", box="Training lists"),
     Kind("teacher", "negatives.teacher:run", TeacherParams, env="models", threads="all", retries=2, gpu=("judge",),
         shard="negatives.teacher:run_shard", box="Training lists"),
+    Kind("topics", "retrieval.topics:run", TopicsParams, env="search", threads="all", box="Training lists"),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tandem.config.base import Model, Names, PairPooling, problem
+from tandem.config.candidates import Topics
 from tandem.config.encoders import CoCondenserTrain, EncoderFiles, Masking, NewEncoder, RetroMaeTrain, Spans
 from tandem.config.optimisation import Lora
 from tandem.config.representations import ChosenRepresentation, Single, is_single
@@ -93,9 +94,16 @@ class Distillation(Distil):
     from_: Names = Field((), alias="from", exclude=True, description="unused: the teacher is an input")
 
 
+class TopicBatches(Topics):
+    """Batches of one topic each."""
+
+    by: str = Field("", exclude=True, description="unused: the topics are an input")
+
+
 class DualTraining(DualTrain):
     """How a dual encoder is trained; the seed is set."""
 
+    topics: TopicBatches | None = Field(None, exclude_if=not_, description="the input `topics` decides the batches")
     distil: Distillation | None = Field(None, description="learn from the input `teacher` too")
 
 

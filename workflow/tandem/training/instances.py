@@ -6,12 +6,13 @@ shards change nothing.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, Self
 
 import numpy as np
 
 from tandem.config.training import CrossTrain, SingleTrain, Train
+from tandem.data.runs import Floats
 from tandem.models.ragged import Ids, ends
 from tandem.training.lists import Batch, Lists
 
@@ -27,6 +28,9 @@ class Instances:
 
     Args:
         size: passages of a positive and its negatives.
+        bins: draw a list's negatives evenly from so many ranges of the teacher's margins (`balanced`), of `query`
+            alone; None: from all alike.
+        topics: topic of each query row; an epoch's batches have queries of one topic (`by_topic`); None: of any.
         resample: draw the negatives anew at each visit. Else a list's negatives are dealt out to its positives once,
             in a shuffled order, and again from the first where they do not go round.
     """
@@ -39,23 +43,35 @@ class Instances:
         most: int = 1,
         resample: bool = True,
         pairs: bool = False,
+        bins: int | None = None,
+        topics: Ids | None = None,
     ) -> None:
-        self.lists, self.size, self.kind, self.most = lists, size, kind, most
-        self.resample, self.pairs = resample, pairs
+        self.lists, self.size, self.kind, self.most, self.bins = lists, size, kind, most, bins
+        self.resample, self.pairs, self.topics = resample, pairs, topics
         self.negatives = np.minimum(size - 1, np.diff(lists.offsets) - lists.positives)  # of a positive
         self.rows = self.negatives + pairs if kind == "row" else np.ones(len(lists), np.int64)  # of a positive
         self.bounds = np.arange(len(lists) + 1) if kind == "query" else ends(lists.positives * self.rows)
 
     @classmethod
-    def of(cls, lists: Lists, train: Train) -> Self:
+    def of(cls, lists: Lists, train: Train, topics: Ids | None = None) -> Self:
         """The instances that a training visits."""
         if not isinstance(train, SingleTrain):
             return cls(lists, train.list_size, most=train.positives)
         pairs = isinstance(train, CrossTrain)
-        return cls(lists, train.list_size, train.instance, train.positives, train.resample, pairs)
+        kinds = train.instance, train.positives, train.resample, pairs
+        return cls(lists, train.list_size, *kinds, bins=train.margin_bins, topics=topics)
 
     def __len__(self) -> int:
         return int(self.bounds[-1])
+
+    def order(self, per_batch: int, seed: int, epoch: int) -> Ids:
+        """The instances in the order in which an epoch visits them."""
+        drawn = order(len(self), seed, epoch)
+        if self.topics is None:
+            return drawn
+        topics = self.topics[self.lists.queries[np.searchsorted(self.bounds, drawn, side="right") - 1]]
+        begun = -epoch * len(self) % per_batch
+        return by_topic(drawn, topics, per_batch, begun, np.random.default_rng([seed, 4, epoch]))
 
     def visit(self, number: int, seed: int, epoch: int) -> tuple[int, Ids]:
         """One visit of an instance.
@@ -66,7 +82,7 @@ class Instances:
         """
         index = int(np.searchsorted(self.bounds, number, side="right")) - 1
         if self.kind == "query":
-            return index, draw(self.lists, index, self.size, seed, epoch, self.most)
+            return index, draw(self.lists, index, self.size, seed, epoch, self.most, self.bins)
         positive, row = divmod(number - int(self.bounds[index]), int(self.rows[index]))
         first = int(self.lists.offsets[index])
         negatives = self._negatives(index, positive, seed, epoch)
@@ -89,7 +105,7 @@ class Instances:
         return start + dealt[(positive * count + np.arange(count)) % max(1, stop - start)]
 
 
-def draw(lists: Lists, index: int, size: int, seed: int, epoch: int, most: int = 1) -> Ids:
+def draw(lists: Lists, index: int, size: int, seed: int, epoch: int, most: int = 1, bins: int | None = None) -> Ids:
     """One visit of a list: `most` of its positives, then negatives up to `size` in all, each without replacement.
 
     Returns:
@@ -100,9 +116,32 @@ def draw(lists: Lists, index: int, size: int, seed: int, epoch: int, most: int =
     places = np.full(size, -1, np.int64)
     own = rng.permutation(positives)[:most] if most > 1 else rng.integers(positives, size=1)
     places[: len(own)] = start + own
-    chosen = rng.permutation(int(lists.offsets[index + 1]) - start - positives)[: size - len(own)]
+    order = rng.permutation(int(lists.offsets[index + 1]) - start - positives)
+    if bins is not None and lists.scores is not None:
+        margins = lists.scores[places[0]] - lists.scores[order + (start + positives)]
+        order = order[balanced(margins, bins, rng.permutation(bins))]
+    chosen = order[: size - len(own)]
     places[len(own) : len(own) + len(chosen)] = chosen + (start + positives)
     return places
+
+
+def balanced(margins: Floats, bins: int, turns: Ids) -> Ids:
+    """Negatives of a list in an order that takes one of each range of margins in turn: balanced margins of TAS-B.
+
+    The range from the list's smallest margin to its largest is cut into `bins` equal parts; empty ones are passed over.
+    Hofstätter et al. 2021 draw a part evenly, then one of its pairs: this is that for a single negative, and without
+    replacement for more.
+
+    Args:
+        margins: t(q, p+) - t(q, p-) of the negatives, which stand in random order; NaN, without a score, is last.
+        turns: a random order of the parts, shape (bins,).
+    """
+    known = np.isfinite(margins)
+    low, high = (margins[known].min(), margins[known].max()) if known.any() else (0.0, 0.0)
+    shares = np.where(known, margins - low, 0.0) / ((high - low) or 1.0)
+    parts = np.minimum((shares * bins).astype(np.int64), bins - 1)
+    before = np.tril(parts[:, None] == parts[None, :], -1).sum(1)  # of the same part, earlier in the order
+    return np.lexsort((turns[parts], before, ~known))
 
 
 def visits_in(instances: int, per_batch: int, epochs: float, steps: int | None, kind: Kind = "query") -> int:
@@ -122,6 +161,29 @@ def order(instances: int, seed: int, epoch: int) -> Ids:
     return np.random.default_rng([seed, 0, epoch]).permutation(instances)
 
 
+def by_topic(order: Ids, topics: Ids, per_batch: int, begun: int, rng: np.random.Generator) -> Ids:
+    """An epoch's order in which each batch is of one topic: topic-aware sampling (Hofstätter et al. 2021).
+
+    Every instance is still visited once an epoch, where the paper draws a topic for each batch. What does not fill a
+    batch of its topic is in batches of several topics, neighbours in the topics' numbers.
+
+    Args:
+        order: the instances in random order.
+        topics: of each of them, same shape.
+        begun: instances that complete the last batch of the epoch before.
+        rng: shuffles the batches.
+    """
+    sizes = np.unique(topics, return_counts=True)[1]
+    groups = np.split(order[np.argsort(topics, kind="stable")], np.cumsum(sizes)[:-1])
+    cuts = [len(group) // per_batch * per_batch for group in groups]
+    full = np.concatenate([group[:cut] for group, cut in zip(groups, cuts, strict=True)]).reshape(-1, per_batch)
+    rest = np.concatenate([group[cut:] for group, cut in zip(groups, cuts, strict=True)])
+    full = full[rng.permutation(len(full))]
+    if len(rest) < begun and len(full):
+        full, rest = full[:-1], np.concatenate([full[-1], rest])
+    return np.concatenate([rest[:begun], full.ravel(), rest[begun:]])
+
+
 def batches(instances: Instances, per_batch: int, seed: int, visits: int, first: int = 0) -> Iterator[Batch]:
     """The batches from step `first` on: epochs are permutations of the instances, laid end to end.
 
@@ -129,9 +191,10 @@ def batches(instances: Instances, per_batch: int, seed: int, visits: int, first:
         visits: instances visited in the whole training; the last batch may be smaller.
     """
     lists, count, most = instances.lists, len(instances), instances.most
+    ordered = lru_cache(maxsize=2)(partial(instances.order, per_batch, seed))
     for start in range(first * per_batch, visits, per_batch):
         visited = [divmod(visit, count) for visit in range(start, min(start + per_batch, visits))]
-        drawn = [instances.visit(int(order(count, seed, epoch)[at]), seed, epoch) for epoch, at in visited]
+        drawn = [instances.visit(int(ordered(epoch)[at]), seed, epoch) for epoch, at in visited]
         rows, places = [index for index, _ in drawn], np.stack([places for _, places in drawn])
         stands = places >= 0
         passages = np.where(stands, lists.passages[places], -1).astype(np.int64)

@@ -38,6 +38,7 @@ class Training:
     Attributes:
         validate: measures the models on dev, by part; None: nothing to validate on.
         world: the processes that train together; the first one writes and reports.
+        topics: topic of each query row (`Instances`); None: batches are of any.
         until: the part of the training that this job does; None: all of it.
     """
 
@@ -49,13 +50,14 @@ class Training:
     world: World = ALONE
     until: tuple[int, int] | None = None
     names: Callable[[Ids], list[str]] = lambda rows: [f"row {row}" for row in rows]
+    topics: Ids | None = None
 
     def __post_init__(self) -> None:
         train = self.train
         if train.seed is None:
             raise ValueError("train.seed is None: planning resolves it")
         self.seed = train.seed
-        steps, self.instances = train.steps, Instances.of(self.lists, train)
+        steps, self.instances = train.steps, Instances.of(self.lists, train, self.topics)
         count, per_batch = len(self.instances), train.queries_per_batch
         if train.budget_minutes is not None:
             operations = operations_per_step(self.objective.models, self.objective.tokens, self.lists, train)

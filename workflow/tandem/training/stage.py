@@ -22,6 +22,7 @@ from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import SIDES, DualEncoder, load_dual, start_towers
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
+from tandem.models.ragged import Ids
 from tandem.models.tokens import Tokens
 from tandem.stages.base import Json
 from tandem.stages.training import CrossTraining, DualTraining, ModelParams
@@ -72,7 +73,8 @@ def train_in(job: ModelJob, world: World) -> None:
     measure = partial(validate, objective, validation, world) if validation else None
     if train.sizes == "data":
         train = data_sizes(job.params.objective, objective.models, objective.tokens, lists, train)
-    training = Training(job, train, objective, lists, measure, world, until=job.params.until, names=queries.ids)
+    topics = topics_of(job, queries)
+    training = Training(job, train, objective, lists, measure, world, job.params.until, queries.ids, topics)
     if world.first and train.sizes == "data":
         say(f"train {job.key} · sizes from the data: " + ", ".join(f"{k} {v:g}" for k, v in sizes(training).items()))
     state = training.run()
@@ -172,6 +174,16 @@ def training_lists(job: ModelJob) -> Lists:
         raise UserError(f"model: teacher {problem}; expected {candidates.folder}")
     first = read_lists(candidates.path("candidates.parquet"), teacher.path("scores.npy") if teacher else None)
     return joined([first, *(read_lists(more.path("candidates.parquet")) for more in job.many("candidates"))])
+
+
+def topics_of(job: ModelJob, queries: IdRows) -> Ids | None:
+    """The topic of each query row, -1 of other splits' queries; None without the input `topics`."""
+    if "topics" not in job.inputs:
+        return None
+    table = pq.read_table(job.inputs["topics"].path("topics.parquet"))
+    topics = np.full(len(queries), -1, np.int32)
+    topics[queries.rows(table["query_id"].to_pylist())] = table["topic"].to_numpy()
+    return topics
 
 
 def lists_with_own_labels(job: ModelJob) -> list[Lists]:

@@ -109,6 +109,15 @@ def build(stage: Stage, setting: Setting) -> Work:
     )
 
 
+@cost("topics")
+def topics(stage: Stage, setting: Setting) -> Work:
+    """k-means of the training queries' vectors."""
+    embeddings = stage.upstream["queries"]
+    queries, dimension = setting.queries(embeddings, "train"), setting.dimension(embeddings)
+    operations = (ROUNDS + 1) * 2.0 * queries * params_of(stage).clusters * dimension
+    return Work(rows=(("faiss", operations),), memory=150 * MIB + 8.0 * queries * dimension, disk=12 * queries)
+
+
 @cost("ann")
 def ann(stage: Stage, setting: Setting) -> Work:
     """Searching an index, exact scores of what it proposes, and the exact search that recall is measured against."""

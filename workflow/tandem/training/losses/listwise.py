@@ -1,4 +1,4 @@
-"""Losses of whole lists: softmax and binary cross-entropy, ListMLE, KL divergences from a teacher, regression.
+"""Losses of whole lists: softmax and binary cross-entropy, ApproxNDCG, ListMLE, KL from a teacher, regression.
 
 The KL divergences take the list's softmax on both sides. Their names say direction, temperature and reduction.
 """
@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from tandem.training.losses import distillation, supervision
+
+APPROXIMATION = 0.1  # T of `approx_ndcg`, TF-Ranking's default; the paper's α = 1/T
 
 
 @supervision("listwise")
@@ -43,6 +45,24 @@ def pointwise(scores: Tensor, mask: Tensor) -> Tensor:
     sign[:, 0] = 1.0
     losses = -logsigmoid(sign * scores).masked_fill(~mask, 0.0)
     return (losses.sum(-1) / mask.sum(-1)).sum()
+
+
+@supervision("approx_ndcg")
+def approx_ndcg(scores: Tensor, mask: Tensor) -> Tensor:
+    """1 - 1 / log2(1 + r(p+)) with r(p+) = 1 + Σ_{p-} σ((s(q,p-) - s(q,p+)) / T), summed over queries; T = 0.1.
+
+    ApproxNDCG (Qin, Liu and Li 2010; Bruch et al. 2019): 1 - nDCG with the positive's rank made smooth. Its gain is 1
+    and the ideal DCG is 1. Where scores are far apart compared with T there is next to no gradient. TF-Ranking's
+    `ApproxNDCGLoss` is this minus 1, averaged over queries.
+
+    Args:
+        scores: s(q, p) with the positive first, shape (queries, passages).
+        mask: True where a passage counts, same shape; the first column is always True.
+    Returns:
+        Scalar, 0 to 1 for each query; 0 for a list without negatives.
+    """
+    above = ((scores[:, 1:] - scores[:, :1]) / APPROXIMATION).sigmoid().masked_fill(~mask[:, 1:], 0.0)
+    return (1 - 1 / (2 + above.sum(-1)).log2()).sum()
 
 
 @distillation("paper")
