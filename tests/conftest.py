@@ -119,11 +119,15 @@ def documents() -> list[tuple[str, str, str]]:
     return passages()
 
 
-def write_collection(folder: Path, documents: list[tuple[str, str, str]]) -> None:
-    """The Parquet files of a dataset artifact; each split asks about every subject, or for the first document."""
+def write_collection(folder: Path, documents: list[tuple[str, str, str]], unjudged: int) -> None:
+    """The Parquet files of a dataset artifact; each split asks about every subject, or for the first document.
+
+    Behind them stand `unjudged` further test queries, q0, q1, ….
+    """
     ids, titles, texts = zip(*documents, strict=True)
     pq.write_table(pa.table({"doc_id": ids, "title": titles, "text": texts}), folder / "corpus.parquet")
     queries = [(f"{split}-{name}", text.format(name), split) for split, text in ASKED.items() for name in SUBJECTS]
+    queries += [(f"q{number}", "?", "test") for number in range(unjudged)]
     columns = dict(zip(("query_id", "text", "split"), zip(*queries, strict=True), strict=True))
     pq.write_table(pa.table(columns), folder / "queries.parquet")
     relevant = {(split, name): f"{name}-{PART[split]}" for split in ASKED for name in SUBJECTS}
@@ -180,12 +184,12 @@ def results(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def make_dataset(make_job):
-    """`make_dataset(out, passages)`: a dataset artifact of passages (id, title, text)."""
+    """`make_dataset(out, passages, unjudged=0)`: a dataset artifact of passages (id, title, text)."""
 
-    def make(out: Path, documents: list[tuple[str, str, str]]) -> Artifact:
+    def make(out: Path, documents: list[tuple[str, str, str]], unjudged: int = 0) -> Artifact:
         job = make_job("dataset", out, {"source": "written by a test"})
         with writing(job) as draft:
-            write_collection(draft.folder, documents)
+            write_collection(draft.folder, documents, unjudged)
         return open_artifact(job.out)
 
     return make

@@ -115,7 +115,7 @@ def copied(project, tmp_path):
 
 
 def test_three_shards_change_no_bit(project, copied):
-    runs = project.files("run.trec")
+    runs = project.files("run.trec") | project.files("run.parquet")
     blocks = project.files("blocks/*.npy")
     table = (project.folder / "results/tables/tiny.csv").read_bytes()
     assert len(blocks) > 6
@@ -129,7 +129,7 @@ def test_three_shards_change_no_bit(project, copied):
     assert output.count("rule retrieve_shard") == 3 * len(list(copied.folder.glob("results/tiny/retrieve/*")))
     assert not list(copied.folder.glob("results/tiny/retrieve/*/work"))
     assert output.count("rule rerank_shard") == 3
-    made = copied.files("run.trec")
+    made = copied.files("run.trec") | copied.files("run.parquet")
     assert made == {path: runs[path] for path in made}
     assert {path.split("/")[2] for path in made} == {"bm25", "retrieve", "rerank"}
     assert (copied.folder / "results/tables/tiny.csv").read_bytes() == table

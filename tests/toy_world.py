@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict
 
+from tandem.data.runs import write_run
 from tandem.evaluation.scores import run as score
 from tandem.stages import KINDS
 from tandem.store.artifact import open_artifact
@@ -37,13 +38,16 @@ class World:
         return Job(kind, self.root / "results/toy" / kind / f"{name}-{digest}", unchecked(kind, params), inputs)
 
     def make(self, kind, name, params, files=None, **inputs):
-        """An artifact of text files; `files` may be a function of the draft."""
+        """An artifact of text files; `files` may be a function of the draft, or the lists of a run."""
         job = self.job(kind, name, params, **{role.replace("_", "."): one for role, one in inputs.items()})
         with writing(job) as draft:
             if callable(files):
                 files(draft)
-            for file, content in (files or {"data.txt": name}).items() if not callable(files) else ():
-                draft.path(file).write_text(content, encoding="utf-8")
+            elif isinstance(files, list):
+                write_run(job, draft, files)
+            else:
+                for file, content in (files or {"data.txt": name}).items():
+                    draft.path(file).write_text(content, encoding="utf-8")
         return open_artifact(job.out)
 
     def score(self, system, first_stage, run, dataset):

@@ -106,7 +106,7 @@ def run_shortest_first(job: Job[ShortestFirst]) -> None:
 
     def reranked() -> Iterator[tuple[str, list[str], list[float]]]:
         """Query by query: documents and scores, the best first."""
-        for query, docs, scores in iter_run(job.inputs["run"].path("run.trec")):
+        for query, docs, scores in iter_run(job.inputs["run"], job.inputs["dataset"]):
             texts = collection.texts(docs)
             words = [len(" ".join(texts[doc]).split()) for doc in docs]
             own = [score - job.params.weight * count for score, count in zip(scores, words, strict=True)]
@@ -114,7 +114,7 @@ def run_shortest_first(job: Job[ShortestFirst]) -> None:
             yield query, [doc for doc, _ in best], [score for _, score in best]
 
     with writing(job) as draft:
-        draft.facts["lines"] = write_run(draft.path("run.trec"), reranked(), job.key)
+        draft.facts["lines"] = write_run(job, draft, reranked())
 
 
 register_stage(Kind(name="shortest_first", run=run_shortest_first, params=ShortestFirst))

@@ -303,3 +303,12 @@ def test_a_folder_is_needed(make):
         make("d", {"source": "beir"})
     with pytest.raises(UserError, match=r"^/no/where: no such folder;"):
         make("d", {"source": "beir"}, path="/no/where")
+
+
+def test_one_bad_line_among_many_is_named_and_leaves_nothing(beir, make, tmp_path):
+    many = [f'{{"_id": "p{number}", "text": "passage {number}"}}\n' for number in range(120_000)]
+    many[77_776] = '{"_id": "p77776", "text": "passage\n'
+    (beir / "corpus.jsonl").write_text("".join(many))
+    with pytest.raises(UserError, match=r"corpus\.jsonl:77777: not valid JSON"):
+        make("many", {"source": "beir"}, path=str(beir))
+    assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()]

@@ -1,8 +1,8 @@
 import pytest
 
 from tandem.data.collection import Collection
+from tandem.data.imported import run_given as run
 from tandem.data.runs import iter_run
-from tandem.data.runs import run_given as run
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
@@ -33,7 +33,7 @@ def given(tmp_path):
         collection = Collection(dataset)
         queries, texts = collection.queries(split), collection.texts(collection.doc_ids().to_pylist())
         artifact = open_artifact(out, "given")
-        rows = iter_run(artifact.path("run.trec"))
+        rows = iter_run(artifact, dataset)
         return [(queries[q], [texts[d][1] for d in docs], scores.tolist()) for q, docs, scores in rows], artifact
 
     return made

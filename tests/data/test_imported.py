@@ -4,8 +4,8 @@ import json
 import pytest
 import pytrec_eval
 
+from tandem.data.imported import run_imported as run
 from tandem.data.runs import iter_run
-from tandem.data.runs import run_imported as run
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
@@ -31,7 +31,7 @@ def imported(tmp_path, dataset):
         params = {"format": kind, "split": "test", "depth": depth, "fingerprint": "0", **options}
         run(Job("imported", tmp_path / "out", params, {"dataset": dataset}, {"path": str(path)}))
         artifact = open_artifact(tmp_path / "out", "imported")
-        return [(q, d, s.tolist()) for q, d, s in iter_run(artifact.path("run.trec"))], artifact.manifest
+        return [(q, d, s.tolist()) for q, d, s in iter_run(artifact, dataset)], artifact.manifest
 
     return made
 

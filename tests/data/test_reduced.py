@@ -4,11 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from trec import iter_trec
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run
-from tandem.data.runs import iter_run, write_run
-from tandem.data.runs import run_given as given
+from tandem.data.imported import run_given as given
+from tandem.data.runs import write_run
 from tandem.data.splits import position
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
@@ -39,7 +40,7 @@ def reference(base, tmp_path):
         job = Job("bm25", tmp_path / "results" / f"bm25.{split}-0", {"split": split}, {"dataset": base})
         with writing(job) as draft:
             rows = ((query, list(docs), np.arange(4, 0, -1)) for query, docs in RANKED.items())
-            write_run(draft.path("run.trec"), rows, "bm25")
+            write_run(job, draft, rows)
         return open_artifact(job.out)
 
     return made
@@ -78,7 +79,7 @@ def test_the_reference_run_is_the_run_given(reduce, tmp_path):
     job = Job("given", tmp_path / "results" / "given.dev-0", {"split": "dev", "depth": 2}, {"dataset": made})
     given(job)
     # c is relevant for v2 and stands in the run all the same
-    assert [(query, found) for query, found, _ in iter_run(job.out / "run.trec")] == [
+    assert [(query, found) for query, found, _ in iter_trec(job.out / "run.trec")] == [
         (query, list(listed[:2])) for query, listed in RANKED.items()
     ]
 

@@ -1,63 +1,100 @@
+"""A run's columns: order, ties and text by hand, what is refused, and that blocks change nothing."""
+
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from trec import iter_trec
 
-from tandem.data.runs import iter_run, write_run
+from tandem.data import runs
+from tandem.data.collection import Collection
+from tandem.data.runs import falling, iter_rows, iter_run, ranked_order, write_run
 from tandem.errors import UserError
+from tandem.store.artifact import open_artifact
+from tandem.store.job import writing
 
 
-def test_ties_are_broken_by_document_id_after_rounding_to_float32(tmp_path):
-    path = tmp_path / "run.trec"
-    # 1 and 1 + 1e-9 are the same float32; "d10" sorts before "d9".
-    lines = write_run(path, [("q", ["d9", "b", "d10"], [1.0, 2.5, 1.0 + 1e-9])], "tag")
-    assert lines == 3
+@pytest.fixture
+def write(make_job, dataset, tmp_path):
+    """`write(lists)`: a run of (query, documents, scores) over the tiny collection."""
+
+    def make(lists, split="test"):
+        out = tmp_path / f"bm25.{split}-{len(list(tmp_path.iterdir())):010}"
+        job = make_job("bm25", out, {"split": split}, {"dataset": dataset})
+        with writing(job) as draft:
+            draft.facts["lines"] = write_run(job, draft, lists)
+        return open_artifact(job.out)
+
+    return make
+
+
+def test_ties_are_broken_by_document_id_after_rounding_to_float32(write):
+    # 1 and 1 + 1e-9 are the same float32
+    run = write([("test-owl", ["owl-3", "bat-1", "owl-2"], [1.0, 2.5, 1.0 + 1e-9])])
+    assert run.manifest.facts["lines"] == 3
     # … and the second of a tie is written as the next lower float32, 1 - 2**-24
-    assert path.read_text() == "q Q0 b 1 2.5 tag\nq Q0 d10 2 1 tag\nq Q0 d9 3 0.99999994 tag\n"
+    lines = [f"bat-1 1 2.5 {run.key}", f"owl-2 2 1 {run.key}", f"owl-3 3 0.99999994 {run.key}"]
+    assert run.path("run.trec").read_text() == "".join(f"test-owl Q0 {line}\n" for line in lines)
 
 
-def test_written_scores_fall_strictly_and_as_little_as_they_can(tmp_path):
-    ranked = [("a", 1.0), ("b", 1.0), ("c", float(np.float32(1) - np.float32(2**-24))), ("d", 0.0), ("e", 0.0)]
-    write_run(tmp_path / "run.trec", [("q", *zip(*ranked, strict=True))], "tag")
-    [(_, docs, scores)] = iter_run(tmp_path / "run.trec")
-    assert docs == ["a", "b", "c", "d", "e"]
-    assert scores.tolist() == [1.0, 1 - 2**-24, 1 - 2**-23, 0.0, -(2.0**-149)]
+def test_scores_fall_strictly_as_ids_sorted_one_by_one_would(write, dataset, documents):
+    ids, draw = [doc for doc, _, _ in documents], np.random.default_rng(3)
+    few = np.array([np.inf, 2.5, np.nextafter(np.float32(2.5), np.float32(0)), 1e-45, 0.0, -0.0, -1e-45, -1, -np.inf])
+    lists = [
+        (f"test-{name}", list(draw.permutation(ids)[:30]), draw.choice(few, 30)) for name in ("owl", "bat", "mole")
+    ]
+    run = write(lists)
+    expected = [(query, *zip(*falling(ranked_order(docs, scores)), strict=True)) for query, docs, scores in lists]
+    for rows in (iter_run(run, dataset), iter_trec(run.path("run.trec"))):
+        for (query, docs, scores), (other, best, values) in zip(rows, expected, strict=True):
+            assert (query, docs) == (other, list(best))
+            assert scores.tobytes() == np.array(values, np.float32).tobytes()
 
 
-def test_a_run_survives_the_round_trip_bit_for_bit(tmp_path):
-    scores = np.random.default_rng(0).normal(size=500).astype(np.float32) * np.float32(1e-3)
-    docs = [f"d{i:03}" for i in range(500)]
-    write_run(tmp_path / "a", [("q1", docs, scores), ("q0", docs[:2], [0.1, 0.1])], "t")
-    (one, found, read), (other, pair, _) = iter_run(tmp_path / "a")
-    assert (one, other, pair) == ("q1", "q0", ["d000", "d001"])
-    assert dict(zip(found, read.tolist(), strict=True)) == dict(zip(docs, scores.tolist(), strict=True))
-    assert read.dtype == np.float32
-    write_run(tmp_path / "b", iter_run(tmp_path / "a"), "t")
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+def test_the_size_of_row_groups_changes_no_line(write, dataset, documents, monkeypatch):
+    ids, draw = [doc for doc, _, _ in documents], np.random.default_rng(0)
+    lists = [(f"test-{name}", ids[:7], draw.normal(size=7)) for name in ("seal", "owl", "bat", "mole", "lynx")]
+    whole = write(lists)
+    monkeypatch.setattr(runs, "LINES", 14)
+    parts = write(lists)
+    assert [pq.read_metadata(run.path("run.parquet")).num_row_groups for run in (whole, parts)] == [1, 3]
+    pairs = zip(iter_rows(whole, dataset), iter_rows(parts, dataset), strict=True)
+    assert all(a[0] == b[0] and np.array_equal(a[1], b[1]) and np.array_equal(a[2], b[2]) for a, b in pairs)
 
 
-def test_a_score_that_is_no_number_is_refused(tmp_path):
+def test_runs_that_models_learn_from_have_no_text(write):
+    assert set(write([("train-owl", ["owl-1"], [1])], "train").manifest.files) == {"run.parquet"}
+    assert set(write([("dev-owl", ["owl-1"], [1])], "dev").manifest.files) == {"run.parquet", "run.trec"}
+
+
+def test_a_line_takes_at_most_eight_bytes(write, dataset, documents):
+    ids, draw = [doc for doc, _, _ in documents], np.random.default_rng(0)
+    queries = Collection(dataset).queries("train")
+    path = write([(query, ids, draw.normal(size=60)) for query in queries], "train").path("run.parquet")
+    group = pq.read_metadata(path).row_group(0)
+    assert sum(group.column(number).total_compressed_size for number in range(3)) <= 8 * 60 * len(queries)
+
+
+def test_a_score_that_is_no_number_is_refused(write):
     with pytest.raises(ValueError, match="not a number"):
-        write_run(tmp_path / "run", [("q", ["d"], [float("nan")])], "t")
+        write([("test-owl", ["owl-1"], [float("nan")])])
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("lists", "message"),
     [
-        (
-            "q Q0 d 1 0.5 t\nq Q0 e 2 0.4\n",
-            "run:2: not a run line: 'q Q0 e 2 0.4'; it is `query Q0 doc rank score tag`",
-        ),
-        ("q Q0 d 1 high t\n", "run:1: not a run line: 'q Q0 d 1 high t'; it is `query Q0 doc rank score tag`"),
-        ("q Q0 d 1 nan t\n", "run:1: not a run line: 'q Q0 d 1 nan t'; it is `query Q0 doc rank score tag`"),
-        (
-            "q Q0 d 1 2 t\np Q0 d 1 2 t\nq Q0 e 2 1 t\n",
-            "run:3: query q again; the lines of a query must stand together",
-        ),
-        ("q Q0 d 1 2 t\nq Q0 d 2 1 t\n", "run:1: query q lists document d twice; once is allowed"),
+        ([("test-owl", ["owl-1", "owl-1"], [2, 1])], "query test-owl lists document owl-1 twice"),
+        ([("test-owl", ["owl-1"], [2]), ("test-owl", ["owl-2"], [1])], "query test-owl again"),
+        ([("test-owl", ["unicorn-1"], [2])], "holds no passage unicorn-1"),
+        ([("test-unicorn", ["owl-1"], [2])], "holds no query test-unicorn"),
     ],
 )
-def test_malformed_runs_are_named_by_file_and_line(tmp_path, text, message):
-    path = tmp_path / "run"
-    path.write_text(text)
-    with pytest.raises(UserError) as error:
-        list(iter_run(path))
-    assert str(error.value) == f"{tmp_path}/{message}"
+def test_what_is_wrong_with_lists_is_named(write, tmp_path, lists, message):
+    with pytest.raises(UserError, match=message):
+        write(lists)
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_run_over_another_dataset_is_refused(write, make_dataset, documents, tmp_path):
+    other = make_dataset(tmp_path / "dataset" / "other-0123456789", documents)
+    with pytest.raises(UserError, match="is a run over tiny-0000000001, not over .*other-0123456789"):
+        iter_run(write([("test-owl", ["owl-1"], [1])]), other)

@@ -7,20 +7,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data import tables
+from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.evaluation.scores import read_aligned, read_scores, read_summary, run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job, writing
 
-RUN = "q2 Q0 d1 1 5 t\nq2 Q0 d2 2 5 t\nq1 Q0 d3 1 2 t\nother Q0 d1 1 1 t\n"
+RUN = [("q2", ["d1", "d2"], [5, 5]), ("q1", ["d3"], [2]), ("other", ["d1"], [1])]
 
 
 @pytest.fixture
 def inputs(tmp_path):
     def dataset(draft):
-        columns = {"query_id": ["q1", "q2", "q3", "q4"], "text": ["t"] * 4, "split": ["test"] * 4}
+        columns = {"query_id": ["q1", "q2", "q3", "q4", "other"], "text": ["t"] * 5, "split": ["test"] * 5}
         pq.write_table(pa.table(columns), draft.path("queries.parquet"))
-        pq.write_table(pa.table({"doc_id": ["d1"], "title": [""], "text": ["x"]}), draft.path("corpus.parquet"))
+        docs = ["d1", "d2", "d3", "a", "x", "q1", "q3"]
+        pq.write_table(pa.table({"doc_id": docs, "title": [""] * 7, "text": docs}), draft.path("corpus.parquet"))
         judged = [("q1", "d3", 1), ("q2", "d2", 2), ("q2", "d9", 1), ("q3", "d1", 1), ("q4", "d1", 0)]
         queries, docs, grades = zip(*judged, strict=True)
         columns = {
@@ -31,15 +33,15 @@ def inputs(tmp_path):
         }
         pq.write_table(pa.table(columns), draft.path("qrels.parquet"))
 
-    def make(kind, name, fill, params):
-        job = Job(kind, tmp_path / kind / f"{name}-0123456789", params, {})
-        with writing(job) as draft:
-            fill(draft)
-        return open_artifact(job.out)
-
-    def both(lines=RUN, **params):
-        ranked = make("bm25", "bm25", lambda draft: draft.path("run.trec").write_text(lines), params)
-        return {"dataset": make("dataset", "toy", dataset, {}), "run": ranked}
+    def both(lists=RUN, **params):
+        toy = Job("dataset", tmp_path / "dataset" / "toy-0123456789", {}, {})
+        with writing(toy) as draft:
+            dataset(draft)
+        given = {"dataset": open_artifact(toy.out)}
+        ranked = Job("bm25", tmp_path / "bm25" / "bm25-0123456789", params, given)
+        with writing(ranked) as draft:
+            write_run(ranked, draft, lists)
+        return {**given, "run": open_artifact(ranked.out)}
 
     return both
 
@@ -92,17 +94,16 @@ def test_same_bytes_twice(tmp_path, inputs):
 
 
 @pytest.mark.parametrize(
-    ("lines", "options", "told"),
+    ("lists", "options", "told"),
     [
         (RUN, {"measures": ["nope@3"]}, "nope@3 is not a measure"),
         (RUN, {"split": "dev"}, "is a run of split test, but split is dev"),
-        ("other Q0 d1 1 1 t\n", {}, "holds no query of split test"),
-        ("q1 Q0 d1 1\n", {}, "run.trec:1"),
+        ([("other", ["d1"], [1])], {}, "holds no query of split test"),
     ],
 )
-def test_mistakes_leave_nothing_behind(tmp_path, inputs, lines, options, told):
+def test_mistakes_leave_nothing_behind(tmp_path, inputs, lists, options, told):
     with pytest.raises(UserError, match=told):
-        run(job(tmp_path, inputs(lines), **options))
+        run(job(tmp_path, inputs(lists), **options))
     assert not (tmp_path / "score").exists()
 
 
@@ -127,8 +128,7 @@ def test_reading_what_was_not_computed_or_does_not_fit(tmp_path, inputs):
 
 def test_results_with_the_query_s_own_id_are_dropped_before_ranking(tmp_path, inputs):
     # q1 finds itself first; q3 finds only itself, so that nothing is left of its results.
-    lines = "q1 Q0 q1 1 9 t\nq1 Q0 d3 2 2 t\nq2 Q0 d2 1 5 t\nq3 Q0 q3 1 1 t\n"
-    given = inputs(lines)
+    given = inputs([("q1", ["q1", "d3"], [9, 2]), ("q2", ["d2"], [5]), ("q3", ["q3"], [1])])
     values, missing = {}, {}
     for name, params in {
         "as-is": {},
@@ -202,8 +202,8 @@ def test_a_run_that_excluded_passages_leave_too_short_is_said(tmp_path, inputs, 
     rows = [("q1", "a", 1, "test"), ("q1", "x", -100, "test"), ("q2", "a", 1, "test"), ("q3", "a", 1, "test")]
     labels = given("qrels.parquet", tables.QRELS_SCHEMA, rows)
     # q1 keeps a alone of its two; q3 has one result since no other was found
-    lines = "q1 Q0 x 1 2 t\nq1 Q0 a 2 1 t\nq2 Q0 x 1 2 t\nq2 Q0 a 2 1 t\nq3 Q0 a 1 1 t\n"
-    run(job(tmp_path, inputs(lines) | {"labels": labels}))
+    lists = [("q1", ["x", "a"], [2, 1]), ("q2", ["x", "a"], [2, 1]), ("q3", ["a"], [1])]
+    run(job(tmp_path, inputs(lists) | {"labels": labels}))
     made = open_artifact(tmp_path / "score/a-0123456789")
     assert read_scores(made, ["RR@10"])[1].ravel().tolist() == [1, 0.5, 1]
     (line,) = made.manifest.facts["warnings"]

@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
+from trec import iter_trec
 
 from tandem.config.execution import Execution
 from tandem.config.optimisation import Lora
 from tandem.data.collection import Collection, contents
-from tandem.data.runs import iter_run, write_run
+from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.models import hub, tokenisation
 from tandem.models.acceleration import accelerate
@@ -244,7 +245,7 @@ def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dat
     (query, text), docs = next(iter(collection.queries("test").items())), collection.doc_ids().to_pylist()[:8]
     pool = make_job("bm25", tmp_path / "b-0123456789", {"depth": 8}, {"dataset": dataset})
     with writing(pool) as draft:
-        write_run(draft.path("run.trec"), [(query, docs, np.arange(8, 0, -1.0))], pool.key)
+        write_run(pool, draft, [(query, docs, np.arange(8, 0, -1.0))])
     inputs = {"dataset": dataset, "run": pool.out, "model": model, "tokens": ids.out}
     params = {"depth": 8, "precision": "fp32", "batch_tokens": 512}
     job = make_job("rerank", tmp_path / "x" / "rerank" / "mini-0123456789", params, inputs)
@@ -253,6 +254,6 @@ def test_a_published_re_ranker_reorders_a_run(published, reranker, make_job, dat
     expected = Theirs(str(folder), device="cpu", local_files_only=True).predict(
         [(text, p) for p in passages], **IDENTITY
     )
-    ((_, order, scores),) = iter_run(job.out / "run.trec")
+    ((_, order, scores),) = iter_trec(job.out / "run.trec")
     assert order == [docs[i] for i in np.argsort(-expected)]
     assert np.allclose(scores, np.sort(expected)[::-1], atol=1e-4)

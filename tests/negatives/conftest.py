@@ -19,5 +19,5 @@ def train_run(results, make_job, dataset):
     with writing(job) as draft:
         ranked = ((q, [ids[(3 * i + j) % 60] for j in range(9)], np.arange(9.0, 0, -1))
                   for i, q in enumerate(collection.queries("train")))  # fmt: skip
-        write_run(draft.path("run.trec"), ranked, job.key)
+        write_run(job, draft, ranked)
     return open_artifact(job.out)

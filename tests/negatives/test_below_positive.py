@@ -3,8 +3,8 @@
 import json
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from listed import listed_rows
 
 from tandem.config.candidates import Below, Denoising
 from tandem.data.runs import iter_run
@@ -88,20 +88,18 @@ def stage(make_job, dataset, tokens, train_run, tmp_path):
         inputs |= {"dataset": dataset, "run": train_run, "tokens": tokens}
         job = make_job("candidates", tmp_path / "c-0123456789", {**params, "below_positive": below}, inputs)
         run(job)
-        rows = pq.read_table(open_artifact(job.out).path("candidates.parquet")).to_pylist()
+        rows = listed_rows(open_artifact(job.out))
         return rows, json.loads((job.out / "report.json").read_text())
 
     return make
 
 
-def test_the_stage_compares_the_runs_scores(stage, train_run):
+def test_the_stage_compares_the_runs_scores(stage, train_run, dataset):
     # each query has its positive at rank 3, with score 7 of 9, 8, …, 1: at most 5.25 are ranks 5 to 9
     rows, report = stage({"share": 0.75})
     assert {row["rank"] for row in rows if not row["label"]} == {5, 6, 7, 8, 9}
     assert report["dropped"]["too near a positive"] == 20 * 3
-    scores = {
-        query: dict(zip(docs, scores, strict=True)) for query, docs, scores in iter_run(train_run.path("run.trec"))
-    }
+    scores = {query: dict(zip(docs, scores, strict=True)) for query, docs, scores in iter_run(train_run, dataset)}
     for row in rows:
         assert row["label"] or scores[row["query_id"]][row["doc_id"]] <= 0.75 * 7
 

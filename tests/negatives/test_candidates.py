@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from listed import listed_rows
 
 from tandem.config.candidates import Denoising
 from tandem.errors import UserError
@@ -129,7 +129,7 @@ def test_the_stage_draws_the_same_bytes_twice(make_job, dataset, tokens, train_r
     other, _ = stage(make_job, tmp_path / "c-0123456789", inputs, seed=2)
     sums = [sha256(one.path("candidates.parquet")) for one in (made, again, other)]
     assert sums[0] == sums[1] != sums[2]
-    rows = pq.read_table(made.path("candidates.parquet")).to_pylist()
+    rows = listed_rows(made)
     assert len(rows) == 20 * 5
     # train queries ask for the third passage of their subject: rank 3 of the run
     assert {r["doc_id"] for r in rows if r["query_id"] == "train-owl" and r["label"]} == {"owl-3"}
@@ -144,7 +144,7 @@ def test_the_stage_judges_hybrid_lists(make_job, dataset, tokens, train_run, cro
     denoise = {"negative_below": 0.5, "positive_above": None, "hybrid": True, "backfill": None}
     params = {"denoise": denoise, "precision": "fp32", "batch_tokens": 256, "negatives": None, "queries": 7}
     made, report = stage(make_job, tmp_path / "d-0123456789", inputs, **params)
-    rows = pq.read_table(made.path("candidates.parquet")).to_pylist()
+    rows = listed_rows(made)
     for row in rows:
         assert 0 < row["judge"] < 1
         if row["list"] == "denoised" and not row["label"]:

@@ -6,10 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from listed import listed_rows
 
 from tandem.config.candidates import Denoising
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
+from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.negatives.candidates import draw_lists, run
 from tandem.negatives.lists import denoised, judge_labelled, make_pool, undenoised
@@ -103,7 +105,7 @@ def draw(make_job, tmp_path_factory, dataset, tokens):
         out = tmp_path_factory.mktemp("drawn") / "c-0123456789"
         run(make_job("candidates", out, told, {"dataset": dataset, "tokens": tokens} | inputs))
         artifact = open_artifact(out)
-        rows = pq.read_table(artifact.path("candidates.parquet")).to_pylist()
+        rows = listed_rows(artifact)
         return rows, json.loads((out / "report.json").read_text()), artifact
 
     return made
@@ -127,9 +129,12 @@ def matches(make_job, tmp_path_factory, dataset, train_run):
     """Of every query's nine passages the second, the third (its labelled one) and the fifth hold an answer."""
     out = tmp_path_factory.mktemp("match") / "m-0123456789"
     with writing(make_job("match", out, MATCH, {"dataset": dataset, "run": train_run})) as draft:
-        lines = [line.split() for line in train_run.path("run.trec").read_text().splitlines()]
-        columns = {"query_id": [line[0] for line in lines], "doc_id": [line[2] for line in lines]}
-        columns |= {"rank": [int(line[3]) for line in lines], "relevant": [line[3] in "235" for line in lines]}
+        lines = [
+            (query, doc, rank, rank in (2, 3, 5))
+            for query, docs, _ in iter_run(train_run, dataset)
+            for rank, doc in enumerate(docs, start=1)
+        ]
+        columns = dict(zip(("query_id", "doc_id", "rank", "relevant"), zip(*lines, strict=True), strict=True))
         pq.write_table(pa.table(columns), draft.path("matches.parquet"))
     return open_artifact(out)
 
@@ -152,7 +157,7 @@ def test_labels_of_qrels_with_answers_barred(draw, train_run, matches):
 
 def test_answers_found_in_another_run_are_refused(draw, make_job, train_run, matches, dataset, tmp_path):
     with writing(make_job("bm25", tmp_path / "other-0123456789", {"depth": 9}, {"dataset": dataset})) as draft:
-        draft.path("run.trec").write_bytes(train_run.path("run.trec").read_bytes())
+        draft.path("run.parquet").write_bytes(train_run.path("run.parquet").read_bytes())
     other = open_artifact(tmp_path / "other-0123456789")
     with pytest.raises(UserError, match="has matched .*expected"):
         draw({"run": other, "match": matches}, labels="answers")

@@ -6,10 +6,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from listed import listed_rows
 from tiny_project import ROOT, TRAIN, build_in, tiny_config, write_beir
 
 from tandem.config.loading import gathered
 from tandem.extras.plan import FullPlan
+from tandem.store.artifact import open_artifact
 
 STEPS = {key: value for key, value in TRAIN.items() if key != "list_size"}
 SURE = {"by": "m_c", "negative_below": 0.6}
@@ -48,9 +50,7 @@ def test_snakemake_has_the_same_stages_in_mind(made, snakemake_in):
 
 def lists(made, source):
     """Rows of the candidates of a name, one list of rows a stage."""
-    return [
-        pq.read_table(path).to_pylist() for path in made.glob(f"results/*/candidates/{source}-*/candidates.parquet")
-    ]
+    return [listed_rows(open_artifact(path)) for path in made.glob(f"results/*/candidates/{source}-*")]
 
 
 def test_the_steps_draw_from_where_the_paper_does(made):

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
+from listed import listed_rows
 from messages import other_dataset
 
 from tandem.config.execution import Execution
@@ -62,14 +62,14 @@ def release(make_job, dataset, tmp_path):
     def make(ranked, kind="imported", **params):
         job = make_job(kind, tmp_path / f"run{len(list(tmp_path.iterdir()))}-0123456789", params, {"dataset": dataset})
         with writing(job) as draft:
-            write_run(draft.path("run.trec"), ranked, job.key)
+            write_run(job, draft, ranked)
         return open_artifact(job.out)
 
     return make
 
 
 def rows_of(lists):
-    return pq.read_table(lists.path("candidates.parquet")).to_pylist()
+    return listed_rows(lists)
 
 
 def logits(model, tokens, rows):
@@ -170,12 +170,10 @@ def test_a_run_teaches_its_scores_and_leaves_out_what_it_lacks(teach, lists, rel
     assert (manifest.facts["scored"], manifest.facts["lowest"]) == (len(scores) - missing, np.nanmin(scores))
 
 
-def test_a_reranked_run_teaches_down_to_its_depth(teach, lists, release, train_run):
+def test_a_reranked_run_teaches_down_to_its_depth(teach, lists, release, train_run, dataset):
     from tandem.data.runs import iter_run
 
-    below = (
-        (query, docs, [9.5, 8.5, 7.5, *range(-1, -7, -1)]) for query, docs, _ in iter_run(train_run.path("run.trec"))
-    )
+    below = ((query, docs, [9.5, 8.5, 7.5, *range(-1, -7, -1)]) for query, docs, _ in iter_run(train_run, dataset))
     scores, _ = teach({}, run=release(below, "rerank", depth=3))
     assert {float(score) for score in scores[~np.isnan(scores)]} == {9.5, 8.5, 7.5}
     assert np.isnan(scores).sum() == sum(row["rank"] > 3 for row in rows_of(lists))

@@ -11,7 +11,6 @@ from table_plans import make_table
 from toy_world import World
 
 from tandem.cli import run as run_command
-from tandem.data.runs import write_run
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 
@@ -51,18 +50,13 @@ def dataset(world, queries, passages):
 
 
 def ranking(docs, positive, skill, seed):
-    """A run: the positive of a query stands the higher, the more often a coin of `skill` lands well."""
-    generator = np.random.default_rng(seed)
-
-    def files(draft):
-        lists = []
-        for query, doc in positive.items():
-            others = [str(d) for d in generator.choice([d for d in docs if d != doc], 30, replace=False)]
-            others.insert(int(generator.geometric(skill)) - 1, doc)
-            lists.append((query, others[:30], list(range(30, 0, -1))))
-        write_run(draft.path("run.trec"), lists, "toy")
-
-    return files
+    """The lists of a run: the positive of a query stands the higher, the more often a coin of `skill` lands well."""
+    generator, lists = np.random.default_rng(seed), []
+    for query, doc in positive.items():
+        others = [str(d) for d in generator.choice([d for d in docs if d != doc], 30, replace=False)]
+        others.insert(int(generator.geometric(skill)) - 1, doc)
+        lists.append((query, others[:30], list(range(30, 0, -1))))
+    return lists
 
 
 def model(steps=120):
@@ -198,9 +192,7 @@ def four_queries(empty_world):
     data = world.make("dataset", "toy", {}, files)
     for at, (system, docs) in enumerate({"Old": "bac", "New": "abc", "Same <b>& 1_%": "cab"}.items()):
         lists = [(f"q{n}", list(docs), [3, 2, 1]) for n in range(4)]
-        run = world.make(
-            "bm25", f"s{at}", {}, lambda draft, lists=lists: write_run(draft.path("run.trec"), lists, "t"), dataset=data
-        )
+        run = world.make("bm25", f"s{at}", {}, lists, dataset=data)
         world.score(system, "", run, data)
     return world
 

@@ -38,9 +38,9 @@ def test_content(artifact_of):
 
 
 def test_a_result_that_judgements_exclude_has_no_rank(artifact_of):
-    run = input_of(artifact_of("BM25"), "run")
-    query, docs, _ = next(iter_run(run.path("run.trec")))
-    ranks = ranks_in(run, {query: {docs[0]: EXCLUDED, docs[11]: 1}}, {query: {docs[11]: 1}})
+    run, dataset = (input_of(artifact_of("BM25"), role) for role in ("run", "dataset"))
+    query, docs, _ = next(iter_run(run, dataset))
+    ranks = ranks_in(run, dataset, {query: {docs[0]: EXCLUDED, docs[11]: 1}}, {query: {docs[11]: 1}})
     assert list(ranks[query].items()) == [*zip(docs[1:11], range(1, 11), strict=True), (docs[11], 11)]
 
 

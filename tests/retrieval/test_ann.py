@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from clustered import brute, recall, vectors, write_embeddings
+from trec import iter_trec
 
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.retrieval import retrieve
 from tandem.retrieval.indexes import ann
@@ -31,7 +31,7 @@ def inputs(tmp_path_factory, make_dataset, make_job):
     """A corpus whose ids stand in another order than its rows, vectors of it and of queries; some are copies."""
     folder = tmp_path_factory.mktemp("ann")
     documents = [(f"{row * 7919 % ROWS:04d}", "", "text") for row in range(ROWS)]
-    upstream = {"dataset": make_dataset(folder / "dataset" / "made-0000000001", documents)}
+    upstream = {"dataset": make_dataset(folder / "dataset" / "made-0000000001", documents, ASKED)}
     for number, kind in enumerate(("model", "tokens")):
         upstream[kind] = make_dataset(folder / kind / f"made-000000001{number}", documents[:1])
     made = vectors(ROWS, 1)
@@ -94,7 +94,7 @@ def test_all_lists_with_exact_scores_are_exact_search(searched, exact):
 def test_few_lists_find_less_and_recall_says_how_much(searched, inputs, index):
     made = searched("ivf_flat", nprobe=1, recall_queries=ASKED, depth=100)
     row_of = {f"{row * 7919 % ROWS:04d}": row for row in range(ROWS)}
-    found = [[row_of[doc] for doc in docs] for _, docs, _ in iter_run(made.path("run.trec"))]
+    found = [[row_of[doc] for doc in docs] for _, docs, _ in iter_trec(made.path("run.trec"))]
     stored = np.concatenate([np.load(path) for path in sorted(inputs["passages"].folder.glob("blocks/*.npy"))])
     # Ties of copies are broken by id: both are wanted, or the same one.
     by_id = np.argsort([f"{row * 7919 % ROWS:04d}" for row in range(ROWS)])

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run
 from tandem.retrieval.average_rank import run
 from tandem.retrieval.embeddings import block_name
 from tandem.store.artifact import open_artifact
@@ -113,6 +113,6 @@ def test_ranks_are_places_in_the_run_of_everything(dataset, ranked, make_job, tm
     whole = make_job("retrieve", tmp_path / "retrieve" / "x-0000000000", {"split": "dev", "depth": 60}, job.inputs)
     retrieve(whole)
     relevant = {query: next(iter(judged)) for query, judged in collection.qrels("dev").items()}
-    places = {query: docs.index(relevant[query]) + 1 for query, docs, _ in iter_run(whole.out / "run.trec")}
+    places = {query: docs.index(relevant[query]) + 1 for query, docs, _ in iter_trec(whole.out / "run.trec")}
     assert ranks == places
     assert len(set(places.values())) > 5

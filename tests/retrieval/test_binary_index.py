@@ -4,8 +4,8 @@ import faiss
 import numpy as np
 import pytest
 from clustered import vectors, write_embeddings
+from trec import iter_trec
 
-from tandem.data.runs import iter_run
 from tandem.retrieval.indexes import ann
 from tandem.retrieval.indexes.index import run
 from tandem.retrieval.indexes.search import Index
@@ -67,7 +67,8 @@ def test_exact_scores_of_the_nearest_decide(tmp_path, make_job, make_dataset, bu
     """The run is NumPy's: `FACTOR` times the depth by signs, then products of the stored vectors."""
     documents = [(f"{row:04d}", "", "text") for row in range(ROWS)]
     upstream = {
-        kind: make_dataset(tmp_path / kind / "made-0000000001", documents) for kind in ("dataset", "model", "tokens")
+        kind: make_dataset(tmp_path / kind / "made-0000000001", documents, ASKED)
+        for kind in ("dataset", "model", "tokens")
     }
     store = np.float32 if dtype == "fp32" else np.float16
     made, queries = vectors(ROWS, 1).astype(store), vectors(ASKED, 2).astype(store)
@@ -88,7 +89,7 @@ def test_exact_scores_of_the_nearest_decide(tmp_path, make_job, make_dataset, bu
     products = (stored[candidates] * queries.astype(np.float64)[:, None]).sum(axis=2) / 0.05
     best = np.argsort(-products.astype(np.float32), axis=1, kind="stable")[:, :DEPTH]
     expected = np.take_along_axis(candidates, best, axis=1)
-    lines = list(iter_run(job.out / "run.trec"))
+    lines = list(iter_trec(job.out / "run.trec"))
     assert [docs for _, docs, _ in lines] == [[f"{row:04d}" for row in rows] for rows in expected]
     scores = np.take_along_axis(products, best, axis=1).astype(np.float32)
     assert np.allclose([scores for _, _, scores in lines], scores, rtol=1e-6)

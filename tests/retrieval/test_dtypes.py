@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.tokens import Tokens
@@ -47,7 +47,7 @@ def everything(tmp_path_factory, make_job, inputs):
     """The run of all passages."""
     out = tmp_path_factory.mktemp("run") / "de.test-0123456789"
     retrieve(make_job("retrieve", out, {"depth": 60, "split": "test"}, inputs))
-    return {query: (docs, scores) for query, docs, scores in iter_run(out / "run.trec")}
+    return {query: (docs, scores) for query, docs, scores in iter_trec(out / "run.trec")}
 
 
 def test_the_run_is_that_of_a_brute_force_search(everything, inputs, scores):

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.models.dual import load_dual
 from tandem.models.tokens import Tokens
@@ -57,7 +57,7 @@ def search(make_job, folder, dataset, sides):
         inputs = {"dataset": dataset, **sides} | ({"index": index} if index else {})
         out = folder / "maxsim" / f"{name}-0123456789"
         maxsim.run(make_job("maxsim", out, {"split": "test", "depth": depth, **params}, inputs))
-        return [(query, docs, scores.tolist()) for query, docs, scores in iter_run(out / "run.trec")]
+        return [(query, docs, scores.tolist()) for query, docs, scores in iter_trec(out / "run.trec")]
 
     return make
 

@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 from pytest import approx
+from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run, scored_depth, write_run
+from tandem.data.runs import scored_depth, write_run
 from tandem.errors import UserError
 from tandem.retrieval import pipeline, rerank
 from tandem.store.artifact import open_artifact
@@ -27,7 +28,7 @@ def write(make_job, dataset, tmp_path):
         own = {"depth": 20, **({} if run else {"split": split}), **params}
         job = make_job(kind, tmp_path / kind / f"{system}.{split}-0123456789", own, inputs)
         with writing(job) as draft:
-            write_run(draft.path("run.trec"), lists, job.key)
+            write_run(job, draft, lists)
         return open_artifact(job.out)
 
     return make
@@ -88,7 +89,7 @@ def test_a_depth_is_chosen_by_hand_and_its_cut_is_taken_on_test(write, lists, ch
     on_test = write("bm25", "bm25", "test", lists("test", (1, 2, 3)))
     deep_test = write("rerank", "bm25+ce", "test", lists("test", (3, 2, 1)), on_test, depth=3)
     best = take("test", chosen, run_0=on_test, run_1=deep_test, first_1=on_test)
-    ranked = [[doc[-1] for doc in docs] for _, docs, _ in iter_run(best.path("run.trec"))]
+    ranked = [[doc[-1] for doc in docs] for _, docs, _ in iter_trec(best.path("run.trec"))]
     assert ranked == [["2", "1", "3"]] * 20  # passages 1 and 2 by the cross-encoder's scores, 3 below them
     assert best.manifest.facts["notes"] == ["bm25+ce, the first 2 re-ranked: chosen of 3 by nDCG@10 on dev (1.0000)"]
     assert best.manifest.facts["warnings"] == []
@@ -105,7 +106,7 @@ def test_where_re_ranking_is_worse_or_no_better_the_first_stage_is_taken(write, 
     values = [float(line.split(",")[2]) for line in chosen.path("grid.csv").read_text().splitlines()[1:]]
     assert values == approx([1.0, THIRD, 1.0])
     best = take("dev", chosen, **runs)
-    before, after = ([docs for _, docs, _ in iter_run(run.path("run.trec"))] for run in (first, best))
+    before, after = ([docs for _, docs, _ in iter_trec(run.path("run.trec"))] for run in (first, best))
     assert before == after
     assert scored_depth(best) is None
     assert best.manifest.facts["warnings"] == ["chosen on dev, the queries that are scored"]
@@ -143,8 +144,8 @@ def test_a_cut_run_has_the_order_of_re_ranking_to_that_depth(
         )
         rerank.run(job)
         runs[depth] = open_artifact(job.out)
-    cut = (ranked for (ranked,) in pipeline.rankings(pipeline.System(0, runs[10], first, (4,))))
-    for (query, docs, scores), (other, expected, values) in zip(cut, iter_run(runs[4].path("run.trec")), strict=True):
+    cut = (ranked for (ranked,) in pipeline.rankings(pipeline.System(0, runs[10], first, (4,)), dataset))
+    for (query, docs, scores), (other, expected, values) in zip(cut, iter_trec(runs[4].path("run.trec")), strict=True):
         assert query == other
         assert docs == expected
         assert scores == approx(values, abs=1e-6)

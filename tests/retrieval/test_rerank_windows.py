@@ -48,7 +48,7 @@ def ranked(dataset, make_job, tmp_path):
         made.append((query, [ids[i] for i in rng.permutation(60)[:count]], np.arange(count, 0, -1)))
     job = make_job("bm25", tmp_path / "tiny" / "bm25" / "run-0123456789", {"depth": 10}, {"dataset": dataset})
     with writing(job) as draft:
-        write_run(draft.path("run.trec"), made, job.key)
+        write_run(job, draft, made)
     return made, open_artifact(job.out)
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from messages import other_dataset
+from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.retrieval import faiss_search, torch_search
 from tandem.retrieval import retrieve as module
@@ -68,7 +68,7 @@ def test_copies_of_a_passage_stand_by_document_id_also_at_the_cut(
     job = make_job("retrieve", tmp_path / "r-0123456789", {"depth": 11, "split": "test"}, inputs)
     run(job)
     text_of = {doc: text for doc, _, text in copies}
-    for _, docs, scores in iter_run(job.out / "run.trec"):
+    for _, docs, scores in iter_trec(job.out / "run.trec"):
         assert len({text_of[doc] for doc in docs[:8]}) == len({text_of[doc] for doc in docs[8:]}) == 1
         assert docs[:8] == sorted(doc for doc in text_of if text_of[doc] == text_of[docs[0]])
         assert docs[8:] == sorted(doc for doc in text_of if text_of[doc] == text_of[docs[8]])[:3]

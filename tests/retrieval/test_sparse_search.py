@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 from tiny_sparse import masked_lm_folder, sparse_model
+from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.extras.index_tradeoffs import index_tradeoffs
 from tandem.models.sparse import SparseEncoder, encode_sparse
@@ -119,7 +119,7 @@ def test_shards_change_no_byte(tmp_path, make_job, command, searched, inputs, we
             job = make_job("retrieve_sparse", out, PARAMS, searched, {"shard": shard, "shards": shards})
             run_shard("retrieve_sparse-shard", command(job, f"shards/{shard}-of-{shards}.json"))
         sparse_search.run(make_job("retrieve_sparse", out, PARAMS, searched))
-        runs.append([(query, docs, scores.tolist()) for query, docs, scores in iter_run(out / "run.trec")])
+        runs.append([(query, docs, scores.tolist()) for query, docs, scores in iter_trec(out / "run.trec")])
     assert runs[0] == runs[1]
 
 

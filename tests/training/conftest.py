@@ -53,9 +53,9 @@ def runs(results, make_job, dataset):
                 (query, [ids[(3 * i + j) % 60] for j in range(9)], np.arange(9, 0, -1, dtype=np.float32))
                 for i, query in enumerate(collection.queries(split))
             )
-            write_run(draft.path("run.trec"), ranked, job.key)
+            write_run(job, draft, ranked)
         made[split] = open_artifact(out)
-        assert len(list(iter_run(out / "run.trec"))) == 20
+        assert len(list(iter_run(made[split], dataset))) == 20
     return made
 
 

@@ -20,16 +20,14 @@ def drawn(results, make_job, dataset):
     from tandem.negatives.candidates import SCHEMA
 
     collection = Collection(dataset)
-    ids, rows = collection.doc_ids().to_pylist(), []
-    for at, query in enumerate(collection.queries("train")):
+    rows = []
+    for at in range(len(collection.queries("train"))):
         for kind, first in (("undenoised", 3), ("denoised", 30)):
             passages = [3 * at + 2, *((3 * at + first + i) % 60 for i in range(5))]
             for place, passage in enumerate(passages):
                 chance = kind == "undenoised" and place == 2
                 rows.append(
                     {
-                        "query_id": query,
-                        "doc_id": ids[passage],
                         "label": int(place == 0),
                         "rank": 0 if place == 0 or chance else 10 * place,
                         "score": float("nan") if place == 0 or chance else 9.0 - place,

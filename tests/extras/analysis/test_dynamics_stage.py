@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from listed import listed_rows
 
 from tandem.extras.analysis.training import FLOATS, compare, sample
 from tandem.extras.analysis.training import dynamics as run
@@ -73,7 +74,7 @@ def test_each_number_is_that_of_the_models(job, inputs, tokens):
 def test_lists_are_those_that_the_training_draws_first(job, drawn):
     sampled = sample(job(queries=3))
     assert len(sampled.ids) == 3
-    table = pq.read_table(drawn.path("candidates.parquet")).to_pylist()
+    table = listed_rows(drawn)
     for query, passages in zip(sampled.ids, np.split(sampled.passages, sampled.ends[:-1]), strict=True):
         own = [row for row in table if row["query_id"] == query and row["list"] == "undenoised"]
         assert len(passages) == 4

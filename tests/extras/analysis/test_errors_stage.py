@@ -35,7 +35,7 @@ def ranked(tmp_path_factory, make_job, dataset):
         for query in Collection(dataset).queries("test"):
             name = query.removeprefix("test-")
             lists.append((query, list(dict.fromkeys(["hare-1", "hare-2", "hare-3", f"{name}-2", f"{name}-3"]))))
-        write_run(draft.path("run.trec"), ((q, docs, list(range(len(docs), 0, -1))) for q, docs in lists), job.key)
+        write_run(job, draft, ((q, docs, list(range(len(docs), 0, -1))) for q, docs in lists))
     return open_artifact(job.out)
 
 
@@ -71,12 +71,12 @@ def test_queries_without_a_positive_at_the_top_are_sampled_by_their_hash(made, d
     assert told["guesses"][ENTITY] == 18  # each asks for another animal than the hare
 
 
-def test_a_result_that_judgements_exclude_has_no_rank(ranked):
+def test_a_result_that_judgements_exclude_has_no_rank(ranked, dataset):
     judged = {"test-otter": {"otter-2": 1}}
-    [wrong] = wrong_queries(ranked, 3, judged, {"test-otter"})
+    [wrong] = wrong_queries(ranked, dataset, 3, judged, {"test-otter"})
     assert ([doc for doc, _ in wrong.top], wrong.positives) == (["hare-1", "hare-2", "hare-3"], {"otter-2": 4})
     judged["test-otter"]["hare-1"] = EXCLUDED
-    assert list(wrong_queries(ranked, 3, judged, {"test-otter"})) == []
+    assert list(wrong_queries(ranked, dataset, 3, judged, {"test-otter"})) == []
 
 
 def test_a_row_shows_texts_ranks_the_guess_and_leaves_the_annotator_s_columns_empty(made):

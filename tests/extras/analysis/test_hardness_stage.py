@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from listed import listed_rows
 
 from tandem.errors import UserError
 from tandem.extras.analysis import views
@@ -59,7 +60,7 @@ def test_every_row_has_the_judge_s_probability(job, cross_model, tokens):
     rows = pq.read_table(open_artifact(made.out).path("negatives.parquet")).to_pandas()
     names = ["ce: bm25", "ce: bm25, denoised", "joint: bm25", "joint: bm25, denoised"]
     assert rows.groupby("source", sort=False).size().to_dict() == dict.fromkeys(names, 3 * 6)
-    lists = pq.read_table(made.inputs["candidates.0"].path("candidates.parquet")).to_pandas()
+    lists = pd.DataFrame(listed_rows(made.inputs["candidates.0"]))
     kept = lists[lists["query_id"].isin(set(rows["query_id"]))]
     scores = PairScores(cross_model, tokens, "fp32", 2048)
     expected = probability(scores.score(kept["query_row"].to_numpy(), kept["passage_row"].to_numpy()))

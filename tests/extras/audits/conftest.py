@@ -38,7 +38,7 @@ def make_run(make_job):
         job = make_job("bm25", out, {"depth": 100, "split": split}, {"dataset": dataset})
         with writing(job) as draft:
             rows = ((query, docs, list(range(len(docs), 0, -1))) for query, docs in ranked.items())
-            write_run(draft.path("run.trec"), rows, job.key)
+            write_run(job, draft, rows)
         return open_artifact(out)
 
     return make

@@ -72,7 +72,7 @@ def made_run(tmp_path, collection):
         job = Job("bm25", tmp_path / "results/hand/bm25" / key, {"split": split}, {"dataset": collection})
         with writing(job) as draft:
             ranked = ((query, docs, list(range(len(docs), 0, -1))) for query, docs in lists.items())
-            write_run(draft.path("run.trec"), ranked, "t")
+            write_run(job, draft, ranked)
         return open_artifact(job.out)
 
     return make

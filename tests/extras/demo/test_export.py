@@ -7,10 +7,10 @@ import re
 import faiss
 import numpy as np
 import pytest
+from trec import iter_trec
 
 from tandem.cli import run
 from tandem.cluster.progress import Progress
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.extras.demo.export import CARD, fresh_folder, write_flat
 from tandem.extras.operations.bundle import render_readme
@@ -31,7 +31,7 @@ def blocks(folder):
 def finds_the_run(built, folder, kind, name):
     """Run the page's first block in its folder and compare its top ten with a stage's run."""
     (path,) = built.folder.glob(f"results/tiny/{kind}/{name}.test-*/run.trec")
-    run = {query: (docs[:10], scores[:10]) for query, docs, scores in iter_run(path)}
+    run = {query: (docs[:10], scores[:10]) for query, docs, scores in iter_trec(path)}
     asked = [f"how does the {query.removeprefix('test-')} behave" for query in run]
     script = f"import os; os.chdir({str(folder)!r})\n{ALONE}{blocks(folder)[0]}{ASK}"
     done = built.run(["-c", script], json.dumps(asked))
@@ -159,3 +159,26 @@ def test_parts_of_an_index_are_searched_as_one(tmp_path, monkeypatch):
     exec(re.search(r"^parts = .*add_shard\(part\)$", page, re.S | re.M)[0], names)
     _, rows = names["index"].search(vectors[[3, 33]], 5)
     assert rows.tolist() == np.argsort(-vectors[[3, 33]] @ vectors.T, axis=1)[:, :5].tolist()
+
+
+def test_a_run_of_any_split_in_trecs_format(built, tmp_path):
+    out, trained = tmp_path / "out" / "bm25.trec", tmp_path / "train.trec"
+    exported(built, out, "bm25", "--run")
+    (path,) = built.folder.glob("results/tiny/bm25/bm25.test-*/run.trec")
+    assert out.read_bytes() == path.read_bytes()
+    exported(built, trained, "bm25", "--run", "--split", "train")
+    (folder,) = built.folder.glob("results/tiny/bm25/bm25.train-*")
+    assert not (folder / "run.trec").exists()
+    lines = [line.split() for line in trained.read_text().splitlines()]
+    assert (len(lines), lines[0][5]) == (open_artifact(folder).manifest.facts["lines"], folder.name)
+
+
+def test_what_a_run_is_not_exported_with(built, tmp_path):
+    for words, message in {
+        ("--run", "--texts"): "a run is written alone",
+        ("--split", "train"): "only a run is of a split",
+        ("--run", "--split", "eval"): "eval",
+    }.items():
+        with contextlib.chdir(built.folder), pytest.raises(UserError, match=message):
+            run(["export", "bm25", *words, "config.yaml", "--out", str(tmp_path / "x")])
+    assert not (tmp_path / "x").exists()

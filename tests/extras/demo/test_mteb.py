@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import pytrec_eval
 import yaml
+from trec import iter_trec
 
 from tandem.cli import run
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.store.artifact import open_artifact
 
@@ -36,7 +36,7 @@ def test_the_values_are_trec_evals(built, tmp_path, system):
     assert (split, scores["hf_subset"], scores["languages"]) == ("train", "default", ["eng-Latn"])
     (place,) = built.folder.glob(f"results/tiny/*/{system}.test-*/run.trec")
     (data,) = built.folder.glob("results/tiny/dataset/tiny-*")
-    ranked = {query: dict(zip(docs, values.tolist(), strict=True)) for query, docs, values in iter_run(place)}
+    ranked = {query: dict(zip(docs, values.tolist(), strict=True)) for query, docs, values in iter_trec(place)}
     qrels = Collection(open_artifact(data)).qrels("test")
     theirs = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10,20", "recall.1,5", "map_cut.3", "success.1", "P.3"})
     values = theirs.evaluate(ranked).values()

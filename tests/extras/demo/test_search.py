@@ -12,9 +12,9 @@ import time
 
 import numpy as np
 import pytest
+from trec import iter_trec
 
 from tandem.cli import run
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 
 QUERIES = [f"how does the {name} behave" for name in ("otter", "heron", "eel", "newt")]
@@ -23,7 +23,7 @@ QUERIES = [f"how does the {name} behave" for name in ("otter", "heron", "eel", "
 def run_of(built, kind, name):
     """Query id → (documents, scores) of a finished run."""
     (path,) = built.folder.glob(f"results/tiny/{kind}/{name}.test-*/run.trec")
-    return {query: (docs, scores) for query, docs, scores in iter_run(path)}
+    return {query: (docs, scores) for query, docs, scores in iter_trec(path)}
 
 
 def asked(built, system, *flags):

@@ -17,7 +17,7 @@ def release(make_job, dataset, tmp_path):
         told = {"depth": 100, **({} if kind == "rerank" else {"split": split}), **params}
         job = make_job(kind, out, told, {"dataset": of})
         with writing(job) as draft:
-            write_run(draft.path("run.trec"), lists, job.key)
+            write_run(job, draft, lists)
         return open_artifact(out)
 
     return make

@@ -6,9 +6,9 @@ import json
 import ir_measures
 import numpy as np
 import pytest
+from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.evaluation import scores as scoring
 from tandem.evaluation.scores import read_summary
@@ -25,6 +25,14 @@ WEIGHTED = {
     "step": 0.1,
 }
 RRF = {"method": "rrf", "k": [60.0, 0.0, 10.0], "depth": 15, "split": "dev", "measure": "RR@10"}
+
+
+@pytest.fixture
+def dataset(make_dataset, documents, tmp_path):
+    """The tiny collection, where each dev query is also a passage."""
+    names = dict.fromkeys(doc.partition("-")[0] for doc, _, _ in documents)
+    asked = [(f"dev-{name}", "", "?") for name in names]
+    return make_dataset(tmp_path / "dataset" / "asked-0123456789", [*documents, *asked])
 
 
 @pytest.fixture
@@ -72,7 +80,7 @@ def measured(make_job, dataset, tmp_path):
         scoring.run(score)
         ranked = {
             query: {doc: float(-rank) for rank, doc in enumerate(docs)}
-            for query, docs, _ in iter_run(fused.path("run.trec"))
+            for query, docs, _ in iter_trec(fused.path("run.trec"))
         }
         qrels, measure = Collection(dataset).qrels(params["split"]), ir_measures.parse_measure(name)
         ours = read_summary(open_artifact(score.out)).mean[name]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import ir_measures
 import pytest
+from trec import iter_trec
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as make_dataset
-from tandem.data.runs import iter_run
 from tandem.stages.lexical import LANGUAGES
 from tandem.store.artifact import open_artifact
 from tandem.store.job import Job
@@ -24,7 +24,7 @@ BM25 = {"k1": 0.9, "b": 0.4, "depth": 10, "split": "test"}
 
 def hits(folder: Path) -> dict[str, dict[str, float]]:
     """A run as query → document → score."""
-    run = iter_run(folder / "run.trec")
+    run = iter_trec(folder / "run.trec")
     return {query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in run}
 
 

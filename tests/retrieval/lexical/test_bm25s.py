@@ -6,8 +6,8 @@ import sys
 from collections import Counter
 
 import pytest
+from trec import iter_trec
 
-from tandem.data.runs import iter_run
 from tandem.errors import UserError
 from tandem.retrieval.lexical import bm25s, java
 from tandem.retrieval.lexical.bm25 import run as search
@@ -22,7 +22,7 @@ BM25 = {"k1": 1.1, "b": 0.6, "depth": 1000, "split": "test"}
 
 def hits(folder):
     """A run as query → document → score."""
-    run = iter_run(folder / "run.trec")
+    run = iter_trec(folder / "run.trec")
     return {query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in run}
 
 

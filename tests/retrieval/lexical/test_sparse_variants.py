@@ -7,8 +7,8 @@ import random
 from collections import Counter
 
 import pytest
+from trec import iter_trec
 
-from tandem.data.runs import iter_run
 from tandem.store.artifact import open_artifact
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ BM25 = {"k1": K1, "b": B, "depth": 100, "split": "test"}
 
 def hits(folder):
     """A run as query → document → score."""
-    run = iter_run(folder / "run.trec")
+    run = iter_trec(folder / "run.trec")
     return {query: dict(zip(docs, scores.tolist(), strict=True)) for query, docs, scores in run}
 
 

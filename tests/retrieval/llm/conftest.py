@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from llm_server import serving
 from tiny_language_models import make_language_model
+from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import iter_run, write_run
+from tandem.data.runs import write_run
 from tandem.retrieval.llm.rerank import run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
@@ -48,7 +49,7 @@ def rerank(make_job, dataset, questions, tmp_path):
     queries, docs = questions
     pool = make_job("bm25", tmp_path / "tiny" / "bm25" / "bm25-0123456789", {"depth": 8}, {"dataset": dataset})
     with writing(pool) as draft:
-        write_run(draft.path("run.trec"), [(query, docs, np.arange(8, 0, -1.0)) for query, _ in queries], pool.key)
+        write_run(pool, draft, [(query, docs, np.arange(8, 0, -1.0)) for query, _ in queries])
 
     def made(params, endpoint=None, name="llm"):
         how = {"endpoint": endpoint} if endpoint else {}
@@ -56,6 +57,6 @@ def rerank(make_job, dataset, questions, tmp_path):
         out = tmp_path / "tiny" / "rerank_llm" / f"{name}-0123456789"
         job = make_job("rerank_llm", out, {"depth": 6, "precision": "fp32", **params}, inputs, how)
         run(job)
-        return open_artifact(out), {query: (found, scores) for query, found, scores in iter_run(out / "run.trec")}
+        return open_artifact(out), {query: (found, scores) for query, found, scores in iter_trec(out / "run.trec")}
 
     return made

@@ -162,7 +162,7 @@ class ImportedRun(Section):
     """
 
     paths: dict[str, str] = Field({}, description="split → file")
-    stage: str | None = Field(None, description="instead of `paths`: a kind of stage of your own that writes run.trec")
+    stage: str | None = Field(None, description="instead of `paths`: a kind of stage of your own that writes a run")
     of: str | None = Field(None, description="of `stage`: the run that is its input `run`; null: none")
     params: dict[str, Any] = Field({}, description="of `stage`: its own parameters, beside `split` and `depth`")
     format: Literal["trec", "ranks", "margin_mse"] = Field("trec", description="of the files")

@@ -132,7 +132,8 @@ class Order:
     """The order of a dataset's passages, memory-mapped; computed first if it does not exist.
 
     It lies in `results/<dataset>/order/<dataset's key>/`. Of several processes that need it one computes it, after
-    checking the corpus against the manifest, and the others wait. `ranks` has that of each row's id, shape (passages,).
+    checking the corpus against the manifest, and the others wait. `ranks` has that of each row's id, `by_rank` the row
+    of each rank's id, shape (passages,).
     """
 
     def __init__(self, dataset: Artifact) -> None:
@@ -145,7 +146,7 @@ class Order:
                     write_order(Collection(dataset), folder, corpus)
         self.where = dataset.folder
         self.ranks: NDArray[np.uint32] = np.load(folder / RANKS, mmap_mode="r", allow_pickle=False)
-        self._rows: NDArray[np.uint32] = np.load(folder / ROWS, mmap_mode="r", allow_pickle=False)
+        self.by_rank: NDArray[np.uint32] = np.load(folder / ROWS, mmap_mode="r", allow_pickle=False)
         ends, text = np.load(folder / ENDS, mmap_mode="r", allow_pickle=False), np.memmap(folder / IDS, np.uint8, "r")
         self._ids = pa.LargeStringArray.from_buffers(len(self.ranks), pa.py_buffer(ends), pa.py_buffer(text))
 
@@ -154,13 +155,17 @@ class Order:
         ids: list[str] = self._ids.take(pa.array(ranks)).to_pylist()
         return ids
 
+    def at(self, rows: Rows) -> pa.Array:
+        """The id of each row."""
+        return self._ids.take(pa.array(self.ranks[rows]))
+
     def rows(self, ids: Sequence[str], missing_ok: bool = False) -> Rows:
         """Row of each of a few ids, shape (ids,), by bisection; see `IdRows.rows`, which is faster for millions."""
         rows = np.full(len(ids), -1, np.int64)
         for at, name in enumerate(ids):
             rank = bisect_left(self._ids, name, key=methodcaller("as_py"))
             if rank < len(self._ids) and self._ids[rank].as_py() == name:
-                rows[at] = self._rows[rank]
+                rows[at] = self.by_rank[rank]
             elif not missing_ok:
                 raise UserError(f"{self.where}: holds no passage {name}")
         return rows

@@ -13,6 +13,7 @@ V = TypeVar("V")
 QRELS_FILES = "qrels/[!.]*"  # of BEIR's layout
 SPLIT = re.compile(r"[a-z][a-z0-9_]*")  # train, dev, test, and further test sets such as dl19
 UNLABELLED = "unlabelled"  # the split of queries without labels
+LEARNED = frozenset({"train", UNLABELLED})  # splits that models learn from and nobody evaluates
 VALIDATED = "dev"  # the split that decides between checkpoints
 USUAL = ("train", "dev", "test")
 PRECEDENCE = ("dev", "train")  # behind test sets: what they contain is never validated or trained on

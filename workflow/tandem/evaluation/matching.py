@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import iter_run, ranked_order
+from tandem.data.runs import iter_run, require_split
 from tandem.errors import UserError
 from tandem.stages.evaluation import MatchParams
 from tandem.store.artifact import Artifact
@@ -142,9 +141,11 @@ def run(job: Job[MatchParams]) -> None:
     top k. Broken patterns, answers without a token and searches given up are counted; none of them matches.
     """
     params, collection = job.params, Collection(job.inputs["dataset"])
-    path = run_path(job.inputs["run"], params.split)
+    require_split(job.inputs["run"], params.split)
     answers = collection.answers(params.split)
-    results = Results(path, {query: number for number, query in enumerate(answers)}, params.depth)
+    results = Results(
+        job.inputs["run"], job.inputs["dataset"], {query: number for number, query in enumerate(answers)}, params.depth
+    )
     matcher = Matcher(params.match, list(answers.values()))
     relevant, timeouts = np.zeros(len(results), bool), 0
     workers = min(job.execution.workers or 1, -(-collection.passages // ROWS))
@@ -167,14 +168,6 @@ def run(job: Job[MatchParams]) -> None:
         draft.facts["success"] = success(results, relevant, len(answers), params.depth)
         if problems:
             warn(job, draft, f"{', '.join(problems)}: no match")
-
-
-def run_path(run: Artifact, split: str) -> Path:
-    """The file of a run; a `UserError` if it was searched for another split."""
-    searched = run.params.get("split", split)
-    if searched != split:
-        raise UserError(f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}")
-    return run.path("run.trec")
 
 
 def success(results: "Results", relevant: Booleans, questions: int, depth: int) -> dict[str, float]:
@@ -206,16 +199,18 @@ class Results:
         UserError: the run holds none of the questions.
     """
 
-    def __init__(self, path: Path, numbers: Mapping[str, int], depth: int) -> None:
-        ranked = ((numbers[q], ranked_order(docs, s)[:depth]) for q, docs, s in iter_run(path) if q in numbers)
+    def __init__(self, run: Artifact, dataset: Artifact, numbers: Mapping[str, int], depth: int) -> None:
+        ranked = ((numbers[q], docs[:depth]) for q, docs, _ in iter_run(run, dataset) if q in numbers)
         questions, lengths, names = [], [], []
         while batch := list(islice(ranked, QUERIES)):
             questions += [number for number, _ in batch]
-            lengths += [len(pairs) for _, pairs in batch]
-            names.append(pa.array([doc for _, pairs in batch for doc, _ in pairs], pa.large_string()))
+            lengths += [len(docs) for _, docs in batch]
+            names.append(pa.array([doc for _, docs in batch for doc in docs], pa.large_string()))
         if not questions:
-            raise UserError(f"{path}: holds none of the {len(numbers):,} questions with answers; give a run of them")
-        self.path = path
+            raise UserError(
+                f"{run.folder}: holds none of the {len(numbers):,} questions with answers; give a run of them"
+            )
+        self.where = run.folder
         self.questions = np.repeat(np.asarray(questions, np.int32), lengths)
         starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
         self.ranks = (np.arange(1, len(starts) + 1) - starts).astype(np.int32)
@@ -229,11 +224,11 @@ class Results:
     def pieces(self, collection: Collection, title: bool, label: str) -> Iterator[Piece]:
         """The passages that were found, in the corpus' order, by one pass that ends with the last one needed.
 
-        With `title`, a passage's text is `title . text` (DPR's `use_title`). A `UserError` if the corpus lacks one.
+        With `title`, a passage's text is `title . text` (DPR's `use_title`).
         """
         order = np.argsort(self.docs, kind="stable")
         ends = np.cumsum(np.bincount(self.docs, minlength=len(self.ids)))
-        ids = IdRows(pa.chunked_array([self.ids]), "passage", self.path)
+        ids = IdRows(pa.chunked_array([self.ids]), "passage", self.where)
         missing = np.ones(len(ids), bool)
         with Progress(label, collection.passages, "passages") as progress:
             for batch in collection.batches(ROWS):
@@ -251,10 +246,6 @@ class Results:
                 progress.add(len(batch))
                 if not missing.any():
                     return
-        raise UserError(
-            f"{self.path}: names {int(missing.sum()):,} passages that {collection.artifact.folder} lacks, the first "
-            f"{self.ids[int(missing.argmax())]}; give a run over this corpus"
-        )
 
 
 def match(matcher: Matcher, texts: list[str], questions: list[list[int]]) -> Matched:

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.data.collection import EXCLUDED
-from tandem.data.runs import Floats, ranked_order
+from tandem.data.columns import Floats
+from tandem.data.runs import ranked_order
 from tandem.errors import UserError
 from tandem.evaluation.extra_measures import ExtraMeasures
 

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from tandem.cluster.progress import warn
 from tandem.data.collection import EXCLUDED, QUERIES, Collection
-from tandem.data.runs import iter_run
+from tandem.data.runs import iter_run, require_split
 from tandem.errors import UserError
-from tandem.evaluation.matching import MATCHES, run_path
+from tandem.evaluation.matching import MATCHES
 from tandem.evaluation.measures import (
     Evaluation,
     Floats64,
@@ -177,23 +177,24 @@ def run(job: Job[ScoreParams]) -> None:
 def score_run(job: Job[ScoreParams]) -> tuple[Evaluation, str]:
     """The values of a run, and where its relevance comes from."""
     params, measures = job.params, parse_measures(job.params.measures)
-    path = run_path(job.inputs["run"], params.split)
+    ranking, dataset = job.inputs["run"], job.inputs["dataset"]
+    require_split(ranking, params.split)
     judged = relevance(job.inputs, params.split, measures, params.ignore_identical_ids)
-    ranked: Iterable[Ranked] = iter_run(path)
+    ranked: Iterable[Ranked] = iter_run(ranking, dataset)
     if params.ignore_identical_ids:
         ranked = without_identical_ids(ranked)
     result = evaluate(measures, judged.qrels, ranked, judged.queries)
     if result.missing == len(result.queries):
-        raise UserError(f"{path}: holds no query of split {params.split}; give a run of {params.split}")
-    return replace(result, short=_short(path, judged, measures)), judged.source
+        raise UserError(f"{ranking.folder}: holds no query of split {params.split}; give a run of {params.split}")
+    return replace(result, short=_short(ranking, dataset, judged, measures)), judged.source
 
 
-def _short(path: Path, judged: Relevance, measures: Sequence[ir_measures.Measure]) -> int:
+def _short(run: Artifact, dataset: Artifact, judged: Relevance, measures: Sequence[ir_measures.Measure]) -> int:
     """Queries whose whole list is too short for the measures, once excluded passages are left out of it."""
     if not any(EXCLUDED in grades.values() for grades in judged.qrels.values()):
         return 0
-    lengths = {query: len(docs) for query, docs, _ in iter_run(path)}
-    left = {query: len(docs) for query, docs, _ in without_excluded(iter_run(path), judged.qrels)}
+    lengths = {query: len(docs) for query, docs, _ in iter_run(run, dataset)}
+    left = {query: len(docs) for query, docs, _ in without_excluded(iter_run(run, dataset), judged.qrels)}
     cut = max(lengths.values())  # a shorter list has all that a first stage found
     least = min(cut, max(measure.params.get("cutoff", 1) for measure in measures))
     return sum(lengths.get(query) == cut and left.get(query, 0) < least for query in judged.queries)

@@ -7,11 +7,11 @@ from itertools import islice
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tandem.cluster.progress import Progress, warn
 from tandem.config.candidates import Denoising
 from tandem.data.collection import Collection
+from tandem.data.columns import column_writer
 from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.data.runs import scored_depth
 from tandem.errors import UserError
@@ -31,42 +31,38 @@ BINS = 20
 LEAST_WON = 0.6  # of the pairs of a relevant passage and another, which a judge must rank right; chance has a half
 MOST_LOST = 0.05  # of the known positives, which a judge may take for sure negatives
 
-# candidates.parquet: one row per passage of a list, by id for people and by row for training.
+# candidates.parquet: a line per passage of a list; `with_ids` has the ids behind the rows.
 SCHEMA = pa.schema(
     [
-        ("query_id", pa.string()),
-        ("doc_id", pa.string()),
+        ("query_row", pa.uint32()),
+        ("passage_row", pa.uint32()),
         ("label", pa.int8()),
         ("rank", pa.int32()),
         ("score", pa.float32()),
         ("judge", pa.float32()),
         ("source", pa.string()),
         ("list", pa.string()),
-        ("query_row", pa.int64()),
-        ("passage_row", pa.int64()),
     ]
 )
 
+NUMBERS = ("passage_row", "rank", "score", "judge")
 
-def table(lists: list[TrainingList], docs: IdRows, queries: IdRows) -> pa.Table:
+
+def table(lists: list[TrainingList]) -> pa.Table:
     """Lists as rows of `SCHEMA`, list after list, positives first."""
 
     def joined(name: str) -> Ids:
         return np.concatenate([getattr(entry, name) for entry in lists])
 
-    query_row = np.repeat([entry.query for entry in lists], [len(entry.rows) for entry in lists])
-    rows = joined("rows")
     columns = {
-        "query_id": queries.ids(query_row),
-        "doc_id": docs.ids(rows),
+        "query_row": np.repeat([entry.query for entry in lists], [len(entry.rows) for entry in lists]),
+        "passage_row": joined("rows"),
         "label": joined("labels"),
         "rank": joined("ranks"),
         "score": joined("scores"),
         "judge": joined("judged"),
         "source": [source for entry in lists for source in entry.sources],
         "list": [entry.kind for entry in lists for _ in entry.sources],
-        "query_row": query_row,
-        "passage_row": rows,
     }
     return pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names})
 
@@ -205,7 +201,7 @@ def run(job: Job[CandidatesParams]) -> None:
     with writing(job) as draft:
         with (
             Progress(f"candidates {job.key}", 0, "queries") as progress,
-            pq.ParquetWriter(draft.path("candidates.parquet"), SCHEMA) as writer,
+            column_writer(draft.path("candidates.parquet"), SCHEMA, NUMBERS) as writer,
         ):
             while group := list(islice(source, GROUP)):
                 if judge is not None:
@@ -219,7 +215,7 @@ def run(job: Job[CandidatesParams]) -> None:
                     report.add_pool(pool)
                 useful = [entry for lists in drawn for entry in lists if report.add_list(entry)]
                 if useful:
-                    writer.write_table(table(useful, docs, queries))
+                    writer.write_table(table(useful))
                 progress.add(len(group))
         if not report.lists:
             raise UserError(

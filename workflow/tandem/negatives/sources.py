@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from tandem.data.collection import EXCLUDED, LITERAL_MATCH, Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import iter_run
+from tandem.data.runs import iter_rows
 from tandem.errors import UserError
 from tandem.models.ragged import Ids
 from tandem.stages.negatives import CandidatesParams, negatives
@@ -79,8 +79,9 @@ def source_name(job: Job[CandidatesParams]) -> str:
 @negatives("run")
 def from_run(job: Job[CandidatesParams], labels: Labels, docs: IdRows, queries: IdRows) -> Ranked:
     """The documents of the input `run`."""
-    for query, ids, scores in iter_run(job.inputs["run"].path("run.trec")):
-        yield query, ids, docs.rows(ids), scores
+    names, needs_ids = queries.all.to_pylist(), labels.labels == "answers"
+    for query, rows, scores in iter_rows(job.inputs["run"], job.inputs["dataset"]):
+        yield names[query], docs.ids(rows) if needs_ids else [], rows, scores
 
 
 @negatives("random")

@@ -13,9 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tandem.cluster.progress import Progress
-from tandem.data.collection import Collection
-from tandem.data.rows import doc_rows, query_rows
-from tandem.data.runs import iter_run, scored_depth
+from tandem.data.runs import iter_rows, scored_depth
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids, ranges
@@ -116,15 +114,13 @@ def normalized(scores: Ids, offsets: Ids, how: str) -> Ids:
 
 def scores_of_run(job: Job[TeacherParams], run: Artifact, lists: Lists, progress: Progress) -> Iterator[Part]:
     """The scores of a run for the pairs it holds, by query."""
-    collection = Collection(job.inputs["dataset"])
-    docs, queries = doc_rows(collection), query_rows(collection)
     order = np.argsort(lists.queries, kind="stable")
     by_query = lists.queries[order]
-    source = scored(run)
-    while group := list(islice(source, QUERIES)):
-        query_row = queries.rows([query for query, _, _ in group])
-        of_run = np.repeat(query_row, [len(names) for _, names, _ in group])
-        keys = pair_keys(of_run, docs.rows([name for _, names, _ in group for name in names]))
+    source, depth = iter_rows(run, job.inputs["dataset"]), scored_depth(run)
+    while group := list(islice(((query, docs[:depth], own[:depth]) for query, docs, own in source), QUERIES)):
+        query_row = np.array([query for query, _, _ in group])
+        of_run = np.repeat(query_row, [len(docs) for _, docs, _ in group])
+        keys = pair_keys(of_run, np.concatenate([docs for _, docs, _ in group]))
         first, last = (np.searchsorted(by_query, query_row, side) for side in ("left", "right"))
         own = order[ranges(first, last - first)]
         sizes = lists.offsets[own + 1] - lists.offsets[own]
@@ -132,13 +128,6 @@ def scores_of_run(job: Job[TeacherParams], run: Artifact, lists: Lists, progress
         targets = pair_keys(np.repeat(lists.queries[own], sizes), lists.passages[rows])
         yield rows, lookup(targets, keys, np.concatenate([scores for _, _, scores in group]))
         progress.add(len(rows))
-
-
-def scored(run: Artifact) -> Iterator[tuple[str, list[str], Ids]]:
-    """(query, documents, scores) of a run, as far as its scores mean something."""
-    depth = scored_depth(run)
-    for query, docs, scores in iter_run(run.path("run.trec")):
-        yield query, docs[:depth], scores[:depth]
 
 
 def lookup(targets: Ids, keys: Ids, scores: Ids) -> Ids:

@@ -3,17 +3,18 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import islice
 from math import fsum
-from pathlib import Path
-from typing import NamedTuple
 
 import ir_measures
 import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
-from tandem.data.runs import Floats, lists, scored_depth, write_run
+from tandem.data.columns import Floats, Names
+from tandem.data.rows import Rows
+from tandem.data.runs import COLUMNS, read_group, require_over, scored_depth, write_run
+from tandem.data.tables import streaming
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
 from tandem.evaluation.scores import relevance
@@ -28,60 +29,55 @@ CHOSEN, GRID = "chosen.json", "grid.csv"
 CHUNK = 1000  # queries measured together
 
 
-class Span(NamedTuple):
-    """Where a query's lines stand in a file: first byte, number of bytes, number of the first line."""
-
-    start: int
-    size: int
-    line: int
-
-
 class RunFile:
-    """A run read query by query, whatever the order of its queries; one query's list is held at a time."""
+    """A run read query by query, whatever the order of its queries; a row group is held at a time.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.spans: dict[str, Span] = {}
-        start, number = 0, 1
-        with open(path, "rb") as file:
-            for words, group in groupby(file, key=lambda line: line.split(maxsplit=1)[:1]):
-                query, lines = b"".join(words).decode(errors="replace"), list(group)
-                if query in self.spans:
-                    raise UserError(f"{path}:{number}: query {query} again; the lines of a query must stand together")
-                self.spans[query] = Span(start, sum(map(len, lines)), number)
-                start, number = start + self.spans[query].size, number + len(lines)
+    `groups` has the row group of each query.
+    """
+
+    def __init__(self, run: Artifact, dataset: Artifact) -> None:
+        require_over(run, dataset)
+        self.run, self.names = run, Names(dataset)
+        self.groups: dict[str, int] = {}
+        self._held, self._lists = -1, dict[str, tuple[Rows, Floats]]()
+        with streaming(run.path(COLUMNS)) as file:
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group, ["query"])["query"].unique().to_pylist()
+                self.groups |= dict.fromkeys((self.names.queries[row] for row in rows), group)
 
     def read(self, query: str) -> tuple[list[str], Floats]:
-        """Documents and scores of a query, none where the run lacks it; a `UserError` if a line is wrong."""
-        if query not in self.spans:
+        """Documents and scores of a query, none where the run lacks it; a `UserError` if a score is infinite."""
+        if query not in self.groups:
             return [], np.empty(0, np.float32)
-        span = self.spans[query]
-        with open(self.path, "rb") as file:
-            file.seek(span.start)
-            text = file.read(span.size).decode()
-        [(_, docs, scores)] = lists(self.path, text.removesuffix("\n").split("\n"), span.line)
+        if self.groups[query] != self._held:
+            self._held = self.groups[query]
+            with streaming(self.run.path(COLUMNS)) as file:
+                lists = read_group(file, self._held).lists()
+                self._lists = {self.names.queries[row]: (rows, scores) for row, rows, scores in lists}
+        rows, scores = self._lists[query]
         if not np.isfinite(scores).all():
             raise UserError(
-                f"{self.path}: query {query} has an infinite score, which cannot be added; only numbers can"
+                f"{self.run.folder}: query {query} has an infinite score, which cannot be added; only numbers can"
             )
-        return docs, scores
+        return self.names.of(rows), scores
 
 
-def pools(runs: Sequence[Artifact], queries: Sequence[str]) -> Iterator[tuple[str, Pool]]:
+def pools(runs: Sequence[Artifact], dataset: Artifact, queries: Sequence[str]) -> Iterator[tuple[str, Pool]]:
     """Each query that a run lists documents for, in the split's order, and its pool.
 
     A run's query that the split lacks is a `UserError` at the end.
     """
-    files, scored = [RunFile(run.path("run.trec")) for run in runs], [scored_depth(run) for run in runs]
+    files, scored = [RunFile(run, dataset) for run in runs], [scored_depth(run) for run in runs]
     for query in queries:
-        if any(query in file.spans for file in files):
+        if any(query in file.groups for file in files):
             yield query, pool([file.read(query) for file in files], scored)
     known = set(queries)
     for file in files:
-        for query in file.spans:
+        for query in file.groups:
             if query not in known:
-                file.read(query)  # a line that is wrong
-                raise UserError(f"{file.path}: holds query {query}, which the split lacks; fuse runs of one split")
+                raise UserError(
+                    f"{file.run.folder}: holds query {query}, which the split lacks; fuse runs of one split"
+                )
 
 
 def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], list[Artifact]]:
@@ -120,7 +116,7 @@ def fused(
 
 
 def run(job: Job[FuseParams]) -> None:
-    """Write run.trec: the `depth` best documents of each query by the fused score, ties by document id.
+    """Write a run: the `depth` best documents of each query by the fused score, ties by document id.
 
     Inputs: dataset; the runs `run.0`, `run.1`, …; `tuned` (a `tune_fusion`), with the settings that were tuned. A query
     that no run lists documents for has no line.
@@ -128,8 +124,8 @@ def run(job: Job[FuseParams]) -> None:
     queries, runs = open_runs(job)
     tuned = tuned_settings(job) if "tuned" in job.inputs else {}
     with writing(job) as draft, Progress(f"fuse {job.key}", len(queries), "queries") as progress:
-        ranked = fused(pools(runs, queries), job.params.model_copy(update=tuned), progress)
-        lines = write_run(draft.path("run.trec"), ranked, job.key)
+        ranked = fused(pools(runs, job.inputs["dataset"], queries), job.params.model_copy(update=tuned), progress)
+        lines = write_run(job, draft, ranked)
         if not lines:
             raise UserError(f"fuse {job.key}: none of the runs holds a line; the first is {runs[0].folder}")
         draft.facts |= {"queries": progress.done, "lines": lines, **({"tuned": tuned} if tuned else {})}
@@ -150,7 +146,7 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
     base = FuseParams(method=params.method, normalize=params.normalize, depth=params.depth, split=params.split)
     rows = {query: row for row, query in enumerate(relevant.queries)}
     values = np.zeros((len(grid), len(rows)))
-    source = (entry for entry in pools(runs, queries) if entry[0] in rows)
+    source = (entry for entry in pools(runs, job.inputs["dataset"], queries) if entry[0] in rows)
     with writing(job) as draft, Progress(f"tune_fusion {job.key}", len(rows), "queries") as progress:
         while group := list(islice(source, CHUNK)):
             at = [rows[query] for query, _ in group]

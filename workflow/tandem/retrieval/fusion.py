@@ -10,7 +10,8 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.data.runs import Floats, ranked_order
+from tandem.data.columns import Floats
+from tandem.data.runs import ranked_order
 from tandem.stages.retrieval import FuseParams, TuneFusionParams, fusion, fusion_grid
 
 Floats64 = NDArray[np.float64]
@@ -72,7 +73,7 @@ def best(docs: Sequence[str], scores: Floats64, depth: int) -> tuple[list[str], 
 
 
 def is_flat(listed: Floats64) -> bool:
-    """Whether scores of a run are all equal but for the steps by which `write_run` lowers ties, or there are none."""
+    """Whether scores of a run are all equal but for the steps by which a run lowers ties, or there are none."""
     if not len(listed):
         return True
     step = np.spacing(np.abs(listed).max().astype(np.float32))

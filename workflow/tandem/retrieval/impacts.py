@@ -18,7 +18,8 @@ import numpy as np
 from tandem.cluster.progress import Progress
 from tandem.config.execution import Execution
 from tandem.data.collection import Collection
-from tandem.data.runs import Floats, write_run
+from tandem.data.columns import Floats
+from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.lexical import java
@@ -129,13 +130,13 @@ class Impacts:
 
 
 def run_search(job: Job[SearchImpactsParams]) -> None:
-    """Search the input `index` with the input `queries`; writes run.trec. A query without a match has no line."""
+    """Search the input `index` with the input `queries`; writes a run. A query without a match has no line."""
     passages, queries = open_as(TermWeights, job, job.params.split)
     rounded, ids = query_impacts(queries.take(0, queries.rows)), queries.query_ids()
     with closing(Impacts(job.inputs["index"], passages, job.execution)) as index, writing(job) as draft:
         with Progress(f"search_impacts {job.key}", queries.rows, "queries") as progress:
             ranked = index.search(ids, rounded, job.params.depth, index.threads)
-            lines = write_run(draft.path("run.trec"), counted(ranked, progress), job.key)
+            lines = write_run(job, draft, counted(ranked, progress))
         draft.facts |= {"queries": queries.rows, "lines": lines, "lucene": java.versions(index.java)}
 
 

@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from tandem.cluster.progress import Progress
+from tandem.data.columns import RankedRows
 from tandem.data.rows import Order
-from tandem.data.runs import Floats, write_run
+from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, ranges
 from tandem.retrieval.embeddings import Embeddings, Vectors
 from tandem.retrieval.exact import Array, Best, pack
 from tandem.retrieval.inputs import require_dataset
-from tandem.retrieval.retrieve import lists, open_embeddings
+from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import MaxSimParams
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
@@ -108,7 +109,7 @@ class Search:
 
 
 def run(job: Job[MaxSimParams]) -> None:
-    """Search and write `run.trec`.
+    """Search and write a run.
 
     Inputs: dataset, passages and queries (`token_vectors`), and perhaps an `index` of the passages' tokens.
     """
@@ -118,14 +119,14 @@ def run(job: Job[MaxSimParams]) -> None:
     index = job.inputs.get("index")
     if index is not None and (source := Path(index.upstream["passages"]).name) != passages.artifact.key:
         raise UserError(f"{index.folder}: was made from {source}; expected {passages.artifact.key}")
-    search, ids = Search(job, passages, queries, Order(job.inputs["dataset"])), queries.query_ids()
+    search, rows = Search(job, passages, queries, Order(job.inputs["dataset"])), embedded_rows(job, queries)
 
-    def ranked(progress: Progress) -> Iterator[tuple[str, list[str], Floats]]:
+    def ranked(progress: Progress) -> Iterator[RankedRows]:
         first = 0
         for best in search.exhaustive(progress) if index is None else search.by_index(index, progress):
-            yield from lists(best, ids[first : first + len(best.keys)], search.order)
+            yield from lists(best, rows[first : first + len(best.keys)], search.order)
             first += len(best.keys)
 
-    with writing(job) as draft, Progress(f"maxsim {job.key}", len(ids), "queries") as progress:
-        lines = write_run(draft.path("run.trec"), ranked(progress), job.key)
-        draft.facts |= {"queries": len(ids), "lines": lines}
+    with writing(job) as draft, Progress(f"maxsim {job.key}", len(rows), "queries") as progress:
+        lines = write_rows(job, draft, ranked(progress), search.order)
+        draft.facts |= {"queries": len(rows), "lines": lines}

@@ -14,7 +14,8 @@ import numpy as np
 from pydantic import BaseModel
 
 from tandem.cluster.progress import Progress, say
-from tandem.data.runs import Floats, followed, iter_run, ranked_order, scored_depth, write_run
+from tandem.data.columns import Floats
+from tandem.data.runs import followed, iter_run, scored_depth, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import Ranked, evaluate, parse_measures, without_identical_ids
 from tandem.evaluation.scores import relevance
@@ -68,7 +69,7 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     with writing(job) as draft, Progress(f"choose_pipeline {job.key}", len(named), "systems") as progress:
         for system in named:
             tops: list[list[Ranked]] = [[] for _ in system.depths]
-            for lists in rankings(system):
+            for lists in rankings(system, job.inputs["dataset"]):
                 for top, (query, docs, scores) in zip(tops, lists, strict=True):
                     top.append((query, docs[:cutoff], scores[:cutoff]))
             for depth, top in zip(system.depths, tops, strict=True):
@@ -87,7 +88,7 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
 
 
 def run(job: Job[PipelineParams]) -> None:
-    """Write run.trec: the run of the system that the input `chosen` names; the other inputs are as in `run_choice`."""
+    """Write the run of the system that the input `chosen` names; the other inputs are as in `run_choice`."""
     choice = job.inputs["chosen"]
     chosen = Chosen.model_validate_json(choice.path(CHOSEN).read_text(encoding="utf-8"))
     roles = {role for role in job.inputs if role != "chosen"}
@@ -103,7 +104,7 @@ def run(job: Job[PipelineParams]) -> None:
     note = f"{system.name}{top}: chosen of {choice.manifest.facts['systems']} by {measure} on {on} ({chosen.value:.4f})"
     say(f"pipeline {job.key} · {note}")
     with writing(job) as draft:
-        lines = write_run(draft.path("run.trec"), (ranked for (ranked,) in rankings(system)), job.key)
+        lines = write_run(job, draft, (ranked for (ranked,) in rankings(system, job.inputs["dataset"])))
         seen = [f"chosen on {on}, the queries that are scored"] if on == job.params.split else []
         deepest = scored_depth(own) if chosen.depth is None else chosen.depth
         draft.facts |= {"lines": lines, "scored_depth": deepest, "notes": [note], "warnings": seen}
@@ -125,19 +126,16 @@ def systems(job: Job[ChoosePipelineParams]) -> Iterator[System]:
         yield System(number, own, first, tuple(sorted(job.params.depths)))
 
 
-def rankings(system: System) -> Iterator[Sequence[Ranked]]:
+def rankings(system: System, dataset: Artifact) -> Iterator[Sequence[Ranked]]:
     """Query by query, (query, documents, scores) at each depth of a system, as the stage `rerank` would write them."""
-    deep = iter_run(system.run.path("run.trec"))
+    deep = iter_run(system.run, dataset)
     if system.first is None:
         for query, docs, scores in deep:
             yield [(query, docs, scores)]
         return
-    for (query, docs, scores), (again, reranked, values) in zip(
-        iter_run(system.first.path("run.trec")), deep, strict=True
-    ):
+    for (query, ranked, _), (again, reranked, values) in zip(iter_run(system.first, dataset), deep, strict=True):
         if query != again:
             raise UserError(f"{system.run.folder}: query {again} stands where its first stage has {query}")
-        ranked = [doc for doc, _ in ranked_order(docs, scores)]
         own = dict(zip(reranked, values.tolist(), strict=True))
         tops = (np.array([own[doc] for doc in ranked[:depth]], np.float32) for depth in system.depths)
         yield [by_score(query, ranked, top) for top in tops]

@@ -10,8 +10,9 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection, contents
-from tandem.data.rows import doc_rows, query_rows
-from tandem.data.runs import Floats, followed, iter_run, ranked_order, write_run
+from tandem.data.columns import Names, RankedRows
+from tandem.data.rows import Rows, query_rows
+from tandem.data.runs import followed, iter_rows, write_rows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.retrieval.exact import Array
@@ -24,7 +25,7 @@ from tandem.store.job import Job, writing
 GROUP = 1 << 20  # pairs looked up and scored together
 SCORES = {"raw": mean_logit, "probability": mean_probability}  # what of a window is aggregated
 
-Ranked = tuple[str, list[str]]  # query, and its documents, best first
+Ranked = tuple[int, Rows]  # a query's row and its documents' rows, best first
 
 
 def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array, Array]]:
@@ -32,20 +33,21 @@ def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array,
 
     These are the query's row and that of the passage or window, (pairs,), and each document's number of pairs.
     """
-    dataset, depth = Collection(job.inputs["dataset"]), job.params.depth
-    docs, run = doc_rows(dataset), iter_run(job.inputs["run"].path("run.trec"))
-    source = ((query, [doc for doc, _ in ranked_order(listed, scores)]) for query, listed, scores in run)
+    depth, names = job.params.depth, Names(job.inputs["dataset"])
+    source = ((query, rows) for query, rows, _ in iter_rows(job.inputs["run"], job.inputs["dataset"]))
     if isinstance(job.params, RerankWindowsParams):
         windows = Collection(job.inputs["windows"])
         queries, spans = query_rows(windows), Spans(windows)
         most = 1 if job.params.method == "first" else None
         size = GROUP * len(spans) // (depth * windows.passages)
     else:
-        queries, spans, size = query_rows(dataset), None, GROUP // depth
+        queries, spans, size = None, None, GROUP // depth
     while group := list(islice(source, max(1, size))):
         tops = [ranked[:depth] for _, ranked in group]
-        owners = np.repeat(queries.rows([query for query, _ in group]), [len(top) for top in tops])
-        passages = docs.rows([doc for top in tops for doc in top])
+        own = np.array([query for query, _ in group])
+        if queries is not None:
+            own = queries.rows([names.queries[query] for query in own.tolist()])
+        owners, passages = np.repeat(own, [len(top) for top in tops]), np.concatenate(tops)
         if spans is None:
             yield group, owners, passages, np.ones(len(passages), np.int64)
         else:
@@ -53,11 +55,11 @@ def groups(job: Job[RerankParams]) -> Iterator[tuple[list[Ranked], Array, Array,
             yield group, np.repeat(owners, sizes), rows, sizes
 
 
-def scores_of_texts(job: Job[RerankParams], group: list[Ranked], texts: dict[str, str]) -> Array:
+def scores_of_texts(job: Job[RerankParams], group: list[Ranked], names: Names, texts: dict[str, str]) -> Array:
     """Scores of the lists' first `depth` documents by a plugin's scorer, float32, shape (pairs,)."""
     params, score = job.params, pair_scorer[job.params.scorer or ""]
-    tops = [(query, ranked[: params.depth]) for query, ranked in group]
-    passages = Collection(job.inputs["dataset"]).texts({doc for _, top in tops for doc in top})
+    tops = [(names.queries[query], names.of(ranked[: params.depth])) for query, ranked in group]
+    passages = names.collection.texts({doc for _, top in tops for doc in top})
     parts = []
     for query, top in tops:
         own = np.asarray(score(texts[query], [contents(*passages[doc]) for doc in top], **params.options), np.float32)
@@ -69,21 +71,20 @@ def scores_of_texts(job: Job[RerankParams], group: list[Ranked], texts: dict[str
     return np.concatenate(parts)
 
 
-def rescored(
-    job: Job[RerankParams], judges: list[PairScores], progress: Progress
-) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores), a bounded group of queries at a time.
+def rescored(job: Job[RerankParams], judges: list[PairScores], progress: Progress) -> Iterator[RankedRows]:
+    """(the query's row, its documents' rows, their scores), a bounded group of queries at a time.
 
     The first `depth` documents have the mean of the cross-encoders' logits, or the aggregate of their windows' scores,
     the others whole numbers falling from below the lowest. Instead of cross-encoders a plugin's scorer may decide.
     """
-    params, texts = job.params, Collection(job.inputs["dataset"]).query_texts() if job.params.scorer else {}
+    params, names = job.params, Names(job.inputs["dataset"])
+    texts = names.collection.query_texts() if params.scorer else {}
     for group, queries, passages, sizes in groups(job):
         if isinstance(params, RerankWindowsParams):
             of_windows = SCORES[params.scores](judges, queries, passages, progress)
             scores = aggregate(params.method, of_windows, sizes, params.k).astype(np.float32)
         elif params.scorer:
-            scores = scores_of_texts(job, group, texts)
+            scores = scores_of_texts(job, group, names, texts)
             progress.add(len(scores))
         else:
             scores = mean_logit(judges, queries, passages, progress)
@@ -117,7 +118,7 @@ def run_shard(job: Job[RerankParams]) -> dict[str, object]:
 
 
 def run(job: Job[RerankParams]) -> None:
-    """Score the top `depth` of `run`, or the windows of these documents, and write `run.trec`, as deep as the run.
+    """Score the top `depth` of `run`, or the windows of these documents, and write a run as deep as the run.
 
     Inputs: dataset, run, and a cross-encoder `model` with its `tokens`, or several (`judge.0` with `judge_tokens.0`, …)
     whose scores are averaged; neither where a plugin scores. With `windows`, token ids are those of the windows.
@@ -126,5 +127,5 @@ def run(job: Job[RerankParams]) -> None:
     judges = open_scores(job)
     total = max(1, len(judges)) * sum(len(queries) for _, queries, _, _ in groups(job))
     with writing(job) as draft, Progress(f"{job.kind} {job.key}", total, "pairs") as progress:
-        lines = write_run(draft.path("run.trec"), rescored(job, judges, progress), job.key)
+        lines = write_rows(job, draft, rescored(job, judges, progress))
         draft.facts |= {"lines": lines, "scored": sum(judge.computed for judge in judges)}

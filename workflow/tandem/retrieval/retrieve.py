@@ -1,4 +1,4 @@
-"""Stage `retrieve`: the best passages of each query by exact inner product, as a TREC run, ties by document id.
+"""Stage `retrieve`: the best passages of each query by exact inner product, ties by document id.
 
 Shards search a range of blocks each, the stage the others: split, engine and memory change no byte.
 """
@@ -14,8 +14,10 @@ import numpy as np
 
 from tandem.cluster.leases import offered
 from tandem.cluster.progress import Progress
-from tandem.data.rows import Order
-from tandem.data.runs import Floats, write_run
+from tandem.data.collection import QUERIES, Collection
+from tandem.data.columns import RankedRows
+from tandem.data.rows import Order, Rows, query_rows
+from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import FP32, Embeddings, Pieces, Stretches, Vectors, block_name, origin
 from tandem.retrieval.exact import Array, Best
@@ -61,11 +63,17 @@ def open_engine(name: str) -> Engine:
     return search
 
 
-def lists(best: Best, queries: Sequence[str], order: Order) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores) of each row of `best`, best first."""
-    for row, query in enumerate(queries):
+def embedded_rows(job: Job[Any], queries: Embeddings) -> Rows:
+    """The row of each embedded query in the input `dataset`, of which the file of queries is checked first."""
+    check_files(job.inputs["dataset"], [QUERIES])
+    return query_rows(Collection(job.inputs["dataset"])).rows(queries.query_ids())
+
+
+def lists(best: Best, queries: Rows, order: Order) -> Iterator[RankedRows]:
+    """(the query's row, its passages' rows, their scores) of each row of `best`, best first."""
+    for row, query in enumerate(queries.tolist()):
         ranks, scores = best.ranked(row)
-        yield query, order.ids(ranks), scores
+        yield query, order.by_rank[ranks].astype(np.int64), scores
 
 
 Partial = tuple[range, Array]  # blocks, and what a shard has retrieved in them: packed, shape (queries, depth)
@@ -138,9 +146,9 @@ class Retrieval:
                 queries = self.queries.take(first, first + self.group)
                 yield search(queries, stretches, self.depth, self.memory // 2, workers)
 
-    def ranked(self, partials: Sequence[Partial]) -> Iterator[tuple[str, list[str], Floats]]:
-        """(query, documents, scores) of each query, best first, of all blocks."""
-        ids, own = self.queries.query_ids(), self.search(self.missing(partials))
+    def ranked(self, partials: Sequence[Partial]) -> Iterator[RankedRows]:
+        """(the query's row, its passages' rows, their scores) of each query, best first, of all blocks."""
+        rows, own = embedded_rows(self.job, self.queries), self.search(self.missing(partials))
         # What is merged is copied twice: together, and in parts.
         step = max(1, self.memory // 4 // (24 * self.depth * (len(partials) + 1)))
         for first, keys in zip(self.groups, own, strict=True):
@@ -149,7 +157,7 @@ class Retrieval:
                 best.keys[:] = keys[start : start + step]
                 for _, theirs in partials:
                     best.add(slice(0, len(best.keys)), theirs[first + start : first + start + len(best.keys)])
-                yield from lists(best, ids[first + start : first + start + len(best.keys)], self.order)
+                yield from lists(best, rows[first + start : first + start + len(best.keys)], self.order)
 
 
 def run_shard(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> dict[str, object]:
@@ -163,10 +171,10 @@ def run_shard(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> di
 
 
 def run(job: Job[RetrieveParams], kind: type[Retrieval] = Retrieval) -> None:
-    """Search the blocks that no shard has searched, merge, and write `run.trec`."""
+    """Search the blocks that no shard has searched, merge, and write the run."""
     retrieval = kind(job)
     with writing(job) as draft:
         partials = retrieval.partials()
-        lines = write_run(draft.path("run.trec"), retrieval.ranked(partials), job.key)
+        lines = write_rows(job, draft, retrieval.ranked(partials), retrieval.order)
         draft.facts |= {"queries": retrieval.queries.rows, "lines": lines, "shards": len(partials)}
     shutil.rmtree(retrieval.pieces.folder, ignore_errors=True)

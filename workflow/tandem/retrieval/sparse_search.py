@@ -84,5 +84,5 @@ def run_shard(job: Job[RetrieveParams]) -> dict[str, object]:
 
 
 def run(job: Job[RetrieveParams]) -> None:
-    """Search the blocks that no shard has searched, merge, and write `run.trec`."""
+    """Search the blocks that no shard has searched, merge, and write the run."""
     retrieve.run(job, SparseRetrieval)

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
+from tandem.data.columns import Floats
 from tandem.data.rows import IdRows, Rows, doc_rows
-from tandem.data.runs import Floats, iter_run, ranked_order, scored_depth, write_run
+from tandem.data.runs import iter_run, ranked_order, scored_depth, write_run
 from tandem.data.text import document_of, window_id
 from tandem.retrieval.exact import Array
 from tandem.retrieval.inputs import require_windows
@@ -102,13 +103,13 @@ def documents(
 
 
 def aggregated(
-    job: Job[AggregateParams], progress: Progress, facts: dict[str, int]
+    job: Job[AggregateParams], docs: IdRows, progress: Progress, facts: dict[str, int]
 ) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores) of each query; `facts` counts queries and lists that are shorter than `depth`."""
-    run, docs = job.inputs["run"], doc_rows(Collection(job.inputs["dataset"]))
+    run = job.inputs["run"]
     spans, scored = Spans(Collection(job.inputs["windows"])), scored_depth(run)
     reachable = min(job.params.depth, len(docs))
-    for query, windows, scores in iter_run(run.path("run.trec")):
+    for query, windows, scores in iter_run(run, job.inputs["windows"]):
         names, values = documents(job.params, windows[:scored], scores[:scored], docs, spans)
         facts["queries"] += 1
         facts["shorter"] += len(names) < reachable
@@ -117,9 +118,9 @@ def aggregated(
 
 
 def run(job: Job[AggregateParams]) -> None:
-    """Write `run.trec` over the documents of `dataset` from `run`, which is over `windows`."""
+    """Write a run over the documents of `dataset` from `run`, which is over `windows`."""
     require_windows(job, "run")
-    facts = {"queries": 0, "shorter": 0}
+    facts, docs = {"queries": 0, "shorter": 0}, doc_rows(Collection(job.inputs["dataset"]))
     with writing(job) as draft, Progress(f"aggregate {job.key}", 0, "queries") as progress:
-        lines = write_run(draft.path("run.trec"), aggregated(job, progress, facts), job.key)
+        lines = write_run(job, draft, aggregated(job, docs, progress, facts), docs)
         draft.facts |= {"lines": lines, **facts}

@@ -42,7 +42,7 @@ class Kind:
         shard: `module:function` that computes one shard, where jobs may share its work.
         train: `module:function` that does, before the shards, what all of them need.
         lazy: roles of the inputs whose files the stage itself checks against their manifests, as far as it reads them.
-        in_runs: whether an entry of `runs` may name it: it writes run.trec from `dataset` and perhaps `run`.
+        in_runs: whether an entry of `runs` may name it: it writes a run from `dataset` and perhaps `run`.
         box: the box of the report's drawing that it belongs to.
     """
 

@@ -54,6 +54,6 @@ class ImportedParams(Params):
 
 KINDS = (
     Kind("dataset", "data.dataset:run", DatasetParams, threads="all", box="Collection"),
-    Kind("given", "data.runs:run_given", GivenParams, box="Collection"),
-    Kind("imported", "data.runs:run_imported", ImportedParams, box="Collection"),
+    Kind("given", "data.imported:run_given", GivenParams, version=2, box="Collection"),
+    Kind("imported", "data.imported:run_imported", ImportedParams, version=2, box="Collection"),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Literal, Self
 import numpy as np
 
 from tandem.config.training import CrossTrain, SingleTrain, Train
-from tandem.data.runs import Floats
+from tandem.data.columns import Floats
 from tandem.models.ragged import Ids, ends
 from tandem.training.lists import Batch, Lists
 

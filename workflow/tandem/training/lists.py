@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from tandem.data.columns import Names
 from tandem.data.tables import streaming
 from tandem.errors import UserError
 from tandem.models.ragged import Ids, ends, ranges
@@ -66,8 +68,8 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
     with streaming(path) as file:
         passages = np.empty(file.metadata.num_rows, np.int32)
         for batch in file.iter_batches(1 << 20, columns=["query_row", "passage_row", "label", "list"]):
-            query, passage, label = (batch.column(i).to_numpy() for i in range(3))
-            keys = query.astype(np.int64) << 1 | np.asarray(pc.equal(batch.column(3), "denoised"))
+            query, passage, label = (batch.column(i).to_numpy().astype(np.int64) for i in range(3))
+            keys = query << 1 | np.asarray(pc.equal(batch.column(3), "denoised"))
             first = np.flatnonzero(np.diff(keys, prepend=last))
             starts.append(at + first)
             queries.append(query[first])
@@ -82,6 +84,13 @@ def read_lists(path: Path, scores: Path | None = None) -> Lists:
     if stored is not None and len(stored) != at:
         raise UserError(f"{scores}: holds {len(stored):,} scores, but {path} has {at:,} rows; make the teacher again")
     return Lists(np.concatenate(queries), np.append(firsts, at), positives, passages, stored)
+
+
+def with_ids(rows: pa.Table, names: Names) -> pa.Table:
+    """Rows of a candidates.parquet behind the ids of their queries and passages: `query_id`, `doc_id`."""
+    queries = [names.queries[row] for row in rows["query_row"].to_pylist()]
+    ids = {"query_id": pa.array(queries, pa.string()), "doc_id": pa.array(names.of(rows["passage_row"]), pa.string())}
+    return pa.table({**ids, **{name: rows[name] for name in rows.column_names}})
 
 
 def joined(parts: Sequence[Lists]) -> Lists:

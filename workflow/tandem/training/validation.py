@@ -60,7 +60,7 @@ def read_validation(
     """The first `count` dev queries of a run with its top `depth` passages; None if none has a relevant passage."""
     qrels = collection.qrels("dev")
     chosen: list[tuple[str, Ids, Grades]] = []
-    for query, docs, _ in iter_run(run.path("run.trec")):
+    for query, docs, _ in iter_run(run, collection.artifact):
         if len(chosen) < count and (grades := graded(qrels.get(query, {}), rows)):
             top = rows.rows(docs[:depth], missing_ok=True)
             chosen.append((query, top[top >= 0], grades))

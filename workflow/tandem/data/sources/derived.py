@@ -15,7 +15,7 @@ from tandem.config.datasets import Dataset
 from tandem.data.collection import CORPUS, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
-from tandem.data.runs import iter_run, ranked_order
+from tandem.data.runs import iter_run
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.beir import BeirQueries
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
@@ -289,8 +289,8 @@ def _top(job: DatasetJob, base: Artifact, depth: int) -> Iterator[tuple[str, lis
     split = run.params.get("split", VALIDATED)
     if (searched, split) != (base.key, VALIDATED):
         raise UserError(f"{run.folder}: is a run of split {split} on {searched}; expected {VALIDATED} on {base.key}")
-    for query, docs, scores in iter_run(run.path("run.trec")):
-        yield query, [doc for doc, _ in ranked_order(docs, scores)[:depth]]
+    for query, docs, _ in iter_run(run, base):
+        yield query, docs[:depth]
 
 
 def _drawn(dataset: Artifact, present: set[str], count: int) -> set[str]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.data.collection import Collection, contents
-from tandem.data.runs import iter_run, ranked_order
+from tandem.data.runs import iter_run
 from tandem.data.splits import subset
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, without_excluded
@@ -102,7 +102,10 @@ def run(job: Job[ErrorsParams]) -> None:
     require_dataset(job, "run")
     params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
     judged = relevance(job.inputs, params.split, [])
-    wrong = {row.query: row for row in wrong_queries(artifact, params.top, judged.qrels, set(judged.queries))}
+    wrong = {
+        row.query: row
+        for row in wrong_queries(artifact, collection.artifact, params.top, judged.qrels, set(judged.queries))
+    }
     if not wrong:
         top = f"the top {params.top} of {artifact.folder}"
         raise UserError(f"errors: every query has a positive in {top}; lower analysis.errors.top")
@@ -126,12 +129,12 @@ def run(job: Job[ErrorsParams]) -> None:
         draft.facts |= {"queries": len(sample), "pairs": len(rows)}
 
 
-def wrong_queries(run: Artifact, top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
+def wrong_queries(run: Artifact, dataset: Artifact, top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
     """The scored queries of a run whose first `top` results that count hold no positive, in the run's order."""
-    for query, docs, scores in without_excluded(iter_run(run.path("run.trec")), qrels):
+    for query, docs, scores in without_excluded(iter_run(run, dataset), qrels):
         if query not in queries:
             continue
-        ranked = ranked_order(docs, scores)
+        ranked = list(zip(docs, scores.tolist(), strict=True))
         relevant = [doc for doc, value in qrels[query].items() if value > 0]
         ranks = {doc: rank for rank, (doc, _) in enumerate(ranked, 1)}
         best_first = sorted(relevant, key=lambda doc: (ranks.get(doc, len(ranks) + 1), doc))

@@ -17,6 +17,7 @@ from scipy.stats import kendalltau
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
+from tandem.data.columns import Names
 from tandem.data.rows import query_rows
 from tandem.data.splits import subset
 from tandem.errors import UserError
@@ -30,14 +31,14 @@ from tandem.store.artifact import Artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
 from tandem.training.instances import draw
-from tandem.training.lists import read_lists
+from tandem.training.lists import read_lists, with_ids
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 DYNAMICS = "dynamics.parquet"
 FLOATS = ("entropy_de", "entropy_ce", "kl", "tau")
 SCHEMA = pa.schema([("step", pa.int64()), ("query_id", pa.string()), *((name, pa.float64()) for name in FLOATS)])
 NEGATIVES = "negatives.parquet"
-COLUMNS = ("query_id", "doc_id", "label", "rank", "score", "list", "query_row", "passage_row")
+COLUMNS = ("query_row", "passage_row", "label", "rank", "score", "list")
 QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -157,10 +158,11 @@ def hardness(job: Job[HardnessParams]) -> None:
     if len(lists) != len(params.models):
         raise UserError(f"hardness: {len(lists)} training lists, but {len(params.models)} models; one name each")
     use_workers(job.execution.workers)
+    names = Names(job.inputs["dataset"])
     with writing(job) as draft, Progress(f"hardness {job.key}", 0, "pairs") as progress:
         sources = zip(lists, params.models, params.drawn_from, strict=True)
         rows = pa.concat_tables(
-            negatives(artifact, f"{model}: {source}", params.queries, judges, progress)
+            negatives(artifact, names, f"{model}: {source}", params.queries, judges, progress)
             for artifact, model, source in sources
         )
         pq.write_table(rows, draft.path(NEGATIVES))
@@ -173,9 +175,11 @@ def hardness(job: Job[HardnessParams]) -> None:
         draft.facts |= {"rows": len(rows), "judges": judged_by}
 
 
-def negatives(lists: Artifact, name: str, queries: int, judges: list[PairScores], progress: Progress) -> pa.Table:
+def negatives(
+    lists: Artifact, names: Names, name: str, queries: int, judges: list[PairScores], progress: Progress
+) -> pa.Table:
     """The rows of one model's lists, of so many queries at most; `name` is what the source is called."""
-    rows = _sampled(lists.path("candidates.parquet"), queries)
+    rows = with_ids(_sampled(lists.path("candidates.parquet"), names, queries), names)
     source = [name if kind == "undenoised" else f"{name}, {kind}" for kind in rows["list"].to_pylist()]
     judge = pa.nulls(len(rows), pa.float32())
     if judges:
@@ -185,13 +189,13 @@ def negatives(lists: Artifact, name: str, queries: int, judges: list[PairScores]
     return pa.table({"source": pa.array(source, pa.string()), **columns, "judge": judge})
 
 
-def _sampled(path: Path, queries: int) -> pa.Table:
+def _sampled(path: Path, names: Names, queries: int) -> pa.Table:
     """The rows of so many queries at most; the file, which may not fit into memory, is read twice."""
     with pq.ParquetFile(path) as file:
-        batches = file.iter_batches(columns=["query_id"])
-        names = dict.fromkeys((name for batch in batches for name in batch["query_id"].unique().to_pylist()), "train")
-    chosen = pa.array(list(subset(names, {"train": queries})), pa.string())
-    return pq.read_table(path, columns=list(COLUMNS), filters=pc.field("query_id").isin(chosen))
+        batches = file.iter_batches(columns=["query_row"])
+        rows = {names.queries[row]: row for batch in batches for row in batch["query_row"].unique().to_pylist()}
+    chosen = [rows[query] for query in subset(dict.fromkeys(rows, "train"), {"train": queries})]
+    return pq.read_table(path, columns=list(COLUMNS), filters=pc.field("query_row").isin(pa.array(chosen, pa.uint32())))
 
 
 def count_negatives(rows: pd.DataFrame, threshold: float | None) -> dict[str, dict[str, object]]:

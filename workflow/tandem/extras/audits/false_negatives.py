@@ -55,7 +55,9 @@ def run(job: Job[FalseNegativesParams]) -> None:
     docs, texts = doc_rows(collection), collection.queries(params.split)
     chosen = subset(dict.fromkeys(texts, params.split), {params.split: params.queries})
     queries = {query: text for query, text in texts.items() if query in chosen}
-    results = [read_run(artifact, params.split, queries, params.depth, docs) for artifact in job.many("run")]
+    results = [
+        read_run(artifact, collection.artifact, params.split, queries, params.depth) for artifact in job.many("run")
+    ]
     scored_by = f"mean probability of {', '.join(judges)}" if judges else f"reciprocal rank fusion (k = {FUSION})"
     counts = Counts(names, params.top, params.threshold if judges else None)
     sheet: list[pa.Table] = []

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from tandem.data import tables
 from tandem.data.collection import QRELS, QUERIES, Collection
+from tandem.data.columns import Floats
 from tandem.data.rows import IdRows, Rows
-from tandem.data.runs import Floats, ranked_order
 from tandem.extras.audits.duplicates import EXACT, Duplicates
 from tandem.extras.audits.minhash import normalised
 
@@ -206,9 +206,9 @@ def holes(
     """
     result = Holes(len(split.judged), {depth: Depth() for depth in depths})
     shares = dict.fromkeys(depths, 0.0)
-    judged = ((query, ranked_order(docs, scores)) for query, docs, scores in run if query in split.judged)
+    judged = ((query, docs[: max(depths)]) for query, docs, _ in run if query in split.judged)
     while some := list(islice(judged, QUERIES_AT_ONCE)):
-        tops = {query: [doc for doc, _ in ranked[: max(depths)]] for query, ranked in some}
+        tops = dict(some)
         for query, docs in tops.items():
             result.queries += 1
             for cutoff, depth in result.depths.items():

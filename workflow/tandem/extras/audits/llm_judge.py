@@ -100,7 +100,9 @@ def unjudged(
         if is_asked:
             known[query].add(doc)
     for artifact in job.many("run"):
-        for query, rows in read_run(artifact, job.params.split, queries, job.params.depth, docs).items():
+        for query, rows in read_run(
+            artifact, job.inputs["dataset"], job.params.split, queries, job.params.depth
+        ).items():
             known[query].update(docs.ids(rows))
     for query, own in known.items():
         yield from (Pair(query, doc, None) for doc in sorted(own - judged.get(query, {}).keys()))

@@ -16,13 +16,12 @@ import numpy as np
 
 from tandem.data.collection import CORPUS, Collection, contents
 from tandem.data.rows import IdRows, doc_rows
-from tandem.data.runs import iter_run
+from tandem.data.runs import iter_run, require_split
 from tandem.errors import UserError
 from tandem.extras.audits import labels
 from tandem.extras.audits.duplicates import EXACT, Duplicates, Search, SearchCounts, unpack
 from tandem.extras.audits.labels import Holes, Overlap, Split
 from tandem.extras.audits.minhash import Shingling, Sketcher
-from tandem.extras.audits.pools import require_split
 from tandem.report.grid import csv_text
 from tandem.stages.evaluation import NoiseParams
 from tandem.store.files import write_json, write_text
@@ -87,7 +86,7 @@ def run(job: Job[NoiseParams]) -> None:
             overlaps=labels.overlaps(splits, duplicates),
             holes={
                 run.key: labels.holes(
-                    iter_run(run.path("run.trec")), splits[params.split or ""], params.depths, duplicates, ids, MOST
+                    iter_run(run, collection.artifact), splits[params.split or ""], params.depths, duplicates, ids, MOST
                 )
                 for run in runs
             },

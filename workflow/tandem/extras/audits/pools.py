@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tandem.data import statistics
+from tandem.data.columns import Names
 from tandem.data.rows import IdRows
-from tandem.data.runs import iter_run, ranked_order
+from tandem.data.runs import iter_rows, require_split
 from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 from tandem.store.job import Job
@@ -64,26 +65,20 @@ def fused(ranks: Array) -> Array:
     return scores
 
 
-def require_split(run: Artifact, split: str | None) -> None:
-    """Refuse a run of another split."""
-    searched = run.params.get("split", split)
-    if searched != split:
-        raise UserError(f"{run.folder}: is a run of split {searched}, but split is {split}; give a run of {split}")
-
-
-def read_run(run: Artifact, split: str, queries: dict[str, str], depth: int, docs: IdRows) -> Results:
+def read_run(run: Artifact, dataset: Artifact, split: str, queries: dict[str, str], depth: int) -> Results:
     """The first `depth` passages of each query of a run.
 
     Raises:
-        UserError: a run of another split, one without any of the queries, or a passage that the corpus lacks.
+        UserError: a run of another split or dataset, or one without any of the queries.
     """
     require_split(run, split)
     results: Results = {}
-    for query, ids, scores in iter_run(run.path("run.trec")):
-        if query in queries:
-            results[query] = docs.rows([doc for doc, _ in ranked_order(ids, scores)[:depth]]).astype(np.uint32)
+    names = Names(dataset)
+    for row, passages, _ in iter_rows(run, dataset):
+        if (query := names.queries[row]) in queries:
+            results[query] = passages[:depth].astype(np.uint32)
     if not results:
-        raise UserError(f"{run.path('run.trec')}: holds no query of split {split}; give a run of {split}")
+        raise UserError(f"{run.folder}: holds no query of split {split}; give a run of {split}")
     return results
 
 

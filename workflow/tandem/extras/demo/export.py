@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from tandem.cluster.progress import Progress, say
 from tandem.data.collection import CORPUS, Collection
+from tandem.data.runs import iter_run, write_trec
 from tandem.errors import UserError
 from tandem.extras.demo.mteb import write_results
 from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
@@ -44,19 +45,24 @@ def export(
     index: str | None = None,
     texts: Annotated[bool, Parameter(negative="")] = False,
     mteb: Annotated[bool, Parameter(negative="")] = False,
+    run: Annotated[bool, Parameter(negative="")] = False,
+    split: str | None = None,
     dataset: str | None = None,
 ) -> None:
     """Write a dual encoder and the index of its passages as a folder for plain FAISS and transformers.
 
-    With `--mteb` write the scores of any system in the format of MTEB's results instead.
+    With `--mteb` write the scores of any system in the format of MTEB's results instead, with `--run` its run as one
+    file in TREC's format.
 
     Args:
         model: a dual encoder.
         files: FILE.yaml … laid upon config/config.yaml, as Snakemake's `--configfile`.
-        out: the folder.
+        out: the folder, or the file of a run.
         index: one of `indexes:` instead of all vectors (flat).
         texts: include the passages' texts.
         mteb: write scores, of the dataset or of all in a group.
+        run: write a run, which may be of any split.
+        split: of the run, instead of the one that is reported.
         dataset: instead of the configuration's `dataset`.
     """
     names, paths = split_files([model, *files])
@@ -64,6 +70,13 @@ def export(
         raise UserError(f"{len(names)} words are no YAML files; say one model")
     configuration = Configuration(paths, [f"dataset={dataset}"] if dataset else [])
     system = f"{names[0]}@{index}" if index else names[0]
+    if split and not run:
+        raise UserError("--split: only a run is of a split; say --run too, or leave it out")
+    if run:
+        if texts or mteb:
+            raise UserError(f"--{'texts' if texts else 'mteb'}: a run is written alone; leave it or --run out")
+        export_run(configuration, system, split, out)
+        return
     if mteb:
         if texts:
             raise UserError("--texts: scores have no texts; leave it or --mteb out")
@@ -73,13 +86,32 @@ def export(
         return
     plan = configuration.plan()
     requested = set(plan.stages)
-    run = resolve(plan, system)
-    if KINDS.get(run.kind) != DUAL:
+    searched = resolve(plan, system)
+    if KINDS.get(searched.kind) != DUAL:
         raise UserError(f"{system} is not a dual encoder; only vectors can be exported as an index")
-    require_built(part(run).needs.values(), requested, system, configuration)
+    require_built(part(searched).needs.values(), requested, system, configuration)
     with fresh_folder(out) as draft:
-        fill(draft, system, run, plan.split, texts)
+        fill(draft, system, searched, plan.split, texts)
     print(f"{out}: {system}; how to search it is in {out / 'README.md'}")
+
+
+def export_run(configuration: Configuration, system: str, split: str | None, out: Path) -> None:
+    """Write a system's run in TREC's format, as `run.trec` has it where a stage writes that; a new file."""
+    plan = configuration.plan()
+    requested, stage = set(plan.stages), plan.planner.run(system, split or plan.split, "the system")
+    needed = [stage, stage.upstream["dataset"]]
+    require_built(needed, requested, system, configuration)
+    if out.exists():
+        raise UserError(f"{out}: exists already; name another file, or remove it")
+    ranking, dataset = (open_artifact(Path(each.folder)) for each in needed)
+    say(f"export {ranking.key} · {ranking.manifest.facts['lines']:,} lines")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(out) as partial:
+            write_trec(partial, iter_run(ranking, dataset), ranking.key)
+    except OSError as error:
+        raise UserError(f"{error.filename or out}: cannot be written: {error.strerror}") from None
+    print(f"{out}: the run of {system} on {split or plan.split}")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from tandem.config.indexes import INDEXES
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import LINE, token_rows
+from tandem.extras.estimate.stage_costs import run_disk, token_rows
 from tandem.plan.graph import Stage
 from tandem.retrieval.indexes.types import lists, sample_size, sized
 
@@ -130,7 +130,7 @@ def ann(stage: Stage, setting: Setting) -> Work:
     exact = 2.0 * min(params.recall_queries, queries) * index.rows * index.dimension
     memory = 150 * MIB + 40.0 * min(queries, GROUP) * proposed
     rows = ((together(setting), queries * each), ("faiss_alone", exact))
-    return Work(rows=rows, memory=memory, disk=queries * depth * LINE)
+    return Work(rows=rows, memory=memory, disk=run_disk(queries, depth, params.split))
 
 
 @cost("tradeoffs")

@@ -2,10 +2,12 @@
 
 from math import comb
 
+from tandem.data.splits import LEARNED
 from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.plan.graph import Stage
 
-LINE = 60  # bytes of a run's line
+LINE, TEXT = 6, 60  # bytes of a run's line, and of the same line in run.trec
+LISTED = 8  # bytes of a line of training lists
 EVERY = 1 << 62
 ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
 
@@ -60,7 +62,7 @@ def bm25(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
     searched = queries * max(setting.size(stage).passages / 1e6, 0.02)
-    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=queries * params.depth * LINE)
+    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=run_disk(queries, params.depth, params.split))
 
 
 @cost("tune_bm25")
@@ -70,6 +72,11 @@ def tune_bm25(stage: Stage, setting: Setting) -> Work:
     queries = min(setting.queries(stage, params.split), params.queries or float("inf"))
     searched = len(params.k1) * len(params.b) * queries * max(setting.size(stage).passages / 1e6, 0.02)
     return Work(rows=(("bm25", searched),), memory=1024 * MIB)
+
+
+def run_disk(queries: float, depth: int, split: str) -> float:
+    """Bytes of a run: its columns, and its text where the split is evaluated."""
+    return queries * depth * (LINE if split in LEARNED else LINE + TEXT)
 
 
 def score_pairs(setting: Setting, tokens: Stage, pairs: float, models: int, disk: float) -> Work:
@@ -92,8 +99,8 @@ def candidates(stage: Stage, setting: Setting) -> Work:
     lines = queries * params.depth
     if judges:
         pairs = queries * (params.depth + 1)
-        return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * 20)
-    return Work(rows=(("lines", lines),), disk=lines * 20)
+        return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=lines * LISTED)
+    return Work(rows=(("lines", lines),), disk=lines * LISTED)
 
 
 @cost("teacher")
@@ -123,9 +130,10 @@ def embeddings(stage: Stage, setting: Setting) -> Work:
 def retrieve(stage: Stage, setting: Setting) -> Work:
     """Exact inner-product search of every query against every passage."""
     size, passages = setting.size(stage), stage.upstream["passages"]
-    queries = size.queries.get(params_of(stage.upstream["queries"]).split, 0)
+    split = params_of(stage.upstream["queries"]).split
+    queries = size.queries.get(split, 0)
     operations = 2.0 * queries * size.passages * setting.dimension(passages)
-    return Work(rows=(("flat_search", operations),), disk=queries * params_of(stage).depth * LINE)
+    return Work(rows=(("flat_search", operations),), disk=run_disk(queries, params_of(stage).depth, split))
 
 
 def split_of(run: Stage) -> str:
@@ -137,10 +145,11 @@ def split_of(run: Stage) -> str:
 @cost("rerank")
 def rerank(stage: Stage, setting: Setting) -> Work:
     """Scoring the top of every query's list, by each cross-encoder of an ensemble."""
-    queries, judges = setting.queries(stage, split_of(stage)), max(1, number_of(stage, "judge"))
-    disk = queries * params_of(stage.upstream["run"]).depth * LINE
+    split, depth = split_of(stage), params_of(stage.upstream["run"]).depth
+    queries, judges = setting.queries(stage, split), max(1, number_of(stage, "judge"))
+    disk = run_disk(queries, depth, split)
     if params_of(stage).scorer:  # a plugin's; nobody knows what it costs
-        return Work(rows=(("lines", disk / LINE),), memory=150 * MIB, disk=disk)
+        return Work(rows=(("lines", queries * depth),), memory=150 * MIB, disk=disk)
     read = stage.upstream.get("tokens") or stage.upstream["judge_tokens.0"]
     return score_pairs(setting, read, queries * params_of(stage).depth, judges, disk)
 
@@ -152,7 +161,7 @@ def rerank_windows(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = documents.queries.get(params.split, 0)
     each = 1.0 if params.method == "first" else windows.passages / documents.passages
-    disk = queries * params_of(stage.upstream["run"]).depth * LINE
+    disk = run_disk(queries, params_of(stage.upstream["run"]).depth, params.split)
     read, judges = stage.upstream["judge_tokens.0"], number_of(stage, "judge")
     return score_pairs(setting, read, queries * params.depth * each, judges, disk)
 
@@ -163,15 +172,16 @@ def aggregate(stage: Stage, setting: Setting) -> Work:
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
     read = queries * params_of(stage.upstream["run"]).depth
-    return Work(rows=(("lines", read),), memory=150 * MIB, disk=queries * params.depth * LINE)
+    return Work(rows=(("lines", read),), memory=150 * MIB, disk=run_disk(queries, params.depth, params.split))
 
 
 @cost("fuse")
 def fuse(stage: Stage, setting: Setting) -> Work:
     """Reading several runs and writing one."""
     params, runs = params_of(stage), number_of(stage, "run")
-    lines = setting.queries(stage, params.split) * params.depth * runs
-    return Work(rows=(("lines", lines),), memory=150 * MIB, disk=lines * LINE / runs)
+    queries = setting.queries(stage, params.split)
+    disk = run_disk(queries, params.depth, params.split)
+    return Work(rows=(("lines", queries * params.depth * runs),), memory=150 * MIB, disk=disk)
 
 
 @cost("tune_fusion")
@@ -188,8 +198,9 @@ def tune_fusion(stage: Stage, setting: Setting) -> Work:
 def pipeline(stage: Stage, setting: Setting) -> Work:
     """Reading a run and the one that it re-ranks, and writing one."""
     params = params_of(stage)
-    lines = setting.queries(stage, params.split) * params.depth
-    return Work(rows=(("lines", 3 * lines),), memory=150 * MIB, disk=lines * LINE)
+    queries = setting.queries(stage, params.split)
+    disk = run_disk(queries, params.depth, params.split)
+    return Work(rows=(("lines", 3 * queries * params.depth),), memory=150 * MIB, disk=disk)
 
 
 @cost("choose_pipeline")

@@ -15,15 +15,16 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.config.indexes import TradeoffSweep
+from tandem.data.columns import RankedRows
 from tandem.data.rows import Order
-from tandem.data.runs import Floats, write_run
+from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import Array, recall
 from tandem.retrieval.faiss_search import exact_best
 from tandem.retrieval.indexes.search import Index, Searcher
 from tandem.retrieval.indexes.threads import alone, lease_gpus
-from tandem.retrieval.retrieve import lists, open_embeddings
+from tandem.retrieval.retrieve import embedded_rows, lists, open_embeddings
 from tandem.stages.retrieval import AnnParams, TradeoffsParams
 from tandem.store.job import Job, writing
 
@@ -43,15 +44,13 @@ def open_vectors(job: Job[AnnParams] | Job[TradeoffsParams]) -> tuple[Embeddings
     return passages, queries
 
 
-def search(
-    job: Job[AnnParams], searcher: Searcher, queries: Embeddings, order: Order
-) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query, documents, scores) of each query, a bounded group of queries at a time."""
-    ids = queries.query_ids()
+def search(job: Job[AnnParams], searcher: Searcher, queries: Embeddings, order: Order) -> Iterator[RankedRows]:
+    """(the query's row, its passages' rows, their scores) of each query, a bounded group of queries at a time."""
+    rows = embedded_rows(job, queries)
     with Progress(f"ann {job.key}", queries.rows, "queries") as progress:
         for first in range(0, queries.rows, GROUP):
             group = queries.take(first, first + GROUP)
-            yield from lists(searcher.best(group, job.params.depth), ids[first : first + GROUP], order)
+            yield from lists(searcher.best(group, job.params.depth), rows[first : first + GROUP], order)
             progress.add(len(group))
 
 
@@ -69,7 +68,7 @@ def measure_recall(searcher: Searcher, queries: Array, depth: int) -> dict[str, 
 
 
 def run(job: Job[AnnParams]) -> None:
-    """Search and write `run.trec`."""
+    """Search and write the run."""
     params = job.params
     passages, queries = open_vectors(job)
     gpu = lease_gpus(job)
@@ -78,7 +77,7 @@ def run(job: Job[AnnParams]) -> None:
         index = Index(job.inputs["index"], threads, gpu)
         index.tune(params.nprobe, params.ef_search)
         searcher = Searcher(index, passages, order.ranks, params.rescore, params.rescore_factor)
-        lines = write_run(draft.path("run.trec"), search(job, searcher, queries, order), job.key)
+        lines = write_rows(job, draft, search(job, searcher, queries, order), order)
         draft.facts |= {"queries": queries.rows, "lines": lines, "gpu": index.gpu}
         if params.recall_queries:
             sample = sample_queries(queries, params.recall_queries)

@@ -15,8 +15,8 @@ import numpy as np
 from faiss.contrib.ondisk import merge_ondisk
 
 from tandem.cluster.progress import Progress, say
+from tandem.data.columns import Floats
 from tandem.data.rows import Rows
-from tandem.data.runs import Floats
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings, Pieces, block_name, origin
 from tandem.retrieval.indexes.threads import PIECE, Nearest, Threads, alone, centroids, explained, lease_gpus

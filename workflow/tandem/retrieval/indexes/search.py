@@ -8,8 +8,8 @@ import faiss
 import numpy as np
 
 from tandem.cluster.progress import say
+from tandem.data.columns import Floats
 from tandem.data.rows import Rows
-from tandem.data.runs import Floats
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.exact import CHUNK, Array, Best, pack, pair_scores

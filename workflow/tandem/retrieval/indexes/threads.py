@@ -16,8 +16,8 @@ import faiss
 import numpy as np
 
 from tandem.cluster.leases import lease
+from tandem.data.columns import Floats
 from tandem.data.rows import Rows
-from tandem.data.runs import Floats
 from tandem.errors import UserError
 from tandem.store.job import Job
 

@@ -82,7 +82,7 @@ def k1_and_b(job: Job[Bm25Params], index: Artifact) -> tuple[float, float]:
 
 
 def run(job: Job[Bm25Params]) -> None:
-    """Search the input `lucene` or `bm25s` with the queries of the input `dataset`; writes run.trec.
+    """Search the input `lucene` or `bm25s` with the queries of the input `dataset`; writes a run.
 
     Execution: `workers` threads, `heap` of Java. A query that matches no passage has no line.
     """
@@ -92,7 +92,7 @@ def run(job: Job[Bm25Params]) -> None:
     with open_engine(job) as engine, writing(job) as draft:
         with Progress(f"bm25 {job.key}", len(queries), "queries") as progress:
             ranked = engine.search(queries, k1, b, params.depth, progress)
-            lines = write_run(draft.path("run.trec"), ranked, job.key)
+            lines = write_run(job, draft, ranked)
         draft.facts.update(queries=len(queries), lines=lines, **engine.facts)
 
 

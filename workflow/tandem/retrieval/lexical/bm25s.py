@@ -24,9 +24,10 @@ import numpy as np
 
 from tandem.cluster.progress import Progress, warn
 from tandem.data.collection import Collection, contents
+from tandem.data.columns import Floats
 from tandem.data.language import language_warnings
 from tandem.data.rows import Rows
-from tandem.data.runs import Floats, ranked_order
+from tandem.data.runs import ranked_order
 from tandem.data.text import segmenter
 from tandem.errors import UserError
 from tandem.models.ragged import Ragged, write_ragged

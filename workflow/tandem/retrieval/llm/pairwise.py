@@ -8,7 +8,8 @@ from itertools import combinations
 import numpy as np
 from scipy.special import expit
 
-from tandem.data.runs import Floats, falling
+from tandem.data.columns import Floats
+from tandem.data.runs import falling
 from tandem.retrieval.llm.answers import Answers
 from tandem.retrieval.llm.prompts import PAIR_WORDS, pair_prompt
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection, contents
-from tandem.data.runs import Floats, followed, iter_run, ranked_order, write_run
+from tandem.data.columns import Floats
+from tandem.data.runs import followed, iter_run, write_run
 from tandem.retrieval.inputs import require_dataset, require_depth
 from tandem.retrieval.llm.answers import Answers
 from tandem.retrieval.llm.asking import at_once, open_answers
@@ -64,8 +65,8 @@ def rescored(
 ) -> Iterator[tuple[str, list[str], Floats]]:
     """(query, documents, scores), some queries at a time; the first `depth` documents have the model's scores."""
     params, dataset = job.params, Collection(job.inputs["dataset"])
-    texts, run = dataset.query_texts(), iter_run(job.inputs["run"].path("run.trec"))
-    source = ((query, [doc for doc, _ in ranked_order(listed, scores)]) for query, listed, scores in run)
+    texts, run = dataset.query_texts(), iter_run(job.inputs["run"], job.inputs["dataset"])
+    source = ((query, docs) for query, docs, _ in run)
 
     def rescore(ranked: Ranked, stored: dict[str, tuple[str, str]]) -> tuple[Floats, Counter[str]]:
         query, docs = ranked
@@ -83,7 +84,7 @@ def rescored(
 
 
 def run(job: Job[RerankLlmParams]) -> None:
-    """Write `run.trec`, as deep as the run; facts count answers, tokens, ties, and answers that had to be repaired.
+    """Write a run as deep as the run; facts count answers, tokens, ties, and answers that had to be repaired.
 
     Inputs: `dataset`, `run`. An answer is kept before the next question: a stage that is killed asks only what is new.
     """
@@ -93,7 +94,7 @@ def run(job: Job[RerankLlmParams]) -> None:
     answers, counts = open_answers(job, chat), Counter(repaired=0)
     try:
         with writing(job) as draft, Progress(f"{job.kind} {job.key}", 0, "passages") as progress:
-            lines = write_run(draft.path("run.trec"), rescored(job, answers, counts, progress), job.key)
+            lines = write_run(job, draft, rescored(job, answers, counts, progress))
             draft.facts |= {"lines": lines, **answers.counts, **counts}
     finally:
         answers.close()

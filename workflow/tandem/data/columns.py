@@ -1,0 +1,140 @@
+"""A run's lists as columns of row numbers: their order, and the names behind the rows."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from tandem.data.collection import QUERIES, Collection
+from tandem.data.rows import Order, Rows
+from tandem.store.artifact import Artifact
+
+Floats = NDArray[np.float32]
+RankedRows = tuple[int, Rows, Floats]  # the query's row, its passages' rows, their scores
+
+SCHEMA = pa.schema([("query", pa.uint32()), ("passage", pa.uint32()), ("score", pa.float32())])
+
+
+def column_writer(path: Path, schema: pa.Schema, numbers: Sequence[str]) -> pq.ParquetWriter:
+    """What writes tables into a packed file: `numbers` byte by byte, the other columns by their distinct values."""
+    return pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[name for name in schema.names if name not in numbers],
+        column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
+    )
+
+
+class Names:
+    """The ids of a dataset's queries and passages by row, read when they are first needed.
+
+    With an `order`, which is on disk, those of passages take no memory.
+    """
+
+    def __init__(self, dataset: Artifact, order: Order | None = None) -> None:
+        self.collection, self.order = Collection(dataset), order
+
+    @cached_property
+    def queries(self) -> list[str]:
+        """The id of each query, of all splits."""
+        path = self.collection.artifact.path(QUERIES)
+        ids: list[str] = pq.read_table(path, columns=["query_id"])["query_id"].to_pylist()
+        return ids
+
+    @cached_property
+    def passages(self) -> pa.Array:
+        """The id of each passage."""
+        return self.collection.doc_ids().cast(pa.large_string()).combine_chunks()
+
+    def at(self, rows: Rows) -> pa.Array:
+        """The ids of some passages."""
+        return self.order.at(rows) if self.order else self.passages.take(pa.array(rows))
+
+    def of(self, rows: Rows) -> list[str]:
+        """The ids of some passages, as strings of Python's."""
+        ids: list[str] = self.at(rows).to_pylist()
+        return ids
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lists, one after the other: a line each for every passage of a query.
+
+    Attributes:
+        queries, passages: rows, uint32, shape (lines,).
+        scores: float32, same shape.
+    """
+
+    queries: Any
+    passages: Any
+    scores: Any
+
+    @classmethod
+    def of(cls, lists: Sequence[RankedRows]) -> "Block":
+        """Some queries' lists."""
+        queries = np.repeat(np.array([query for query, _, _ in lists], np.uint32), [len(rows) for _, rows, _ in lists])
+        passages = np.concatenate([rows for _, rows, _ in lists]).astype(np.uint32)
+        return cls(queries, passages, np.concatenate([scores for _, _, scores in lists], dtype=np.float32))
+
+    def ranked(self, names: Names) -> "Block":
+        """Each list by score, then by document id, with strictly falling scores.
+
+        Raises:
+            ValueError: a score is not a number.
+        """
+        if np.isnan(self.scores).any():
+            raise ValueError("a score is not a number")
+        passages, scores = self.passages, self.scores
+        same = self.queries[1:] == self.queries[:-1]
+        lists = np.cumsum(np.append(0, ~same))[: len(scores)]
+        if (same & (scores[1:] > scores[:-1])).any():
+            order = np.lexsort((-scores, lists))
+            passages, scores = passages[order], scores[order]
+        ties = same & (scores[1:] == scores[:-1])
+        if not ties.any():
+            return Block(self.queries, passages, scores)
+        tied = np.flatnonzero(np.append(ties, False) | np.append(False, ties))
+        by_id = np.empty(len(tied), np.int64)
+        by_id[pc.sort_indices(names.at(passages[tied])).to_numpy()] = np.arange(len(tied))
+        best_first = tied[np.lexsort((by_id, -scores[tied], lists[tied]))]
+        passages, scores = passages.copy(), scores.copy()
+        passages[tied], scores[tied] = passages[best_first], scores[best_first]
+        has_tie = np.zeros(lists[-1] + 1, bool)
+        has_tie[lists[tied]] = True
+        at = np.flatnonzero(has_tie[lists])
+        scores[at] = lowered(scores[at], lists[at])
+        return Block(self.queries, passages, scores)
+
+    def lists(self) -> Iterator[RankedRows]:
+        """The list of each query."""
+        starts = np.flatnonzero(np.diff(self.queries.astype(np.int64), prepend=-1))
+        passages = self.passages.astype(np.int64)
+        for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(passages)], strict=True):
+            yield int(self.queries[start]), passages[start:stop], self.scores[start:stop]
+
+
+def lowered(scores: Floats, lists: Rows) -> Floats:
+    """`falling` of scores that do not rise within a list; `lists` is the number of each line's list, ascending.
+
+    With each float32 as its number k in the order of all of them, k'_i = min(k_i, k'_{i-1} - 1) within a list: a
+    running minimum of k_i + i. A list's numbers are moved below those of the list before it, so that it starts anew.
+    """
+    bits = scores.view(np.int32).astype(np.int64)
+    keys = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+    offset = np.arange(len(keys)) - (lists << 34)
+    low = np.minimum.accumulate(keys + offset)
+    low -= offset
+    changed = np.flatnonzero(low < keys)
+    new = np.maximum(low[changed], -int(np.float32(np.inf).view(np.int32)))  # nothing is below -inf
+    result = scores.copy()
+    result[changed] = np.where(new < 0, np.int64(-(1 << 31)) - new, new).astype(np.int32).view(np.float32)
+    return result

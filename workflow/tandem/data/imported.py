@@ -1,0 +1,178 @@
+"""Runs that are not computed here: a dataset's own training lists (stage `given`) and released runs (`imported`).
+
+A released run may be read with another rule for ties than ours, as its own numbers were computed.
+"""
+
+from array import array
+from collections.abc import Iterator
+from itertools import groupby
+from math import isnan, nan
+from operator import itemgetter
+from pathlib import Path
+
+import numpy as np
+
+from tandem.cluster.progress import Progress
+from tandem.config.retrieval import Ties
+from tandem.data.collection import Collection
+from tandem.data.reading import fields, lines, parse_number, parse_whole
+from tandem.data.rows import doc_rows
+from tandem.data.runs import falling, ranked_order, write_run
+from tandem.data.validate import Warnings
+from tandem.errors import UserError
+from tandem.stages.data import GivenParams, ImportedParams
+from tandem.store.job import Job, writing
+
+PIECE = 1 << 16  # scored pairs that are converted at once
+TRIPLE = "positive's score, negative's score, query id, positive's id, negative's id"
+# Reasons to drop a line.
+UNKNOWN_QUERY = "lines name queries that the split lacks"
+UNKNOWN_PASSAGE = "lines name passages that the corpus lacks"
+REPEATED = "lines name a passage of their query again"
+
+Line = tuple[str, str, str, float]  # query id, passage id, place for errors, score
+Ranking = tuple[str, list[str], list[float]]  # query id, passage ids, scores
+
+
+def run_given(job: Job[GivenParams]) -> None:
+    """Write a run of the negatives of the training lists of the input `dataset`, to draw candidates from.
+
+    A run has no order but that of its scores, so a negative's score is minus its place in the list: what the format
+    lists first ranks first. DPR's pools list hard negatives before the others, RocketQA's files what their sampler
+    drew. A query without a negative has no line.
+    """
+    collection = Collection(job.inputs["dataset"])
+    queries = collection.queries(job.params.split)
+    with writing(job) as draft, Progress(f"given {job.key}", len(queries), "queries") as progress:
+        lists = _negatives(collection, queries, job.params.depth, progress)
+        lines = write_run(job, draft, lists)
+        if not lines:
+            error = f"{collection.artifact.folder}: its training lists hold no negative"
+            raise UserError(f"{error} for a query of split {job.params.split}; name a run instead of given")
+        draft.facts.update(queries=progress.done, lines=lines, without_negative=len(queries) - progress.done)
+
+
+def _negatives(collection: Collection, queries: dict[str, str], depth: int, progress: Progress) -> Iterator[Ranking]:
+    """The negatives of every query that has one; a passage that is also a positive is not a negative."""
+    for query, listed in collection.lists():
+        if query in queries:
+            positives = {doc for doc, label, _ in listed if label > 0}
+            docs = list(dict.fromkeys(doc for doc, _, _ in listed if doc not in positives))[:depth]
+            if docs:
+                progress.add(1)
+                yield query, docs, [-float(place) for place in range(1, len(docs) + 1)]
+
+
+def run_imported(job: Job[ImportedParams]) -> None:
+    """Write the run in the file that `path` of `job.execution` names, for the input `dataset`.
+
+    Dropped and counted: queries that the split lacks, passages that the corpus lacks, and a passage's later mentions
+    for a query.
+
+    Raises:
+        UserError: a malformed line, a query whose lines are not together, or nothing left.
+    """
+    params, path = job.params, Path(str(job.execution.path))
+    collection = Collection(job.inputs["dataset"])
+    selection = Selection(collection, params.split, params.depth, params.ties)
+    with writing(job) as draft, Progress(f"imported {job.key}", 0, "queries") as progress:
+        rankings = selection.rankings(FORMATS[params.format](path), progress)
+        written = write_run(job, draft, rankings, selection.docs)
+        if not written:
+            error = f"{path}: holds no line about split {params.split} of {collection.artifact.folder}"
+            dropped = "; ".join(f"{count:,} {what}" for what, count in selection.dropped.items() if count)
+            raise UserError(f"{error} ({dropped or 'it is empty'}); its ids must be those of the dataset")
+        warnings = Warnings(f"imported {job.key}")
+        for what, count in selection.dropped.items():
+            warnings.count(count, f"{what} and were dropped")
+        missing = len(selection.split_queries) - progress.done
+        draft.facts.update(queries=progress.done, lines=written, without_run=missing, warnings=warnings.lines)
+
+
+class Selection:
+    """The lines of a released run that are about a split and its corpus; `dropped` counts the others by reason."""
+
+    def __init__(self, collection: Collection, split: str, depth: int, ties: Ties = "doc_id") -> None:
+        self.split_queries, self.depth, self.ties = collection.queries(split), depth, ties
+        self.docs = doc_rows(collection)
+        self.dropped = dict.fromkeys((UNKNOWN_QUERY, UNKNOWN_PASSAGE, REPEATED), 0)
+
+    def rankings(self, lines: Iterator[Line], progress: Progress) -> Iterator[Ranking]:
+        """The best `depth` passages of each query of the split."""
+        done: set[str] = set()
+        for query, group in groupby(lines, key=itemgetter(0)):
+            scored = list(group)
+            if query in done:
+                raise UserError(f"{scored[0][2]}: query {query} again; the lines of a query must stand together")
+            done.add(query)
+            if query not in self.split_queries:
+                self.dropped[UNKNOWN_QUERY] += len(scored)
+            elif ranked := self._ranked(scored):
+                progress.add(1)
+                yield query, [doc for doc, _ in ranked], [score for _, score in ranked]
+
+    def _ranked(self, scored: list[Line]) -> list[tuple[str, float]]:
+        """A query's known passages, each at its best place, cut to the depth."""
+        is_known = self.docs.rows([doc for _, doc, _, _ in scored], missing_ok=True) >= 0
+        known = [(doc, score) for (_, doc, _, score), in_corpus in zip(scored, is_known, strict=True) if in_corpus]
+        best: dict[str, float] = {}
+        for doc, score in ranked_order([doc for doc, _ in known], [score for _, score in known], ties=self.ties):
+            best.setdefault(doc, score)
+        self.dropped[UNKNOWN_PASSAGE] += len(scored) - len(known)
+        self.dropped[REPEATED] += len(known) - len(best)
+        return list(falling(best.items()))[: self.depth]  # no tie is left to break otherwise
+
+
+def read_trec(path: Path) -> Iterator[Line]:
+    """The lines `query Q0 passage rank score tag` of a run in TREC's format, to be ordered by score."""
+    for number, line in lines(path):
+        try:
+            query, _, doc, _, score, _ = line.split()
+            value = float(score)
+        except ValueError:
+            value = nan
+        if isnan(value):
+            raise UserError(f"{path}:{number}: not a run line: {line.strip()!r}; it is `query Q0 doc rank score tag`")
+        yield query, doc, f"{path}:{number}", value
+
+
+def read_ranks(path: Path) -> Iterator[Line]:
+    """The lines `query`, `passage`, `rank` and perhaps `score`, by tabs: MS MARCO's and RocketQA's format.
+
+    Their reference scripts measure by rank, and equal scores would change it: the score becomes minus the rank.
+    """
+    for where, columns in fields(path, "query id, passage id, rank and perhaps score", 3, 4):
+        if len(columns) == 4:
+            parse_number(where, "score", columns[3])
+        yield columns[0], columns[1], where, -float(parse_whole(where, "rank", columns[2]))
+
+
+def read_margin_mse(path: Path) -> Iterator[Line]:
+    """Triples with a teacher's scores, as published for Margin-MSE (Hofstätter et al. 2020), as that teacher's run.
+
+    A line is `positive's score`, `negative's score`, `query`, `positive`, `negative`, by tabs, in any order. A pair on
+    several lines has the score of the first. The pairs of a query come together, queries as they first appear.
+
+    Memory: about 30 bytes a line, and the ids once.
+    """
+    queries: dict[str, int] = {}
+    passages: dict[str, int] = {}
+    keys, scores, positives = array("Q"), array("d"), set()
+    for where, (positive_score, negative_score, query, positive, negative) in fields(path, TRIPLE, 5):
+        row = queries.setdefault(query, len(queries)) << 32
+        for doc, value in ((positive, positive_score), (negative, negative_score)):
+            key, score = row | passages.setdefault(doc, len(passages)), parse_number(where, "score", value)
+            if key not in positives:
+                keys.append(key)
+                scores.append(score)
+            if doc is positive:
+                positives.add(key)  # it stands on every line of its query
+    pairs, first = np.unique(np.frombuffer(keys, np.uint64), return_index=True)
+    pair_scores, query_ids, doc_ids, place = np.frombuffer(scores), list(queries), list(passages), str(path)
+    for start in range(0, len(pairs), PIECE):
+        part = slice(start, start + PIECE)
+        for key, score in zip(pairs[part].tolist(), pair_scores[first[part]].tolist(), strict=True):
+            yield query_ids[key >> 32], doc_ids[key & 0xFFFFFFFF], place, score
+
+
+FORMATS = {"trec": read_trec, "ranks": read_ranks, "margin_mse": read_margin_mse}
