@@ -83,7 +83,7 @@ def test_only_what_uses_the_plugin_has_it_in_its_key(project):
 
 
 def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
-    folder = shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns(".snakemake"))
+    folder = shutil.copytree(project, tmp_path / "copy")
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["plugins"] = [str(folder / "my_ideas.py")]
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
@@ -94,7 +94,6 @@ def test_another_source_of_the_plugin_makes_other_keys(project, tmp_path):
         file.write("\n# a remark\n")
     code, output = said(snakemake(folder, ["-n", "-p"]))
     assert code == 0, output
-    assert {"dataset", "train", "shortest_first"} <= set(output.split())
     commands = [line.split("python -m tandem ")[1] for line in output.splitlines() if "python -m tandem " in line]
     assert {command.split()[0] for command in commands if "--run.plugins" in command} >= USED
 

@@ -14,7 +14,7 @@ from tandem.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 CE = "models.ce_bm25neg"
-LOSSES = "listwise, pointwise, hinge, ranknet, lambdarank, approx_ndcg"
+LOSSES = "listwise, pointwise, approx_ndcg, hinge, ranknet, lambdarank"
 
 
 def mistakes(config):

@@ -21,7 +21,8 @@ from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 from tandem.training.instances import Instances, batches
 from tandem.training.lists import joined, read_lists
-from tandem.training.stage import known_positives, lists_with_own_labels
+from tandem.training.stage import known_positives, training_lists
+from tandem.training.validation import set_apart
 
 ROWS = np.array([1, 2, 3, 4, 5, 6, 7, 8])
 SCORES = np.arange(8.0, 0, -1, dtype=np.float32)
@@ -184,15 +185,35 @@ def test_pseudo_labels_ignore_the_qrels_and_are_known_to_training(
         {"objective": "dual", "train": {}},
         {"candidates": labelled, "candidates.1": pseudo},
     )
-    others = lists_with_own_labels(job)
-    assert [len(one) for one in others] == [len(lists)]
+    drawn = training_lists(job)
+    assert len(drawn) == 20 + len(lists)
     collection = Collection(dataset)
     docs, queries = doc_rows(collection), query_rows(collection)
     query, doc = next((own[0]["query_id"], own[0]["doc_id"]) for own in lists.values())
     at, there = queries.rows([query]), docs.rows([doc])
-    assert known_positives(collection, docs, queries, others).known(at, there).all()
+    assert known_positives(collection, docs, queries, drawn).known(at, there).all()
     labels = collection.qrels("train")[query]
-    assert known_positives(collection, docs, queries).known(at, there).all() == (doc in labels)
+    without = read_lists(labelled.path("candidates.parquet"))
+    assert known_positives(collection, docs, queries, without).known(at, there).all() == (doc in labels)
+
+
+def test_what_a_judge_accepts_is_known_to_the_batch_and_to_validation(draw, dataset, train_run, cross_model, tokens):
+    judge = {"run": train_run, "judge.0": cross_model, "judge_tokens.0": tokens}
+    denoise = {"negative_below": 0.5, "positive_above": 0.5, "hybrid": True, "backfill": None}
+    rows, _, artifact = draw(judge, denoise=denoise, precision="fp32", batch_tokens=256)
+    accepted = {(row["query_row"], row["passage_row"]) for row in rows if row["source"] == "judge"}
+    collection, lists = Collection(dataset), read_lists(artifact.path("candidates.parquet"))
+    docs, queries = doc_rows(collection), query_rows(collection)
+    positives = known_positives(collection, docs, queries, lists)
+    asked, passages = np.array(sorted(accepted)).T
+    assert positives.known(asked, passages).diagonal().all()
+    # A query is validated on its first list, the undenoised one, where what the judge accepts is no positive.
+    _, held = set_apart(lists, positives, collection, docs, queries, most=20, seed=0)
+    asked = held.batch.queries.tolist()
+    graded = {(query, row) for query, grades in zip(asked, held.grades, strict=True) for row in grades}
+    expected = {(query, row) for query, row in accepted if query in asked}
+    assert expected
+    assert expected <= graded
 
 
 def test_joined_lists_stand_one_after_the_other(draw):

@@ -46,6 +46,16 @@ def test_a_judge_is_an_input_with_or_without_denoising(drawn):
     assert both.values["denoise"]["negative_below"] == 0.1
 
 
+def test_a_calibrated_judge_has_dev_s_run_as_an_input(drawn):
+    plain = drawn(denoise={"by": "ce_bm25neg"})
+    made = drawn(denoise={"by": "ce_bm25neg", "calibrate": "dev"})
+    assert made.upstream["calibration"].name == "bm25.dev"
+    assert made.values["denoise"] == plain.values["denoise"] | {"calibrate": "dev"}
+    assert "calibration" not in plain.upstream
+    with pytest.raises(UserError, match=r"candidates.denoise.calibrate needs a run `from` and labels: qrels"):
+        drawn(**{"from": "random", "denoise": {"by": "ce_bm25neg", "calibrate": "dev"}})
+
+
 FUSED = {"fusions": {"both": {"method": "rrf", "of": ["bm25", "encoder"], "k": 60}}}
 NO_ZERO = "have no zero (neither BM25 nor a cosine); say margin, or by: a cross-encoder"
 

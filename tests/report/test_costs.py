@@ -67,11 +67,12 @@ def test_a_reranker_pays_for_its_first_stage_and_for_every_training_behind_it(ti
     assert costs.index_bytes == bytes_of(scores, "embeddings/rocketqav2.passages-*")
 
 
-def test_a_group_of_datasets_has_no_run(timed):
+def test_a_group_of_datasets_has_no_run_and_what_was_deleted_no_costs(timed):
     scores = timed("BM25")
     upstream = {role: folder for role, folder in scores.manifest.upstream.items() if role != "run"}
-    manifest = scores.manifest.model_copy(update={"upstream": upstream})
-    assert costs_of(replace(scores, manifest=manifest)) is None
+    gone = {**scores.manifest.upstream, "qrels": "results/toy/relabel/toy-0123456789"}
+    for inputs in (upstream, gone):
+        assert costs_of(replace(scores, manifest=scores.manifest.model_copy(update={"upstream": inputs}))) is None
 
 
 def test_the_columns_of_a_table(world, tmp_path):

@@ -6,9 +6,10 @@ import torch
 from tiny_training import POSITIVES
 
 from tandem.errors import UserError
+from tandem.models.ragged import Ragged
 from tandem.training.checkpoints import Checkpoints
 from tandem.training.forward import Budget
-from tandem.training.lists import Lists, Positives
+from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.loop import Training
 
 TRAIN = {"queries_per_batch": 2, "list_size": 3, "epochs": 1.0, "steps": None, "lr": 1e-3, "optimizer": "adamw"}
@@ -111,6 +112,32 @@ def test_known_positives_by_hand():
     known = POSITIVES.known(np.array([3, 7, 1]), np.array([5, 2, 11, 5]))
     assert known.tolist() == [[True, False, True, True], [False] * 4, [True, False, False, True]]
     assert POSITIVES.known(np.array([], np.int64), np.array([5])).shape == (0, 1)
+
+
+COPIES = Ragged(np.array([7, 8, 7, 8, 7, 9]), np.array([0, 2, 4, 5, 6]))  # passages 0 and 1 have the same tokens
+
+
+def test_a_copy_of_a_known_positive_is_one_too():
+    queries, passages = np.array([4, 5]), np.array([0, 1, 2, 3])
+    known = Positives(np.array([4, 5]), np.array([1, 3]), COPIES).known(queries, passages)
+    assert known.tolist() == [[True, True, False, False], [False, False, False, True]]
+    known = Positives(np.array([4, 5]), np.array([1, 3])).known(queries, passages)
+    assert known.tolist() == [[False, True, False, False], [False, False, False, True]]
+
+
+def test_lengthened_lists_repeat_no_passage():
+    # Passages 0 and 1 are one: query 5 has a copy as its negative, query 6 gets it once, query 7 knows it as relevant.
+    batch = Batch(np.array([4, 8, 5, 6, 7]), np.array([[0, 2], [1, -1], [3, 1], [2, -1], [2, 3]]))
+    positives = Positives(np.array([4, 8, 5, 6, 7, 7]), np.array([0, 1, 3, 2, 2, 1]), COPIES)
+    made = positives.lengthened(batch).passages
+    assert made[:, :2].tolist() == batch.passages.tolist()
+    assert made[:, 2:].tolist() == [
+        [-1, -1, 3, -1, -1],
+        [-1, -1, 3, 2, -1],
+        [-1, -1, -1, 2, -1],
+        [0, -1, 3, -1, -1],
+        [-1, -1, -1, -1, -1],
+    ]
 
 
 def test_known_positives_of_many_equal_a_search_for_each():

@@ -68,8 +68,8 @@ def test_reference_trains_the_reranker_by_supervision_alone(make_objective, grad
 
 def test_in_batch_lengthens_joint_lists_by_the_others_positives(make_objective, batch):
     made = make_objective("joint", in_batch=True).positives.lengthened(batch).passages[:, 4:]
-    # the diagonal is the list's own; passage 5 is a known positive of query 3
-    assert made.tolist() == [[-1, 5, 8, 11], [2, -1, 8, 11], [2, 5, -1, 11], [2, -1, 8, -1]]
+    # what stands in a list is not added again; passage 5 is a known positive of query 3
+    assert made.tolist() == [[-1, -1, -1, -1], [-1, -1, 8, 11], [2, 5, -1, 11], [-1, -1, 8, -1]]
 
 
 def test_list_scores_are_dot_products_over_the_temperature():

@@ -1,5 +1,6 @@
 """Training lists: which passages of a run they are drawn from, and which of those a judge or a positive removes."""
 
+from operator import not_
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -20,6 +21,11 @@ class Denoising(Section):
     negative_below: float = Field(0.1, description="a passage is a negative only if its probability is below")
     positive_above: float | None = Field(0.9, description="unlabelled passages above it become positives; null: none")
     hybrid: bool = Field(False, description="mix denoised and undenoised negatives, as RocketQAv2 §3.3")
+    calibrate: Literal["dev"] | None = Field(
+        None,
+        exclude_if=not_,
+        description="dev: a probability is fitted to the judge's scores of dev's known positives and other candidates",
+    )
     backfill: Backfill | None = Field(None, description="fill up short lists with unjudged passages of these ranks")
 
 

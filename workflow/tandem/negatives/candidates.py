@@ -191,9 +191,9 @@ def run(job: Job[CandidatesParams]) -> None:
     """Write candidates.parquet and report.json."""
     judge = None
     if job.many("judge"):
-        from tandem.negatives.judging import open_judge  # imports torch, which takes a second
+        from tandem.negatives.judging import Judge  # imports torch, which takes a second
 
-        judge = open_judge(job)
+        judge = Judge(job)
     report = Report(job.params.negatives, job.params.denoise)
     collection = Collection(job.inputs["dataset"])
     docs, queries = doc_rows(collection), query_rows(collection)
@@ -224,7 +224,7 @@ def run(job: Job[CandidatesParams]) -> None:
             )
         result = report.finish()
         write_json(draft.path("report.json"), result)
-        draft.facts |= {"queries": result["queries"], "lists": result["lists"]}
+        draft.facts |= {"queries": result["queries"], "lists": result["lists"]} | (judge.facts if judge else {})
         for line in judge_warnings(job.many("judge"), report):
             warn(job, draft, line)
 
@@ -246,11 +246,12 @@ def threshold_warnings(judges: Sequence[Artifact], report: Report) -> list[str]:
     positives are below `negative_below`.
     """
     shares = report.below()
-    relative = [stage_name(model.key) for model in judges if _loss(model) not in (None, "pointwise")]
+    anchored = report.denoise is not None and report.denoise.calibrate
+    relative = [stage_name(model.key) for model in judges if _loss(model) not in (None, "pointwise") and not anchored]
     text = ", ".join(f"{share:.0%} of the known positives are below {value:g}" for value, share in shares.items())
     if shares and relative:
         cause = f"{' and '.join(relative)}, which judges, has learned to order lists, not what probability is enough"
-        return [f"{cause}: {text}; set the thresholds by these shares, or judge by a model with loss: pointwise"]
+        return [f"{cause}: {text}; set the thresholds by these shares, calibrate: dev, or judge by loss: pointwise"]
     if shares and report.denoise and shares[report.denoise.negative_below] > MOST_LOST:
         return [f"{text}: so many relevant passages count as sure negatives; lower negative_below"]
     return []

@@ -1,26 +1,116 @@
 """Judging pools: the probabilities that cross-encoders give the passages which training lists are drawn from."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
+from scipy.optimize import minimize
 
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
+from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
 from tandem.negatives.candidates import GROUP, Report, pools
 from tandem.negatives.lists import Pool
-from tandem.retrieval.pair_scores import PairScores, Requests, mean_probability, open_judges, score_shard
+from tandem.retrieval.pair_scores import (
+    PairScores,
+    Requests,
+    mean_logit,
+    mean_probability,
+    open_judges,
+    probability,
+    score_shard,
+)
+from tandem.stages.base import Json
 from tandem.stages.negatives import CandidatesParams
 from tandem.store.job import Job
 
 
-def open_judge(job: Job[CandidatesParams]) -> Callable[[list[Pool]], None]:
-    """What gives pools the probabilities of a job's judges."""
-    use_workers(job.execution.workers)
-    return partial(judge, judges=open_judges(job))
+@dataclass(frozen=True)
+class Calibration:
+    """σ(slope · x + intercept) of a mean logit x.
+
+    Attributes:
+        positives, others: the numbers of dev pairs that it was fitted to.
+    """
+
+    slope: float
+    intercept: float
+    positives: int
+    others: int
+
+
+class Judge:
+    """The judges of a job: gives pools their mean probability, of one σ(slope · x + intercept) where it is calibrated.
+
+    Without calibration a probability is the mean of the judges' σ(x). Raises a `UserError` where dev has no pairs.
+    """
+
+    def __init__(self, job: Job[CandidatesParams]) -> None:
+        use_workers(job.execution.workers)
+        self.judges = open_judges(job)
+        self.calibration = calibrated(dev_pools(job), self.judges, job.key) if "calibration" in job.inputs else None
+
+    @property
+    def facts(self) -> Json:
+        """What the manifest says."""
+        return {"calibration": asdict(self.calibration)} if self.calibration else {}
+
+    def __call__(self, group: list[Pool]) -> None:
+        """Give each pool the probabilities of its window's passages and of its positives."""
+        if (fit := self.calibration) is None:
+            probabilities = mean_probability(self.judges, *pairs(group))
+        else:
+            logits = mean_logit(self.judges, *pairs(group))
+            probabilities = probability(fit.slope * logits + fit.intercept).astype(np.float32)
+        give(group, probabilities)
+
+
+def dev_pools(job: Job[CandidatesParams]) -> Iterator[Pool]:
+    """The pools of the dev queries, by the rules of the training queries' and the run `calibration`."""
+    params = job.params.model_copy(update={"split": "dev", "queries": None, "below_positive": None})
+    collection = Collection(job.inputs["dataset"])
+    inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}  # of the training run
+    dev = replace(job, params=params, inputs=inputs | {"run": job.inputs["calibration"]})
+    return pools(dev, doc_rows(collection), query_rows(collection), Report(None))
+
+
+def calibrated(source: Iterator[Pool], judges: list[PairScores], label: str) -> Calibration:
+    """Fit to the mean logits of the known positives and of the other passages of pools; see `fitted`."""
+    positives, others = [np.empty(0, np.float32)], [np.empty(0, np.float32)]
+    while group := list(islice(source, GROUP)):
+        give(group, mean_logit(judges, *pairs(group)))
+        positives += [pool.judged_positives for pool in group]
+        others += [pool.judged for pool in group]
+    right, wrong = np.concatenate(positives), np.concatenate(others)
+    if not len(right) or not len(wrong):
+        problem = f"dev has {len(right)} known positives and {len(wrong)} other candidates"
+        raise UserError(f"candidates {label}: denoise.calibrate is dev, but {problem}; leave it out")
+    return Calibration(*fitted(right, wrong), len(right), len(wrong))
+
+
+def fitted(positives: Ids, others: Ids) -> tuple[float, float]:
+    """Slope a and intercept b of the logistic regression σ(a x + b) of two kinds of scores that weigh the same.
+
+    Platt 1999, with his targets (n + 1) / (n + 2) and 1 / (n + 2), so that kinds that a threshold tells apart have a
+    finite slope. With equal weights a probability of 1/2 means as likely among the one as among the other.
+    """
+    scores = np.concatenate([positives, others]).astype(np.float64)
+    counts = np.repeat([len(positives), len(others)], [len(positives), len(others)])
+    target = np.abs(1 / (counts + 2) - (np.arange(len(scores)) < len(positives)))
+    weights, middle, scale = 0.5 / counts, scores.mean(), scores.std() or 1.0
+    unit = (scores - middle) / scale
+
+    def loss(line: Ids) -> tuple[float, Ids]:
+        z = line[0] * unit + line[1]
+        error = weights * (probability(z) - target)
+        return float((weights * (np.logaddexp(0, z) - target * z)).sum()), np.array([(error * unit).sum(), error.sum()])
+
+    slope, intercept = minimize(loss, np.array([1.0, 0.0]), jac=True, tol=1e-10).x
+    return float(slope / scale), float(intercept - slope * middle / scale)
 
 
 def pairs(group: list[Pool]) -> tuple[Ids, Ids]:
@@ -29,11 +119,10 @@ def pairs(group: list[Pool]) -> tuple[Ids, Ids]:
     return queries, np.concatenate([part for pool in group for part in (pool.rows, pool.positives)])
 
 
-def judge(group: list[Pool], judges: list[PairScores]) -> None:
-    """Give each pool the judges' mean probability of its window's passages and of its positives."""
+def give(group: list[Pool], values: Ids) -> None:
+    """Give each pool its values, in the order of `pairs`."""
     ends = np.cumsum([len(pool.rows) + len(pool.positives) for pool in group])
-    probabilities = mean_probability(judges, *pairs(group))
-    for pool, own in zip(group, np.split(probabilities, ends[:-1]), strict=True):
+    for pool, own in zip(group, np.split(values, ends[:-1]), strict=True):
         pool.judged, pool.judged_positives = own[: len(pool.rows)], own[len(pool.rows) :]
 
 
@@ -41,6 +130,8 @@ def requests(job: Job[CandidatesParams]) -> Requests:
     """The pairs that the judges score."""
     judges, collection = open_judges(job), Collection(job.inputs["dataset"])
     source = pools(job, doc_rows(collection), query_rows(collection), Report(job.params.negatives))
+    if "calibration" in job.inputs:
+        source = chain(dev_pools(job), source)
     while group := list(islice(source, GROUP)):
         for scores in judges:
             yield scores, *pairs(group)

@@ -2,7 +2,7 @@
 
 from tandem.config.candidates import Candidates, Draw
 from tandem.config.training import Distil, ModelEntry
-from tandem.data.splits import UNLABELLED
+from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth
 from tandem.plan.datasets import dataset, require_split
@@ -44,6 +44,8 @@ def _check_labels(at: str, lists: Candidates) -> None:
         raise UserError(f"{at}.least_grade is {lists.least_grade}, but labels is {lists.labels}, which has no grades")
     if lists.labels == "judge" and denoise and denoise.backfill:
         raise UserError(f"{at}.denoise.backfill: where the judge labels, unjudged passages are no negatives")
+    if denoise and denoise.calibrate and (lists.labels != "qrels" or is_source(lists.from_) or lists.from_ == "given"):
+        raise UserError(f"{at}.denoise.calibrate needs a run `from` and labels: qrels, from which dev's pairs come")
     if is_source(lists.from_) and (lists.labels != "qrels" or lists.bar_answers):
         raise UserError(f"{at}.from is random, which finds no answers and leaves a judge no positive; name a run")
 
@@ -136,6 +138,8 @@ def _draw(ctx: Context, at: str, lists: Candidates, data: str) -> Stage:
             upstream["match"] = match(ctx, pool, lists.split, data)
     if lists.denoise is not None:
         params["denoise"] = json_of(lists.denoise, without=("by",))
+        if lists.denoise.calibrate:
+            upstream["calibration"] = run(ctx, lists.from_, VALIDATED, f"{at}.denoise.calibrate", data)
     if (below := lists.below_positive) is not None:
         params["below_positive"] = json_of(below, without=("by",)) | {"judged": below.by is not None}
     if lists.judges:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tandem.data.columns import Names
 from tandem.data.tables import streaming
 from tandem.errors import UserError
-from tandem.models.ragged import Ids, ends, ranges
+from tandem.models.ragged import Ids, Ragged, ends, ranges
 
 RATE = 0.18e12  # operations a second of training on two cores with AVX-512 and bf16 (config/hardware/cpu.yaml)
 MOST_EPOCHS = 20  # visits of a list, after which more of the same teach little
@@ -157,36 +157,54 @@ class Positives:
     Args:
         queries: query row of each relevant pair, shape (pairs,).
         passages: its passage row, shape (pairs,).
+        texts: token ids of all passages: those with the same are one passage, as in mining. None: each is its own.
     """
 
-    def __init__(self, queries: Ids, passages: Ids) -> None:
+    def __init__(self, queries: Ids, passages: Ids, texts: Ragged | None = None) -> None:
         self.keys = np.unique(queries.astype(np.int64) << 32 | passages.astype(np.int64))
+        self.texts = texts
+
+    def of(self, queries: Ids) -> tuple[Ids, Ids]:
+        """The known positives of some queries: the place of each one's query among these, and its passage row."""
+        rows = queries.astype(np.int64)
+        first, last = np.searchsorted(self.keys, rows << 32), np.searchsorted(self.keys, (rows + 1) << 32)
+        return np.repeat(np.arange(len(rows)), last - first), self.keys[ranges(first, last - first)] & 0xFFFFFFFF
 
     def known(self, queries: Ids, passages: Ids) -> Ids:
-        """Whether each passage is a known positive of each query: shape (queries, passages).
+        """Whether each passage is a known positive of each query, or a copy of one: shape (queries, passages).
 
         The queries' few positives are looked up among the passages, not every passage among all positives.
         """
-        rows = queries.astype(np.int64)
-        first, last = np.searchsorted(self.keys, rows << 32), np.searchsorted(self.keys, (rows + 1) << 32)
-        owner = np.repeat(np.arange(len(rows)), last - first)
-        relevant = self.keys[ranges(first, last - first)] & 0xFFFFFFFF
-        order = np.argsort(passages, kind="stable")
-        left, right = (np.searchsorted(passages[order], relevant, side) for side in ("left", "right"))
-        known = np.zeros((len(rows), len(passages)), bool)
+        owner, rows = self.of(queries)
+        relevant, among = self._numbered(rows, passages)
+        order = np.argsort(among, kind="stable")
+        left, right = (np.searchsorted(among[order], relevant, side) for side in ("left", "right"))
+        known = np.zeros((len(queries), len(passages)), bool)
         known[np.repeat(owner, right - left), order[ranges(left, right - left)]] = True
         return known
 
     def lengthened(self, batch: Batch) -> Batch:
-        """Each list followed by the other queries' positives that are not its own query's.
+        """Each list followed by the other queries' positives that are neither its own query's nor in it, each once.
 
         A teacher has not scored what was added.
         """
-        firsts = batch.passages[:, 0]
-        others = np.tile(firsts, (len(firsts), 1))
-        barred = self.known(batch.queries, firsts) | np.eye(len(firsts), dtype=bool)
+        added = batch.passages[:, 0]
+        firsts, own = self._numbered(added, batch.passages)
+        repeated = np.ones(len(firsts), bool)
+        repeated[np.unique(firsts, return_index=True)[1]] = False
+        listed = (own[:, :, None] == firsts).any(1)
+        barred = self.known(batch.queries, added) | listed | repeated
         stored = batch.teacher
         if stored is not None:
-            stored = np.concatenate([stored, np.full(others.shape, np.nan, stored.dtype)], 1)
-        passages = np.concatenate([batch.passages, np.where(barred, -1, others)], 1)
+            stored = np.concatenate([stored, np.full(barred.shape, np.nan, stored.dtype)], 1)
+        passages = np.concatenate([batch.passages, np.where(barred, -1, added)], 1)
         return replace(batch, passages=passages, teacher=stored)
+
+    def _numbered(self, *groups: Ids) -> list[Ids]:
+        """Groups of passage rows, of any shape, in numbers that rows of the same text share; -1 stays."""
+        if self.texts is None:
+            return list(groups)
+        every = np.unique(np.concatenate([rows.ravel() for rows in groups]))
+        first: dict[bytes, int] = {}
+        numbers = [first.setdefault(self.texts[row].tobytes(), row) if row >= 0 else row for row in every.tolist()]
+        return [np.array(numbers, np.int64)[np.searchsorted(every, rows)] for rows in groups]

@@ -22,7 +22,7 @@ from tandem.models.device import device, resolve_precision, use_workers
 from tandem.models.dual import SIDES, DualEncoder, load_dual, start_towers
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
-from tandem.models.ragged import Ids
+from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
 from tandem.stages.base import Json
 from tandem.stages.training import CrossTraining, DualTraining, ModelParams
@@ -65,9 +65,10 @@ def train_in(job: ModelJob, world: World) -> None:
     collection = Collection(job.inputs["dataset"])
     rows, queries = doc_rows(collection), query_rows(collection)
     budget = Budget(job.execution.micro_tokens, job.execution.graph_tokens)
-    positives = known_positives(collection, rows, queries, lists_with_own_labels(job))
+    drawn = training_lists(job)
+    positives = known_positives(collection, rows, queries, drawn, Tokens.open(job.inputs["tokens"]).passages)
     objective = build(job, positives, budget, world)
-    lists, validation = split_lists(job, training_lists(job), collection, rows, queries)
+    lists, validation = split_lists(job, drawn, positives, collection, rows, queries)
     if world.first:
         say(f"train {job.key} · " + (f"validates on {validation.origin}" if validation else "is not validated"))
     measure = partial(validate, objective, validation, world) if validation else None
@@ -85,7 +86,7 @@ def train_in(job: ModelJob, world: World) -> None:
 
 
 def split_lists(
-    job: ModelJob, lists: Lists, collection: Collection, rows: IdRows, queries: IdRows
+    job: ModelJob, lists: Lists, positives: Positives, collection: Collection, rows: IdRows, queries: IdRows
 ) -> tuple[Lists, Validation | None]:
     """The lists that are trained on, and what is validated on: dev queries, else training queries that are set apart.
 
@@ -97,7 +98,8 @@ def split_lists(
         size = train.validation_queries, train.validation_depth
         validation = read_validation(collection, job.inputs["validation"], rows, queries, *size)
     if validation is None and train.choose == "dev":
-        lists, validation = set_apart(lists, collection, rows, queries, train.validation_queries, train.seed or 0)
+        most, seed = train.validation_queries, train.seed or 0
+        lists, validation = set_apart(lists, positives, collection, rows, queries, most, seed)
         if validation is None:
             problem = "there is no dev query with a relevant passage and only one training query; set it to last"
             raise UserError(f"train {job.key}: train.choose is dev, but {problem}")
@@ -186,21 +188,19 @@ def topics_of(job: ModelJob, queries: IdRows) -> Ids | None:
     return topics
 
 
-def lists_with_own_labels(job: ModelJob) -> list[Lists]:
-    """Those of the training lists whose positives are not the qrels': a judge or answers label them."""
-    candidates = [job.inputs["candidates"], *job.many("candidates")]
-    others = [artifact for artifact in candidates if artifact.params.get("labels", "qrels") != "qrels"]
-    return [read_lists(artifact.path("candidates.parquet")) for artifact in others]
+def known_positives(
+    collection: Collection, rows: IdRows, queries: IdRows, lists: Lists, texts: Ragged | None = None
+) -> Positives:
+    """The relevant pairs of the train split and the lists' positives, which a judge or answers may have labelled.
 
-
-def known_positives(collection: Collection, rows: IdRows, queries: IdRows, lists: Sequence[Lists] = ()) -> Positives:
-    """The relevant pairs of the train split, and the positives of lists; what the corpus lacks is left out."""
+    What the corpus lacks is left out; `texts` are the token ids of its passages.
+    """
     qrels = collection.qrels("train")
     pairs = [(q, d) for q, judged in qrels.items() for d, relevance in judged.items() if relevance > 0]
     docs = rows.rows([d for _, d in pairs], missing_ok=True)
     at = queries.rows([q for q, _ in pairs])
-    parts = [(at[docs >= 0], docs[docs >= 0]), *(part.relevant() for part in lists)]
-    return Positives(*(np.concatenate(side) for side in zip(*parts, strict=True)))
+    own = lists.relevant()
+    return Positives(np.concatenate([at[docs >= 0], own[0]]), np.concatenate([docs[docs >= 0], own[1]]), texts)
 
 
 def sizes(training: Training) -> dict[str, float]:

@@ -16,7 +16,7 @@ from tandem.data.runs import iter_run
 from tandem.models.ragged import Ids, ranges
 from tandem.store.artifact import Artifact
 from tandem.training.distributed import ALONE, World
-from tandem.training.lists import Batch, Lists
+from tandem.training.lists import Batch, Lists, Positives
 from tandem.training.objectives import Ranker
 
 CUT = 10
@@ -72,12 +72,18 @@ def read_validation(
 
 
 def set_apart(
-    lists: Lists, collection: Collection, rows: IdRows, queries: IdRows, most: int, seed: int
+    lists: Lists,
+    positives: Positives,
+    collection: Collection,
+    rows: IdRows,
+    queries: IdRows,
+    most: int,
+    seed: int,
 ) -> tuple[Lists, Validation | None]:
     """The lists without those of a tenth of their queries, at most `most`, and these to validate on.
 
-    A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each of the
-    list's positives.
+    A query that is set apart is validated on its first list. Its grades are those of the qrels, else 1 for each of its
+    known positives.
 
     Returns:
         The lists that are trained on and the validation; None where there are fewer than two queries.
@@ -90,11 +96,10 @@ def set_apart(
     _, first = np.unique(lists.queries, return_index=True)
     held = lists.taken(first[np.searchsorted(known, apart)])
     qrels, tops, grades_of = collection.qrels("train"), [], []
+    owner, relevant = positives.of(apart)
     for i, query in enumerate(queries.ids(apart)):
-        start, positives = int(held.offsets[i]), int(held.positives[i])
-        own = held.passages[start : held.offsets[i + 1]].astype(np.int64)
-        tops.append(own)
-        grades_of.append(dict.fromkeys(own[:positives].tolist(), 1) | graded(qrels.get(query, {}), rows))
+        tops.append(held.passages[held.offsets[i] : held.offsets[i + 1]].astype(np.int64))
+        grades_of.append(dict.fromkeys(relevant[owner == i].tolist(), 1) | graded(qrels.get(query, {}), rows))
     origin = f"{count:,} of {len(known):,} training queries, which are set apart"
     validation = Validation(Batch(apart, padded(tops)), grades_of, origin, ordered=False)
     return lists.taken(np.flatnonzero(~np.isin(lists.queries, apart))), validation

@@ -25,7 +25,7 @@ from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
 UNLABELLED_FILE = "unlabelled.query.txt"
-SEARCHES = ("bm25", "retrieve", "retrieve_sparse", "search_impacts")
+SEARCHES = ("bm25", "retrieve", "maxsim", "retrieve_sparse", "search_impacts")
 RUNS = (*SEARCHES, "rerank", "imported", "given", "aggregate", "rerank_windows", "pipeline")
 
 

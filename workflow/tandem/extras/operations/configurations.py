@@ -20,7 +20,8 @@ from tandem.extras.plan import FullPlan
 from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.plan import views_folder
 
-SPENT = ("embeddings", "index", "term_weights", "impacts")  # large, and needed only until runs are made from them
+# Large, and needed only until runs are made from them.
+SPENT = ("embeddings", "token_vectors", "term_weights", "index", "impacts")
 
 
 @dataclass

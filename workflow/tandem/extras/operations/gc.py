@@ -35,7 +35,17 @@ from tandem.store.lineage import walk
 LOCKS = Path(".snakemake/locks")
 CLASSES = {
     "models": ("model", "pretrain"),
-    "transient": ("embeddings", "index", "term_weights", "impacts", "tokens", "lucene", "bm25s", ORDER),
+    "transient": (
+        "embeddings",
+        "token_vectors",
+        "term_weights",
+        "index",
+        "impacts",
+        "tokens",
+        "lucene",
+        "bm25s",
+        ORDER,
+    ),
     "checkpoints": ("checkpoint",),
     "pairs": (PAIRS,),
 }

@@ -44,7 +44,7 @@ class Crop:
         texts, places = self.tokens.passages.take(batch.queries), np.arange(len(batch.queries))
         shares = self.train.crop_shortest, self.train.crop_longest
         first, second = (crop(texts, *shares, generator(seeds, side)) for side in (0, 1))
-        same = Positives(*np.nonzero(batch.queries[:, None] == batch.queries[None, :]))
+        same = Positives(*np.argwhere(batch.queries[:, None] == batch.queries).T)
         spans = Tokens(second, first, self.tokens.template)
         objective = Dual(self.model, spans, self.contrast, same, self.budget, self.world)
         return objective.backward(Batch(places, places[:, None]), seeds)
