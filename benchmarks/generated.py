@@ -2,10 +2,12 @@
 
 Words are drawn by Zipf's law from a vocabulary of made-up ones, some with accents, quotes and commas. Every block of
 passages has its own seed, so that the same size gives the same bytes and a larger collection starts with a smaller one.
+A query is the rarest words of its one positive and the two that it begins with, so that what finds it can be checked.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 BLOCK = 10_000
-WORDS, QUERIES, QUERY_WORDS = 50_000, 6_980, 6
+WORDS, QUERIES = 50_000, 6_980
+RARE, FIRST = 4, 2  # words of a query
 LENGTH_SHAPE, LENGTH_SCALE, LONGEST = 4.0, 14.0, 400  # gamma: 56 words on average
 LETTERS = np.array(list("etaoinshrdlucmfwypvbgkjqxz"))
 
@@ -47,30 +50,53 @@ def draws(passages: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         yield first, starts, np.searchsorted(below, rng.random(starts[-1])).clip(max=WORDS - 1)
 
 
-def generate(folder: Path, passages: int) -> None:
-    """Write corpus, queries and qrels of one collection: corpus.jsonl, queries.jsonl and qrels/test.tsv, which are a
+def generate(folder: Path, passages: int, queries: Mapping[str, int] | None = None) -> None:
+    """Write corpus, queries and qrels of one collection: corpus.jsonl, queries.jsonl and qrels/<split>.tsv, which are a
     BEIR folder, and corpus.tsv and queries.tsv.
 
-    There are as many queries as in MS MARCO's small dev set, each the first words of a passage that is its positive.
+    Args:
+        folder: where.
+        passages: how many.
+        queries: how many of each split, spread evenly over the passages; by default those of MS MARCO's small dev set,
+            as the split `test`. At most half as many as passages, all splits together.
     """
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     words = vocabulary()
     plain, inside = pa.array(words), pa.array(escaped(words))
-    step = max(1, passages // QUERIES)
-    queries, qrels = [], ["query-id\tcorpus-id\tscore\n"]
-    with open(folder / "corpus.tsv", "wb") as tsv, open(folder / "corpus.jsonl", "wb") as jsonl:
+    positives = planted(passages, queries or {"test": QUERIES})
+    with ExitStack() as files:
+        tsv, jsonl = (files.enter_context(open(folder / f"corpus.{form}", "wb")) for form in ("tsv", "jsonl"))
+        texts = files.enter_context(open(folder / "queries.tsv", "w", encoding="utf-8"))
+        records = files.enter_context(open(folder / "queries.jsonl", "w", encoding="utf-8"))
+        qrels = {split: files.enter_context(open(folder / f"qrels/{split}.tsv", "w")) for split in positives}
+        for file in qrels.values():
+            file.write("query-id\tcorpus-id\tscore\n")
         for first, starts, drawn in draws(passages):
             ids = pa.array(map(str, range(first, first + len(starts) - 1)), pa.string())
             tsv.write(_lines(ids, "\t", _texts(plain, starts, drawn), "\n"))
             jsonl.write(_lines('{"_id": "', ids, '", "title": "", "text": "', _texts(inside, starts, drawn), '"}\n'))
-            for row in range(-first % step, len(starts) - 1, step):
-                asked = drawn[starts[row] : starts[row + 1]][:QUERY_WORDS]
-                qrels.append(f"q{len(queries)}\t{first + row}\t1\n")
-                queries.append((f"q{len(queries)}", " ".join(words[word] for word in asked)))
-    (folder / "qrels" / "test.tsv").write_text("".join(qrels))
-    (folder / "queries.tsv").write_text("".join(f"{query}\t{text}\n" for query, text in queries), encoding="utf-8")
-    records = (json.dumps({"_id": query, "text": text}, ensure_ascii=False) + "\n" for query, text in queries)
-    (folder / "queries.jsonl").write_text("".join(records), encoding="utf-8")
+            for split, rows in positives.items():
+                for row in rows[slice(*np.searchsorted(rows, [first, first + len(starts) - 1]))]:
+                    own, text = f"{split}{row}", query_of(drawn[starts[row - first] : starts[row - first + 1]], words)
+                    texts.write(f"{own}\t{text}\n")
+                    records.write(json.dumps({"_id": own, "text": text}, ensure_ascii=False) + "\n")
+                    qrels[split].write(f"{own}\t{row}\t1\n")
+
+
+def planted(passages: int, queries: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Per split the passages that are a query's positive, ascending; none is so twice."""
+    count = sum(queries.values())
+    if count > passages // 2:
+        raise SystemExit(f"{count:,} queries are more than half of {passages:,} passages")
+    rows = np.random.default_rng(2).permutation((np.arange(count) * (passages / count)).astype(int))
+    parts = np.split(rows, np.cumsum(list(queries.values()))[:-1])
+    return {split: np.sort(part) for split, part in zip(queries, parts, strict=True)}
+
+
+def query_of(passage: np.ndarray, words: list[str]) -> str:
+    """The query of a passage of word numbers: its first words and its rarest, which have the largest numbers."""
+    rarest = np.unique(passage)[-RARE:]
+    return " ".join(words[word] for word in [*passage[:FIRST], *rarest])
 
 
 def _texts(words: pa.Array, starts: np.ndarray, drawn: np.ndarray) -> pa.Array:

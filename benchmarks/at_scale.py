@@ -1,0 +1,164 @@
+"""The whole graph on a generated collection with MS MARCO's numbers, and what each stage took beside its estimate.
+
+    python benchmarks/at_scale.py FOLDER [--share 0.01] [--cores 2] [--out FILE]
+
+FOLDER gets the collection, two small networks and the configuration `at_scale.yaml`; run it again and Snakemake goes on
+where it was. `--share 1` has 8,841,823 passages, 50,000 of 502,939 training queries and 6,980 dev queries. An encoder
+without layers (the mean of 64 numbers a word) and a cross-encoder of one layer stand for the networks: what is measured
+is everything else. `--out` writes the table as Markdown: seconds, peak memory and bytes of each stage, and seconds
+measured ÷ estimated.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from generated import escaped, generate, vocabulary
+
+from tandem.config.loading import gathered
+from tandem.data.fetch import readable
+from tandem.extras.estimate.estimate import costs_of, new_setting, wanted
+from tandem.extras.estimate.resources import Hardware
+from tandem.extras.plan import FullPlan
+from tandem.store.artifact import MANIFEST
+
+ROOT = Path(__file__).parents[1]
+PASSAGES, TRAIN, USED, DEV = 8_841_823, 502_939, 50_000, 6_980
+SIZE = 64  # numbers a word
+HEAD = ("stage", "seconds", "estimate", "measured ÷ estimate", "peak MiB", "bytes")
+SYSTEMS = ("bm25", "m_d0", "m_d1", "bm25+m_c", "rrf")
+LAYOUT = {
+    "title": "Systems at scale",
+    "baseline": {"system": "bm25"},
+    "columns": [{"measure": measure} for measure in ("RR@10", "nDCG@10", "R@1000")],
+    "rows": [{"system": run, "run": run} for run in SYSTEMS],
+}
+
+
+def main() -> None:
+    """Generate what is not there, run the graph, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where collection, networks and configuration are or will be")
+    parser.add_argument("--share", type=float, default=0.01, help="of MS MARCO's passages and queries")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="also write the table to this Markdown file")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    configuration = folder / "at_scale.yaml"
+    if not configuration.is_file():
+        prepare(folder, options.share)
+        (folder / "systems.yaml").write_text(yaml.safe_dump(LAYOUT, sort_keys=False))
+        configuration.write_text(yaml.safe_dump(settings(folder, options.share), sort_keys=False))
+    targets = ["all", "index_tradeoffs"]
+    done = subprocess.run(
+        ["snakemake", "--cores", str(options.cores), *targets, "--configfile", str(configuration)], cwd=ROOT
+    )
+    if done.returncode:
+        sys.exit(done.returncode)
+    table = "\n".join(lines(configuration))
+    print(table)
+    if options.out:
+        options.out.write_text(
+            f"# The whole graph at {options.share:g} of MS MARCO's size\n\n{table}\n", encoding="utf-8"
+        )
+
+
+def prepare(folder: Path, share: float) -> None:
+    """Write the collection and the two networks."""
+    sizes = {"train": round(TRAIN * share), "dev": round(DEV * share)}
+    generate(folder / "collection", round(PASSAGES * share), sizes)
+    network(folder / "words", layers=0)
+    network(folder / "pairs", layers=1)
+
+
+def network(folder: Path, layers: int) -> None:
+    """A BERT with random weights whose words are the collection's."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    torch.manual_seed(layers)
+    normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    pieces = {
+        piece: None
+        for word in escaped(vocabulary())
+        for piece, _ in splitter.pre_tokenize_str(normalizer.normalize_str(word))
+    }
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    terms = {term: number for number, term in enumerate(dict.fromkeys([*special, *pieces]))}
+    tokenizer = BertTokenizerFast(tokenizer_object=Tokenizer(models.WordPiece(terms, unk_token="[UNK]")), vocab=terms)
+    tokenizer.save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(terms),
+        hidden_size=SIZE,
+        num_hidden_layers=layers,
+        num_attention_heads=1,
+        intermediate_size=2 * SIZE,
+    )
+    BertModel(config).save_pretrained(folder)
+
+
+def settings(folder: Path, share: float) -> dict[str, Any]:
+    """The configuration: BM25, a dual encoder, a cross-encoder, a denoised dual encoder, their fusion, two indexes."""
+    collection = {"source": "beir", "path": str(folder / "collection"), "train_queries": round(USED * share)}
+    pooled = {"pooling": "mean", "normalize": True, "temperature": 0.05}
+    lists = {
+        "choose": "last",
+        "loss": "listwise",
+        "lr": 1.0e-3,
+        "steps": 50,
+        "queries_per_batch": 64,
+        "list_size": 4,
+        "warmup": 0.1,
+    }
+    dual = {"objective": "dual", "shared": True, "train": lists, "candidates": {"from": "bm25", "depth": 100}}
+    denoised = {"from": "m_d0", "depth": 200, "denoise": {"by": "m_c", "negative_below": 0.9, "positive_above": None}}
+    return {
+        "dataset": "at_scale",
+        "datasets": {"at_scale": collection},
+        "encoder": "words",
+        "encoders": {name: {"source": "folder", "path": str(folder / name), **pooled} for name in ("words", "pairs")},
+        "recipes": [],
+        "models": {
+            **dict.fromkeys(("de_bm25neg", "ce_bm25neg", "ce_deneg", "rocketqav2")),  # those of config/config.yaml
+            "m_d0": dual,
+            "m_c": {
+                "objective": "cross",
+                "init": "pairs",
+                "candidates": {"from": "m_d0", "depth": 200},
+                "train": {**lists, "loss": "pointwise"},
+            },
+            "m_d1": {**dual, "candidates": denoised},
+        },
+        "fusions": {"rrf": {"of": ["bm25", "m_d0"]}},
+        "tables": [str(folder / "systems.yaml")],
+        "depth": {"train": 200, "dev": 1000},
+        "rerank": {"depth": 20},
+        "lengths": {"query": 32, "passage": 128},
+        "tradeoffs": {"model": "m_d0", "queries": 1000, "k": [10, 100], "indexes": ["hnsw", "ivf_pq"]},
+    }
+
+
+def lines(configuration: Path) -> list[str]:
+    """The table: one line a stage, in the order in which they ran."""
+    plan = FullPlan(gathered([configuration], ROOT), ROOT)
+    hardware = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
+    stages = wanted(plan)
+    costs = costs_of(stages, new_setting(plan.settings, hardware), hardware)
+    rows = [f"| {' | '.join(HEAD)} |", f"|---|{'--:|' * (len(HEAD) - 1)}"]
+    for stage in stages:
+        manifest = json.loads((ROOT / stage.folder / MANIFEST).read_text())
+        size = sum(path.stat().st_size for path in (ROOT / stage.folder).rglob("*") if path.is_file())
+        seconds, cost = manifest["seconds"], costs.get(stage)
+        compared = [f"{cost.wall:,.0f}", f"{seconds / cost.wall:.2f}"] if cost else ["", ""]
+        cells = [f"{seconds:,.1f}", *compared, f"{manifest['peak_memory_mib']:,.0f}", readable(size)]
+        rows.append(f"| {stage.kind} {stage.name} | {' | '.join(cells)} |")
+    return rows
+
+
+if __name__ == "__main__":
+    main()
