@@ -21,7 +21,7 @@ from generated import escaped, generate, vocabulary
 
 from tandem.config.loading import gathered
 from tandem.data.fetch import readable
-from tandem.extras.estimate.estimate import costs_of, new_setting, wanted
+from tandem.extras.estimate.estimate import costs_of, new_setting, stages_of_tables
 from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan
 from tandem.store.artifact import MANIFEST
@@ -147,7 +147,7 @@ def lines(configuration: Path) -> list[str]:
     """The table: one line a stage, in the order in which they ran."""
     plan = FullPlan(gathered([configuration], ROOT), ROOT)
     hardware = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
-    stages = wanted(plan)
+    stages = stages_of_tables(plan)
     costs = costs_of(stages, new_setting(plan.settings, hardware), hardware)
     rows = [f"| {' | '.join(HEAD)} |", f"|---|{'--:|' * (len(HEAD) - 1)}"]
     for stage in stages:

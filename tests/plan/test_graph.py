@@ -197,14 +197,15 @@ def test_the_default_systems_keep_their_keys(configured):
     assert rows == yaml.safe_load(PINNED.read_text())
 
 
-def test_a_thousand_variants_resolve_in_a_moment(configured):
-    import time
-
-    planners, started = Planners(configured(), ROOT), time.process_time()
+def test_a_thousand_variants_share_every_stage_that_they_do_not_change(configured):
+    planners = Planners(configured(), ROOT)
+    planners.of({}).score("rocketqav2.retriever", "here")
+    shared = len(planners.stages)
     for i in range(1000):
         planners.of({"models.rocketqav2.train.lr": 1e-5 + i * 1e-9}).score("rocketqav2.retriever", "here")
-    assert len([stage for stage in planners.stages.values() if stage.name == "rocketqav2"]) == 1000
-    assert time.process_time() - started < 5
+    assert len([stage for stage in planners.stages.values() if stage.name == "rocketqav2"]) >= 1000
+    own = {stage.kind for stage in list(planners.stages.values())[shared:]}
+    assert own == {"model", "embeddings", "retrieve", "score"}
 
 
 def test_equal_models_of_two_names_are_one_stage(configured):

@@ -106,19 +106,39 @@ def test_how_passages_are_grouped_changes_no_bit(search, monkeypatch, size):
     assert search(f"pieces{size}", depth=9) == usual
 
 
-def test_an_index_whose_lists_are_all_searched_finds_what_exact_search_does(search, sides, make_job, folder):
-    job = make_job(
-        "index",
-        folder / "index" / "late@ivf-0123456789",
-        {"type": "ivf_flat", "nlist": 4},
-        {"passages": sides["passages"]},
-    )
-    run_index(job)
-    index = open_artifact(job.out)
-    exact = search("exact", depth=10)
-    assert search("all", depth=10, index=index, nprobe=4, rescore_factor=100) == exact
-    few = search("few", depth=10, index=index, nprobe=1, rescore_factor=1)
-    assert 0.3 < np.mean([len(set(a[1]) & set(b[1])) / 10 for a, b in zip(few, exact, strict=True)]) <= 1
+@pytest.fixture(scope="module")
+def index(make_job, folder, sides):
+    """`index(name, **params)`: an index of the passages' tokens."""
+
+    def make(name, **params):
+        job = make_job("index", folder / "index" / f"late@{name}-0123456789", params, {"passages": sides["passages"]})
+        run_index(job)
+        return open_artifact(job.out)
+
+    return make
+
+
+def overlap(some, others):
+    """The mean share of documents that two runs' lists have in common."""
+    return np.mean([len(set(a[1]) & set(b[1])) / len(b[1]) for a, b in zip(some, others, strict=True)])
+
+
+def test_an_index_whose_lists_are_all_searched_finds_what_exact_search_does(search, index):
+    built, exact = index("ivf", type="ivf_flat", nlist=4), search("exact", depth=10)
+    assert search("all", depth=10, index=built, nprobe=4, rescore_factor=100) == exact
+    few = search("few", depth=10, index=built, nprobe=1, rescore_factor=1)
+    assert 0.3 < overlap(few, exact) <= 1
+
+
+def test_codes_stand_for_the_vectors_they_were_made_from(search, index):
+    exact, options = search("uncoded", depth=10), {"depth": 10, "nprobe": 4, "rescore_factor": 100, "rescore": False}
+    # vectors as they are, differences from centroids of 8 bits, and codes of 4 bits for two numbers each
+    assert search("flat", index=index("as-they-are", type="ivf_flat", nlist=4), **options) == exact
+    fine = search("fine", index=index("fine", type="ivf_sq", sq="8bit", nlist=4), **options)
+    coarse = search("coarse", index=index("coarse", type="ivf_pq", m=4, bits=4, nlist=4), **options)
+    assert overlap(fine, exact) > 0.9
+    assert overlap(fine, exact) > overlap(coarse, exact) > 0.3
+    assert fine[0][2] == pytest.approx(exact[0][2], rel=0.02)
 
 
 def test_single_vectors_are_refused(make_job, tmp_path, dataset, tokens, dual_model):

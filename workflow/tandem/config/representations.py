@@ -60,6 +60,7 @@ class SparseTerms(Representation):
     top: int | None = Field(None, ge=1, description="only so many of a text's weights, the largest; null: all")
 
     usual: ClassVar[dict[str, object]] = {"pooling": "max", "normalize": False, "temperature": 1.0}
+    unused: ClassVar[tuple[str, ...]] = ("pooling", "normalize")
 
 
 class UniCoilTerms(Representation):
@@ -68,6 +69,7 @@ class UniCoilTerms(Representation):
     type: Literal["unicoil"] = Field("unicoil", description="which representation it is")
 
     usual: ClassVar[dict[str, object]] = SparseTerms.usual
+    unused: ClassVar[tuple[str, ...]] = SparseTerms.unused
 
 
 AnyRepresentation = Single | Multi | SparseTerms | UniCoilTerms

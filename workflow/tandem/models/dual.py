@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tandem.cluster.progress import say
 from tandem.config.representations import representation
 from tandem.errors import UserError
-from tandem.models.dense import Dense
+from tandem.models.dense import INPUT, Dense
 from tandem.models.device import device, place
 from tandem.models.encoding import pooled
 from tandem.models.hub import check_length, load_encoder, load_tokenizer, save_encoder
@@ -47,6 +47,7 @@ class DualEncoder(nn.Module):
     packed: int | None = None
     packs = True  # whether it can read packed texts
     usage = staticmethod(dual_usage)  # how others load what `save` writes, for the model's card
+    reads = INPUT  # what its linear layers read
     first_dense = 2  # the place of the first linear layer among the modules that sentence-transformers calls
 
     def __init__(
@@ -95,16 +96,11 @@ class DualEncoder(nn.Module):
         """The towers of two folders; only the first is read where they are shared."""
         folders = (query,) if shape.shared else (query, passage)
         towers = [load_encoder(folder) for folder in folders]
-        layers = [nn.ModuleList(cls.load_layer(folder / name) for name in shape.dense) for folder in folders]
+        layers = [nn.ModuleList(Dense.load(folder / name, cls.reads) for name in shape.dense) for folder in folders]
         vectors = (shape.pooling, shape.normalize, shape.temperature, shape.dim, shape.prompts)
         model = cls(towers[0], towers[-1], *vectors)
         model.dense.update({"query": layers[0], "passage": layers[-1]})
         return model
-
-    @classmethod
-    def load_layer(cls, folder: Path) -> Dense:
-        """One linear layer of a side."""
-        return Dense.load(folder)
 
     @property
     def representation(self) -> dict[str, object]:

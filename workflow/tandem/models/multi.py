@@ -41,7 +41,7 @@ class TokenVectors(DualEncoder):
         skipped: ids of passages' tokens that have no vectors, shape (ids,).
     """
 
-    packs, first_dense = False, 1
+    packs, reads, first_dense = False, TOKENS, 1
     options: Multi
     mask_id: int
     skipped: Tensor
@@ -74,11 +74,6 @@ class TokenVectors(DualEncoder):
         skipped = sorted({at for at in ids if at is not None and at != tokenizer.unk_token_id})
         model.know(options, int(tokenizer.mask_token_id or 0), skipped)
         return model
-
-    @classmethod
-    def load_layer(cls, folder: Path) -> Dense:
-        """One linear layer of a side, which reads tokens' states."""
-        return Dense.load(folder, TOKENS)
 
     def know(self, options: Multi, mask_id: int, skipped: list[int]) -> None:
         """Take over the options, and the ids of the tokens that they are about; see the class."""

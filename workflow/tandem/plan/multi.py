@@ -13,22 +13,16 @@ def search_tokens(ctx: Context, system: str, split: str, where: str, data: str, 
     """The stage that scores all passages by their tokens, or those that the index of a name finds."""
     model = dual_encoder(ctx, system, where)
     entry = index_entry(ctx, name, f"{where}: {system}@{name}") if name else None
-    read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
-    upstream, how = (
-        {"dataset": dataset(ctx, data), "model": model, "tokens": read},
-        ctx.execution("attention", "compile"),
-    )
+    upstream = {"dataset": dataset(ctx, data), "model": model}
+    upstream["tokens"] = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
     encode: JSON = json_of(ctx.settings.encode) | {"dtype": "fp16"}
 
     def vectors(label: str, **side: str) -> Stage:
+        how = ctx.execution("attention", "compile")
         return ctx.stage("token_vectors", data, f"{model.name}.{label}", {**encode, **side}, upstream, how)
 
-    passages = vectors("passages", side="passages")
-    inputs = {
-        "dataset": upstream["dataset"],
-        "passages": passages,
-        "queries": vectors(split, side="queries", split=split),
-    }
+    passages, queries = vectors("passages", side="passages"), vectors(split, side="queries", split=split)
+    inputs = {"dataset": upstream["dataset"], "passages": passages, "queries": queries}
     params = searched(ctx, split, data)
     if not (name and entry):
         return ctx.stage("maxsim", data, f"{model.name}.{split}", params, inputs)

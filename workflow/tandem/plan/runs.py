@@ -54,8 +54,7 @@ def run(ctx: Context, system: str, split: str, where: str, data: str, opened: Op
     elif system in settings.pipelines:
         stage = _chosen(ctx, system, split, data, opened)
     else:
-        encoder, at, index = system.rpartition("@")
-        encoder = encoder if at else system
+        encoder, at, index = system.partition("@")
         kind = dual_encoder(ctx, encoder, where).params.representation.type
         stage = search[kind](ctx, encoder, split, where, data, index if at else None)
     ctx.memo["run", system, split, data] = stage

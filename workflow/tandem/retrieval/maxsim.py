@@ -1,10 +1,11 @@
 """Stage `maxsim`: late interaction end to end, s(q, p) = Σ_i max_j q_i · p_j over tokens' vectors. No torch here.
 
-All passages are scored, or those of which an index of tokens' vectors finds one near a query's. Scores are exact (see
-`models.multi.max_sim`): how passages are grouped and how many threads there are changes no bit.
+All passages are scored, or those of which an index of tokens' vectors finds one near a query's; by the stored vectors,
+or by those that the index's codes stand for, rounded to fp16. Scores are exact (see `models.multi.max_sim`): how
+passages are grouped and how many threads there are changes no bit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,13 @@ GROUP = 256  # queries whose running results are merged together
 
 
 class Texts(Embeddings):
-    """Vectors of texts' tokens; `offsets` says where each text's rows begin and end, shape (texts + 1,)."""
+    """Vectors of texts' tokens; `offsets` says where each text's rows begin and end, shape (texts + 1,).
+
+    Attributes:
+        decode: gives vectors of rows instead of the stored ones, from an index's codes.
+    """
+
+    decode: Callable[[Ids], Vectors] | None = None
 
     def __init__(self, artifact: Artifact, side: str) -> None:
         super().__init__(artifact, side)
@@ -38,6 +45,8 @@ class Texts(Embeddings):
         """Vectors of ascending texts' tokens, end to end, float64, shape (tokens, dim)."""
         starts = np.asarray(self.offsets[texts])
         rows = ranges(starts, np.asarray(self.offsets[texts + 1]) - starts)
+        if self.decode is not None:
+            return self.decode(rows).astype(np.float16).astype(np.float64)
         numbers = rows // self.size
         edges = np.flatnonzero(np.diff(numbers)) + 1
         parts = (self.block(int(at[0]) // self.size, at % self.size) for at in np.split(rows, edges) if len(at))
@@ -97,6 +106,8 @@ class Search:
         with alone(self.job.execution.workers) as threads:
             opened = Index(index, threads, gpu)
             opened.tune(params.nprobe, params.ef_search)
+            if not params.rescore:
+                self.passages.decode = (opened if gpu == NONE else Index(index, threads)).decode
             near = min(self.depth * params.rescore_factor, opened.rows, opened.rows if gpu == NONE else MOST)
             for query in range(len(self.queries.offsets) - 1):
                 tokens = self.queries.rows_of(np.array([query])).astype(np.float32)

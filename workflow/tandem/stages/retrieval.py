@@ -94,6 +94,7 @@ class MaxSimParams(RunParams):
 
     nprobe: int | None = Field(None, ge=1, description="lists that are searched; null: FAISS's default")
     ef_search: int | None = Field(None, ge=1, description="candidates in a graph; null: FAISS's default")
+    rescore: bool = Field(True, description="score by the stored vectors; false: by those the index's codes stand for")
     rescore_factor: int = Field(
         2, ge=1, description="times the depth that the index finds tokens for each of a query's"
     )

@@ -200,7 +200,7 @@ def holes(
     ids: IdRows,
     most: int,
 ) -> Holes:
-    """Look through a run's results down to some depths; those of queries that nobody judged are left out.
+    """Look through a run's results, best first, down to some depths; those of queries that nobody judged are left out.
 
     At most `most` examples are returned. A result that the corpus lacks is a `UserError`.
     """

@@ -72,6 +72,16 @@ class Index:
             scores, rows = (np.take_along_axis(each, order, axis=1) for each in (scores, rows))
         return scores, rows
 
+    def decode(self, rows: Rows) -> Floats:
+        """The vectors that the index's codes stand for, of rows in any order, shape (rows, dim); not on GPUs."""
+        vectors = np.empty((len(rows), self.parts[0].d), np.float32)
+        for part, size, first in zip(self.parts, self.sizes, self.firsts, strict=True):
+            if (inverted := faiss.try_extract_index_ivf(part)) is not None:
+                inverted.make_direct_map()  # once: it then knows where each row's code is
+            own = (rows >= first) & (rows < first + size)
+            vectors[own] = part.reconstruct_batch(np.ascontiguousarray(rows[own] - first, np.int64))
+        return vectors
+
     def _search_part(self, part: Any, queries: Floats, k: int, first: int) -> Hits:
         size = BATCH if self.gpu == NONE else len(queries)
         batches = [queries[start : start + size] for start in range(0, len(queries), size)]
