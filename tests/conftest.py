@@ -1,63 +1,31 @@
-"""A tiny collection, a tiny encoder and tiny models, made on the spot by the real stages; shared by all tests."""
+"""A tiny encoder, tiny models and runs over the tiny collection, made by the real stages; shared by all tests."""
 
 import copy
 import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import yaml
-from tiny_project import ASKED, PART, ROOT, Project, put, said, snakemake
+from tiny_project import ASKED, ROOT, Project, passages, put, said, snakemake, write_collection
 
+from tandem.data.runs import write_run
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, plain, writing
 
-SUBJECTS = {
-    "otter": ("a river mammal", "floats on its back", "crabs and urchins"),
-    "heron": ("a wading bird", "stands still for an hour", "frogs and small fish"),
-    "beaver": ("a large rodent", "fells trees for its dam", "bark and water lilies"),
-    "bat": ("a flying mammal", "hears the echo of its calls", "moths and midges"),
-    "lynx": ("a forest cat", "walks on snow without sinking", "hares and roe deer"),
-    "mole": ("a digging mammal", "lives below the meadow", "earthworms and grubs"),
-    "stork": ("a white bird", "flies to Africa in August", "mice and grasshoppers"),
-    "salmon": ("a strong fish", "swims up the river to spawn", "krill and herring"),
-    "badger": ("a striped mammal", "sleeps in a deep sett", "worms and roots"),
-    "owl": ("a night bird", "turns its head far around", "voles and beetles"),
-    "toad": ("a slow amphibian", "hides under stones by day", "slugs and ants"),
-    "seal": ("a sea mammal", "rests on sand banks", "cod and flounders"),
-    "wolf": ("a wild dog", "hunts in a pack", "deer and boar"),
-    "crane": ("a grey bird", "dances in the spring", "maize and snails"),
-    "viper": ("a shy snake", "suns itself in the morning", "lizards and mice"),
-    "hare": ("a fast mammal", "turns sharply when chased", "clover and buds"),
-    "eel": ("a long fish", "crosses the ocean once", "shrimps and mussels"),
-    "raven": ("a clever bird", "opens bags and boxes", "carrion and eggs"),
-    "bison": ("a heavy grazer", "ploughs the snow with its head", "sedges and acorns"),
-    "newt": ("a small amphibian", "grows a crest in the pond", "tadpoles and fleas"),
-}
-
-
-def passages() -> list[tuple[str, str, str]]:
-    """(id, title, text): three passages a subject, of different lengths; every third has no title."""
-    rows = []
-    for name, (kind, habit, food) in SUBJECTS.items():
-        rows.append((f"{name}-1", f"The {name}", f"The {name} is {kind}."))
-        rows.append((f"{name}-2", f"The {name}", f"Watch it for a day and you will see that the {name} {habit}."))
-        rows.append((f"{name}-3", "", f"The {name} eats {food}, more of them in autumn, when winter is close; {kind}."))
-    return rows
-
-
-# Fixtures that make whole graphs, run Snakemake, copy the tree, or start a browser or several processes of torch.
-STARTING = {"tiny_dag", "built", "snakemake_in", "tree", "tab", "opened", "together"}
+WHOLE = {"tiny_dag", "snakemake_in"}  # fixtures that make whole graphs, or run Snakemake
 
 
 def runs_graphs(item):
-    """Whether a test makes whole graphs, or starts as much, as its file, its folder or its fixtures say."""
-    return "_dag" in item.path.stem or item.path.parent.name in ("faults", "slurm") or STARTING & {*item.fixturenames}
+    """Whether a test makes whole graphs, as its file, its folder or its fixtures say."""
+    folder, fixtures = item.path.parent.name, {*item.fixturenames}
+    if "_dag" in item.path.stem or folder in ("faults", "slurm") or WHOLE & fixtures:
+        return True
+    return folder == "demo" and "built" in fixtures
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -119,26 +87,6 @@ def documents() -> list[tuple[str, str, str]]:
     return passages()
 
 
-def write_collection(folder: Path, documents: list[tuple[str, str, str]], unjudged: int) -> None:
-    """The Parquet files of a dataset artifact; each split asks about every subject, or for the first document.
-
-    Behind them stand `unjudged` further test queries, q0, q1, ….
-    """
-    ids, titles, texts = zip(*documents, strict=True)
-    pq.write_table(pa.table({"doc_id": ids, "title": titles, "text": texts}), folder / "corpus.parquet")
-    queries = [(f"{split}-{name}", text.format(name), split) for split, text in ASKED.items() for name in SUBJECTS]
-    queries += [(f"q{number}", "?", "test") for number in range(unjudged)]
-    columns = dict(zip(("query_id", "text", "split"), zip(*queries, strict=True), strict=True))
-    pq.write_table(pa.table(columns), folder / "queries.parquet")
-    relevant = {(split, name): f"{name}-{PART[split]}" for split in ASKED for name in SUBJECTS}
-    known = {at: doc if doc in set(ids) else ids[0] for at, doc in relevant.items()}
-    qrels = [(f"{split}-{name}", doc, 1, split) for (split, name), doc in known.items()]
-    columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*qrels, strict=True), strict=True))
-    columns["relevance"] = pa.array(columns["relevance"], pa.int32())
-    pq.write_table(pa.table(columns), folder / "qrels.parquet")
-    write_json(folder / "statistics.json", {})
-
-
 @pytest.fixture(scope="session")
 def make_job():
     """`make_job(kind, out, params, inputs, execution)`; inputs are artifacts or their folders."""
@@ -190,6 +138,19 @@ def make_dataset(make_job):
         job = make_job("dataset", out, {"source": "written by a test"})
         with writing(job) as draft:
             write_collection(draft.folder, documents, unjudged)
+        return open_artifact(job.out)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def write_ranked(make_job):
+    """`write_ranked(kind, out, params, inputs, lists)`: a run artifact of (query, documents, scores)."""
+
+    def make(kind: str, out: Path, params: dict, inputs: dict, lists: Iterable) -> Artifact:
+        job = make_job(kind, out, params, inputs)
+        with writing(job) as draft:
+            write_run(job, draft, lists)
         return open_artifact(job.out)
 
     return make

@@ -67,6 +67,7 @@ def test_every_block_of_code_has_a_place():
     assert shell == 2
 
 
+@pytest.mark.slow
 def test_additions_are_written_as_the_tree_is(tree):
     files = sorted({block["path"] for block in BLOCKS if block["path"].endswith(".py")})
     run(["ruff", "check", "--no-cache", *files], tree)
@@ -97,6 +98,7 @@ def test_the_commands_run(tree):
         run(["bash", "-c", f"set -o pipefail; {command}"], tree)
 
 
+@pytest.mark.slow
 def test_every_path_that_it_names_exists(tree):
     paths = re.findall(r"`((?:workflow|tests|config|benchmarks|examples)/[\w/.<>]+)`", PAGE)
     assert len(paths) > 25

@@ -1,4 +1,4 @@
-"""The tiny collection as a project: BEIR files, a configuration, and the ways to make its artifacts."""
+"""The tiny collection: its passages, its files, a project with a configuration, and the ways to make its artifacts."""
 
 import json
 import shlex
@@ -7,13 +7,37 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
-from tandem.store.files import sha256
+from tandem.store.files import sha256, write_json
 
 ROOT = Path(__file__).parents[1]
 ASKED = {"train": "what does the {} eat", "dev": "what kind of animal is the {}", "test": "how does the {} behave"}
 PART = {"train": 3, "dev": 1, "test": 2}  # which of a subject's three passages answers
+SUBJECTS = {
+    "otter": ("a river mammal", "floats on its back", "crabs and urchins"),
+    "heron": ("a wading bird", "stands still for an hour", "frogs and small fish"),
+    "beaver": ("a large rodent", "fells trees for its dam", "bark and water lilies"),
+    "bat": ("a flying mammal", "hears the echo of its calls", "moths and midges"),
+    "lynx": ("a forest cat", "walks on snow without sinking", "hares and roe deer"),
+    "mole": ("a digging mammal", "lives below the meadow", "earthworms and grubs"),
+    "stork": ("a white bird", "flies to Africa in August", "mice and grasshoppers"),
+    "salmon": ("a strong fish", "swims up the river to spawn", "krill and herring"),
+    "badger": ("a striped mammal", "sleeps in a deep sett", "worms and roots"),
+    "owl": ("a night bird", "turns its head far around", "voles and beetles"),
+    "toad": ("a slow amphibian", "hides under stones by day", "slugs and ants"),
+    "seal": ("a sea mammal", "rests on sand banks", "cod and flounders"),
+    "wolf": ("a wild dog", "hunts in a pack", "deer and boar"),
+    "crane": ("a grey bird", "dances in the spring", "maize and snails"),
+    "viper": ("a shy snake", "suns itself in the morning", "lizards and mice"),
+    "hare": ("a fast mammal", "turns sharply when chased", "clover and buds"),
+    "eel": ("a long fish", "crosses the ocean once", "shrimps and mussels"),
+    "raven": ("a clever bird", "opens bags and boxes", "carrion and eggs"),
+    "bison": ("a heavy grazer", "ploughs the snow with its head", "sedges and acorns"),
+    "newt": ("a small amphibian", "grows a crest in the pond", "tadpoles and fleas"),
+}
 TRAIN = {"steps": 4, "queries_per_batch": 4, "list_size": 4, "lr": 1e-3, "precision": "fp32"}
 LAYOUT = {
     "title": "Tiny",
@@ -25,6 +49,16 @@ LAYOUT = {
         {"system": "Re-ranker", "first_stage": "Retriever", "run": "rocketqav2.retriever+rocketqav2.reranker"},
     ],
 }
+
+
+def passages() -> list[tuple[str, str, str]]:
+    """(id, title, text): three passages a subject, of different lengths; every third has no title."""
+    rows = []
+    for name, (kind, habit, food) in SUBJECTS.items():
+        rows.append((f"{name}-1", f"The {name}", f"The {name} is {kind}."))
+        rows.append((f"{name}-2", f"The {name}", f"Watch it for a day and you will see that the {name} {habit}."))
+        rows.append((f"{name}-3", "", f"The {name} eats {food}, more of them in autumn, when winter is close; {kind}."))
+    return rows
 
 
 def put(config: dict, at: Sequence[str], value: object) -> None:
@@ -47,6 +81,22 @@ def write_beir(folder, documents, splits=("train", "test")):
         judged = "".join(f"{split}-{one}\t{one}-{PART[split]}\t1\n" for one in subjects)
         (folder / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+
+
+def write_collection(folder: Path, documents: list[tuple[str, str, str]]) -> None:
+    """The Parquet files of a dataset artifact; each split asks about every subject, or for the first document."""
+    ids, titles, texts = zip(*documents, strict=True)
+    pq.write_table(pa.table({"doc_id": ids, "title": titles, "text": texts}), folder / "corpus.parquet")
+    queries = [(f"{split}-{name}", text.format(name), split) for split, text in ASKED.items() for name in SUBJECTS]
+    columns = dict(zip(("query_id", "text", "split"), zip(*queries, strict=True), strict=True))
+    pq.write_table(pa.table(columns), folder / "queries.parquet")
+    relevant = {(split, name): f"{name}-{PART[split]}" for split in ASKED for name in SUBJECTS}
+    known = {at: doc if doc in set(ids) else ids[0] for at, doc in relevant.items()}
+    qrels = [(f"{split}-{name}", doc, 1, split) for (split, name), doc in known.items()]
+    columns = dict(zip(("query_id", "doc_id", "relevance", "split"), zip(*qrels, strict=True), strict=True))
+    columns["relevance"] = pa.array(columns["relevance"], pa.int32())
+    pq.write_table(pa.table(columns), folder / "qrels.parquet")
+    write_json(folder / "statistics.json", {})
 
 
 def tiny_config(folder, encoder_folder):

@@ -1,11 +1,12 @@
 """Small datasets made by the real stage."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from download_server import serving
 
 from tandem.data.dataset import run
 from tandem.store.artifact import Artifact, open_artifact
@@ -41,3 +42,18 @@ def make(tmp_path: Path) -> Callable[..., Artifact]:
         return open_artifact(out, "dataset")
 
     return made
+
+
+@pytest.fixture
+def server() -> Iterator[Any]:
+    """See `download_server.serving`."""
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that downloads are kept in."""
+    folder = tmp_path / "tandem"
+    monkeypatch.setenv("TANDEM_DATA", str(folder))
+    return folder

@@ -11,14 +11,12 @@ from listed import listed_rows
 from messages import other_dataset
 
 from tandem.config.execution import Execution
-from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.negatives import candidates, teacher
 from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
 
 SCORING = {"precision": "fp32", "batch_tokens": 256}
 HYBRID = {"negative_below": 0.6, "positive_above": None, "hybrid": True, "backfill": None}
@@ -56,14 +54,12 @@ def teach(make_job, dataset, lists, tmp_path):
 
 
 @pytest.fixture
-def release(make_job, dataset, tmp_path):
+def release(write_ranked, dataset, tmp_path):
     """`release(ranked, kind, **params)`: a run artifact of (query, documents, scores)."""
 
     def make(ranked, kind="imported", **params):
-        job = make_job(kind, tmp_path / f"run{len(list(tmp_path.iterdir()))}-0123456789", params, {"dataset": dataset})
-        with writing(job) as draft:
-            write_run(job, draft, ranked)
-        return open_artifact(job.out)
+        out = tmp_path / f"run{len(list(tmp_path.iterdir()))}-0123456789"
+        return write_ranked(kind, out, params, {"dataset": dataset}, ranked)
 
     return make
 

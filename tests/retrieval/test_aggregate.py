@@ -5,11 +5,9 @@ from messages import other_dataset
 from trec import iter_trec
 
 from tandem.data.dataset import run as cut
-from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.retrieval.windows import run
 from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
 
 CUT = {"length": 2, "stride": 2, "unit": "words", "most": None, "titles": "repeat", "label": "all"}
 DOCUMENTS = [("a", "", "1 2 3 4 5 6"), ("b", "", "1"), ("c", "", "1 2 3"), ("a#0", "", ""), ("e", "", "1 2 3 4 5")]
@@ -36,14 +34,11 @@ def windows(documents, make_job, tmp_path):
 
 
 @pytest.fixture
-def make_run(make_job, tmp_path):
+def make_run(write_ranked, tmp_path):
     """`make_run(dataset, kind, lists, **params)`: the hand-made run as an artifact."""
 
     def make(dataset, kind="bm25", lists=FOUND, **params):
-        job = make_job(kind, tmp_path / "w" / kind / "run-0123456789", params, {"dataset": dataset})
-        with writing(job) as draft:
-            write_run(job, draft, lists)
-        return open_artifact(job.out)
+        return write_ranked(kind, tmp_path / "w" / kind / "run-0123456789", params, {"dataset": dataset}, lists)
 
     return make
 

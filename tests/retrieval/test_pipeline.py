@@ -10,26 +10,22 @@ from pytest import approx
 from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import scored_depth, write_run
+from tandem.data.runs import scored_depth
 from tandem.errors import UserError
 from tandem.retrieval import pipeline, rerank
 from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
 
 SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)  # nDCG@10 of a relevant passage there
 
 
 @pytest.fixture
-def write(make_job, dataset, tmp_path):
+def write(write_ranked, dataset, tmp_path):
     """`write(kind, system, split, lists, run=…, **params)`: a run artifact of (query, documents, scores)."""
 
     def make(kind, system, split, lists, run=None, **params):
         inputs = {"dataset": dataset, **({"run": run} if run else {})}
         own = {"depth": 20, **({} if run else {"split": split}), **params}
-        job = make_job(kind, tmp_path / kind / f"{system}.{split}-0123456789", own, inputs)
-        with writing(job) as draft:
-            write_run(job, draft, lists)
-        return open_artifact(job.out)
+        return write_ranked(kind, tmp_path / kind / f"{system}.{split}-0123456789", own, inputs, lists)
 
     return make
 

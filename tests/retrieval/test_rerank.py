@@ -13,7 +13,6 @@ from trec import iter_trec
 from tandem.config.execution import Execution
 from tandem.data.collection import Collection
 from tandem.data.rows import doc_rows, query_rows
-from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
@@ -23,7 +22,7 @@ from tandem.retrieval import rerank as module
 from tandem.retrieval.rerank import run
 from tandem.stages.retrieval import pair_scorer
 from tandem.store.artifact import open_artifact
-from tandem.store.job import run_shard, writing
+from tandem.store.job import run_shard
 
 PARAMS = {"depth": 10, "precision": "fp32", "batch_tokens": 512}
 
@@ -34,14 +33,12 @@ def tokens(make_tokens, dataset, tmp_path):
 
 
 @pytest.fixture
-def make_run(make_job, tmp_path):
+def make_run(write_ranked, tmp_path):
     """`make_run(dataset, lists)`: a run artifact of depth 15."""
 
     def make(dataset, lists, name="run"):
-        job = make_job("bm25", tmp_path / "tiny" / "bm25" / f"{name}-0123456789", {"depth": 15}, {"dataset": dataset})
-        with writing(job) as draft:
-            write_run(job, draft, lists)
-        return open_artifact(job.out)
+        out = tmp_path / "tiny" / "bm25" / f"{name}-0123456789"
+        return write_ranked("bm25", out, {"depth": 15}, {"dataset": dataset}, lists)
 
     return make
 

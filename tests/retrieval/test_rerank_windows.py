@@ -10,14 +10,14 @@ from messages import other_dataset
 
 from tandem.data.collection import Collection
 from tandem.data.dataset import run as cut
-from tandem.data.runs import ranked_order, write_run
+from tandem.data.runs import ranked_order
 from tandem.errors import UserError
 from tandem.models.cross import CrossEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import rerank as module
 from tandem.retrieval.rerank import run
 from tandem.store.artifact import open_artifact
-from tandem.store.job import run_shard, writing
+from tandem.store.job import run_shard
 
 CUT = {"length": 6, "stride": 4, "unit": "words", "most": None, "titles": "repeat", "label": "all"}
 PARAMS = {"depth": 7, "precision": "fp32", "batch_tokens": 512, "split": "test"}
@@ -38,7 +38,7 @@ def windows(dataset, make_job, tmp_path_factory):
 
 
 @pytest.fixture
-def ranked(dataset, make_job, tmp_path):
+def ranked(dataset, write_ranked, tmp_path):
     """Ten documents for each test query by a random score, fewer for one."""
     rng = np.random.default_rng(3)
     ids = Collection(dataset).doc_ids().to_pylist()
@@ -46,10 +46,8 @@ def ranked(dataset, make_job, tmp_path):
     for n, query in enumerate(Collection(dataset).queries("test")):
         count = 4 if n == 5 else 10
         made.append((query, [ids[i] for i in rng.permutation(60)[:count]], np.arange(count, 0, -1)))
-    job = make_job("bm25", tmp_path / "tiny" / "bm25" / "run-0123456789", {"depth": 10}, {"dataset": dataset})
-    with writing(job) as draft:
-        write_run(job, draft, made)
-    return made, open_artifact(job.out)
+    out = tmp_path / "tiny" / "bm25" / "run-0123456789"
+    return made, write_ranked("bm25", out, {"depth": 10}, {"dataset": dataset}, made)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_dag import ROOT, Project
+from tiny_project import ROOT, Project
 
 from tandem.config.loading import gathered
 from tandem.config.merging import merged

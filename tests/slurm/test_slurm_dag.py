@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from slurm_kit import Slurm, finished, long
-from test_dag import ROOT
+from tiny_project import ROOT
 
 pytestmark = long
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tandem.data.runs import iter_run, write_run
+from tandem.data.runs import iter_run
 from tandem.store.artifact import open_artifact
 from tandem.store.job import writing
 
@@ -39,7 +39,7 @@ def gradients():
 
 
 @pytest.fixture(scope="session")
-def runs(results, make_job, dataset):
+def runs(results, write_ranked, dataset):
     """Runs of the train and dev queries: every query's own subject's passages and the next subject's."""
     from tandem.data.collection import Collection
 
@@ -47,14 +47,11 @@ def runs(results, make_job, dataset):
     ids = collection.doc_ids().to_pylist()
     for split in ("train", "dev"):
         out = results / "bm25" / f"bm25.{split}-00000000a{'td'.index(split[0])}"
-        job = make_job("bm25", out, {"depth": 9, "split": split}, {"dataset": dataset})
-        with writing(job) as draft:
-            ranked = (
-                (query, [ids[(3 * i + j) % 60] for j in range(9)], np.arange(9, 0, -1, dtype=np.float32))
-                for i, query in enumerate(collection.queries(split))
-            )
-            write_run(job, draft, ranked)
-        made[split] = open_artifact(out)
+        ranked = (
+            (query, [ids[(3 * i + j) % 60] for j in range(9)], np.arange(9, 0, -1, dtype=np.float32))
+            for i, query in enumerate(collection.queries(split))
+        )
+        made[split] = write_ranked("bm25", out, {"depth": 9, "split": split}, {"dataset": dataset}, ranked)
         assert len(list(iter_run(made[split], dataset))) == 20
     return made
 

@@ -9,34 +9,29 @@ import pytest
 
 from tandem.cli import run as run_command
 from tandem.data.collection import EXCLUDED, Collection
-from tandem.data.runs import write_run
 from tandem.data.splits import position
 from tandem.errors import UserError
 from tandem.extras.analysis import error_table
 from tandem.extras.analysis.errors import ENTITY, OTHER, TYPES, read_types, run, wrong_queries
 from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
 
 PRINTED = Path(__file__).parents[3] / "config/papers/printed.csv"
 
 
 @pytest.fixture(scope="module")
-def ranked(tmp_path_factory, make_job, dataset):
+def ranked(tmp_path_factory, write_ranked, dataset):
     """A run of the test queries: first the hare's passages, then their own subject's second and third one.
 
     The positive is a subject's second passage, so that it stands at rank 4; for the hare at rank 2.
     """
     folder = tmp_path_factory.mktemp("errors")
-    job = make_job(
-        "bm25", folder / "tiny/bm25/bm25.test-00000000e0", {"depth": 9, "split": "test"}, {"dataset": dataset}
-    )
-    with writing(job) as draft:
-        lists = []
-        for query in Collection(dataset).queries("test"):
-            name = query.removeprefix("test-")
-            lists.append((query, list(dict.fromkeys(["hare-1", "hare-2", "hare-3", f"{name}-2", f"{name}-3"]))))
-        write_run(job, draft, ((q, docs, list(range(len(docs), 0, -1))) for q, docs in lists))
-    return open_artifact(job.out)
+    lists = []
+    for query in Collection(dataset).queries("test"):
+        name = query.removeprefix("test-")
+        docs = list(dict.fromkeys(["hare-1", "hare-2", "hare-3", f"{name}-2", f"{name}-3"]))
+        lists.append((query, docs, list(range(len(docs), 0, -1))))
+    out, params = folder / "tiny/bm25/bm25.test-00000000e0", {"depth": 9, "split": "test"}
+    return write_ranked("bm25", out, params, {"dataset": dataset}, lists)
 
 
 @pytest.fixture(scope="module")

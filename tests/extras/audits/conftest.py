@@ -5,7 +5,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.data import tables
-from tandem.data.runs import write_run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import writing
@@ -31,14 +30,11 @@ def make_collection(make_job):
 
 
 @pytest.fixture(scope="session")
-def make_run(make_job):
+def make_run(write_ranked):
     """`make_run(out, dataset, split, ranked)`: a run of {query: [documents, best first]}."""
 
     def make(out, dataset, split, ranked):
-        job = make_job("bm25", out, {"depth": 100, "split": split}, {"dataset": dataset})
-        with writing(job) as draft:
-            rows = ((query, docs, list(range(len(docs), 0, -1))) for query, docs in ranked.items())
-            write_run(job, draft, rows)
-        return open_artifact(out)
+        rows = ((query, docs, list(range(len(docs), 0, -1))) for query, docs in ranked.items())
+        return write_ranked("bm25", out, {"depth": 100, "split": split}, {"dataset": dataset}, rows)
 
     return make

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_dag import write_beir
+from tiny_project import write_beir
 
 from tandem import ROOT
 

@@ -43,6 +43,7 @@ def together(tmp_path_factory):
     return [(json.loads((folder / f"{i}.json").read_text()), load_file(folder / f"{i}.safetensors")) for i in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_equal_one(name, together):
     for count in COUNTS:

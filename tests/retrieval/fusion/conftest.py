@@ -3,22 +3,15 @@
 import numpy as np
 import pytest
 
-from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
-
 
 @pytest.fixture
-def release(make_job, dataset, tmp_path):
+def release(write_ranked, dataset, tmp_path):
     """`release(lists, split, kind=…, of=…, **params)`: a run artifact of (query, documents, scores)."""
-    from tandem.data.runs import write_run
 
     def make(lists, split="test", kind="imported", of=dataset, **params):
         out = tmp_path / kind / f"run{len(list(tmp_path.glob('*/*')))}-0123456789"
         told = {"depth": 100, **({} if kind == "rerank" else {"split": split}), **params}
-        job = make_job(kind, out, told, {"dataset": of})
-        with writing(job) as draft:
-            write_run(job, draft, lists)
-        return open_artifact(out)
+        return write_ranked(kind, out, told, {"dataset": of}, lists)
 
     return make
 

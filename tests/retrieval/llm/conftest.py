@@ -7,10 +7,8 @@ from tiny_language_models import make_language_model
 from trec import iter_trec
 
 from tandem.data.collection import Collection
-from tandem.data.runs import write_run
 from tandem.retrieval.llm.rerank import run
 from tandem.store.artifact import open_artifact
-from tandem.store.job import writing
 
 
 @pytest.fixture(scope="session")
@@ -44,16 +42,16 @@ def questions(dataset):
 
 
 @pytest.fixture
-def rerank(make_job, dataset, questions, tmp_path):
+def rerank(make_job, write_ranked, dataset, questions, tmp_path):
     """`rerank(params, endpoint)`: the stage's artifact, and query → (documents, scores) of its run."""
     queries, docs = questions
-    pool = make_job("bm25", tmp_path / "tiny" / "bm25" / "bm25-0123456789", {"depth": 8}, {"dataset": dataset})
-    with writing(pool) as draft:
-        write_run(pool, draft, [(query, docs, np.arange(8, 0, -1.0)) for query, _ in queries])
+    out = tmp_path / "tiny" / "bm25" / "bm25-0123456789"
+    ranked = [(query, docs, np.arange(8, 0, -1.0)) for query, _ in queries]
+    pool = write_ranked("bm25", out, {"depth": 8}, {"dataset": dataset}, ranked)
 
     def made(params, endpoint=None, name="llm"):
         how = {"endpoint": endpoint} if endpoint else {}
-        inputs = {"dataset": dataset, "run": pool.out}
+        inputs = {"dataset": dataset, "run": pool}
         out = tmp_path / "tiny" / "rerank_llm" / f"{name}-0123456789"
         job = make_job("rerank_llm", out, {"depth": 6, "precision": "fp32", **params}, inputs, how)
         run(job)
