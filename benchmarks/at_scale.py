@@ -24,6 +24,7 @@ from tandem.data.fetch import readable
 from tandem.extras.estimate.estimate import costs_of, new_setting, stages_of_tables
 from tandem.extras.estimate.resources import Hardware
 from tandem.extras.plan import FullPlan
+from tandem.plan.graph import upstream_first
 from tandem.store.artifact import MANIFEST
 
 ROOT = Path(__file__).parents[1]
@@ -49,10 +50,13 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder.resolve()
     configuration = folder / "at_scale.yaml"
+    text = yaml.safe_dump(settings(folder, options.share), sort_keys=False)
     if not configuration.is_file():
         prepare(folder, options.share)
         (folder / "systems.yaml").write_text(yaml.safe_dump(LAYOUT, sort_keys=False))
-        configuration.write_text(yaml.safe_dump(settings(folder, options.share), sort_keys=False))
+        configuration.write_text(text)
+    elif configuration.read_text() != text:
+        sys.exit(f"{configuration} is of another --share; give that one or another folder")
     targets = ["all", "index_tradeoffs"]
     done = subprocess.run(
         ["snakemake", "--cores", str(options.cores), *targets, "--configfile", str(configuration)], cwd=ROOT
@@ -144,10 +148,10 @@ def settings(folder: Path, share: float) -> dict[str, Any]:
 
 
 def lines(configuration: Path) -> list[str]:
-    """The table: one line a stage, in the order in which they ran."""
+    """The table: one line a stage, upstream first."""
     plan = FullPlan(gathered([configuration], ROOT), ROOT)
     hardware = Hardware.load(ROOT / "config/hardware", plan.settings.execution.hardware)
-    stages = stages_of_tables(plan)
+    stages = upstream_first([*stages_of_tables(plan), plan.tradeoffs()])
     costs = costs_of(stages, new_setting(plan.settings, hardware), hardware)
     rows = [f"| {' | '.join(HEAD)} |", f"|---|{'--:|' * (len(HEAD) - 1)}"]
     for stage in stages:

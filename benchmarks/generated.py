@@ -67,7 +67,7 @@ def generate(folder: Path, passages: int, queries: Mapping[str, int] | None = No
     with ExitStack() as files:
         tsv, jsonl = (files.enter_context(open(folder / f"corpus.{form}", "wb")) for form in ("tsv", "jsonl"))
         texts = files.enter_context(open(folder / "queries.tsv", "w", encoding="utf-8"))
-        records = files.enter_context(open(folder / "queries.jsonl", "w", encoding="utf-8"))
+        records = files.enter_context(open(folder / "queries.jsonl.part", "w", encoding="utf-8"))
         qrels = {split: files.enter_context(open(folder / f"qrels/{split}.tsv", "w")) for split in positives}
         for file in qrels.values():
             file.write("query-id\tcorpus-id\tscore\n")
@@ -81,6 +81,7 @@ def generate(folder: Path, passages: int, queries: Mapping[str, int] | None = No
                     texts.write(f"{own}\t{text}\n")
                     records.write(json.dumps({"_id": own, "text": text}, ensure_ascii=False) + "\n")
                     qrels[split].write(f"{own}\t{row}\t1\n")
+    (folder / "queries.jsonl.part").rename(folder / "queries.jsonl")  # last: where it is, all is
 
 
 def planted(passages: int, queries: Mapping[str, int]) -> dict[str, np.ndarray]:

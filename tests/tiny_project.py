@@ -83,11 +83,15 @@ def write_beir(folder, documents, splits=("train", "test")):
     (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
 
 
-def write_collection(folder: Path, documents: list[tuple[str, str, str]]) -> None:
-    """The Parquet files of a dataset artifact; each split asks about every subject, or for the first document."""
+def write_collection(folder: Path, documents: list[tuple[str, str, str]], unjudged: int = 0) -> None:
+    """The Parquet files of a dataset artifact; each split asks about every subject, or for the first document.
+
+    Behind them stand `unjudged` further test queries, q0, q1, ….
+    """
     ids, titles, texts = zip(*documents, strict=True)
     pq.write_table(pa.table({"doc_id": ids, "title": titles, "text": texts}), folder / "corpus.parquet")
     queries = [(f"{split}-{name}", text.format(name), split) for split, text in ASKED.items() for name in SUBJECTS]
+    queries += [(f"q{number}", "?", "test") for number in range(unjudged)]
     columns = dict(zip(("query_id", "text", "split"), zip(*queries, strict=True), strict=True))
     pq.write_table(pa.table(columns), folder / "queries.parquet")
     relevant = {(split, name): f"{name}-{PART[split]}" for split in ASKED for name in SUBJECTS}

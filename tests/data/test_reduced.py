@@ -105,7 +105,7 @@ def test_a_run_of_another_split_or_none_is_refused(base, reference, tmp_path):
     def job(**inputs):
         return Job("dataset", tmp_path / "no", {"source": "reduced", "depth": 1}, {"of": base, **inputs})
 
-    with pytest.raises(UserError, match="is a run of split test on base; expected dev on base"):
+    with pytest.raises(UserError, match="is a run of split test, but split is dev"):
         run(job(run=reference("test")))
     with pytest.raises(UserError, match="is a dataset, not a bm25 or retrieve"):
         run(job(run=base))

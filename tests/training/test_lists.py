@@ -132,7 +132,7 @@ def test_rows_know_their_query_whatever_the_group(lists):
 
 def test_a_budget_of_minutes_by_hand():
     # 60 s at 0.18e12 operations a second, a step of 0.9e12: 12 steps
-    assert steps_within(1.0, 0.9e12, lists=1000, per_batch=8) == 12
+    assert steps_within(1.0, 0.9e12, instances=1000, per_batch=8) == 12
     # 20 epochs of 16 lists in batches of 8 are 40 steps
-    assert steps_within(60.0, 0.9e12, lists=16, per_batch=8) == 40
-    assert steps_within(0.001, 0.9e12, lists=16, per_batch=8) == 1
+    assert steps_within(60.0, 0.9e12, instances=16, per_batch=8) == 40
+    assert steps_within(0.001, 0.9e12, instances=16, per_batch=8) == 1

@@ -133,8 +133,9 @@ class _Page:
     def part(self, place: str, section: type[Section], depth: int) -> None:
         """A heading and a section's keys, unless they are listed already; first those that it shares with others."""
         if section in self.places:
-            if self.places[section] != place:
-                self.lines += ["", f"{'#' * depth} `{place}`", "", f"As `{self.places[section]}`."]
+            heading = f"{'#' * depth} `{place}`"
+            if self.places[section] != place and heading not in self.lines:
+                self.lines += ["", heading, "", f"As `{self.places[section]}`."]
             return
         base = next((parent for parent in section.__mro__[1:] if parent in COMMON), Section)
         if base is not Section and base not in self.places:

@@ -60,7 +60,7 @@ class SparseTerms(Representation):
     top: int | None = Field(None, ge=1, description="only so many of a text's weights, the largest; null: all")
 
     usual: ClassVar[dict[str, object]] = {"pooling": "max", "normalize": False, "temperature": 1.0}
-    unused: ClassVar[tuple[str, ...]] = ("pooling", "normalize")
+    unused: ClassVar[tuple[str, ...]] = ("pooling", "normalize", "train.matryoshka")
 
 
 class UniCoilTerms(Representation):

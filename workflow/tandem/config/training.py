@@ -267,7 +267,7 @@ class TrainedModel(Section):
         train: Train | None = getattr(self, "train", None)
         if self.lora and train and train.freeze_layers:
             raise problem(
-                f".train.freeze_layers is {train.freeze_layers}, but lora freezes every layer; drop one of both"
+                f".train.freeze_layers is {train.freeze_layers}, but lora freezes every layer; leave one of the two out"
             )
         return self
 

@@ -17,14 +17,14 @@ from tandem.config.training import ModelEntry
 from tandem.data.catalogue import presences, read_entries
 from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits
-from tandem.plan.context import CROSS_PARTS, json_of
+from tandem.plan.context import CROSS_PARTS, json_of, search
 from tandem.plan.datasets import reported_split, require_split, run_depth, splits
 from tandem.plan.encoders import judges
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
 from tandem.plan.runs import dual_encoder, index, index_entry, vectors
-from tandem.plan.sparse import OF_TERMS, impacts
+from tandem.plan.sparse import impacts, search_terms
 
 ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout
 
@@ -92,7 +92,8 @@ class FullPlan(Plan):
         self.planner.plan_models([entry.model])
         self.planner.dataset(data)
         params = json_of(entry, without=("model",)) | {"split": split}
-        if dual_encoder(ctx, entry.model, "tradeoffs.model").params.representation.type in OF_TERMS:
+        if search[dual_encoder(ctx, entry.model, "tradeoffs.model").params.representation.type] is search_terms:
+            params = {key: value for key, value in params.items() if key not in ("indexes", "sweep")}  # of vectors
             upstream = impacts(ctx, entry.model, split, "tradeoffs.model", data)
             return ctx.stage("term_tradeoffs", data, f"{entry.model}.{split}", params, upstream)
         upstream = vectors(ctx, entry.model, split, "tradeoffs.model", data)

@@ -69,6 +69,7 @@ def _token_vectors(folder: Path, modules: list[tuple[str, str]]) -> dict[str, An
     Raises:
         UserError: it does more than `representation: multi` computes.
     """
+    _check_inputs(folder)
     listed, names = folder / "modules.json", [name for name, _ in modules]
     dense = [path for name, path in modules if name == "Dense"]
     behind = names[1 + len(dense) :]

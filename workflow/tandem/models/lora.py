@@ -17,15 +17,22 @@ from tandem.errors import UserError
 from tandem.store.files import write_json
 
 
+def encoders_of(models: nn.Module) -> list[Any]:
+    """The encoders in some models, without what transformers puts around one that predicts tokens."""
+    from transformers import PreTrainedModel
+
+    found = [module for module in models.modules() if isinstance(module, PreTrainedModel)]
+    return [module for module in found if module.base_model is module]
+
+
 def add_lora(models: nn.Module, params: Lora) -> None:
     """Freeze every encoder that learns and add adapters, drawn from torch's generator; a head goes on learning.
 
     Encoders that are frozen already (a static teacher's) are left alone.
     """
     from peft import LoraConfig, inject_adapter_in_model
-    from transformers import PreTrainedModel
 
-    for encoder in [module for module in models.modules() if isinstance(module, PreTrainedModel)]:
+    for encoder in encoders_of(models):
         if not any(parameter.requires_grad for parameter in encoder.parameters()):
             continue
         linear = {name.split(".")[-1] for name, module in encoder.named_modules() if isinstance(module, nn.Linear)}
@@ -53,9 +60,7 @@ def freeze_layers(models: nn.Module, count: int) -> None:
     Raises:
         UserError: an encoder has no more layers than that, or shares one set of weights among its layers.
     """
-    from transformers import PreTrainedModel
-
-    for encoder in [module for module in models.modules() if isinstance(module, PreTrainedModel)]:
+    for encoder in encoders_of(models):
         if not any(parameter.requires_grad for parameter in encoder.parameters()):
             continue
         size, family = encoder.config.num_hidden_layers, encoder.config.model_type

@@ -10,7 +10,7 @@ import re
 from tandem.config.candidates import Topics
 from tandem.config.datasets import Reduced
 from tandem.config.losses import option_takers
-from tandem.config.representations import REPRESENTATIONS, Representation
+from tandem.config.representations import Representation
 from tandem.config.training import JointModel, ModelEntry, Validation
 from tandem.data.splits import VALIDATED
 from tandem.errors import UserError, nearest
@@ -128,14 +128,13 @@ def _towers(ctx: Context, name: str, entry: ModelEntry, part: str) -> JSON:
 
 def check_used(at: str, entry: ModelEntry, towers: JSON) -> None:
     """Refuse keys of an entry that mean nothing for its representation."""
-    chosen = REPRESENTATIONS[towers.get("representation", {}).get("type", "single")]
+    chosen = described_representation(towers)
     for path in chosen.unused:
         value: object = entry
         for key in path.split("."):
             value = getattr(value, key, None)
-        if value is not None:
-            kind = chosen.model_fields["type"].default
-            raise UserError(f"{at}.{path} is set, but the representation {kind} does not use it; leave it out")
+        if value is not None and value != ():
+            raise UserError(f"{at}.{path} is set, but the representation {chosen.type} does not use it; leave it out")
 
 
 def check_losses(at: str, entry: ModelEntry) -> None:

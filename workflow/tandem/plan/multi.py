@@ -12,7 +12,7 @@ from tandem.stages.retrieval import MaxSimParams
 def search_tokens(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
     """The stage that scores all passages by their tokens, or those that the index of a name finds."""
     model = dual_encoder(ctx, system, where)
-    entry = index_entry(ctx, name, f"{where}: {system}@{name}") if name else None
+    entry = None if name is None else index_entry(ctx, name, f"{where}: {system}@{name}")
     upstream = {"dataset": dataset(ctx, data), "model": model}
     upstream["tokens"] = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
     encode: JSON = json_of(ctx.settings.encode) | {"dtype": "fp16"}
@@ -24,7 +24,7 @@ def search_tokens(ctx: Context, system: str, split: str, where: str, data: str, 
     passages, queries = vectors("passages", side="passages"), vectors(split, side="queries", split=split)
     inputs = {"dataset": upstream["dataset"], "passages": passages, "queries": queries}
     params = searched(ctx, split, data)
-    if not (name and entry):
+    if name is None or entry is None:
         return ctx.stage("maxsim", data, f"{model.name}.{split}", params, inputs)
     inputs["index"] = built = index(ctx, passages, name, data)
     params |= {key: value for key, value in json_of(entry).items() if key in MaxSimParams.model_fields}

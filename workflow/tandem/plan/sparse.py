@@ -8,7 +8,6 @@ from tandem.plan.graph import JSON, Stage
 from tandem.plan.runs import dual_encoder, searched
 
 INDEX = "lucene"
-OF_TERMS = ("sparse", "unicoil")  # representations that are weights of terms
 
 
 @search("sparse")

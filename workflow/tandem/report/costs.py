@@ -7,13 +7,14 @@ from tandem.stages import KINDS
 from tandem.store.artifact import Artifact
 from tandem.store.lineage import Stage, walk
 
-INDEXES = ("lucene", "bm25s", "index")  # beside the passages' embeddings
+INDEXES = ("lucene", "bm25s", "index", "impacts")  # beside the passages' embeddings
 TRAININGS = ("model", "checkpoint", "pretrain")
 SEARCH = ("Sparse search", "Encoding", "Retrieval", "Re-ranking", "Fusion")  # boxes of the stages that answer a query
 COST_HEAD = ["index bytes", "ms a query", "training s"]
 COST_NOTE = (
     "Index: bytes of what is searched. ms a query: wall time of encoding, searching and re-ranking all queries "
-    "together, loading included, by their number; pairs that another system had scored before cost nothing. Training: "
+    "together, loading included, by the number of those scored; pairs that another system had scored before cost "
+    "nothing. Training: "
     "seconds of every training that the system descends from, its teachers, judges and earlier models included. "
     "A dash: not run, or something behind the number was deleted since."
 )
@@ -44,12 +45,12 @@ def _answering(stages: dict[str, Stage], key: str) -> Iterator[str]:
         yield key
         if not _is_index(stage):
             for role, above in stage.upstream.items():
-                if not role.startswith("tuned"):
+                if role not in ("tuned", "chosen"):
                     yield from _answering(stages, above)
 
 
 def _is_index(stage: Stage) -> bool:
-    of_passages = stage.kind == "embeddings" and stage.artifact.params["side"] == "passages"
+    of_passages = stage.artifact.params.get("side") == "passages"
     return of_passages or stage.kind in INDEXES
 
 

@@ -215,7 +215,7 @@ def source_note(table: Table) -> list[str]:
 
 
 def table_csv(table: Table) -> str:
-    """One line per system and measure: values in percent with four decimals, p with six, empty without a value."""
+    """One line per system and measure: percent with four decimals, p with six, empty without a value; then costs."""
     lines = []
     for row in table.rows:
         for cell, column in zip(row.cells, table.columns, strict=True):

@@ -102,6 +102,6 @@ class Best:
 
 
 def recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> float:
-    """Mean share of the exact top k that is among the first k retrieved."""
-    pairs = zip(retrieved, relevant, strict=True)
-    return float(np.mean([len(np.intersect1d(ours[:k], best[:k])) / len(best[:k]) for ours, best in pairs]))
+    """Mean share of the exact top k that is among the first k retrieved; queries without any do not count."""
+    pairs = [(ours[:k], best[:k]) for ours, best in zip(retrieved, relevant, strict=True) if len(best)]
+    return float(np.mean([len(np.intersect1d(ours, best)) / len(best) for ours, best in pairs]))

@@ -1,8 +1,8 @@
 """Stage `maxsim`: late interaction end to end, s(q, p) = Σ_i max_j q_i · p_j over tokens' vectors. No torch here.
 
 All passages are scored, or those of which an index of tokens' vectors finds one near a query's; by the stored vectors,
-or by those that the index's codes stand for, rounded to fp16. Scores are exact (see `models.multi.max_sim`): how
-passages are grouped and how many threads there are changes no bit.
+or by those that the index's codes stand for, rounded to fp16. Scores of up to 32 vectors of length 1 a query are exact
+(see `models.multi.max_sim`): how passages are grouped and how many threads there are changes no bit.
 """
 
 from collections.abc import Callable, Iterator

@@ -24,7 +24,7 @@ from tandem.stages.retrieval import TradeoffsParams
 from tandem.store.job import Job, writing
 
 ALONE = 100  # queries that are searched for one at a time
-WEIGHT = 6  # bytes of a term's number and fp16 weight
+WEIGHT = {"fp16": 6, "fp32": 8}  # bytes of a term's number and its weight
 
 Line = dict[str, str | float | None]
 
@@ -54,7 +54,10 @@ def run(job: Job[TradeoffsParams]) -> None:
 
         best = exact(0, sample.shape[0], lucene.threads)
         size = index.manifest.facts["bytes_per_passage"]
-        searches = [("exact", "products", exact, WEIGHT * passages.active), ("lucene", "impacts", impacts, size)]
+        searches = [
+            ("exact", "products", exact, WEIGHT[passages.dtype] * passages.active),
+            ("lucene", "impacts", impacts, size),
+        ]
         lines = [
             Line(index=name, nprobe=None, ef_search=None, rescore=False)
             | _measured(search, best, sample.shape[0], params, lucene.threads)

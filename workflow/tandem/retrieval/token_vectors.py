@@ -21,6 +21,8 @@ from tandem.retrieval.inputs import require_part
 from tandem.stages.retrieval import EmbeddingsParams
 from tandem.store.job import Job
 
+TEXTS = 1 << 16  # whose tokens are counted together
+
 
 @dataclass(frozen=True)
 class Piece(Ragged):
@@ -28,6 +30,7 @@ class Piece(Ragged):
 
     first: int = 0
     rows: int = 0
+    tokens: int = 0  # of the texts, that have vectors
 
 
 class TokenEncoder(Encoder):
@@ -44,12 +47,15 @@ class TokenEncoder(Encoder):
         first = int(np.searchsorted(self.offsets, rows.start, "right")) - 1
         last = int(np.searchsorted(self.offsets, rows.stop, "left"))
         texts = super().read(np.asarray(self.texts[first:last]))
-        return Piece(texts.ids, texts.offsets, rows.start - int(self.offsets[first]), len(rows))
+        begin, end = int(self.offsets[first]), int(self.offsets[last])
+        return Piece(texts.ids, texts.offsets, rows.start - begin, len(rows), end - begin)
 
     def encode(self, texts: Ragged, progress: Progress) -> Vectors:
         """Vectors of a piece's tokens, shape (tokens, dimension), fp16."""
         vectors = super().encode(texts, progress)
         flat: Vectors = vectors[vectors.any(axis=2)]
+        if isinstance(texts, Piece) and len(flat) != texts.tokens:
+            raise UserError(f"{self.tokens.folder}: a token's vector is 0; look for a model that has diverged")
         progress.add(len(flat) - len(vectors))  # which counts tokens
         return flat[texts.first : texts.first + texts.rows] if isinstance(texts, Piece) else flat
 
@@ -64,8 +70,9 @@ def offsets(job: Job[EmbeddingsParams]) -> Ids:
     model, tokens, side = load_dual(folder), Tokens.open(job.inputs["tokens"]), TOWERS[job.params.side]
     if not isinstance(model, TokenVectors):
         raise UserError(f"{folder}: has one vector a text; expected representation: multi")
-    texts = (tokens.queries if side == "query" else tokens.passages).take(np.asarray(select(job)[0]))
-    return ends(model.counts(side, texts, tokens.template))
+    rows, texts = select(job)[0], tokens.queries if side == "query" else tokens.passages
+    parts = (texts.take(np.asarray(rows[first : first + TEXTS])) for first in range(0, len(rows), TEXTS))
+    return ends(np.concatenate([np.empty(0, np.int64), *(model.counts(side, part, tokens.template) for part in parts)]))
 
 
 def run_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:

@@ -155,7 +155,6 @@ def visits_in(instances: int, per_batch: int, epochs: float, steps: int | None, 
     return steps * per_batch if steps is not None else max(1, int(np.ceil(epochs * instances)))
 
 
-@lru_cache(maxsize=2)
 def order(instances: int, seed: int, epoch: int) -> Ids:
     """The permutation of the instances in an epoch."""
     return np.random.default_rng([seed, 0, epoch]).permutation(instances)

@@ -139,15 +139,15 @@ def visit_sizes(lists: Lists, size: int, most: int) -> tuple[Ids, Ids]:
     return positives, np.minimum(size - positives, np.diff(lists.offsets) - lists.positives)
 
 
-def steps_within(minutes: float, operations: float, lists: int, per_batch: int) -> int:
-    """The steps that fit into a budget at a constant rate, but no more than `MOST_EPOCHS` over the lists; at least one.
+def steps_within(minutes: float, operations: float, instances: int, per_batch: int) -> int:
+    """The steps that fit into a budget at a constant rate, at most `MOST_EPOCHS` over the instances; at least one.
 
     No clock is read and no machine asked, so that a training is the same wherever it runs.
 
     Args:
         operations: of one step.
     """
-    affordable, useful = minutes * 60 * RATE / operations, MOST_EPOCHS * lists / per_batch
+    affordable, useful = minutes * 60 * RATE / operations, MOST_EPOCHS * instances / per_batch
     return max(1, int(min(affordable, useful)))
 
 

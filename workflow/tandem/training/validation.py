@@ -12,7 +12,7 @@ import numpy as np
 
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows
-from tandem.data.runs import iter_run
+from tandem.data.runs import iter_rows
 from tandem.models.ragged import Ids, ranges
 from tandem.store.artifact import Artifact
 from tandem.training.distributed import ALONE, World
@@ -59,16 +59,17 @@ def read_validation(
 ) -> Validation | None:
     """The first `count` dev queries of a run with its top `depth` passages; None if none has a relevant passage."""
     qrels = collection.qrels("dev")
-    chosen: list[tuple[str, Ids, Grades]] = []
-    for query, docs, _ in iter_run(run, collection.artifact):
-        if len(chosen) < count and (grades := graded(qrels.get(query, {}), rows)):
-            top = rows.rows(docs[:depth], missing_ok=True)
-            chosen.append((query, top[top >= 0], grades))
+    names, chosen = queries.all.to_pylist(), list[tuple[int, Ids, Grades]]()
+    for query, docs, _ in iter_rows(run, collection.artifact):
+        if len(chosen) == count:
+            break
+        if grades := graded(qrels.get(names[query], {}), rows):
+            chosen.append((query, docs[:depth], grades))
     if not chosen:
         return None
-    names, tops, grades_of = zip(*chosen, strict=True)
+    at, tops, grades_of = zip(*chosen, strict=True)
     origin = f"{len(chosen):,} dev queries, the top {depth} of {run.key}"
-    return Validation(Batch(queries.rows(list(names)), padded(tops)), list(grades_of), origin)
+    return Validation(Batch(np.array(at), padded(tops)), list(grades_of), origin)
 
 
 def set_apart(

@@ -15,7 +15,7 @@ from tandem.config.datasets import Dataset
 from tandem.data.collection import CORPUS, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
-from tandem.data.runs import iter_run
+from tandem.data.runs import iter_run, require_split
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.beir import BeirQueries
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
@@ -25,8 +25,8 @@ from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
 UNLABELLED_FILE = "unlabelled.query.txt"
-SEARCHES = ("bm25", "retrieve", "maxsim", "retrieve_sparse", "search_impacts")
-RUNS = (*SEARCHES, "rerank", "imported", "given", "aggregate", "rerank_windows", "pipeline")
+SEARCHES = ("bm25", "retrieve", "ann", "maxsim", "retrieve_sparse", "search_impacts")
+RUNS = (*SEARCHES, "rerank", "rerank_llm", "rerank_windows", "imported", "given", "aggregate", "fuse", "pipeline")
 
 
 def input_artifact(job: DatasetJob, role: str, *kinds: str) -> Artifact:
@@ -283,12 +283,9 @@ class Reduced(Derived):
 
 
 def _top(job: DatasetJob, base: Artifact, depth: int) -> Iterator[tuple[str, list[str]]]:
-    """(query, the first `depth` documents of the reference run); a `UserError` if the run does not fit."""
+    """(query, the first `depth` documents of the reference run); a `UserError` if it does not fit."""
     run = input_artifact(job, "run", *RUNS)
-    searched = Path(run.upstream["dataset"]).name
-    split = run.params.get("split", VALIDATED)
-    if (searched, split) != (base.key, VALIDATED):
-        raise UserError(f"{run.folder}: is a run of split {split} on {searched}; expected {VALIDATED} on {base.key}")
+    require_split(run, VALIDATED)
     for query, docs, _ in iter_run(run, base):
         yield query, docs[:depth]
 

@@ -252,13 +252,13 @@ def token_vectors(stage: Stage, setting: Setting) -> Work:
 def maxsim(stage: Stage, setting: Setting) -> Work:
     """Products of every query's tokens with every passage's, or with those of the passages that an index finds."""
     params, passages, queries = params_of(stage), stage.upstream["passages"], stage.upstream["queries"]
-    count, tokens, asked = setting.size(stage).passages, token_rows(passages, setting), token_rows(queries, setting)
-    lines = setting.queries(stage, params.split) * min(params.depth, count)
+    count, texts = setting.size(stage).passages, setting.queries(stage, params.split)
+    tokens, query_tokens = token_rows(passages, setting), token_rows(queries, setting)
     if "index" in stage.upstream:  # at most so many passages for each of a query's tokens
-        found = min(count, params.depth * params.rescore_factor * asked / max(1, setting.queries(stage, params.split)))
-        tokens *= found / count
-    operations = 2.0 * asked * tokens * setting.dimension(passages)
-    return Work(rows=(("flat_search", operations),), memory=1024 * MIB, disk=lines * LINE)
+        tokens *= min(count, params.depth * params.rescore_factor * query_tokens / max(1, texts)) / count
+    operations = 2.0 * query_tokens * tokens * setting.dimension(passages)
+    disk = run_disk(texts, min(params.depth, count), params.split)
+    return Work(rows=(("flat_search", operations),), memory=1024 * MIB, disk=disk)
 
 
 @cost("term_weights")
@@ -269,17 +269,19 @@ def term_weights(stage: Stage, setting: Setting) -> Work:
     is_passages = params.side == "passages"
     texts = setting.size(stage).passages if is_passages else setting.queries(stage, params.split)
     tokens = (passage if is_passages else query) + DUAL_SPECIAL
-    operations = shape.forward(texts, tokens) + 2.0 * texts * tokens * shape.hidden * shape.vocabulary
-    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=texts * ACTIVE_TERMS * 6)
+    operations = shape.forward(texts, tokens)
+    if params_of(stage.upstream["model"]).representation.type == "sparse":  # uniCOIL has no head
+        operations += 2.0 * texts * tokens * shape.hidden * shape.vocabulary
+    disk = 6 * texts * (ACTIVE_TERMS if is_passages else QUERY_TERMS)
+    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=disk)
 
 
 @cost("retrieve_sparse")
 def retrieve_sparse(stage: Stage, setting: Setting) -> Work:
-    """The products of every query with the passages that share a term with it, as many as the terms of both allow."""
-    size = setting.size(stage)
-    queries = size.queries.get(params_of(stage.upstream["queries"]).split, 0)
-    operations = 2.0 * queries * size.passages * QUERY_TERMS
-    return Work(rows=(("flat_search", operations),), disk=queries * params_of(stage).depth * LINE)
+    """At most `QUERY_TERMS` products of every query with every passage."""
+    params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
+    operations = 2.0 * queries * setting.size(stage).passages * QUERY_TERMS
+    return Work(rows=(("flat_search", operations),), disk=run_disk(queries, params.depth, params.split))
 
 
 @cost("impacts")
@@ -292,9 +294,10 @@ def impacts(stage: Stage, setting: Setting) -> Work:
 @cost("search_impacts")
 def search_impacts(stage: Stage, setting: Setting) -> Work:
     """As a search by BM25, of some times the terms."""
-    queries = setting.queries(stage, params_of(stage).split)
+    params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
     searched = 5 * queries * max(setting.size(stage).passages / 1e6, 0.02)
-    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=queries * params_of(stage).depth * LINE)
+    disk = run_disk(queries, params.depth, params.split)
+    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=disk)
 
 
 @cost("term_tradeoffs")

@@ -21,7 +21,7 @@ from tandem.plan.graph import Stage, upstream_first
 from tandem.plan.plan import views_folder
 
 # Large, and needed only until runs are made from them.
-SPENT = ("embeddings", "token_vectors", "term_weights", "index", "impacts")
+LARGE = ("embeddings", "token_vectors", "term_weights", "index", "impacts")
 
 
 @dataclass
@@ -143,4 +143,4 @@ def spent_stages(plans: Iterable[FullPlan]) -> set[tuple[str, str]]:
         for upstream in stage.upstream.values()
     }
     used = {(upstream.kind, upstream.key) for stage in stages.values() for upstream in stage.upstream.values()}
-    return {(kind, key) for kind, key in used - waiting if kind in SPENT}
+    return {(kind, key) for kind, key in used - waiting if kind in LARGE}

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from tandem.cluster.progress import Progress, duration, say
 from tandem.data.fetch import readable
 from tandem.errors import UserError
-from tandem.extras.operations.configurations import Configuration, Configurations, full_plan, spent_stages
+from tandem.extras.operations.configurations import LARGE, Configuration, Configurations, full_plan, spent_stages
 from tandem.extras.operations.scan import (
     DELETED,
     ORDER,
@@ -35,17 +35,7 @@ from tandem.store.lineage import walk
 LOCKS = Path(".snakemake/locks")
 CLASSES = {
     "models": ("model", "pretrain"),
-    "transient": (
-        "embeddings",
-        "token_vectors",
-        "term_weights",
-        "index",
-        "impacts",
-        "tokens",
-        "lucene",
-        "bm25s",
-        ORDER,
-    ),
+    "transient": (*LARGE, "tokens", "lucene", "bm25s", ORDER),
     "checkpoints": ("checkpoint",),
     "pairs": (PAIRS,),
 }

@@ -29,6 +29,7 @@ DOES = {
     "candidates": "drawing negatives for", "teacher": "scoring training lists of", "model": "training",
     "checkpoint": "training", "embeddings": "encoding", "retrieve": "searching", "index": "indexing",
     "token_vectors": "encoding", "maxsim": "searching", "term_tradeoffs": "measuring",
+    "topics": "clustering queries of",
     "ann": "searching", "rerank": "re-ranking", "score": "scoring", "pretrain": "pre-training",
     "vocabulary": "learning a vocabulary for", "table": "writing", "report": "writing the",
 }  # fmt: skip
