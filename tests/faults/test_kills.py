@@ -124,7 +124,9 @@ def test_of_two_snakemakes_at_once_the_second_says_why_it_waits_for_nobody(tiny_
     line = elsewhere(tiny_dag, copied, stage)
     copied.remove(stage)
     first = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: any((copied.folder / ".snakemake/locks").glob("*.lock")), first)
+    # the locks of the inputs come first and stop nobody who writes the same outputs
+    locks = (copied.folder / ".snakemake/locks").glob
+    until(lambda: any(lock.stat().st_size for lock in locks("*.output.lock")), first)
     os.kill(first.pid, signal.SIGSTOP)
     second = subprocess.run(line, capture_output=True, text=True)
     os.kill(first.pid, signal.SIGCONT)
