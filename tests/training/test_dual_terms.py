@@ -8,7 +8,7 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.config.training import Regularise
+from tandem.config.losses import Regularise
 from tandem.errors import UserError
 from tandem.models.dual import dot_scores
 from tandem.training.forward import Budget

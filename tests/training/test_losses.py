@@ -9,8 +9,8 @@ import pytest
 import torch
 from pytest import approx
 
-from tandem.config.losses import KEYED, option_takers
-from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain, VectorWeights
+from tandem.config.losses import KEYED, Distil, VectorWeights, option_takers
+from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.config.validation import parse
 from tandem.registry import load_plugins
 from tandem.training.losses import distillation, distillation_loss, regulariser, supervision, supervision_loss

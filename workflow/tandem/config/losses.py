@@ -1,4 +1,4 @@
-"""The registries of losses, and the options that each loss takes: known without importing the losses, which need torch.
+"""The keys of losses, the registries, and the options that each loss takes: known without importing torch.
 
 A plugin registers its own by the same decorators: `@supervision("<name>")`, `@distillation("<name>")`.
 """
@@ -6,11 +6,13 @@ A plugin registers its own by the same decorators: `@supervision("<name>")`, `@d
 import ast
 from collections.abc import Callable
 from functools import cache
+from operator import not_
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, model_validator
 
+from tandem.config.base import Items, Names, Section, choice, problem
 from tandem.config.validation import read
 from tandem.errors import UserError
 from tandem.registry import Registry, options_of
@@ -21,6 +23,13 @@ FOLDER = Path(__file__).parents[1] / "training" / "losses"
 supervision: Registry[Any] = Registry("loss", "supervision", "training.losses")
 distillation: Registry[Any] = Registry("distillation loss", "distillation", "training.losses")
 regulariser: Registry[Any] = Registry("regulariser", "regulariser", "training.losses")
+
+if TYPE_CHECKING:
+    Supervision = str
+    Distillation = str
+else:
+    Supervision = choice(supervision)
+    Distillation = choice(distillation)
 
 
 def option_takers() -> dict[str, list[str]]:
@@ -77,3 +86,61 @@ def _own_option_takers() -> dict[str, list[str]]:
                         for option in function.args.kwonlyargs:
                             takers.setdefault(option.arg, []).append(name)
     return takers
+
+
+class TakesLosses(Section):
+    """A section that names losses: the options of a plugin's loss that have no key of their own."""
+
+    losses: ClassVar[tuple[tuple[str, Registry[Any]], ...]] = ()
+
+    loss_options: dict[str, bool | int | float | str] = Field(
+        {}, description="option → value, of a loss that a plugin registers: its keyword-only parameters"
+    )
+
+    @model_validator(mode="after")
+    def _options_fit(self) -> Self:
+        try:
+            check_options(self, [(registry, getattr(self, key)) for key, registry in self.losses])
+        except UserError as error:
+            raise problem(f".{error}") from None
+        return self
+
+
+class Distil(TakesLosses):
+    """Learning from a teacher's scores of the training lists as well."""
+
+    losses = (("loss", distillation),)
+
+    from_: Names = Field(
+        alias="from", description="cross-encoders (mean of logits), runs with scores, or several of both"
+    )
+    weights: Items[Annotated[float, Field(gt=0)]] | None = Field(
+        None,
+        exclude_if=not_,
+        description="of several teachers, in the order of `from`; null: equal, each member of an ensemble counts",
+    )
+    normalize: Literal["none", "z_score", "min_max"] | None = Field(
+        None,
+        exclude_if=not_,
+        description="of each teacher's scores within a list, before they are averaged; null: none, without runs",
+    )
+    loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
+    temperature: float = Field(1.0, gt=0, description="of both softmaxes in kl, kl_t2, kl_elementwise, kl_reverse")
+    margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
+    weight: float = Field(1.0, gt=0, description="weight of the distillation")
+    supervision: float = Field(1.0, ge=0, description="weight of `train.loss`; 0: the teacher alone")
+
+
+class VectorWeights(Section):
+    """Weights of the regularisers of one side's vectors."""
+
+    flops: float = Field(0.0, ge=0, description="weight of the FLOPS regulariser")
+    l1: float = Field(0.0, ge=0, description="weight of the L1 norm")
+
+
+class Regularise(Section):
+    """Regularisers of the vectors."""
+
+    query: VectorWeights | None = Field(None, description="of the queries' vectors")
+    passage: VectorWeights | None = Field(None, description="of the passages' vectors")
+    ramp: int = Field(0, ge=0, description="steps over which the weights grow quadratically; 0: full at once")

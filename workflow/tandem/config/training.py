@@ -1,35 +1,23 @@
-"""The models that are trained: losses and their options, training lists, validation."""
+"""The models that are trained: their objectives, training lists, validation."""
 
 from operator import not_
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from tandem.config.base import (
-    Count,
-    Items,
-    Names,
-    PairPooling,
-    Pooling,
-    Section,
-    by_value,
-    choice,
-    is_one,
-    problem,
-)
+from tandem.config.base import Count, Items, PairPooling, Pooling, Section, by_value, is_one, problem
 from tandem.config.candidates import Candidates, Topics
-from tandem.config.losses import check_options, distillation, supervision
+from tandem.config.losses import (
+    Distil,
+    Distillation,
+    Regularise,
+    Supervision,
+    TakesLosses,
+    distillation,
+    supervision,
+)
 from tandem.config.optimisation import Lora, Optimisation, PartTrain
 from tandem.config.representations import AnyRepresentation, Named
-from tandem.errors import UserError
-from tandem.registry import Registry
-
-if TYPE_CHECKING:
-    Supervision = str
-    Distillation = str
-else:
-    Supervision = choice(supervision)
-    Distillation = choice(distillation)
 
 
 class Validation(Section):
@@ -54,64 +42,6 @@ class ValidationSettings(Validation):
     """The configuration's `validation`, which models override key by key."""
 
     fidelity: bool = Field(False, description="compare validation with the full corpus in the report, which waits")
-
-
-class TakesLosses(Section):
-    """A section that names losses: the options of a plugin's loss that have no key of their own."""
-
-    losses: ClassVar[tuple[tuple[str, Registry[Any]], ...]] = ()
-
-    loss_options: dict[str, bool | int | float | str] = Field(
-        {}, description="option → value, of a loss that a plugin registers: its keyword-only parameters"
-    )
-
-    @model_validator(mode="after")
-    def _options_fit(self) -> Self:
-        try:
-            check_options(self, [(registry, getattr(self, key)) for key, registry in self.losses])
-        except UserError as error:
-            raise problem(f".{error}") from None
-        return self
-
-
-class Distil(TakesLosses):
-    """Learning from a teacher's scores of the training lists as well."""
-
-    losses = (("loss", distillation),)
-
-    from_: Names = Field(
-        alias="from", description="cross-encoders (mean of logits), runs with scores, or several of both"
-    )
-    weights: Items[Annotated[float, Field(gt=0)]] | None = Field(
-        None,
-        exclude_if=not_,
-        description="of several teachers, in the order of `from`; null: equal, each member of an ensemble counts",
-    )
-    normalize: Literal["none", "z_score", "min_max"] | None = Field(
-        None,
-        exclude_if=not_,
-        description="of each teacher's scores within a list, before they are averaged; null: none, without runs",
-    )
-    loss: Distillation = Field("paper", description="distance between the teacher's and the model's scores")
-    temperature: float = Field(1.0, gt=0, description="of both softmaxes in kl, kl_t2, kl_elementwise, kl_reverse")
-    margin: float = Field(1.0, ge=0, description="of hinge, in the unit of the scores")
-    weight: float = Field(1.0, gt=0, description="weight of the distillation")
-    supervision: float = Field(1.0, ge=0, description="weight of `train.loss`; 0: the teacher alone")
-
-
-class VectorWeights(Section):
-    """Weights of the regularisers of one side's vectors."""
-
-    flops: float = Field(0.0, ge=0, description="weight of the FLOPS regulariser")
-    l1: float = Field(0.0, ge=0, description="weight of the L1 norm")
-
-
-class Regularise(Section):
-    """Regularisers of the vectors."""
-
-    query: VectorWeights | None = Field(None, description="of the queries' vectors")
-    passage: VectorWeights | None = Field(None, description="of the passages' vectors")
-    ramp: int = Field(0, ge=0, description="steps over which the weights grow quadratically; 0: full at once")
 
 
 class Train(Optimisation):

@@ -1,7 +1,8 @@
 """Training lists: the stages that draw them and have a teacher score them, and whether a configuration allows them."""
 
 from tandem.config.candidates import Candidates, Draw
-from tandem.config.training import Distil, ModelEntry
+from tandem.config.losses import Distil
+from tandem.config.training import ModelEntry
 from tandem.data.splits import UNLABELLED, VALIDATED
 from tandem.errors import UserError, nearest
 from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth

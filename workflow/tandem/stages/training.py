@@ -9,9 +9,10 @@ from pydantic import Field, ValidationInfo, field_validator
 from tandem.config.base import Model, Names, PairPooling, problem
 from tandem.config.candidates import Topics
 from tandem.config.encoders import CoCondenserTrain, EncoderFiles, Masking, NewEncoder, RetroMaeTrain, Spans
+from tandem.config.losses import Distil
 from tandem.config.optimisation import Lora
 from tandem.config.representations import ChosenRepresentation, Single, is_single
-from tandem.config.training import CrossTrain, Distil, DualTrain, JointTrain
+from tandem.config.training import CrossTrain, DualTrain, JointTrain
 from tandem.config.validation import parse
 from tandem.stages.base import Kind, Params
 

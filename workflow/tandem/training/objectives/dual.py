@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.config.training import DualTrain, Regularise
+from tandem.config.losses import Regularise
+from tandem.config.training import DualTrain
 from tandem.errors import UserError
 from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ids
