@@ -6,10 +6,12 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from tandem.errors import UserError
-from tandem.models.dual import load_dual
+from tandem.models.dual import load_dual, read_shape
+from tandem.models.hub import load_tokenizer
 from tandem.models.sparse import encode_sparse
-from tandem.models.tokens import Tokens
+from tandem.models.tokens import Template, Tokens
 from tandem.models.unicoil import UniCoil
+from tandem.models.usage import Lengths
 
 OPTIONS = {"representation": {"type": "unicoil"}}
 
@@ -49,6 +51,29 @@ def test_only_a_texts_own_tokens_have_weights(folder, tokens):
     rows = encode_sparse(model, "passage", opened.passages, opened.template, "fp32", 256)
     for row in range(60):
         assert set(rows[[row]].indices) <= set(opened.passages[row].tolist())
+
+
+def test_the_code_of_the_card_puts_prompts_in_front(encoder_folder, tmp_path, monkeypatch):
+    tokenizer = load_tokenizer(encoder_folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        prompts = {"query": "find ü: ", "passage": "find "}
+        model = UniCoil.start(encoder_folder, True, "max", False, 0.5, prompts=prompts, **OPTIONS).eval()
+    model.layers("query")[0].linear.bias.data += 1  # so that every token has a weight
+    model.save(tmp_path / "dual", tokenizer)
+    monkeypatch.chdir(tmp_path)
+    block = UniCoil.usage(read_shape(tmp_path / "dual"), Lengths(8, 8, 2, 3))
+    names: dict = {}
+    exec(block.removeprefix("```python\n").removesuffix("```"), names)
+
+    def score(*texts):
+        template, ids = Template.of(tokenizer), tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        sides = zip(("query", "passage"), ids, strict=True)
+        vectors = [model.encode(side, [text], template, "fp32") for side, text in sides]
+        return (vectors[0] @ vectors[1].T / 0.5).item()
+
+    assert names["scores"].item() == pytest.approx(score("find ü: a query", "find a passage"), rel=1e-5)
+    assert names["scores"].item() > 1.1 * score("a query", "a passage")  # "find" stands in both
 
 
 def test_keys_of_single_vectors_are_refused(encoder_folder):

@@ -18,8 +18,9 @@ from tandem.models.encoding import pooled
 from tandem.models.hub import check_length, load_encoder, load_tokenizer, save_encoder
 from tandem.models.probe import check_pooling
 from tandem.models.ragged import Ids, Ragged, token_batches
-from tandem.models.saving import DualShape, describe_encoder, describe_two_towers, dual_usage, plain_shape
+from tandem.models.saving import DualShape, describe_encoder, describe_two_towers, plain_shape
 from tandem.models.tokens import Template, Texts
+from tandem.models.usage import dual_usage
 from tandem.stages.base import Params
 from tandem.stages.training import UntrainedParams, Vectors
 from tandem.store.files import write_json

@@ -4,7 +4,6 @@ Texts are padded with zeros, so that a text's vectors are one tensor like any ot
 """
 
 import copy
-import json
 import string
 from pathlib import Path
 from typing import Any, Self
@@ -21,8 +20,9 @@ from tandem.models.device import place, precision
 from tandem.models.dual import SIDES, DualEncoder
 from tandem.models.hub import load_tokenizer
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.saving import CONFIG, MODEL, TRANSFORMER, DualShape, Lengths, modules
+from tandem.models.saving import CONFIG, MODEL, TRANSFORMER, DualShape, modules
 from tandem.models.tokens import Template, Texts
+from tandem.models.usage import Lengths, tandem_usage
 from tandem.store.files import write_json
 
 PRODUCTS = 1 << 24  # products of tokens that are in memory at once
@@ -160,26 +160,11 @@ class TokenVectors(DualEncoder):
     def usage(shape: DualShape, lengths: Lengths) -> str:
         """How to load late interaction of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
         query, passage = ("dual/shared", "dual/shared") if shape.shared else ("dual/query", "dual/passage")
-        prompts = [json.dumps(shape.prompts.get(side, "") + text) for side, text in zip(SIDES, TEXTS, strict=True)]
-        ours = OURS.format(passage=passage, query=prompts[0], text=prompts[1])
-        size = lengths.passage + lengths.single
-        return f"{ours}\n\n{THEIRS.format(query=query, passage=passage, tokens=size, temperature=shape.temperature)}"
+        tokens = lengths.passage + lengths.single
+        theirs = THEIRS.format(query=query, passage=passage, tokens=tokens, temperature=shape.temperature)
+        return f"{tandem_usage(shape)}\n\n{theirs}"
 
 
-TEXTS = ("a query", "a passage")
-OURS = """\
-```python
-from pathlib import Path
-from tandem.models.dual import load_dual
-from tandem.models.hub import load_tokenizer
-from tandem.models.tokens import Template
-
-model, tokenizer = load_dual(Path("dual")).eval(), load_tokenizer(Path("{passage}"))
-template = Template.of(tokenizer)
-query, text = tokenizer([{query}, {text}], add_special_tokens=False)["input_ids"]
-vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
-scores = model.scores(*vectors)
-```"""
 THEIRS = """\
 ```python
 from sentence_transformers import MultiVectorEncoder

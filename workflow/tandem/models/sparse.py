@@ -22,13 +22,13 @@ from tandem.models.saving import (
     CONFIG,
     TRANSFORMER,
     DualShape,
-    Lengths,
     model_config,
     modules,
     plain_shape,
     router,
 )
 from tandem.models.tokens import Template, Texts
+from tandem.models.usage import Lengths
 from tandem.store.files import write_json
 
 LOGITS = 1 << 27  # numbers of the largest array: tokens times the vocabulary

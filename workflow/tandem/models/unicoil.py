@@ -10,33 +10,12 @@ from torch import Tensor, nn
 from tandem.config.representations import representation
 from tandem.models.dense import Dense
 from tandem.models.device import place, precision
-from tandem.models.dual import SIDES, DualEncoder
-from tandem.models.hub import save_encoder
+from tandem.models.dual import DualEncoder
 from tandem.models.ragged import Ragged
-from tandem.models.saving import DualShape, Lengths, plain_shape
+from tandem.models.saving import DualShape
 from tandem.models.sparse import check_start
 from tandem.models.tokens import Template, Texts
-from tandem.store.files import write_json
-
-LAYER = "2_Dense"
-
-
-def unicoil_usage(shape: DualShape, lengths: Lengths) -> str:
-    """How to load the model of a `dual.json`, which other libraries do not know."""
-    passage = "dual/shared" if shape.shared else "dual/passage"
-    return f"""\
-```python
-from pathlib import Path
-from tandem.models.dual import dot_scores
-from tandem.models.hub import load_tokenizer
-from tandem.models.tokens import Template
-from tandem.models.unicoil import UniCoil
-
-model, tokenizer = UniCoil.load(Path("dual")).eval(), load_tokenizer(Path("{passage}"))
-query, text = tokenizer(["a query", "a passage"], add_special_tokens=False)["input_ids"]
-sides = (("query", [query]), ("passage", [text]))
-scores = dot_scores(*(model.encode(*side, Template.of(tokenizer), "fp32") for side in sides), model.temperature)
-```"""
+from tandem.models.usage import Lengths, tandem_usage
 
 
 @representation("unicoil")
@@ -47,7 +26,6 @@ class UniCoil(DualEncoder):
     """
 
     packs = False  # tokens stand in a grid
-    usage = staticmethod(unicoil_usage)
 
     @classmethod
     def start(cls, folder: Path, shared: bool, pooling: str, normalize: bool, temperature: float, **more: Any) -> Self:
@@ -72,15 +50,21 @@ class UniCoil(DualEncoder):
         tower: Any = self.towers["passage"]
         return int(tower.config.vocab_size)
 
-    def save(self, folder: Path, tokenizer: Any) -> None:
-        """Write each tower as transformers' folder with its layer in `2_Dense/`."""
-        for name in ("shared",) if self.shared else SIDES:
-            side = "query" if name == "shared" else name
-            save_encoder(self.towers[side], tokenizer, folder / name)
-            self.layers(side)[0].save(folder / name / LAYER)
-        numbers = (self.shared, self.pooling, False, self.temperature, self.dimension)
-        shape = DualShape(*numbers, prompts=self.prompts, dense=[LAYER], representation={"type": "unicoil"})
-        write_json(folder / "dual.json", plain_shape(shape))
+    @property
+    def representation(self) -> dict[str, object]:
+        """As `dual.json` has it, without options."""
+        return {"type": "unicoil"}
+
+    def describe(self, folder: Path, hidden: int, shape: DualShape) -> None:
+        """sentence-transformers has no such model: nothing stands beside the weights."""
+
+    def describe_both(self, folder: Path, shape: DualShape) -> None:
+        """Likewise."""
+
+    @staticmethod
+    def usage(shape: DualShape, lengths: Lengths) -> str:
+        """How to load the model of a `dual.json`, which other libraries do not know."""
+        return tandem_usage(shape)
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Weights of texts, shape (texts, vocabulary), float32, not negative; see `DualEncoder.encode`."""

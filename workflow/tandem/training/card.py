@@ -14,8 +14,8 @@ from tandem.config.training import JointTrain
 from tandem.models.cross import read_pooling
 from tandem.models.dual import read_shape
 from tandem.models.heads import saved_score
-from tandem.models.saving import Lengths, cross_usage, folders, front_matter
 from tandem.models.tokens import Tokens
+from tandem.models.usage import Lengths, cross_usage, folders, front_matter
 from tandem.stages.training import ModelParams, TokensParams
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.environment import provenance

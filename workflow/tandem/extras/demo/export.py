@@ -20,8 +20,8 @@ from tandem.extras.demo.systems import DUAL, KINDS, part, require_built, resolve
 from tandem.extras.operations.bundle import render_readme
 from tandem.extras.operations.configurations import Configuration, split_files
 from tandem.models.dual import read_shape
-from tandem.models.saving import POOL
 from tandem.models.tokens import Tokens
+from tandem.models.usage import POOL
 from tandem.plan.graph import Stage
 from tandem.retrieval.embeddings import Embeddings
 from tandem.retrieval.indexes.types import SIGNS

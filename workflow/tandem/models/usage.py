@@ -1,0 +1,200 @@
+"""How others load saved weights: the lines of a model's card, README.md in its folders."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tandem.models.saving import DualShape
+
+TASKS = {"dual": "sentence-similarity", "cross": "text-ranking"}
+POOL = {
+    "cls": "hidden[:, 0]",
+    "mean": '(hidden * inputs["attention_mask"][..., None]).sum(1) / inputs["attention_mask"].sum(1, keepdim=True)',
+    "max": 'hidden.masked_fill(inputs["attention_mask"][..., None] == 0, float("-inf")).amax(1)',
+    "weightedmean": '(hidden * (w := inputs["attention_mask"].cumsum(1) * inputs["attention_mask"])[..., None]).sum(1)'
+    " / w.sum(1, keepdim=True)",
+    "lasttoken": 'hidden[range(len(hidden)), inputs["attention_mask"].cumsum(1).argmax(1)]',
+}
+ONE = "logits[:, 0]"  # the score of a model with one label
+TEXTS = (("query", "a query"), ("passage", "a passage"))  # of each side
+REFUSED = (
+    "`AutoModelForSequenceClassification` refuses this folder: the classification head of its family cannot compute "
+    "these scores."
+)
+SCORE_SEGMENTS = """\
+```python
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
+inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
+query = tokenizer(["a query"], return_tensors="pt")["input_ids"].shape[1]  # its special tokens included
+hidden, head = model(**{k: v for k, v in inputs.items() if k != "token_type_ids"}).last_hidden_state[0], load_file(
+    "cross/2_Dense/model.safetensors"
+)
+cosine = torch.nn.functional.cosine_similarity(hidden[:query].mean(0), hidden[query:].mean(0), dim=0)
+scores = cosine * head["linear.weight"][0] + head["linear.bias"]
+```"""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """The longest inputs of a training, in tokens: query, passage, and special tokens around one text and a pair.
+
+    `longest_pair` is the limit of a pair where it has one of its own; `titled` says that passages are two segments.
+    """
+
+    query: int
+    passage: int
+    single: int
+    pair: int
+    longest_pair: int | None = None
+    titled: bool = False
+
+    @property
+    def whole_pair(self) -> int:
+        """Tokens of the longest pair, special ones included."""
+        return self.longest_pair or self.query + self.passage + self.pair
+
+
+def front_matter(part: str, base: str | None, licence: str | None) -> str:
+    """The YAML block that the hub reads: `part` is `dual` or `cross`; what is unknown is left out."""
+    fields: dict[str, object] = {"library_name": "sentence-transformers", "pipeline_tag": TASKS[part]}
+    fields |= {"base_model": base} if base else {}
+    fields |= {"license": licence.lower()} if licence else {}
+    fields["tags"] = ["sentence-transformers", "tandem", "passage-retrieval", f"{part}-encoder"]
+    return f"---\n{yaml.safe_dump(fields, sort_keys=False)}---\n"
+
+
+def dual_usage(shape: DualShape, lengths: Lengths) -> str:
+    """How to load the dual encoder of a `dual.json`; each block ends with `scores`, shape (queries, passages)."""
+    whole, query, passage = ("dual/shared",) * 3 if shape.shared else ("dual", "dual/query", "dual/passage")
+    query_tokens, passage_tokens = lengths.query + lengths.single, lengths.passage + lengths.single
+    texts = [json.dumps(shape.prompts.get(side, "") + text, ensure_ascii=False) for side, text in TEXTS]
+    ours = f"""\
+```python
+from pathlib import Path
+from tandem.models.dual import DualEncoder, dot_scores
+from tandem.models.hub import load_tokenizer
+from tandem.models.tokens import Template
+
+model, tokenizer = DualEncoder.load(Path("dual")).eval(), load_tokenizer(Path("{passage}"))
+template = Template.of(tokenizer)
+query, text = tokenizer([{", ".join(texts)}], add_special_tokens=False)["input_ids"]
+vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
+scores = dot_scores(*vectors, model.temperature)
+```"""
+    theirs = f"""\
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{whole}")
+model.max_seq_length = {passage_tokens}  # of a passage; queries were cut to {query_tokens}
+queries, passages = model.encode_query(["a query"]), model.encode_document(["a passage"])
+scores = model.similarity(queries, passages) / {shape.temperature}
+```"""
+    if shape.dense:  # transformers does not know them
+        return "\n\n".join([ours, theirs])
+    vectors = "vectors / vectors.norm(dim=1, keepdim=True)" if shape.normalize else "vectors"
+    pool = f"({POOL[shape.pooling]})[:, :{shape.dim}]" if shape.dim else POOL[shape.pooling]
+    sides, star = [f"[{text}]" for text in texts], ""
+    if lengths.titled:
+        title = json.dumps(shape.prompts.get("passage", "") + "a title", ensure_ascii=False)
+        sides, star = [f"[{sides[0]}]", f'[[{title}], ["a passage"]]'], "*"
+    plain = f"""\
+```python
+from transformers import AutoModel, AutoTokenizer
+
+def encode(folder, texts, tokens):
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder)
+    inputs = tokenizer({star}texts, padding=True, truncation=True, max_length=tokens, return_tensors="pt")
+    hidden = model(**inputs).last_hidden_state
+    vectors = {pool}
+    return {vectors}
+
+queries, passages = encode("{query}", {sides[0]}, {query_tokens}), encode("{passage}", {sides[1]}, {passage_tokens})
+scores = queries @ passages.T / {shape.temperature}
+```"""
+    if lengths.titled:
+        return f"Passages are read as two segments, their title (perhaps empty) and their text:\n\n{plain}"
+    return "\n\n".join([ours, theirs, plain])
+
+
+def tandem_usage(shape: DualShape) -> str:
+    """How Tandem loads the model of a `dual.json`, of any representation; ends as the blocks of `dual_usage`."""
+    query, text = (json.dumps(shape.prompts.get(side, "") + text) for side, text in TEXTS)
+    folder = "dual/shared" if shape.shared else "dual/passage"
+    return f"""\
+```python
+from pathlib import Path
+from tandem.models.dual import load_dual
+from tandem.models.hub import load_tokenizer
+from tandem.models.tokens import Template
+
+model, tokenizer = load_dual(Path("dual")).eval(), load_tokenizer(Path("{folder}"))
+template = Template.of(tokenizer)
+query, text = tokenizer([{query}, {text}], add_special_tokens=False)["input_ids"]
+vectors = [model.encode(*side, template, "fp32") for side in (("query", [query]), ("passage", [text]))]
+scores = model.scores(*vectors)
+```"""
+
+
+def cross_usage(pooling: str, lengths: Lengths, logit: str | None) -> str:
+    """How to load the cross-encoder of a `cross.json`; each block ends with `scores`, shape (pairs,).
+
+    Args:
+        logit: the score, in terms of `logits`, where `AutoModelForSequenceClassification` loads the folder; else None.
+    """
+    ours = """\
+```python
+from pathlib import Path
+from tandem.models.cross import CrossEncoder
+from tandem.models.hub import load_tokenizer
+from tandem.models.tokens import Template
+
+model, tokenizer = CrossEncoder.load(Path("cross")).eval(), load_tokenizer(Path("cross"))
+query, text = tokenizer(["a query", "a passage"], add_special_tokens=False)["input_ids"]
+scores = model([query], [text], Template.of(tokenizer), "fp32")
+```"""
+    predicted = "" if logit in (None, ONE) else f"\nscores = {logit}"
+    theirs = f"""\
+```python
+import torch
+from sentence_transformers import CrossEncoder
+
+model = CrossEncoder("cross", max_length={lengths.whole_pair})
+{"logits" if predicted else "scores"} = model.predict([("a query", "a passage")], activation_fn=torch.nn.Identity())\
+{predicted or "  # else their sigmoid"}
+```"""
+    if pooling == "segments":
+        return "\n\n".join([ours, SCORE_SEGMENTS, REFUSED])
+    if logit:
+        plain = f"""\
+```python
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModelForSequenceClassification.from_pretrained("cross")
+logits = model(**tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")).logits
+scores = {logit}
+```"""
+        return "\n\n".join([ours, theirs, plain])
+    plain = f"""\
+```python
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, model = AutoTokenizer.from_pretrained("cross"), AutoModel.from_pretrained("cross")
+inputs = tokenizer(["a query"], ["a passage"], padding=True, return_tensors="pt")
+hidden, head = model(**inputs).last_hidden_state, load_file("cross/2_Dense/model.safetensors")
+vectors = {POOL[pooling]}
+scores = (vectors @ head["linear.weight"].T + head["linear.bias"])[:, 0]
+```"""
+    return "\n\n".join([ours, theirs, plain, REFUSED])
+
+
+def folders(part: Path) -> list[Path]:
+    """The folders of a saved part that sentence-transformers loads, else the part: each of them gets the card."""
+    return sorted(path.parent for path in part.rglob("modules.json")) or [part]
