@@ -8,8 +8,9 @@ one table look-up a byte in a search. `faiss` is what all of a machine's threads
 from types import SimpleNamespace
 
 from tandem.config.indexes import INDEXES
+from tandem.extras.estimate.representation_costs import token_rows
 from tandem.extras.estimate.resources import MIB, Setting, Work, cost, params_of
-from tandem.extras.estimate.stage_costs import run_disk, token_rows
+from tandem.extras.estimate.stage_costs import run_disk
 from tandem.plan.graph import Stage
 from tandem.retrieval.indexes.types import lists, sample_size, sized
 

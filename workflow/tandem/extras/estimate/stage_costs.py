@@ -1,15 +1,14 @@
-"""Cost functions of stages: data, lexical search, candidates, encoding, re-ranking, fusion, scores."""
+"""Cost functions of stages: data, lexical search, candidates, re-ranking, fusion, scores."""
 
 from math import comb
 
 from tandem.data.splits import LEARNED
-from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
+from tandem.extras.estimate.resources import MIB, PROCESS, Setting, Work, cost, params_of
 from tandem.plan.graph import Stage
 
 LINE, TEXT = 6, 60  # bytes of a run's line, and of the same line in run.trec
 LISTED = 8  # bytes of a line of training lists
 EVERY = 1 << 62
-ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
 
 
 @cost("dataset")
@@ -58,10 +57,10 @@ def bm25s(stage: Stage, setting: Setting) -> Work:
 
 @cost("bm25")
 def bm25(stage: Stage, setting: Setting) -> Work:
-    """Searching: a query's time grows with the corpus; the rate is that of a million passages."""
+    """Searching."""
     params = params_of(stage)
     queries = setting.queries(stage, params.split)
-    searched = queries * max(setting.size(stage).passages / 1e6, 0.02)
+    searched = bm25_queries(stage, setting, queries)
     return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=run_disk(queries, params.depth, params.split))
 
 
@@ -70,8 +69,13 @@ def tune_bm25(stage: Stage, setting: Setting) -> Work:
     """Searching a split once for every k1 and b."""
     params = params_of(stage)
     queries = min(setting.queries(stage, params.split), params.queries or float("inf"))
-    searched = len(params.k1) * len(params.b) * queries * max(setting.size(stage).passages / 1e6, 0.02)
+    searched = bm25_queries(stage, setting, len(params.k1) * len(params.b) * queries)
     return Work(rows=(("bm25", searched),), memory=1024 * MIB)
+
+
+def bm25_queries(stage: Stage, setting: Setting, queries: float) -> float:
+    """The queries on a million passages that take as long: a query's time grows with the corpus."""
+    return queries * max(setting.size(stage).passages / 1e6, 0.02)
 
 
 def run_disk(queries: float, depth: int, split: str) -> float:
@@ -111,29 +115,6 @@ def teacher(stage: Stage, setting: Setting) -> Work:
     if not judges:
         return Work(rows=(("lines", pairs),), disk=4 * pairs)
     return score_pairs(setting, stage.upstream["judge_tokens.0"], pairs, judges, disk=4 * pairs)
-
-
-@cost("embeddings")
-def embeddings(stage: Stage, setting: Setting) -> Work:
-    """Encoding passages or a split's queries into vectors; one of int8 has a scale of four bytes."""
-    params, read = params_of(stage), stage.upstream["tokens"]
-    shape, (query, passage) = setting.shape(read), setting.lengths(read)
-    passages = params.side == "passages"
-    texts = setting.size(stage).passages if passages else setting.queries(stage, params.split)
-    operations = shape.forward(texts, (passage if passages else query) + DUAL_SPECIAL)
-    dimension = setting.dimension(stage)
-    each = {"fp32": 4 * dimension, "fp16": 2 * dimension, "int8": dimension + 4}[params.dtype]
-    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters, disk=texts * each)
-
-
-@cost("retrieve")
-def retrieve(stage: Stage, setting: Setting) -> Work:
-    """Exact inner-product search of every query against every passage."""
-    size, passages = setting.size(stage), stage.upstream["passages"]
-    split = params_of(stage.upstream["queries"]).split
-    queries = size.queries.get(split, 0)
-    operations = 2.0 * queries * size.passages * setting.dimension(passages)
-    return Work(rows=(("flat_search", operations),), disk=run_disk(queries, params_of(stage).depth, split))
 
 
 def split_of(run: Stage) -> str:
@@ -219,91 +200,3 @@ def score(stage: Stage, setting: Setting) -> Work:
     queries = setting.queries(stage, params_of(stage).split)
     lines = queries * (getattr(params_of(stage.upstream["run"]), "depth", None) or 100)
     return Work(rows=(("lines", lines),), memory=150 * MIB, disk=queries * 100)
-
-
-@cost("average_rank")
-def average_rank(stage: Stage, setting: Setting) -> Work:
-    """Ranking the relevant passage of every query among all of a small collection."""
-    dimension = setting.dimension(stage.upstream["passages"])
-    queries = setting.queries(stage, params_of(stage).split)
-    return Work(rows=(("flat_search", 2.0 * queries * setting.size(stage).passages * dimension),))
-
-
-def token_rows(stage: Stage, setting: Setting) -> float:
-    """Tokens with a vector of a `token_vectors` stage; punctuation, which has none, is counted."""
-    query, passage = (length + DUAL_SPECIAL for length in setting.lengths(stage.upstream["tokens"]))
-    params, options = params_of(stage), params_of(stage.upstream["model"]).representation
-    if params.side == "passages":
-        return setting.size(stage).passages * passage
-    return setting.queries(stage, params.split) * (options.query_tokens or query)
-
-
-@cost("token_vectors")
-def token_vectors(stage: Stage, setting: Setting) -> Work:
-    """Encoding passages or a split's queries into a vector a token, of two bytes a number."""
-    read, rows = stage.upstream["tokens"], token_rows(stage, setting)
-    shape, passages = setting.shape(read), params_of(stage).side == "passages"
-    texts = setting.size(stage).passages if passages else setting.queries(stage, params_of(stage).split)
-    memory = PROCESS + 4 * shape.parameters + 8 * texts
-    return Work("encode", shape.forward(texts, rows / texts), memory=memory, disk=2 * rows * setting.dimension(stage))
-
-
-@cost("maxsim")
-def maxsim(stage: Stage, setting: Setting) -> Work:
-    """Products of every query's tokens with every passage's, or with those of the passages that an index finds."""
-    params, passages, queries = params_of(stage), stage.upstream["passages"], stage.upstream["queries"]
-    count, texts = setting.size(stage).passages, setting.queries(stage, params.split)
-    tokens, query_tokens = token_rows(passages, setting), token_rows(queries, setting)
-    if "index" in stage.upstream:  # at most so many passages for each of a query's tokens
-        tokens *= min(count, params.depth * params.rescore_factor * query_tokens / max(1, texts)) / count
-    operations = 2.0 * query_tokens * tokens * setting.dimension(passages)
-    disk = run_disk(texts, min(params.depth, count), params.split)
-    return Work(rows=(("flat_search", operations),), memory=1024 * MIB, disk=disk)
-
-
-@cost("term_weights")
-def term_weights(stage: Stage, setting: Setting) -> Work:
-    """Encoding as for vectors, and each token's logits over the vocabulary; a few weights of six bytes are stored."""
-    params, read = params_of(stage), stage.upstream["tokens"]
-    shape, (query, passage) = setting.shape(read), setting.lengths(read)
-    is_passages = params.side == "passages"
-    texts = setting.size(stage).passages if is_passages else setting.queries(stage, params.split)
-    tokens = (passage if is_passages else query) + DUAL_SPECIAL
-    operations = shape.forward(texts, tokens)
-    if params_of(stage.upstream["model"]).representation.type == "sparse":  # uniCOIL has no head
-        operations += 2.0 * texts * tokens * shape.hidden * shape.vocabulary
-    disk = 6 * texts * (ACTIVE_TERMS if is_passages else QUERY_TERMS)
-    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=disk)
-
-
-@cost("retrieve_sparse")
-def retrieve_sparse(stage: Stage, setting: Setting) -> Work:
-    """At most `QUERY_TERMS` products of every query with every passage."""
-    params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
-    operations = 2.0 * queries * setting.size(stage).passages * QUERY_TERMS
-    return Work(rows=(("flat_search", operations),), disk=run_disk(queries, params.depth, params.split))
-
-
-@cost("impacts")
-def impacts(stage: Stage, setting: Setting) -> Work:
-    """Lucene's index of rounded weights: about two bytes each."""
-    passages = setting.size(stage).passages
-    return Work(rows=(("indexed", passages),), memory=1024 * MIB, disk=passages * ACTIVE_TERMS * 2)
-
-
-@cost("search_impacts")
-def search_impacts(stage: Stage, setting: Setting) -> Work:
-    """As a search by BM25, of some times the terms."""
-    params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
-    searched = 5 * queries * max(setting.size(stage).passages / 1e6, 0.02)
-    disk = run_disk(queries, params.depth, params.split)
-    return Work(rows=(("bm25", searched),), memory=1024 * MIB, disk=disk)
-
-
-@cost("term_tradeoffs")
-def term_tradeoffs(stage: Stage, setting: Setting) -> Work:
-    """A few searches of a sample of queries, exact and in Lucene."""
-    params = params_of(stage)
-    searched = min(params.queries, setting.queries(stage, params.split)) * (params.repeats + 2)
-    rows = (("bm25", 10 * searched * max(setting.size(stage).passages / 1e6, 0.02)),)
-    return Work(rows=rows, memory=1024 * MIB + 12.0 * ACTIVE_TERMS * setting.size(stage).passages)

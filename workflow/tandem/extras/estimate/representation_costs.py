@@ -1,0 +1,114 @@
+"""Cost functions of what encodes texts and searches it: one vector a text, a vector a token, weights of terms."""
+
+from tandem.extras.estimate.resources import DUAL_SPECIAL, MIB, PROCESS, Setting, Work, cost, params_of
+from tandem.extras.estimate.stage_costs import bm25_queries, run_disk
+from tandem.plan.graph import Stage
+
+ACTIVE_TERMS, QUERY_TERMS = 130, 30  # with a weight, of a passage and of a query: those of SPLADE's papers, about
+
+
+def encoded_texts(stage: Stage, setting: Setting) -> tuple[float, float]:
+    """How many texts of its side a stage encodes, and the mean tokens of one, special ones included."""
+    params, (query, passage) = params_of(stage), setting.lengths(stage.upstream["tokens"])
+    if params.side == "passages":
+        return setting.size(stage).passages, passage + DUAL_SPECIAL
+    return setting.queries(stage, params.split), query + DUAL_SPECIAL
+
+
+@cost("embeddings")
+def embeddings(stage: Stage, setting: Setting) -> Work:
+    """Encoding passages or a split's queries into vectors; one of int8 has a scale of four bytes."""
+    shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
+    dimension = setting.dimension(stage)
+    each = {"fp32": 4 * dimension, "fp16": 2 * dimension, "int8": dimension + 4}[params_of(stage).dtype]
+    return Work("encode", shape.forward(texts, tokens), memory=PROCESS + 4 * shape.parameters, disk=texts * each)
+
+
+@cost("retrieve")
+def retrieve(stage: Stage, setting: Setting) -> Work:
+    """Exact inner-product search of every query against every passage."""
+    size, passages = setting.size(stage), stage.upstream["passages"]
+    split = params_of(stage.upstream["queries"]).split
+    queries = size.queries.get(split, 0)
+    operations = 2.0 * queries * size.passages * setting.dimension(passages)
+    return Work(rows=(("flat_search", operations),), disk=run_disk(queries, params_of(stage).depth, split))
+
+
+@cost("average_rank")
+def average_rank(stage: Stage, setting: Setting) -> Work:
+    """Ranking the relevant passage of every query among all of a small collection."""
+    dimension = setting.dimension(stage.upstream["passages"])
+    queries = setting.queries(stage, params_of(stage).split)
+    return Work(rows=(("flat_search", 2.0 * queries * setting.size(stage).passages * dimension),))
+
+
+def token_rows(stage: Stage, setting: Setting) -> float:
+    """Tokens with a vector of a `token_vectors` stage; punctuation, which has none, is counted."""
+    texts, tokens = encoded_texts(stage, setting)
+    filled = params_of(stage).side == "queries" and params_of(stage.upstream["model"]).representation.query_tokens
+    return texts * (filled or tokens)
+
+
+@cost("token_vectors")
+def token_vectors(stage: Stage, setting: Setting) -> Work:
+    """Encoding passages or a split's queries into a vector a token, of two bytes a number."""
+    shape, rows = setting.shape(stage.upstream["tokens"]), token_rows(stage, setting)
+    texts, _ = encoded_texts(stage, setting)
+    memory = PROCESS + 4 * shape.parameters + 8 * texts
+    return Work("encode", shape.forward(texts, rows / texts), memory=memory, disk=2 * rows * setting.dimension(stage))
+
+
+@cost("maxsim")
+def maxsim(stage: Stage, setting: Setting) -> Work:
+    """Products of every query's tokens with every passage's, or with those of the passages that an index finds."""
+    params, passages, queries = params_of(stage), stage.upstream["passages"], stage.upstream["queries"]
+    count, texts = setting.size(stage).passages, setting.queries(stage, params.split)
+    tokens, query_tokens = token_rows(passages, setting), token_rows(queries, setting)
+    if "index" in stage.upstream:  # at most so many passages for each of a query's tokens
+        tokens *= min(count, params.depth * params.rescore_factor * query_tokens / max(1, texts)) / count
+    operations = 2.0 * query_tokens * tokens * setting.dimension(passages)
+    disk = run_disk(texts, min(params.depth, count), params.split)
+    return Work(rows=(("flat_search", operations),), memory=1024 * MIB, disk=disk)
+
+
+@cost("term_weights")
+def term_weights(stage: Stage, setting: Setting) -> Work:
+    """Encoding as for vectors, and each token's logits over the vocabulary; a few weights of six bytes are stored."""
+    shape, (texts, tokens) = setting.shape(stage.upstream["tokens"]), encoded_texts(stage, setting)
+    operations = shape.forward(texts, tokens)
+    if params_of(stage.upstream["model"]).representation.type == "sparse":  # uniCOIL has no head
+        operations += 2.0 * texts * tokens * shape.hidden * shape.vocabulary
+    disk = 6 * texts * (ACTIVE_TERMS if params_of(stage).side == "passages" else QUERY_TERMS)
+    return Work("encode", operations, memory=PROCESS + 4 * shape.parameters + 1024 * MIB, disk=disk)
+
+
+@cost("retrieve_sparse")
+def retrieve_sparse(stage: Stage, setting: Setting) -> Work:
+    """At most `QUERY_TERMS` products of every query with every passage."""
+    params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
+    operations = 2.0 * queries * setting.size(stage).passages * QUERY_TERMS
+    return Work(rows=(("flat_search", operations),), disk=run_disk(queries, params.depth, params.split))
+
+
+@cost("impacts")
+def impacts(stage: Stage, setting: Setting) -> Work:
+    """Lucene's index of rounded weights: about two bytes each."""
+    passages = setting.size(stage).passages
+    return Work(rows=(("indexed", passages),), memory=1024 * MIB, disk=passages * ACTIVE_TERMS * 2)
+
+
+@cost("search_impacts")
+def search_impacts(stage: Stage, setting: Setting) -> Work:
+    """As a search by BM25, of some times the terms."""
+    params, queries = params_of(stage), setting.queries(stage, params_of(stage).split)
+    disk = run_disk(queries, params.depth, params.split)
+    return Work(rows=(("bm25", bm25_queries(stage, setting, 5 * queries)),), memory=1024 * MIB, disk=disk)
+
+
+@cost("term_tradeoffs")
+def term_tradeoffs(stage: Stage, setting: Setting) -> Work:
+    """A few searches of a sample of queries, exact and in Lucene."""
+    params = params_of(stage)
+    searched = min(params.queries, setting.queries(stage, params.split)) * (params.repeats + 2)
+    rows = (("bm25", bm25_queries(stage, setting, 10 * searched)),)
+    return Work(rows=rows, memory=1024 * MIB + 12.0 * ACTIVE_TERMS * setting.size(stage).passages)
