@@ -107,5 +107,5 @@ def test_a_run_of_another_split_or_none_is_refused(base, reference, tmp_path):
 
     with pytest.raises(UserError, match="is a run of split test, but split is dev"):
         run(job(run=reference("test")))
-    with pytest.raises(UserError, match="is a dataset, not a bm25 or retrieve"):
+    with pytest.raises(UserError, match="is a dataset, not a run"):
         run(job(run=base))

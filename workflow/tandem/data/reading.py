@@ -11,7 +11,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -161,23 +161,24 @@ def clean(where: str, key: str, value: str) -> str:
 
 def parse_number(where: str, what: str, value: str) -> float:
     """A column as a number, infinite ones included."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = float("nan")
-    if isnan(number):
+    if isnan(number := _float(value)):
         raise UserError(f"{where}: {what} is {value[:40]!r}; a number is needed")
     return number
 
 
 def parse_whole(where: str, what: str, value: str) -> int:
     """A column as a whole number of 32 bits, which is how relevance is stored; `1.0` is 1."""
-    try:
-        number = float(value)
-    except ValueError:
-        number = float("nan")
+    number = _float(value)
     if not number.is_integer():
         raise UserError(f"{where}: {what} is {value[:40]!r}; a whole number is needed")
     if not -(2**31) <= number < 2**31:
         raise UserError(f"{where}: {what} is {value[:40]}; a whole number of 32 bits is needed")
     return int(number)
+
+
+def _float(value: str) -> float:
+    """A text as a number; NaN where it is none."""
+    try:
+        return float(value)
+    except ValueError:
+        return nan

@@ -15,7 +15,7 @@ from tandem.config.datasets import Dataset
 from tandem.data.collection import CORPUS, LITERAL_MATCH, QUERIES, Collection
 from tandem.data.files import Files
 from tandem.data.reading import fields
-from tandem.data.runs import iter_run, require_split
+from tandem.data.runs import COLUMNS, iter_run, require_split
 from tandem.data.sources import Answers, DatasetJob, Judgement, Listed, Passage, Query, Source, dataset_format
 from tandem.data.sources.beir import BeirQueries
 from tandem.data.splits import UNLABELLED, VALIDATED, position, subset
@@ -25,18 +25,15 @@ from tandem.errors import UserError
 from tandem.store.artifact import Artifact
 
 UNLABELLED_FILE = "unlabelled.query.txt"
-SEARCHES = ("bm25", "retrieve", "ann", "maxsim", "retrieve_sparse", "search_impacts")
-RUNS = (*SEARCHES, "rerank", "rerank_llm", "rerank_windows", "imported", "given", "aggregate", "fuse", "pipeline")
 
 
-def input_artifact(job: DatasetJob, role: str, *kinds: str) -> Artifact:
-    """An input of a derived dataset; a `UserError` if it is missing or of another kind."""
-    needed = " or ".join(kinds)
+def input_artifact(job: DatasetJob, role: str, kind: str) -> Artifact:
+    """An input of a derived dataset; a `UserError` if it is missing or of another kind. Many kinds write a `run`."""
     if role not in job.inputs:
-        raise UserError(f"dataset {job.key}: the input {role} is missing; give a {needed}")
+        raise UserError(f"dataset {job.key}: the input {role} is missing; give a {kind}")
     artifact = job.inputs[role]
-    if artifact.manifest.kind not in kinds:
-        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest.kind}, not a {needed}")
+    if not (COLUMNS in artifact.manifest.files if kind == "run" else artifact.manifest.kind == kind):
+        raise UserError(f"dataset {job.key}: {role} {artifact.folder} is a {artifact.manifest.kind}, not a {kind}")
     return artifact
 
 
@@ -148,6 +145,7 @@ class Windows(Derived):
         self.facts |= {"documents": 0, "cut": 0}
 
     def corpus(self) -> Iterator[Passage]:
+        """The documents' windows, in order; counts the documents, and those of several windows."""
         entry = self._entry
         for doc, title, text in super().corpus():
             windows = cut(text, entry.length, entry.stride, self._unit, entry.most)
@@ -222,6 +220,7 @@ class Unlabelled(Derived):
             raise UserError(f"dataset {job.key}: queries come from one of {choices}")
 
     def queries(self) -> Iterator[Query]:
+        """The dataset's queries, some of them `unlabelled` now, and then the others."""
         texts = set()
         for query, text, split in super().queries():
             texts.add(text)
@@ -284,7 +283,7 @@ class Reduced(Derived):
 
 def _top(job: DatasetJob, base: Artifact, depth: int) -> Iterator[tuple[str, list[str]]]:
     """(query, the first `depth` documents of the reference run); a `UserError` if it does not fit."""
-    run = input_artifact(job, "run", *RUNS)
+    run = input_artifact(job, "run", "run")
     require_split(run, VALIDATED)
     for query, docs, _ in iter_run(run, base):
         yield query, docs[:depth]
