@@ -19,13 +19,14 @@ from tandem.models import encoding
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.described import described_towers
-from tandem.models.dual import DualEncoder, dot_scores, run_untrained
+from tandem.models.dual import DualEncoder, dot_scores
 from tandem.models.hub import load_encoder, load_tokenizer, run
 from tandem.models.lora import add_lora
 from tandem.models.tokenisation import run as run_tokens
 from tandem.models.tokens import Template, Tokens
 from tandem.retrieval.encode import run as encode
 from tandem.store.artifact import open_artifact
+from tandem.training.stage import run_untrained
 
 PROMPTS = {"query": "Instruct: find the animal\nQuery: ", "document": "text: "}
 TOWERS = {"pooling": "mean", "normalize": False, "temperature": 1.0}

@@ -12,8 +12,8 @@ from transformers import AutoTokenizer
 from tandem.data.collection import Collection, contents
 from tandem.errors import UserError
 from tandem.models.described import described_towers
-from tandem.models.dual import dot_scores
-from tandem.models.sparse import SparseEncoder, encode_sparse, largest, splade
+from tandem.models.dual import dot_scores, encode_batches
+from tandem.models.sparse import SparseEncoder, largest, sparse_rows, splade
 from tandem.models.tokens import Tokens
 
 
@@ -116,9 +116,10 @@ def test_a_folder_of_theirs_is_read(tmp_path, folder, tokens):
 
 def test_texts_in_batches_give_the_weights_of_each_alone(folder, tokens, monkeypatch):
     model, opened = start(folder).eval(), Tokens.open(tokens)
-    rows = encode_sparse(model, "passage", opened.passages, opened.template, "fp32", 128)
+    texts = model, "passage", opened.passages, opened.template, "fp32"
+    rows = sparse_rows(encode_batches(*texts, 128), model.dimension)
     monkeypatch.setattr("tandem.models.sparse.LOGITS", 1)  # one text at a time
-    few = encode_sparse(model, "passage", opened.passages, opened.template, "fp32", 1 << 20)
+    few = sparse_rows(encode_batches(*texts, 1 << 20), model.dimension)
     with torch.inference_mode():
         alone = [model.encode("passage", [opened.passages[i]], opened.template, "fp32", 8) for i in range(60)]
     assert np.abs(rows.toarray() - torch.cat(alone).numpy()).max() < 1e-5

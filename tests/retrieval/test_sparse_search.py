@@ -13,7 +13,8 @@ from trec import iter_trec
 from tandem.data.collection import Collection
 from tandem.errors import UserError
 from tandem.extras.index_tradeoffs import index_tradeoffs
-from tandem.models.sparse import SparseEncoder, encode_sparse
+from tandem.models.dual import encode_all
+from tandem.models.sparse import SparseEncoder
 from tandem.models.tokens import Tokens
 from tandem.retrieval import encode_terms, sparse_search
 from tandem.retrieval.exact import unpack
@@ -81,7 +82,7 @@ def test_the_best_by_hand():
 def test_stored_weights_are_the_models_rounded(searched, inputs):
     model = SparseEncoder.load(inputs["model"].folder / "dual").eval()
     opened = Tokens.open(inputs["tokens"])
-    expected = encode_sparse(model, "passage", opened.passages, opened.template, "fp32", 256).toarray()
+    expected = encode_all(model, "passage", opened.passages, opened.template, "fp32", 256).numpy()
     made = rows(searched["passages"], "passages").toarray()
     assert np.abs(made - expected).max() <= expected.max() * 2**-10
     assert (made == made.astype(np.float16)).all()

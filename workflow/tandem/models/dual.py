@@ -1,7 +1,7 @@
 """Dual encoders: query and passage each become one vector; their dot product is the score (RocketQAv2 Eq. 1)."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -9,22 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tandem.cluster.progress import say
 from tandem.config.representations import representation
 from tandem.errors import UserError
 from tandem.models.dense import INPUT, Dense
 from tandem.models.device import device, place
 from tandem.models.encoding import pooled
-from tandem.models.hub import check_length, load_encoder, load_tokenizer, save_encoder
+from tandem.models.hub import check_length, load_encoder, save_encoder
 from tandem.models.probe import check_pooling
 from tandem.models.ragged import Ids, Ragged, token_batches
 from tandem.models.saving import DualShape, describe_encoder, describe_two_towers, plain_shape
 from tandem.models.tokens import Template, Texts
 from tandem.models.usage import dual_usage
-from tandem.stages.base import Params
-from tandem.stages.training import UntrainedParams, Vectors
 from tandem.store.files import write_json
-from tandem.store.job import Job, writing
 
 SIDES = ("query", "passage")
 # Lengths are padded to a multiple of this: in odd shapes the last bits of matrix products depend on the threads.
@@ -215,25 +211,6 @@ class DualEncoder(nn.Module):
         check_length(self.towers["passage"], padded, f"{where}: the longer of query and passage, padded,")
 
 
-def run_untrained(job: Job[UntrainedParams]) -> None:
-    """Stage `untrained`: the input `encoder` as a dual encoder, as a training of 0 steps would leave it."""
-    folder = job.inputs["encoder"].folder / "hf"
-    torch.manual_seed(0)  # a new linear layer, where tokens' vectors have one
-    model = start_towers(folder, True, job.params, f"{job.kind} {job.key}")
-    with writing(job) as draft:
-        model.save(draft.folder / "dual", load_tokenizer(folder))
-        write_json(draft.path("model.json"), {"objective": "dual", "parts": ["dual"], "steps": 0})
-
-
-def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> DualEncoder:
-    """A dual encoder from an encoder's folder, with vectors as the parameters say; a line tells what they are."""
-    options = params.model_dump(include=set(Vectors.model_fields) - set(Params.model_fields))
-    chosen = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
-    say(f"{label} · vectors by {chosen}")
-    model: DualEncoder = representation[params.representation.type].start(folder, shared, **options)
-    return model
-
-
 def load_dual(folder: Path) -> DualEncoder:
     """A saved dual encoder, of the class of its representation."""
     model: DualEncoder = representation[read_shape(folder).type].load(folder)
@@ -260,6 +237,31 @@ def dot_scores(queries: Tensor, passages: Tensor, temperature: float) -> Tensor:
 
 
 @torch.inference_mode()
+def encode_batches(
+    model: DualEncoder,
+    side: str,
+    texts: Ragged,
+    template: Template,
+    mode: str,
+    budget: int,
+    on_batch: Callable[[Ids], object] = len,
+) -> Iterator[tuple[Ids, Tensor]]:
+    """Encode texts in batches of at most `budget` tokens, which depend on the texts' lengths alone.
+
+    Args:
+        texts: token ids without special tokens.
+        on_batch: called with the token counts, special tokens included, of each batch's texts once the device has them.
+    Yields:
+        The rows of a batch among the texts and what `model.encode` makes of them, on the device.
+    """
+    lengths = np.diff(texts.offsets) + template.extra[0]
+    packed = model.packed is not None
+    for batch in token_batches(lengths if packed else -(-lengths // STEP) * STEP, budget, packed):
+        yield batch, model.encode(side, texts.take(batch), template, mode, STEP)
+        on_batch(lengths[batch])
+
+
+@torch.inference_mode()
 def encode_all(
     model: DualEncoder,
     side: str,
@@ -270,28 +272,22 @@ def encode_all(
     dtype: torch.dtype = torch.float32,
     on_batch: Callable[[Ids], object] = len,
 ) -> Tensor:
-    """Vectors of texts in batches of at most `budget` tokens, which depend on the texts' lengths alone.
+    """Vectors of texts, which `encode_batches` makes.
 
     A GPU keeps them until the last batch: looking at each one would leave it idle while the next is put together.
 
-    Args:
-        texts: token ids without special tokens.
-        on_batch: called with the token counts, special tokens included, of each batch's texts once the device has them.
     Returns:
         Shape (texts, *model.shape), on the CPU.
     Raises:
         UserError: a number of a vector does not fit.
     """
     lengths = np.diff(texts.offsets) + template.extra[0]
-    packed = model.packed is not None
     shape = model.shape(side, int(lengths.max(initial=0)))
     result = torch.zeros((len(texts), *shape), dtype=dtype, device=device())
     largest = torch.zeros((), device=device())
-    for batch in token_batches(lengths if packed else -(-lengths // STEP) * STEP, budget, packed):
-        vectors = model.encode(side, texts.take(batch), template, mode, STEP)
+    for rows, vectors in encode_batches(model, side, texts, template, mode, budget, on_batch):
         largest = torch.maximum(largest, vectors.abs().max())  # of NaN, NaN
-        result[place(torch.from_numpy(batch)), : vectors.shape[1]] = vectors.to(dtype)
-        on_batch(lengths[batch])
+        result[place(torch.from_numpy(rows)), : vectors.shape[1]] = vectors.to(dtype)
     limit = torch.finfo(dtype).max
     if not float(largest) <= limit:
         raise UserError(

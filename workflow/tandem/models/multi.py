@@ -98,8 +98,8 @@ class TokenVectors(DualEncoder):
         if side == "query":
             return lengths
         skipped = np.concatenate([[0], np.isin(texts.ids, self.skipped.cpu().numpy()).cumsum()])
-        kept = lengths - np.diff(skipped[texts.offsets])
-        return np.where(kept > 0, kept, lengths)
+        remaining = lengths - np.diff(skipped[texts.offsets])
+        return np.where(remaining > 0, remaining, lengths)
 
     def encode(self, side: str, texts: Texts, template: Template, mode: str, multiple: int = 1) -> Tensor:
         """Vectors of texts' tokens, shape (texts, tokens, dimension), float32: zeros where no token counts."""
@@ -118,8 +118,8 @@ class TokenVectors(DualEncoder):
             if self.options.attend:
                 arguments["attention_mask"] = stands.to(arguments["attention_mask"].dtype)
         else:
-            kept = stands & ~torch.isin(ids, self.skipped)
-            stands = torch.where(kept.any(1, keepdim=True), kept, stands) if side == "passage" else stands
+            remaining = stands & ~torch.isin(ids, self.skipped)
+            stands = torch.where(remaining.any(1, keepdim=True), remaining, stands) if side == "passage" else stands
         with precision(mode):
             states = self.towers[side](**arguments).last_hidden_state
         vectors: Tensor = states[:, :width].to(torch.promote_types(states.dtype, torch.float32))

@@ -1,6 +1,6 @@
 """Learned sparse encoders: a text becomes one weight for each entry of the vocabulary, and most of them are 0."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -15,9 +15,9 @@ from transformers import AutoModelForMaskedLM, PretrainedConfig
 from tandem.config.representations import SparseTerms, representation
 from tandem.errors import UserError
 from tandem.models.device import place, precision
-from tandem.models.dual import SIDES, STEP, DualEncoder, read_shape
+from tandem.models.dual import SIDES, DualEncoder, read_shape
 from tandem.models.hub import check_folder, loading, save_encoder
-from tandem.models.ragged import Ids, Ragged, token_batches
+from tandem.models.ragged import Ids, Ragged
 from tandem.models.saving import (
     CONFIG,
     TRANSFORMER,
@@ -244,42 +244,26 @@ def load_masked_lm(folder: Path) -> Any:
     return model
 
 
-@torch.inference_mode()
-def encode_sparse(
-    model: DualEncoder,
-    side: str,
-    texts: Ragged,
-    template: Template,
-    mode: str,
-    budget: int,
-    dtype: torch.dtype = torch.float32,
-    on_batch: Callable[[Ids], object] = len,
-) -> csr_array:
-    """Weights of texts in batches of at most `budget` tokens, as `tandem.models.dual.encode_all` makes vectors.
-
-    Args:
-        model: one whose vectors hold weights of terms, none below 0.
+def sparse_rows(batches: Iterable[tuple[Ids, Tensor]], dimension: int, dtype: torch.dtype = torch.float32) -> csr_array:
+    """The weights that `encode_batches` makes, which are not below 0.
 
     Returns:
-        Shape (texts, vocabulary), float32, the weights that are not 0, rounded to `dtype`, each row's in the order of
+        Shape (texts, dimension), float32, the weights that are not 0, rounded to `dtype`, each row's in the order of
         the vocabulary.
     Raises:
         UserError: a weight does not fit into `dtype`.
     """
-    lengths = np.diff(texts.offsets) + template.extra[0]
-    batches = token_batches(-(-lengths // STEP) * STEP, max(1, min(budget, LOGITS // model.dimension)))
-    parts, limit = [csr_array((0, model.dimension), dtype=np.float32)], torch.finfo(dtype).max
-    for batch in batches:
-        vectors = model.encode(side, texts.take(batch), template, mode, STEP)
+    parts, limit = [csr_array((0, dimension), dtype=np.float32)], torch.finfo(dtype).max
+    order: list[Ids] = [np.empty(0, np.int64)]
+    for rows, vectors in batches:
         if not float(vectors.max()) <= limit:
             raise UserError(
                 f"term_weights: a weight is {float(vectors.max()):g}, {str(dtype)[6:]} ends at {limit:g}; look for a "
                 "diverged model"
             )
         parts.append(csr_array(vectors.to(dtype).float().cpu().numpy()))
-        on_batch(lengths[batch])
-    order = np.concatenate([np.empty(0, np.int64), *batches])
-    return in_order(parts, order)
+        order.append(rows)
+    return in_order(parts, np.concatenate(order))
 
 
 def in_order(parts: Sequence[csr_array], order: Ids) -> csr_array:

@@ -3,9 +3,9 @@
 from scipy.sparse import csr_array
 
 from tandem.cluster.progress import Progress
-from tandem.models.dual import load_dual
+from tandem.models.dual import encode_batches, load_dual
 from tandem.models.ragged import Ids, Ragged
-from tandem.models.sparse import encode_sparse
+from tandem.models.sparse import LOGITS, sparse_rows
 from tandem.retrieval import encode
 from tandem.retrieval.term_weights import SparseBlocks
 from tandem.stages.retrieval import EmbeddingsParams
@@ -24,7 +24,9 @@ class TermEncoder(encode.Encoder):
         def count(lengths: Ids) -> None:
             progress.add(len(lengths), tokens=int(lengths.sum()))
 
-        return encode_sparse(self.model, self.tower, texts, self.template, self.mode, self.budget, self.dtype, count)
+        budget = max(1, min(self.budget, LOGITS // self.model.dimension))
+        batches = encode_batches(self.model, self.tower, texts, self.template, self.mode, budget, count)
+        return sparse_rows(batches, self.model.dimension, self.dtype)
 
 
 def run_shard(job: Job[EmbeddingsParams]) -> dict[str, object]:

@@ -133,7 +133,7 @@ KINDS = (
     Kind("tokens", "models.tokenisation:run", TokensParams, env="models", threads="all", box="Encoder"),
     Kind("pretrain", "extras.pretraining.stage:pretrain", PretrainParams, env="models", threads="all", retries=2,
         gpu=STARTS, ranks=True, box="Encoder"),
-    Kind("untrained", "models.dual:run_untrained", UntrainedParams, env="models", box="Encoder"),
+    Kind("untrained", "training.stage:run_untrained", UntrainedParams, env="models", box="Encoder"),
     Kind("reranker", "models.cross:run_reranker", Params, env="models", box="Encoder"),
     Kind("model", "training.stage:run", ModelParams, env="models", threads="all", retries=2, gpu=STARTS, ranks=True,
         box="Training"),

@@ -1,5 +1,6 @@
-"""Stages `model` and `checkpoint`: train a dual encoder, a cross-encoder or both together, or a part of the way."""
+"""Stages `model`, `checkpoint` and `untrained`: train a dual encoder, a cross-encoder or both, or a part of the way."""
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 
 from tandem.cluster.progress import say, warn
 from tandem.config.optimisation import Lora
+from tandem.config.representations import representation
 from tandem.config.training import JointTrain
 from tandem.data.collection import Collection
 from tandem.data.rows import IdRows, doc_rows, query_rows
@@ -19,13 +21,13 @@ from tandem.errors import UserError
 from tandem.models.acceleration import accelerate
 from tandem.models.cross import CrossEncoder
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dual import SIDES, DualEncoder, load_dual, start_towers
+from tandem.models.dual import SIDES, DualEncoder, load_dual
 from tandem.models.hub import load_tokenizer
 from tandem.models.lora import add_lora, freeze_layers, set_dropout
 from tandem.models.ragged import Ids, Ragged
 from tandem.models.tokens import Tokens
-from tandem.stages.base import Json
-from tandem.stages.training import CrossTraining, DualTraining, ModelParams
+from tandem.stages.base import Json, Params
+from tandem.stages.training import CrossTraining, DualTraining, ModelParams, UntrainedParams, Vectors
 from tandem.store.artifact import Artifact, open_artifact
 from tandem.store.files import write_json
 from tandem.store.job import Job, writing
@@ -56,6 +58,16 @@ def run(job: ModelJob) -> None:
         return
     with World.current().joined() as world:
         train_in(job, world)
+
+
+def run_untrained(job: Job[UntrainedParams]) -> None:
+    """Stage `untrained`: the input `encoder` as a dual encoder, as a training of 0 steps would leave it."""
+    folder = job.inputs["encoder"].folder / "hf"
+    torch.manual_seed(0)  # a new linear layer, where tokens' vectors have one
+    model = start_towers(folder, True, job.params, f"{job.kind} {job.key}")
+    with writing(job) as draft:
+        model.save(draft.folder / "dual", load_tokenizer(folder))
+        write_json(draft.path("model.json"), {"objective": "dual", "parts": ["dual"], "steps": 0})
 
 
 def train_in(job: ModelJob, world: World) -> None:
@@ -148,6 +160,15 @@ def start_dual(artifact: Artifact, params: ModelParams) -> DualEncoder:
     if (artifact.folder / "hf").is_dir():
         return start_towers(artifact.folder / "hf", params.shared, params, f"start {artifact.key}")
     return load_dual(artifact.folder / "dual")
+
+
+def start_towers(folder: Path, shared: bool, params: Vectors, label: str) -> DualEncoder:
+    """A dual encoder from an encoder's folder, with vectors as the parameters say; a line tells what they are."""
+    options = params.model_dump(include=set(Vectors.model_fields) - set(Params.model_fields))
+    chosen = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in options.items())
+    say(f"{label} · vectors by {chosen}")
+    model: DualEncoder = representation[params.representation.type].start(folder, shared, **options)
+    return model
 
 
 def start_cross(artifact: Artifact, pooling: str) -> CrossEncoder:

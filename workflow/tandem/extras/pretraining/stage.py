@@ -31,7 +31,7 @@ from tandem.extras.pretraining.masking import Vocabulary, masked_lm
 from tandem.extras.pretraining.objectives import CoCondenser, Crop, Mlm, RetroMae
 from tandem.models.acceleration import accelerate
 from tandem.models.device import device, resolve_precision, use_workers
-from tandem.models.dual import DualEncoder, start_towers
+from tandem.models.dual import DualEncoder
 from tandem.models.hub import check_length, load_tokenizer, save_encoder
 from tandem.models.ragged import Ragged
 from tandem.models.saving import DualShape, describe_encoder
@@ -44,7 +44,7 @@ from tandem.training.forward import MULTIPLE, Budget
 from tandem.training.lists import Lists
 from tandem.training.loop import Training
 from tandem.training.objectives import Objective
-from tandem.training.stage import prepare, write_log
+from tandem.training.stage import prepare, start_towers, write_log
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 INNER = "##"  # begins a piece that continues a word

@@ -2,8 +2,9 @@
 
 import torch
 
-from tandem.models.dual import DualEncoder, run_untrained
+from tandem.models.dual import DualEncoder
 from tandem.store.artifact import open_artifact
+from tandem.training.stage import run_untrained
 
 
 def test_its_towers_have_the_encoders_weights_and_how_vectors_are_made(make_job, encoder, tmp_path):
