@@ -74,8 +74,8 @@ def test_a_judge_compares_and_may_still_accept_a_positive():
     lists = denoised(made, None, Denoising(negative_below=0.1, positive_above=0.9), np.random.default_rng(0))
     assert lists.rows.tolist() == [2, 1, 6]  # 0.025: of 3, 5 and 6, which denoising keeps, 6 alone lies below
     assert lists.labels.tolist() == [1, 1, 0]
-    assert made.dropped["too near a positive"] == 4
-    assert made.dropped["not surely negative"] == 0  # 4 is unsure, and counts as too near
+    reasons = {"accepted as positive": 1, "too near a positive": 3, "not surely negative": 0}  # each of 4 once
+    assert reasons.items() <= made.dropped.items()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from tandem.data import runs
 from tandem.data.collection import Collection
 from tandem.data.runs import ranked_order
 from tandem.errors import UserError
-from tandem.retrieval import fuse as fuse_stage
 from tandem.retrieval.fuse import pools, run
 from tandem.store.artifact import open_artifact
 from tandem.store.files import write_json
@@ -100,17 +99,18 @@ def test_below_its_depth_a_reranked_run_has_ranks_and_no_scores(fuse, release):
     assert [doc for _, doc, _, _ in lines(fuse(RRF, reranked, other))] == ["bat-3", "bat-2", "heron-1", "bat-1"]
 
 
-def test_a_query_is_fused_before_the_next_is_read(release, found, dataset, monkeypatch):
+def test_runs_of_any_order_are_read_once(release, found, dataset, monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "LINES", 24)  # two lists of twelve a row group
-    lists = [release(found("test", seed)) for seed in (1, 2)]
+    first, second = found("test", 1), found("test", 2)
+    shuffled = [second[at] for at in np.random.default_rng(3).permutation(len(second))]
+    lists, read, opened = [release(first), release(shuffled)], [], []
+    read_group, read_ids = runs.read_group, Collection.doc_ids
+    monkeypatch.setattr(runs, "read_group", lambda file, group: read.append(group) or read_group(file, group))
+    monkeypatch.setattr(Collection, "doc_ids", lambda self: opened.append(self) or read_ids(self))
     queries = list(Collection(dataset).queries("test"))
-    read = []
-    monkeypatch.setattr(
-        fuse_stage, "read_group", lambda file, group: read.append(group) or runs.read_group(file, group)
-    )
-    source = pools(lists, dataset, queries)
-    assert [next(source)[0] for _ in range(4)] == queries[:4]
-    assert read == [0, 0, 1, 1]
+    assert [query for query, _ in pools(lists, dataset, queries, tmp_path)] == queries
+    assert read == [*range(10), *range(10)]
+    assert len(opened) == 1  # the table of ids, for both
 
 
 def test_queries_may_come_in_any_order(fuse, release, found):

@@ -146,9 +146,12 @@ def iter_rows(run: Artifact, dataset: Artifact) -> Iterator[RankedRows]:
     return read_rows(run.path(COLUMNS))
 
 
-def iter_run(run: Artifact, dataset: Artifact) -> Iterator[tuple[str, list[str], Floats]]:
-    """(query id, document ids, scores as float32) of each query in the run's order, best first; as `iter_rows`."""
-    names = Names(dataset)
+def iter_run(run: Artifact, dataset: Artifact, names: Names | None = None) -> Iterator[tuple[str, list[str], Floats]]:
+    """(query id, document ids, scores as float32) of each query in the run's order, best first; as `iter_rows`.
+
+    `names` are those of the dataset, if they have been opened already.
+    """
+    names = names or Names(dataset)
     return (_named(entry, names) for entry in iter_rows(run, dataset))
 
 

@@ -189,14 +189,13 @@ def draw_lists(pool: Pool, params: CandidatesParams) -> Iterator[TrainingList]:
 
 def run(job: Job[CandidatesParams]) -> None:
     """Write candidates.parquet and report.json."""
-    judge = None
+    judge, collection = None, Collection(job.inputs["dataset"])
+    docs, queries = doc_rows(collection), query_rows(collection)
     if job.many("judge"):
         from tandem.negatives.judging import Judge  # imports torch, which takes a second
 
-        judge = Judge(job)
+        judge = Judge(job, docs, queries)
     report = Report(job.params.negatives, job.params.denoise)
-    collection = Collection(job.inputs["dataset"])
-    docs, queries = doc_rows(collection), query_rows(collection)
     source = pools(job, docs, queries, report)
     with writing(job) as draft:
         with (

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from tandem.data.collection import Collection
-from tandem.data.rows import doc_rows, query_rows
+from tandem.data.rows import IdRows, doc_rows, query_rows
 from tandem.errors import UserError
 from tandem.models.device import use_workers
 from tandem.models.ragged import Ids
@@ -49,10 +49,12 @@ class Judge:
     Without calibration a probability is the mean of the judges' σ(x). Raises a `UserError` where dev has no pairs.
     """
 
-    def __init__(self, job: Job[CandidatesParams]) -> None:
+    def __init__(self, job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> None:
         use_workers(job.execution.workers)
         self.judges = open_judges(job)
-        self.calibration = calibrated(dev_pools(job), self.judges, job.key) if "calibration" in job.inputs else None
+        self.calibration: Calibration | None = None
+        if "calibration" in job.inputs:
+            self.calibration = calibrated(dev_pools(job, docs, queries), self.judges, job.key)
 
     @property
     def facts(self) -> Json:
@@ -69,13 +71,12 @@ class Judge:
         give(group, probabilities)
 
 
-def dev_pools(job: Job[CandidatesParams]) -> Iterator[Pool]:
+def dev_pools(job: Job[CandidatesParams], docs: IdRows, queries: IdRows) -> Iterator[Pool]:
     """The pools of the dev queries, by the rules of the training queries' and the run `calibration`."""
     params = job.params.model_copy(update={"split": "dev", "queries": None, "below_positive": None})
-    collection = Collection(job.inputs["dataset"])
     inputs = {role: artifact for role, artifact in job.inputs.items() if role != "match"}  # of the training run
     dev = replace(job, params=params, inputs=inputs | {"run": job.inputs["calibration"]})
-    return pools(dev, doc_rows(collection), query_rows(collection), Report(None))
+    return pools(dev, docs, queries, Report(None))
 
 
 def calibrated(source: Iterator[Pool], judges: list[PairScores], label: str) -> Calibration:
@@ -129,9 +130,10 @@ def give(group: list[Pool], values: Ids) -> None:
 def requests(job: Job[CandidatesParams]) -> Requests:
     """The pairs that the judges score."""
     judges, collection = open_judges(job), Collection(job.inputs["dataset"])
-    source = pools(job, doc_rows(collection), query_rows(collection), Report(job.params.negatives))
+    docs, queries = doc_rows(collection), query_rows(collection)
+    source = pools(job, docs, queries, Report(job.params.negatives))
     if "calibration" in job.inputs:
-        source = chain(dev_pools(job), source)
+        source = chain(dev_pools(job, docs, queries), source)
     while group := list(islice(source, GROUP)):
         for scores in judges:
             yield scores, *pairs(group)

@@ -28,6 +28,7 @@ class Pool:
         dropped: how many passages of the window each rule took out.
         judged, judged_positives: the judge's probabilities for `rows` and `positives`, NaN until there is a judge.
         far: which of `rows` may be negatives; all until `keep_below` leaves out those too near a positive.
+        barred_as: why the others may not be, in `dropped`.
         labelled: origin of the label of `positives`: `qrels` or `answer`.
         source: where `rows` come from: `run` or `random`.
     """
@@ -43,6 +44,7 @@ class Pool:
     judged: Ids = field(init=False)
     judged_positives: Ids = field(init=False)
     far: Ids = field(init=False)
+    barred_as: str = "too near a positive"
     labelled: str = "qrels"
     source: str = "run"
 
@@ -126,12 +128,12 @@ def keep_below(pool: Pool, below: Below, judged: bool) -> None:
     own, positives = (pool.judged, pool.judged_positives) if judged else (pool.scores, pool.positive_scores)
     lowest = positives[np.isfinite(positives)].min(initial=np.inf).astype(np.float64)
     if np.isinf(lowest):
-        reason, limit = "no positive has a score", -np.inf
+        pool.barred_as, limit = "no positive has a score", -np.inf
     else:
         gap = below.margin if below.share is None else abs(lowest) * (1 - below.share)
-        reason, limit = "too near a positive", lowest - gap
+        limit = lowest - gap
     pool.far = own <= limit
-    pool.dropped[reason] = int((~pool.far).sum())
+    pool.dropped[pool.barred_as] = int((~pool.far).sum())
     if not judged:
         far = pool.beyond[2] <= limit
         rows, ranks, scores = pool.beyond
@@ -200,9 +202,12 @@ def denoised(
     below = pool.judged < denoise.negative_below
     certain = np.flatnonzero(below & pool.far)
     accepted = NONE if denoise.positive_above is None else np.flatnonzero(pool.judged > denoise.positive_above)
-    unsure = int((pool.far & ~below).sum()) - int(pool.far[accepted].sum())
-    pool.dropped["not surely negative"] = unsure  # of those that are not too near a positive, which are counted there
+    # Each passage has one reason: it is accepted, else barred, else unsure.
+    far = int(pool.far[accepted].sum())
     pool.dropped["accepted as positive"] = len(accepted)
+    if pool.barred_as in pool.dropped:
+        pool.dropped[pool.barred_as] -= len(accepted) - far
+    pool.dropped["not surely negative"] = int((pool.far & ~below).sum()) - far
     chosen, backfill = certain[choose(len(certain), negatives, rng, first)], NONE
     if negatives is not None and len(chosen) < negatives and len(pool.beyond[0]):
         backfill = choose(len(pool.beyond[0]), negatives - len(chosen), rng)

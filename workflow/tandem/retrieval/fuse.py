@@ -3,8 +3,12 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from math import fsum
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import ir_measures
 import numpy as np
@@ -12,9 +16,7 @@ import numpy as np
 from tandem.cluster.progress import Progress
 from tandem.data.collection import Collection
 from tandem.data.columns import Floats, Names
-from tandem.data.rows import Rows
-from tandem.data.runs import COLUMNS, read_group, require_over, scored_depth, write_run
-from tandem.data.tables import streaming
+from tandem.data.runs import iter_rows, scored_depth, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import Qrels, evaluate, parse_measures, without_identical_ids
 from tandem.evaluation.scores import relevance
@@ -30,31 +32,23 @@ CHUNK = 1000  # queries measured together
 
 
 class RunFile:
-    """A run read query by query, whatever the order of its queries; a row group is held at a time.
+    """A run read query by query, whatever the order of its queries.
 
-    `groups` has the row group of each query.
+    Its lists are copied to a temporary file, 8 bytes a line; `places` has where each query's begins, and its length.
     """
 
-    def __init__(self, run: Artifact, dataset: Artifact) -> None:
-        require_over(run, dataset)
-        self.run, self.names = run, Names(dataset)
-        self.groups: dict[str, int] = {}
-        self._held, self._lists = -1, dict[str, tuple[Rows, Floats]]()
-        with streaming(run.path(COLUMNS)) as file:
-            for group in range(file.num_row_groups):
-                rows = file.read_row_group(group, ["query"])["query"].unique().to_pylist()
-                self.groups |= dict.fromkeys((self.names.queries[row] for row in rows), group)
+    def __init__(self, run: Artifact, names: Names, file: IO[bytes]) -> None:
+        self.run, self.names, self.file = run, names, file
+        self.places: dict[str, tuple[int, int]] = {}
+        for query, rows, scores in iter_rows(run, names.collection.artifact):
+            self.places[names.queries[query]] = file.tell(), len(rows)
+            file.write(rows.astype(np.uint32).tobytes() + scores.tobytes())
 
     def read(self, query: str) -> tuple[list[str], Floats]:
         """Documents and scores of a query, none where the run lacks it; a `UserError` if a score is infinite."""
-        if query not in self.groups:
-            return [], np.empty(0, np.float32)
-        if self.groups[query] != self._held:
-            self._held = self.groups[query]
-            with streaming(self.run.path(COLUMNS)) as file:
-                lists = read_group(file, self._held).lists()
-                self._lists = {self.names.queries[row]: (rows, scores) for row, rows, scores in lists}
-        rows, scores = self._lists[query]
+        first, lines = self.places.get(query, (0, 0))
+        self.file.seek(first)
+        rows, scores = np.fromfile(self.file, np.uint32, lines), np.fromfile(self.file, np.float32, lines)
         if not np.isfinite(scores).all():
             raise UserError(
                 f"{self.run.folder}: query {query} has an infinite score, which cannot be added; only numbers can"
@@ -62,22 +56,26 @@ class RunFile:
         return self.names.of(rows), scores
 
 
-def pools(runs: Sequence[Artifact], dataset: Artifact, queries: Sequence[str]) -> Iterator[tuple[str, Pool]]:
-    """Each query that a run lists documents for, in the split's order, and its pool.
+def pools(
+    runs: Sequence[Artifact], dataset: Artifact, queries: Sequence[str], folder: Path
+) -> Iterator[tuple[str, Pool]]:
+    """Each query that a run lists documents for, in the split's order, and its pool; `folder` is for temporary files.
 
     A run's query that the split lacks is a `UserError` at the end.
     """
-    files, scored = [RunFile(run, dataset) for run in runs], [scored_depth(run) for run in runs]
-    for query in queries:
-        if any(query in file.groups for file in files):
-            yield query, pool([file.read(query) for file in files], scored)
-    known = set(queries)
-    for file in files:
-        for query in file.groups:
-            if query not in known:
-                raise UserError(
-                    f"{file.run.folder}: holds query {query}, which the split lacks; fuse runs of one split"
-                )
+    names, scored = Names(dataset), [scored_depth(run) for run in runs]
+    with ExitStack() as stack:
+        files = [RunFile(run, names, stack.enter_context(TemporaryFile(dir=folder))) for run in runs]
+        for query in queries:
+            if any(query in file.places for file in files):
+                yield query, pool([file.read(query) for file in files], scored)
+        known = set(queries)
+        for file in files:
+            for query in file.places:
+                if query not in known:
+                    raise UserError(
+                        f"{file.run.folder}: holds query {query}, which the split lacks; fuse runs of one split"
+                    )
 
 
 def open_runs(job: Job[FuseParams] | Job[TuneFusionParams]) -> tuple[list[str], list[Artifact]]:
@@ -124,7 +122,8 @@ def run(job: Job[FuseParams]) -> None:
     queries, runs = open_runs(job)
     tuned = tuned_settings(job) if "tuned" in job.inputs else {}
     with writing(job) as draft, Progress(f"fuse {job.key}", len(queries), "queries") as progress:
-        ranked = fused(pools(runs, job.inputs["dataset"], queries), job.params.model_copy(update=tuned), progress)
+        source = pools(runs, job.inputs["dataset"], queries, draft.folder)
+        ranked = fused(source, job.params.model_copy(update=tuned), progress)
         lines = write_run(job, draft, ranked)
         if not lines:
             raise UserError(f"fuse {job.key}: none of the runs holds a line; the first is {runs[0].folder}")
@@ -146,8 +145,9 @@ def run_tuning(job: Job[TuneFusionParams]) -> None:
     base = FuseParams(method=params.method, normalize=params.normalize, depth=params.depth, split=params.split)
     rows = {query: row for row, query in enumerate(relevant.queries)}
     values = np.zeros((len(grid), len(rows)))
-    source = (entry for entry in pools(runs, job.inputs["dataset"], queries) if entry[0] in rows)
     with writing(job) as draft, Progress(f"tune_fusion {job.key}", len(rows), "queries") as progress:
+        pooled = pools(runs, job.inputs["dataset"], queries, draft.folder)
+        source = (entry for entry in pooled if entry[0] in rows)
         while group := list(islice(source, CHUNK)):
             at = [rows[query] for query, _ in group]
             for number, setting in enumerate(grid):

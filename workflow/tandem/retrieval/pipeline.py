@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from tandem.cluster.progress import Progress, say
-from tandem.data.columns import Floats
+from tandem.data.columns import Floats, Names
 from tandem.data.runs import followed, iter_run, scored_depth, write_run
 from tandem.errors import UserError
 from tandem.evaluation.measures import Ranked, evaluate, parse_measures, without_identical_ids
@@ -60,7 +60,7 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     A value is the mean of the measure over the queries that the stage `score` counts. Each run is read once; memory is
     that of its lists down to the measure's cutoff, once per depth.
     """
-    params, named = job.params, list(systems(job))
+    params, named, names = job.params, list(systems(job)), Names(job.inputs["dataset"])
     (measure,) = parse_measures([params.measure])
     judged = relevance({"dataset": job.inputs["dataset"]}, params.split, [measure], params.ignore_identical_ids)
     # Below the cutoff nothing counts; where a query's own id is left out, one more document moves up.
@@ -69,7 +69,7 @@ def run_choice(job: Job[ChoosePipelineParams]) -> None:
     with writing(job) as draft, Progress(f"choose_pipeline {job.key}", len(named), "systems") as progress:
         for system in named:
             tops: list[list[Ranked]] = [[] for _ in system.depths]
-            for lists in rankings(system, job.inputs["dataset"]):
+            for lists in rankings(system, names):
                 for top, (query, docs, scores) in zip(tops, lists, strict=True):
                     top.append((query, docs[:cutoff], scores[:cutoff]))
             for depth, top in zip(system.depths, tops, strict=True):
@@ -104,7 +104,7 @@ def run(job: Job[PipelineParams]) -> None:
     note = f"{system.name}{top}: chosen of {choice.manifest.facts['systems']} by {measure} on {on} ({chosen.value:.4f})"
     say(f"pipeline {job.key} · {note}")
     with writing(job) as draft:
-        lines = write_run(job, draft, (ranked for (ranked,) in rankings(system, job.inputs["dataset"])))
+        lines = write_run(job, draft, (ranked for (ranked,) in rankings(system, Names(job.inputs["dataset"]))))
         seen = [f"chosen on {on}, the queries that are scored"] if on == job.params.split else []
         deepest = scored_depth(own) if chosen.depth is None else chosen.depth
         draft.facts |= {"lines": lines, "scored_depth": deepest, "notes": [note], "warnings": seen}
@@ -126,14 +126,15 @@ def systems(job: Job[ChoosePipelineParams]) -> Iterator[System]:
         yield System(number, own, first, tuple(sorted(job.params.depths)))
 
 
-def rankings(system: System, dataset: Artifact) -> Iterator[Sequence[Ranked]]:
+def rankings(system: System, names: Names) -> Iterator[Sequence[Ranked]]:
     """Query by query, (query, documents, scores) at each depth of a system, as the stage `rerank` would write them."""
-    deep = iter_run(system.run, dataset)
+    dataset = names.collection.artifact
+    deep = iter_run(system.run, dataset, names)
     if system.first is None:
         for query, docs, scores in deep:
             yield [(query, docs, scores)]
         return
-    for (query, ranked, _), (again, reranked, values) in zip(iter_run(system.first, dataset), deep, strict=True):
+    for (query, ranked, _), (again, reranked, values) in zip(iter_run(system.first, dataset, names), deep, strict=True):
         if query != again:
             raise UserError(f"{system.run.folder}: query {again} stands where its first stage has {query}")
         own = dict(zip(reranked, values.tolist(), strict=True))
