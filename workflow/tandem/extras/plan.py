@@ -19,11 +19,11 @@ from tandem.errors import UserError, nearest, printable
 from tandem.plan import audits
 from tandem.plan.context import CROSS_PARTS, json_of, search
 from tandem.plan.datasets import reported_split, require_split, run_depth, splits
-from tandem.plan.encoders import judges
+from tandem.plan.encoders import dual_encoder, judges
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.plan import Check, Plan
 from tandem.plan.planner import Planner
-from tandem.plan.runs import dual_encoder, index, index_entry, vectors
+from tandem.plan.runs import index, index_entry, vectors
 from tandem.plan.sparse import impacts, search_terms
 
 ERROR_TABLE = "dureader_retrieval/table10"  # made from the sheet of wrong results, not from a layout

@@ -14,7 +14,7 @@ from tandem.config.encoders import AnyPretrained, Encoder, EncoderFiles, NewEnco
 from tandem.errors import Unavailable, UserError
 from tandem.models.hub import package_folder
 from tandem.models.weights import weights_digest
-from tandem.plan.context import TRAINING, Context, json_of
+from tandem.plan.context import DUAL_PARTS, TRAINING, Context, json_of
 from tandem.plan.datasets import dataset
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.towers import UNDESCRIBED, at_commit, described_by, pretrained, published_entry, towers
@@ -216,6 +216,21 @@ def tokens(ctx: Context, name: str, data: str, part: str = "cross") -> Stage:
         upstream = {"dataset": dataset(ctx, data), "encoder": source}
         ctx.memo["tokens", name, data, part] = ctx.stage("tokens", data, source.name, params, upstream)
     return ctx.memo["tokens", name, data, part]
+
+
+def dual_encoder(ctx: Context, system: str, where: str) -> Stage:
+    """The stage of a dual encoder, trained or not; `where` names the key that refers to it."""
+    name = ctx.untrained(system)
+    return ctx.model(system, where, DUAL_PARTS) if name is None else untrained(ctx, name)
+
+
+def encoded(ctx: Context, kind: str, system: str, label: str, params: JSON, where: str, data: str) -> Stage:
+    """The stage of a kind that encodes passages or queries of a dataset by a dual encoder, trained or not."""
+    model = dual_encoder(ctx, system, where)
+    # By the system's name: an equal model of another variant may have lent the stage its own.
+    read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
+    upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
+    return ctx.stage(kind, data, f"{model.name}.{label}", params, upstream, ctx.execution("attention", "compile"))
 
 
 def judges(ctx: Context, names: list[str], where: str, data: str, objectives: tuple[str, ...]) -> dict[str, Stage]:

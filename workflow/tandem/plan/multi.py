@@ -2,30 +2,26 @@
 
 from tandem.plan.context import Context, json_of, search
 from tandem.plan.datasets import dataset
-from tandem.plan.encoders import tokens
+from tandem.plan.encoders import dual_encoder, encoded
 from tandem.plan.graph import JSON, Stage
-from tandem.plan.runs import dual_encoder, index, index_entry, searched
+from tandem.plan.runs import index, index_entry, searched
 from tandem.stages.retrieval import MaxSimParams
 
 
 @search("multi")
 def search_tokens(ctx: Context, system: str, split: str, where: str, data: str, name: str | None) -> Stage:
     """The stage that scores all passages by their tokens, or those that the index of a name finds."""
-    model = dual_encoder(ctx, system, where)
     entry = None if name is None else index_entry(ctx, name, f"{where}: {system}@{name}")
-    upstream = {"dataset": dataset(ctx, data), "model": model}
-    upstream["tokens"] = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
     encode: JSON = json_of(ctx.settings.encode) | {"dtype": "fp16"}
 
     def vectors(label: str, **side: str) -> Stage:
-        how = ctx.execution("attention", "compile")
-        return ctx.stage("token_vectors", data, f"{model.name}.{label}", {**encode, **side}, upstream, how)
+        return encoded(ctx, "token_vectors", system, label, encode | side, where, data)
 
     passages, queries = vectors("passages", side="passages"), vectors(split, side="queries", split=split)
-    inputs = {"dataset": upstream["dataset"], "passages": passages, "queries": queries}
+    inputs = {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}
     params = searched(ctx, split, data)
     if name is None or entry is None:
-        return ctx.stage("maxsim", data, f"{model.name}.{split}", params, inputs)
+        return ctx.stage("maxsim", data, f"{dual_encoder(ctx, system, where).name}.{split}", params, inputs)
     inputs["index"] = built = index(ctx, passages, name, data)
     params |= {key: value for key, value in json_of(entry).items() if key in MaxSimParams.model_fields}
     return ctx.stage("maxsim", data, f"{built.name}.{split}", params, inputs, ctx.execution("index_gpu", "devices"))

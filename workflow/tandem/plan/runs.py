@@ -15,9 +15,9 @@ from tandem.config.representations import is_single
 from tandem.config.validation import read
 from tandem.errors import UserError, nearest
 from tandem.plan import fusions, lexical
-from tandem.plan.context import CROSS_PARTS, DUAL_PARTS, Context, json_of, require_depth, search
+from tandem.plan.context import CROSS_PARTS, Context, json_of, require_depth, search
 from tandem.plan.datasets import dataset, measures, reported_split, require_split, run_depth
-from tandem.plan.encoders import judge_with_tokens, judges, shape_of, tokens, untrained
+from tandem.plan.encoders import dual_encoder, encoded, judge_with_tokens, judges, shape_of
 from tandem.plan.graph import JSON, Stage
 from tandem.plan.rerankers import rerank_by_llm
 from tandem.registry import options_of
@@ -199,21 +199,11 @@ def vectors(ctx: Context, system: str, split: str, where: str, data: str) -> dic
     return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}
 
 
-def dual_encoder(ctx: Context, system: str, where: str) -> Stage:
-    """The stage of a dual encoder, trained or not; `where` names the key that refers to it."""
-    name = ctx.untrained(system)
-    return ctx.model(system, where, DUAL_PARTS) if name is None else untrained(ctx, name)
-
-
 def _embeddings(ctx: Context, system: str, label: str, params: JSON, where: str, data: str) -> Stage:
-    model = dual_encoder(ctx, system, where)
-    if not is_single(kind := model.params.representation):
+    kind = dual_encoder(ctx, system, where).params.representation
+    if not is_single(kind):
         raise UserError(f"{where}: {system} is of representation {kind.type}; this needs single vectors")
-    # By the system's name: an equal model of another variant may have lent the stage its own.
-    read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
-    upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
-    how = ctx.execution("attention", "compile")
-    return ctx.stage("embeddings", data, f"{model.name}.{label}", params, upstream, how)
+    return encoded(ctx, "embeddings", system, label, params, where, data)
 
 
 @search("single")

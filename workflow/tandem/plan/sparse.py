@@ -3,9 +3,9 @@
 from tandem.errors import UserError
 from tandem.plan.context import Context, json_of, search
 from tandem.plan.datasets import dataset
-from tandem.plan.encoders import tokens
-from tandem.plan.graph import JSON, Stage
-from tandem.plan.runs import dual_encoder, searched
+from tandem.plan.encoders import dual_encoder, encoded
+from tandem.plan.graph import Stage
+from tandem.plan.runs import searched
 
 INDEX = "lucene"
 
@@ -34,16 +34,11 @@ def impacts(ctx: Context, system: str, split: str, where: str, data: str) -> dic
 
 def term_weights(ctx: Context, system: str, split: str, where: str, data: str) -> dict[str, Stage]:
     """What an exact search reads: the dataset, and weights of its passages and of a split's queries."""
-    passages = _term_weights(ctx, system, "passages", {"side": "passages"}, where, data)
-    queries = _term_weights(ctx, system, split, {"side": "queries", "split": split}, where, data)
-    return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}
-
-
-def _term_weights(ctx: Context, system: str, label: str, side: JSON, where: str, data: str) -> Stage:
-    model, encode = dual_encoder(ctx, system, where), ctx.settings.encode
-    read = tokens(ctx, ctx.root(ctx.model_name(system), "dual"), data, "dual")
     # int8 is of vectors, whose numbers share a scale
-    params = json_of(encode) | side | {"dtype": encode.query_dtype}
-    upstream = {"dataset": dataset(ctx, data), "model": model, "tokens": read}
-    how = ctx.execution("attention", "compile")
-    return ctx.stage("term_weights", data, f"{model.name}.{label}", params, upstream, how)
+    encode = json_of(ctx.settings.encode) | {"dtype": ctx.settings.encode.query_dtype}
+
+    def weights(label: str, **side: str) -> Stage:
+        return encoded(ctx, "term_weights", system, label, encode | side, where, data)
+
+    passages, queries = weights("passages", side="passages"), weights(split, side="queries", split=split)
+    return {"dataset": dataset(ctx, data), "passages": passages, "queries": queries}

@@ -4,7 +4,9 @@ Engines (`faiss_search.py`, `torch_search.py`) only propose what is within their
 that counts is a function of the pair alone: float64 products summed in one fixed order, rounded to float32.
 """
 
-from collections.abc import Sequence
+import statistics
+import timeit
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,3 +107,31 @@ def recall(retrieved: Sequence[Array], relevant: Sequence[Array], k: int) -> flo
     """Mean share of the exact top k that is among the first k retrieved; queries without any do not count."""
     pairs = [(ours[:k], best[:k]) for ours, best in zip(retrieved, relevant, strict=True) if len(best)]
     return float(np.mean([len(np.intersect1d(ours, best)) / len(best) for ours, best in pairs]))
+
+
+def measured(
+    retrieved: Sequence[Array],
+    exact: Sequence[Array],
+    ks: Sequence[int],
+    alone: Iterable[Callable[[], object]],
+    together: Callable[[], object],
+    repeats: int,
+) -> dict[str, float]:
+    """Recall at each k against the exact top, milliseconds of a query alone, and queries a second together.
+
+    Args:
+        retrieved, exact: each query's passages, best first.
+        alone, together: calls that search for one query each, and for all.
+        repeats: how often each call is timed.
+    """
+    single = [median_seconds(work, repeats) for work in alone]
+    return {
+        **{f"recall@{k}": round(recall(retrieved, exact, k), 4) for k in ks},
+        "ms_per_query": round(1000 * statistics.median(single), 4),
+        "queries_per_second": round(len(exact) / median_seconds(together, repeats), 1),
+    }
+
+
+def median_seconds(work: Callable[[], object], repeats: int) -> float:
+    """Median wall time of some calls after one that warms up."""
+    return statistics.median(timeit.repeat(work, number=1, repeat=1 + repeats)[1:])

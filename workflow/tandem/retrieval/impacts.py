@@ -23,7 +23,7 @@ from tandem.data.runs import write_run
 from tandem.errors import UserError
 from tandem.retrieval.inputs import require_dataset
 from tandem.retrieval.lexical import java
-from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, LUCENE, MOST_TERMS, index_files, json_mapper
+from tandem.retrieval.lexical.lucene import HITS_AT_ONCE, LUCENE, MOST_TERMS, index_files, json_mapper, keep_ties
 from tandem.retrieval.retrieve import open_as
 from tandem.retrieval.term_weights import TermWeights
 from tandem.stages.retrieval import ImpactsParams, SearchImpactsParams
@@ -101,8 +101,7 @@ class Impacts:
         self.java = machine = java.start(self.threads, execution.heap)
         machine("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MOST_TERMS)
         self.searcher = machine(SEARCHER)(str(index.folder / "index"))
-        steps = self.searcher.cascade.rerankers  # what spreads ties stands last
-        steps.subList(steps.size() - 1, steps.size()).clear()
+        keep_ties(self.searcher)
         self.mapper = json_mapper(machine, f"{LUCENE}document.Document")
 
     def search(self, ids: list[str], queries: Any, depth: int, threads: int) -> Iterator[Ranked]:

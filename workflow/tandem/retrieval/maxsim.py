@@ -25,7 +25,6 @@ from tandem.store.artifact import Artifact
 from tandem.store.job import Job, writing
 
 TOKENS, PRODUCTS = 1 << 14, 1 << 24  # passages' tokens that are read, and products that are computed, at once
-GROUP = 256  # queries whose running results are merged together
 
 
 class Texts(Embeddings):
@@ -90,7 +89,7 @@ class Search:
         """The best of all passages, a group of queries at a time."""
         count, everything = len(self.queries.offsets) - 1, np.flatnonzero(self.lengths)
         longest = int(np.diff(self.queries.offsets).max(initial=1))
-        step = max(1, min(GROUP, PRODUCTS // TOKENS // longest))
+        step = max(1, PRODUCTS // TOKENS // longest)
         for first in range(0, count, step):
             best = Best(min(step, count - first), self.depth)
             self.score(best, slice(None), np.arange(first, first + len(best.keys)), everything)

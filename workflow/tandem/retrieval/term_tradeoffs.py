@@ -5,8 +5,6 @@ passages are in memory.
 """
 
 import csv
-import statistics
-import timeit
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -15,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from tandem.data.rows import Order
-from tandem.retrieval.exact import recall, unpack
+from tandem.retrieval.exact import measured, unpack
 from tandem.retrieval.impacts import Impacts, query_impacts
 from tandem.retrieval.retrieve import open_as
 from tandem.retrieval.sparse_search import QUERIES, best_of
@@ -77,18 +75,8 @@ def _measured(
     count: int,
     params: TradeoffsParams,
     threads: int,
-) -> Line:
-    """Recall at each k against the exact top, milliseconds of a query alone, and queries a second together."""
-    ids = [np.array(docs) for docs in search(0, count, threads)]
-    alone = [_seconds(partial(search, at, at + 1, 1), params.repeats) for at in range(min(ALONE, count))]
-    together = _seconds(partial(search, 0, count, threads), params.repeats)
-    return {
-        **{f"recall@{k}": round(recall(ids, [np.array(docs) for docs in best], k), 4) for k in params.k},
-        "ms_per_query": round(1000 * statistics.median(alone), 4),
-        "queries_per_second": round(count / together, 1),
-    }
-
-
-def _seconds(work: Callable[[], object], repeats: int) -> float:
-    """Median wall time of some calls after one that warms up."""
-    return statistics.median(timeit.repeat(work, number=1, repeat=1 + repeats)[1:])
+) -> dict[str, float]:
+    """What `measured` says of a search for some queries."""
+    ids, exact = ([np.array(docs) for docs in each] for each in (search(0, count, threads), best))
+    alone = (partial(search, at, at + 1, 1) for at in range(min(ALONE, count)))
+    return measured(ids, exact, params.k, alone, partial(search, 0, count, threads), params.repeats)

@@ -4,9 +4,7 @@ Latency is of one query at a time by one thread, throughput of all queries by al
 """
 
 import csv
-import statistics
-import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,7 +18,7 @@ from tandem.data.rows import Order
 from tandem.data.runs import write_rows
 from tandem.errors import UserError
 from tandem.retrieval.embeddings import Embeddings
-from tandem.retrieval.exact import Array, recall
+from tandem.retrieval.exact import Array, measured, recall
 from tandem.retrieval.faiss_search import exact_best
 from tandem.retrieval.indexes.search import Index, Searcher
 from tandem.retrieval.indexes.threads import alone, lease_gpus
@@ -93,23 +91,13 @@ def settings(index: Index, sweep: TradeoffSweep) -> Iterator[tuple[int | None, i
     return product(nprobe, ef_search, sweep.rescore)
 
 
-def median_seconds(work: Callable[[], object], repeats: int) -> float:
-    """Median wall time of some calls after one that warms up."""
-    return statistics.median(timeit.repeat(work, number=1, repeat=1 + repeats)[1:])
-
-
-def measure(searcher: Searcher, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int) -> Line:
-    """Recall at each k against the exact top, milliseconds of a query alone, and queries a second together."""
-    depth = max(ks)
-    ranks = searcher.best(queries, depth).ranks()
-    alone = [queries[i : i + 1] for i in range(min(ALONE, len(queries)))]
-    single = [median_seconds(partial(searcher.best, query, depth), repeats) for query in alone]
-    batch = median_seconds(partial(searcher.best, queries, depth), repeats)
-    return {
-        **{f"recall@{k}": round(recall(ranks, exact, k), 4) for k in ks},
-        "ms_per_query": round(1000 * statistics.median(single), 4),
-        "queries_per_second": round(len(queries) / batch, 1),
-    }
+def measure(
+    searcher: Searcher, queries: Array, exact: list[Array], ks: tuple[int, ...], repeats: int
+) -> dict[str, float]:
+    """What `measured` says of a search for some queries down to the largest k."""
+    search = partial(searcher.best, depth=max(ks))
+    alone = (partial(search, queries[at : at + 1]) for at in range(min(ALONE, len(queries))))
+    return measured(search(queries).ranks(), exact, ks, alone, partial(search, queries), repeats)
 
 
 def run_tradeoffs(job: Job[TradeoffsParams]) -> None:

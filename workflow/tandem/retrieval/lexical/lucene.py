@@ -195,10 +195,7 @@ class Lucene:
         if rm3 := params.rm3:
             options = rm3.fb_terms, rm3.fb_docs, rm3.original_query_weight
             self.searcher.set_rm3(None, *options, False, index.language == "en")
-        # What spreads ties stands last. Taken out of the list, not replaced: pyjnius frees a reference that is not its
-        # own when it assigns an object to a field, and the machine dies in some later garbage collection.
-        steps = self.searcher.cascade.rerankers
-        steps.subList(steps.size() - 1, steps.size()).clear()
+        keep_ties(self.searcher)
         weights = params.fields.weights() if params.fields else None
         self.fields = FieldSearch(machine, self.searcher, analyzer, weights) if weights else None
         self.mapper = json_mapper(machine, f"{LUCENE}document.Document")
@@ -286,6 +283,14 @@ class FieldSearch:
             clause.addTerm(term("", word).bytes())
             builder.add(boost(clause.build(), float(count)), should)
         return builder.build()
+
+
+def keep_ties(searcher: Any) -> None:
+    """Take out of a searcher of Anserini's, whose options are set, what spreads ties: the last of its steps."""
+    # Not replaced: pyjnius frees a reference that is not its own when it assigns an object to a field, and the machine
+    # dies in some later garbage collection.
+    steps = searcher.cascade.rerankers
+    steps.subList(steps.size() - 1, steps.size()).clear()
 
 
 def json_mapper(machine: JavaClass, ignored: str) -> Any:
