@@ -4,9 +4,11 @@ import json
 
 from tandem.data.collection import EXCLUDED
 from tandem.data.runs import iter_run
+from tandem.evaluation.scores import run as score
 from tandem.report import compare as module
 from tandem.report.charts import bundle
 from tandem.report.compare import explore, ranks_in, select_queries
+from tandem.store.artifact import open_artifact
 from tandem.store.lineage import input_of
 
 
@@ -42,6 +44,21 @@ def test_a_result_that_judgements_exclude_has_no_rank(artifact_of):
     query, docs, _ = next(iter_run(run, dataset))
     ranks = ranks_in(run, dataset, {query: {docs[0]: EXCLUDED, docs[11]: 1}}, {query: {docs[11]: 1}})
     assert list(ranks[query].items()) == [*zip(docs[1:11], range(1, 11), strict=True), (docs[11], 11)]
+
+
+def test_the_query_s_own_id_has_no_rank_where_the_score_ignores_it(
+    make_dataset, documents, write_ranked, make_job, tmp_path
+):
+    dataset = make_dataset(tmp_path / "dataset/own-0123456789", [("test-otter", "", "how it swims"), *documents])
+    lists = [("test-otter", ["test-otter", "hare-1", "otter-2"], [3, 2, 1])]
+    params = {"depth": 3, "split": "test"}
+    run = write_ranked("bm25", tmp_path / "bm25/bm25-0123456789", params, {"dataset": dataset}, lists)
+    for ignored, rank in ((False, 3), (True, 2)):
+        params = {"measures": ["RR@10"], "split": "test", "ignore_identical_ids": ignored}
+        job = make_job("score", tmp_path / f"score/{rank}-0123456789", params, {"dataset": dataset, "run": run})
+        score(job)
+        query = next(q for q in explore({("BM25", ""): open_artifact(job.out)})["queries"] if q["id"] == "test-otter")
+        assert (query["values"], query["ranks"]) == ([[round(1 / rank, 4)]], [[rank]])
 
 
 def test_ranks_below_the_top_are_known_and_stand_above_those_that_are_none(artifact_of):

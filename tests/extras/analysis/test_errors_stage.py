@@ -9,8 +9,10 @@ import pytest
 
 from tandem.cli import run as run_command
 from tandem.data.collection import EXCLUDED, Collection
+from tandem.data.runs import iter_run
 from tandem.data.splits import position
 from tandem.errors import UserError
+from tandem.evaluation.measures import without_excluded
 from tandem.extras.analysis import error_table
 from tandem.extras.analysis.errors import ENTITY, OTHER, TYPES, read_types, run, wrong_queries
 from tandem.store.artifact import open_artifact
@@ -68,10 +70,28 @@ def test_queries_without_a_positive_at_the_top_are_sampled_by_their_hash(made, d
 
 def test_a_result_that_judgements_exclude_has_no_rank(ranked, dataset):
     judged = {"test-otter": {"otter-2": 1}}
-    [wrong] = wrong_queries(ranked, dataset, 3, judged, {"test-otter"})
+    run = list(iter_run(ranked, dataset))
+    [wrong] = wrong_queries(run, 3, judged, {"test-otter"})
     assert ([doc for doc, _ in wrong.top], wrong.positives) == (["hare-1", "hare-2", "hare-3"], {"otter-2": 4})
     judged["test-otter"]["hare-1"] = EXCLUDED
-    assert list(wrong_queries(ranked, dataset, 3, judged, {"test-otter"})) == []
+    assert list(wrong_queries(without_excluded(run, judged), 3, judged, {"test-otter"})) == []
+
+
+def test_a_query_is_not_wrong_for_its_own_id_where_the_score_ignores_it(
+    make_dataset, documents, write_ranked, make_job, tmp_path
+):
+    dataset = make_dataset(tmp_path / "dataset/own-0123456789", [("test-otter", "", "how it swims"), *documents])
+    lists = [(f"test-{name}", [f"test-{name}", "bat-1", f"{name}-2"], [3, 2, 1]) for name in ("otter", "hare")]
+    lists[1][1][0] = "bat-2"
+    params = {"depth": 3, "split": "test"}
+    ranked = write_ranked("bm25", tmp_path / "bm25/bm25-0123456789", params, {"dataset": dataset}, lists)
+    wrong = {}
+    for ignored in (False, True):
+        params = {"split": "test", "top": 2, "queries": 20, "ignore_identical_ids": ignored}
+        job = make_job("errors", tmp_path / f"errors/{ignored}-0123456789", params, {"dataset": dataset, "run": ranked})
+        run(job)
+        wrong[ignored] = {row["query_id"] for row in rows_of(job.out / "sheet.csv")}
+    assert wrong == {False: {"test-otter", "test-hare"}, True: {"test-hare"}}
 
 
 def test_a_row_shows_texts_ranks_the_guess_and_leaves_the_annotator_s_columns_empty(made):

@@ -127,9 +127,9 @@ def evaluate(
     return Evaluation(queries, values, len(queries) - seen)
 
 
-def without_excluded(run: Iterable[Ranked], qrels: Qrels) -> Iterator[Ranked]:
-    """A run without the results that the qrels grade `EXCLUDED`."""
-    for query, docs, scores in run:
+def without_excluded(run: Iterable[Ranked], qrels: Qrels, ignore_identical_ids: bool = False) -> Iterator[Ranked]:
+    """A run without the results that the qrels grade `EXCLUDED`, nor those of `without_identical_ids` where so set."""
+    for query, docs, scores in without_identical_ids(run) if ignore_identical_ids else run:
         judged = qrels.get(query, {})
         if EXCLUDED not in judged.values():
             yield query, docs, scores

@@ -163,6 +163,7 @@ class Analyses:
         score = self.planner.score(entry.system, "analysis.errors.system", data)
         upstream = {role: score.upstream.get(role) for role in ("dataset", "run", "match")}
         params = {"split": split, "top": entry.top, "queries": entry.queries}
+        params |= {"ignore_identical_ids": self.ctx.dataset_entry(data).ignore_identical_ids}
         return self.ctx.stage("errors", data, score.name, params, upstream)
 
     def sheet(self) -> str | None:

@@ -109,8 +109,9 @@ def explore(systems: dict[System, Artifact]) -> Json:
     collection, split = Collection(input_of(artifacts[0], "dataset")), artifacts[0].params_as(ScoreParams).split
     texts, qrels = collection.queries(split), collection.qrels(split)
     relevant = {query: {doc: grade for doc, grade in qrels[query].items() if grade > 0} for query in chosen}
+    ignored = artifacts[0].params_as(ScoreParams).ignore_identical_ids
     inputs = ((input_of(artifact, "run"), input_of(artifact, "dataset")) for artifact in artifacts)
-    runs = [ranks_in(run, dataset, qrels, relevant) for run, dataset in inputs]
+    runs = [ranks_in(run, dataset, qrels, relevant, ignored) for run, dataset in inputs]
     tops = [{query: [doc for doc, rank in run[query].items() if rank <= DEPTH] for query in run} for run in runs]
     docs = {
         query: dict.fromkeys([*chain(*(top.get(query, ()) for top in tops)), *islice(relevant[query], RELEVANT)])
@@ -152,11 +153,13 @@ def explore(systems: dict[System, Artifact]) -> Json:
     return {"systems": names, "measures": measures, **counts, "queries": queries, "passages": passages, **plot}
 
 
-def ranks_in(run: Artifact, dataset: Artifact, qrels: Qrels, relevant: Qrels) -> dict[str, dict[str, int]]:
+def ranks_in(
+    run: Artifact, dataset: Artifact, qrels: Qrels, relevant: Qrels, ignore_identical_ids: bool = False
+) -> dict[str, dict[str, int]]:
     """Of the queries in `relevant` the ranks, as they are scored, of the passages ranked first and of the relevant."""
     return {
         query: {doc: rank for rank, doc in enumerate(docs, start=1) if rank <= DEPTH or doc in relevant[query]}
-        for query, docs, _ in without_excluded(iter_run(run, dataset), qrels)
+        for query, docs, _ in without_excluded(iter_run(run, dataset), qrels, ignore_identical_ids)
         if query in relevant
     }
 

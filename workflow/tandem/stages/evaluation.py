@@ -1,5 +1,6 @@
 """Scores of runs; audits of collections; analyses of models."""
 
+from operator import not_
 from typing import Literal
 
 from pydantic import Field
@@ -84,6 +85,7 @@ class ErrorsParams(Params):
     split: str = Field(description="of the run")
     top: int = Field(ge=1, description="a query is wrong if none of so many results is relevant")
     queries: int = Field(ge=1, description="wrong queries that are sampled, by their ids' hash")
+    ignore_identical_ids: bool = Field(False, exclude_if=not_, description="as for the score")
 
 
 class DynamicsParams(Inference, Params):

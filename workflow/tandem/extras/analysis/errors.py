@@ -6,7 +6,7 @@ annotation.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
@@ -18,7 +18,7 @@ from tandem.data.collection import Collection, contents
 from tandem.data.runs import iter_run
 from tandem.data.splits import subset
 from tandem.errors import UserError
-from tandem.evaluation.measures import Qrels, without_excluded
+from tandem.evaluation.measures import Qrels, Ranked, without_excluded
 from tandem.evaluation.scores import relevance
 from tandem.extras.sheets import filled_rows, one_line, safe, shortened, write_sheet
 from tandem.extras.words import Rarity, terms
@@ -101,11 +101,9 @@ def run(job: Job[ErrorsParams]) -> None:
     """
     require_dataset(job, "run")
     params, artifact, collection = job.params, job.inputs["run"], Collection(job.inputs["dataset"])
-    judged = relevance(job.inputs, params.split, [])
-    wrong = {
-        row.query: row
-        for row in wrong_queries(artifact, collection.artifact, params.top, judged.qrels, set(judged.queries))
-    }
+    judged = relevance(job.inputs, params.split, [], params.ignore_identical_ids)
+    ranked = without_excluded(iter_run(artifact, collection.artifact), judged.qrels, params.ignore_identical_ids)
+    wrong = {row.query: row for row in wrong_queries(ranked, params.top, judged.qrels, set(judged.queries))}
     if not wrong:
         top = f"the top {params.top} of {artifact.folder}"
         raise UserError(f"errors: every query has a positive in {top}; lower analysis.errors.top")
@@ -129,9 +127,9 @@ def run(job: Job[ErrorsParams]) -> None:
         draft.facts |= {"queries": len(sample), "pairs": len(rows)}
 
 
-def wrong_queries(run: Artifact, dataset: Artifact, top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
-    """The scored queries of a run whose first `top` results that count hold no positive, in the run's order."""
-    for query, docs, scores in without_excluded(iter_run(run, dataset), qrels):
+def wrong_queries(run: Iterable[Ranked], top: int, qrels: Qrels, queries: set[str]) -> Iterator[Wrong]:
+    """The scored queries of a run of what counts whose first `top` results hold no positive, in the run's order."""
+    for query, docs, scores in run:
         if query not in queries:
             continue
         ranked = list(zip(docs, scores.tolist(), strict=True))
