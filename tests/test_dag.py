@@ -148,7 +148,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_bits(project, copied):
     target = str(stage.relative_to(copied.folder))
     line = copied.line(target, "--config", "execution={checkpoint_seconds: 0}")
     running = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while not list(stage.parent.glob("checkpoints/step-*/state.json")) and time.monotonic() < deadline:
         time.sleep(0.005)
     # only the training under this project: its command line names the folder's stage

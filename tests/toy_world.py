@@ -4,6 +4,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import ConfigDict
 
@@ -21,7 +22,8 @@ def unchecked(kind, params):
     model = KINDS[kind].params if kind in KINDS else None
     if model is None or kind == "score":
         return params
-    loose = type(f"Toy{model.__name__}", (model,), {"model_config": ConfigDict(extra="allow")})
+    values = {"model_config": ConfigDict(extra="allow"), "__annotations__": dict.fromkeys(params, Any)}
+    loose = type(f"Toy{model.__name__}", (model,), values)
     return loose.model_construct(**params)
 
 

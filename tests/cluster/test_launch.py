@@ -131,7 +131,7 @@ def reads(pid, path):
 
 def until(true):
     """Wait for something."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -60,7 +60,7 @@ def got(process):
     return float(moment), ids.split(",")
 
 
-def waiting(tmp_path, count, timeout=20):
+def waiting(tmp_path, count, timeout=120):
     """Return when so many processes stand in the queue."""
     deadline = time.monotonic() + timeout
     while len(list((tmp_path / "leases/queue").glob("[0-9]*"))) != count:

@@ -167,7 +167,7 @@ def start(server, target):
 
 
 def wait_for(condition):
-    until = time.monotonic() + 30
+    until = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)

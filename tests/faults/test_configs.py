@@ -1,11 +1,9 @@
-"""Whatever a configuration holds: it is planned, or refused with a line for each mistake, soon, without a traceback."""
+"""Whatever a configuration holds: it is planned, or refused with a line for each mistake, without a traceback."""
 
 import copy
 import re
-import resource
 import subprocess
 import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,7 +21,6 @@ from tandem.errors import UserError
 from tandem.extras.plan import FullPlan
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 3
 PLACE = re.compile(
     r"results/[A-Za-z0-9_][A-Za-z0-9_.-]*/[a-z0-9_]+/[A-Za-z0-9_][A-Za-z0-9_.+@-]*-[0-9a-f]{10}/stage\.json"
 )
@@ -31,13 +28,11 @@ PLACE = re.compile(
 
 def refused(config: dict) -> list[str]:
     """The lines that a configuration is refused with; none where it is planned, with everything below results/."""
-    began = time.process_time()
     try:
         plan = FullPlan(copy.deepcopy(config), ROOT)
         made = plan.tables.files() + plan.sweeps()
         plan.by_name()
     except UserError as error:
-        assert time.process_time() - began < SECONDS
         return str(error).split("\n")
     assert not [path for path in made if ".." in path.split("/") or not path.startswith("results/")]
     assert not [stage.manifest for stage in plan.stages.values() if not PLACE.fullmatch(stage.manifest)]
@@ -113,61 +108,47 @@ FILES = {
 }
 
 
-def snakemake(folder: Path, text: str) -> tuple[int, str, float]:
-    """Exit status, output and processor seconds of a dry run with a configuration file of this content."""
+def snakemake(folder: Path, text: str) -> tuple[int, str]:
+    """Exit status and output of a dry run with a configuration file of this content."""
     (folder / "mine.yaml").write_text(text)
     line = [sys.executable, "-m", "snakemake", "-n", "-s", str(ROOT / "Snakefile"), "--directory", str(folder)]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     words = [*line, "--workflow-profile", "none", "--configfile", str(folder / "mine.yaml")]
     done = subprocess.run(words, capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return done.returncode, done.stdout + done.stderr, seconds
-
-
-@pytest.fixture(scope="module")
-def started(tmp_path_factory):
-    """Snakemake has been started once: a new installation compiles its modules then."""
-    snakemake(tmp_path_factory.mktemp("started"), FILES["mistake"][0])
+    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", FILES if TORTURE else ["mistake", "python", "itself"])
-def test_snakemake_itself_says_a_line_and_exits_with_1(started, tmp_path, name):
+def test_snakemake_itself_says_a_line_and_exits_with_1(tmp_path, name):
     text, said = FILES[name]
-    code, told, seconds = snakemake(tmp_path, text)
+    code, told = snakemake(tmp_path, text)
     assert code == 1, told
     assert said in told
     assert "Traceback" not in told
-    assert seconds < SECONDS
     assert not (tmp_path / "pwned").exists()
 
 
 @pytest.mark.skipif(not TORTURE, reason="200 times Snakemake's start: make torture")
-def test_snakemake_ends_with_1_and_a_line_for_each_mistake(started, tmp_path):
-    seconds = []
+def test_snakemake_ends_with_1_and_a_line_for_each_mistake(tmp_path):
+    tried = []
 
     @seed(SEED)
     @settings(max_examples=400, phases=[Phase.generate], **EACH)
     @given(config=broken())
     def try_one(config):
         """Give Snakemake what the plan refuses, until that was 200 times."""
-        if len(seconds) >= 200:
+        if len(tried) >= 200:
             return
         text = yaml.safe_dump(config, allow_unicode=True)
         if not (lines := refused(merged(DEFAULT, yaml.safe_load(text)))):
             return
-        code, told, spent = snakemake(tmp_path, text)
+        code, told = snakemake(tmp_path, text)
         assert code == 1, told
         assert "Traceback" not in told
         assert [line for line in lines if line not in told] == []
-        seconds.append(spent)
+        tried.append(text)
 
     try_one()
-    assert len(seconds) == 200
-    assert max(seconds) < SECONDS
-    print(
-        f"seed {SEED}: 200 configurations, {sum(seconds) / 200:.2f} s of a processor each, at most {max(seconds):.2f}"
-    )
+    assert len(tried) == 200, f"seed {SEED}"
 
 
 @pytest.mark.parametrize(

@@ -198,10 +198,10 @@ def test_a_killed_shard_begins_anew_and_a_finished_one_does_nothing(shard, monke
 @pytest.mark.parametrize(
     ("engine", "memory", "group"), [("faiss", 16, 20), ("torch", 16, 20), ("faiss", 0.008, 3), ("torch", 0.008, 3)]
 )
-def test_memory_and_engine_change_no_byte(tmp_path, make_job, inputs, alone, engine, memory, group):
+def test_memory_and_engine_change_no_byte(tmp_path, make_job, inputs, alone, engine, memory, group, monkeypatch):
     """Of 8,388 bytes a quarter is for the bests of 3 queries, 16 (7 + 32) bytes each."""
     job = make_job("retrieve", tmp_path / "de.test-0123456789", PARAMS, inputs, {"engine": engine, "workers": 1})
-    job = replace(job, execution=job.execution.model_copy(update={"search_memory": memory}))
+    monkeypatch.setattr(module, "MEMORY", memory)
     assert Retrieval(job).group == group
     run(job)
     assert (job.out / "run.trec").read_bytes() == alone
