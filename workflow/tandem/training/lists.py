@@ -204,7 +204,13 @@ class Positives:
         """Groups of passage rows, of any shape, in numbers that rows of the same text share; -1 stays."""
         if self.texts is None:
             return list(groups)
-        every = np.unique(np.concatenate([rows.ravel() for rows in groups]))
-        first: dict[bytes, int] = {}
-        numbers = [first.setdefault(self.texts[row].tobytes(), row) if row >= 0 else row for row in every.tolist()]
-        return [np.array(numbers, np.int64)[np.searchsorted(every, rows)] for rows in groups]
+        every = np.unique(np.concatenate([rows.ravel() for rows in groups])).astype(np.int64)
+        known, first = every >= 0, dict[bytes, int]()
+        texts = self.texts.take(every[known])  # at once: a slice of mapped memory costs more than its text
+        data, bounds = texts.ids.tobytes(), (texts.offsets * texts.ids.itemsize).tolist()
+        numbers = every.copy()
+        numbers[known] = [
+            first.setdefault(data[start:end], row)
+            for row, start, end in zip(every[known].tolist(), bounds, bounds[1:], strict=False)
+        ]
+        return [numbers[np.searchsorted(every, rows)] for rows in groups]
