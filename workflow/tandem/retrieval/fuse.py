@@ -53,7 +53,7 @@ class RunFile:
             raise UserError(
                 f"{self.run.folder}: query {query} has an infinite score, which cannot be added; only numbers can"
             )
-        return self.names.of(rows), scores
+        return self.names.of(rows.astype(np.int64)), scores
 
 
 def pools(
