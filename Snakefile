@@ -27,6 +27,7 @@ from tandem.extras.plan import FullPlan
 from tandem.extras.running.events import words_of_failed_stages
 from tandem.plan.plan import views_folder
 from tandem.stages import KINDS
+from tandem.store.files import write_text
 
 
 configfile: f"{workflow.basedir}/config/config.yaml"

@@ -88,7 +88,10 @@ def snakemake(folder: Path, words: Sequence[str], start: Sequence[str] = ("-m", 
 def finish(folder: Path, plan: FullPlan) -> None:
     """Make every declared file of the sweep's jobs, and have Snakemake record the jobs as done."""
     made = [stage.manifest for stage in plan.stages.values()]
-    made += [f"results/sweeps/lr.{part}" for part in ("points", *PARTS)]
+    made += [f"results/sweeps/lr.{part}" for part in PARTS]
+    points = folder / "results/sweeps/lr.points"
+    points.parent.mkdir(parents=True, exist_ok=True)
+    points.write_text(plan.swept["lr"].to_json() + "\n", encoding="utf-8")
     for name in made:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -115,7 +115,7 @@ def test_an_index_is_built_by_shards_and_searched_otherwise_without_being_built_
     assert one == other  # all four lists are searched
     assert json.loads(index.read_text())["files"].keys() == {"index.faiss", "lists.ivfdata", "meta.json"}
     code, output = project("-n", TABLES[2], "--config", "indexes={ivf: {nprobe: 1}}")
-    assert jobs(output) == {"ann": 1, "score": 1, "table_plan": 1, "table": 1}
+    assert jobs(output) == {"ann": 1, "score": 1, "table": 1}
     told = "tradeoffs={indexes: [flat, ivf], k: [5], repeats: 1, sweep: {nprobe: [1, 4]}}"
     code, output = project("index_tradeoffs", "--config", told)
     assert code == 0, output

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from messages import unknown_key
-from tiny_project import ROOT, TRAIN, Project, jobs, write_beir
+from tiny_project import LAYOUT, ROOT, TRAIN, Project, jobs, write_beir
 
 from tandem.store.files import sha256
 
@@ -84,7 +84,7 @@ def test_a_second_seed_trains_again_and_shares_what_no_seed_touches(project):
     assert jobs(output) == {
         # both first models draw one list from BM25; the dual encoder's run on train feeds the joint model's
         "tiny": 1, "candidates": 2, "train": 3, "encode": 4, "retrieve": 2, "rerank": 1, "score": 2,
-        "table_plan": 1, "table": 1,
+        "table": 1,
     }  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def test_an_override_reruns_the_joint_model_and_what_follows(project):
     assert code == 0
     assert jobs(output) == {
         "all": 1, "train": 1, "encode": 2, "retrieve": 1, "rerank": 1, "score": 2,
-        "table_plan": 1, "table": 1, "report": 1
+        "table": 1, "report": 1
     }  # fmt: skip
     before = project.files("stage.json")
     code, output = project.run(*override, "--until", "train")
@@ -112,6 +112,19 @@ def copied(project, tmp_path):
     """The finished project once more, to be damaged."""
     shutil.copytree(project.folder, tmp_path / "copy", ignore=shutil.ignore_patterns(".snakemake"))
     return Project.at(tmp_path / "copy")
+
+
+def test_a_table_follows_the_configuration_where_snakemakes_record_is_lost(copied):
+    assert "Nothing to be done" in copied.run("-n", "tiny")[1]
+    assert jobs(copied.run("-n", "tiny", "--config", "seeds=[42, 7]")[1])["train"] == 3
+    (copied.folder / "tiny.yaml").write_text(yaml.safe_dump({**LAYOUT, "title": "Another title"}))
+    other = ("results/tables/tiny.csv", "--config", f"tables=[{copied.folder}/tiny.yaml]")
+    code, output = copied.run(*other)
+    assert code == 0, output
+    assert "Another title" in (copied.folder / "results/tables/tiny.md").read_text()
+    shutil.rmtree(copied.folder / ".snakemake")
+    assert "Nothing to be done" in copied.run("-n", *other)[1]
+    assert jobs(copied.run("-n", "tiny")[1]) == {"table": 1, "tiny": 1}
 
 
 def test_three_shards_change_no_bit(project, copied):

@@ -50,7 +50,7 @@ def test_points_share_everything_above_what_differs(project):
         "candidates": 2,  # of the dual and the cross-encoder, which share them, and of the joint model
         "train": 2 + 6,  # those that it starts from, and three lengths of lists with two seeds
         "encode": 1 + 6 * 2 + 1, "retrieve": 1 + 6, "rerank": 6, "score": 12,
-        "sweep_points": 1, "sweep": 1, "sweep_lists": 1,
+        "sweep": 1, "sweep_lists": 1,
     }  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def test_a_second_run_has_nothing_to_do_and_another_point_only_its_own(project, 
     code, output = project("-n", "sweeps", saturation=longer)
     assert code == 0
     found = jobs(output)
-    assert (found["score"], found["sweep_points"], found["sweep"]) == (1, 1, 1)
+    assert (found["score"], found["sweep"]) == (1, 1)
     assert "dataset" not in found
 
 

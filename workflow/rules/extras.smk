@@ -81,21 +81,13 @@ rule statistics_table:
 
 
 # Sweeps: the same systems at every point of a grid. The points are a file of their own, since a thousand of them do not
-# fit into a command line; its params are the points, so that the table follows the configuration.
-rule sweep_points:
-    localrule: True
-    output:
-        f"{VIEWS}/sweeps/{{sweep}}.points",
-    params:
-        points=lambda wildcards: plan.swept[wildcards.sweep].to_json(),
-    run:
-        Path(output[0]).write_text(params.points + "\n", encoding="utf-8")
-
-
+# fit into a command line.
 rule sweep:
     localrule: True
     input:
-        points=f"{VIEWS}/sweeps/{{sweep}}.points",
+        points=lambda wildcards: plan_file(
+            f"{VIEWS}/sweeps/{wildcards.sweep}.points", plan.swept[wildcards.sweep].to_json() + "\n"
+        ),
         scores=lambda wildcards: plan.swept[wildcards.sweep].scores,
     output:
         multiext(f"{VIEWS}/sweeps/{{sweep}}", ".csv", ".md", ".json"),
@@ -111,12 +103,13 @@ rule sweep:
             category="Sweeps",
             labels={"sweep": "{sweep}", "as": "plot"},
         ),
+        points=f"{VIEWS}/sweeps/{{sweep}}.points",
     log:
         f"{VIEWS}/sweeps/{{sweep}}.log",
     conda:
         DATA
     shell:
-        "python -m tandem sweep --points {input.points:q} --out {output[0]:q} 2>&1 | tee {log:q}"
+        "python -m tandem sweep --points {input.points:q} --out {output[0]:q} 2>&1 | tee {log:q} && cp {input.points:q} {output.points:q}"
 
 
 # Notebooks, executed on this run's artifacts, and the table that the annotators' sheet of one of them makes.

@@ -63,4 +63,4 @@ def test_another_grid_reruns_the_tuned_runs_alone(project):
     assert (code, "Nothing to be done" in output) == (0, True)
     code, output = project("sparse_tiny", "-n", "--config", "bm25={tune: {measure: 'nDCG@10'}}")
     assert code == 0, output
-    assert jobs(output) == {"tune_bm25": 2, "bm25": 2, "score": 2, "table_plan": 1, "table": 1, "sparse_tiny": 1}
+    assert jobs(output) == {"tune_bm25": 2, "bm25": 2, "score": 2, "table": 1, "sparse_tiny": 1}
